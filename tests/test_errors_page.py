@@ -22,7 +22,11 @@ HOLE = "..."
 NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/base/", "", "the core's use by filterjit's own code"),
     ("csrc/call/", "", "the core's use by filterjit's own code"),
-    ("_aot/_proofs.py", "is not the one that a trace makes", "a stale program, in a third start"),
+    (
+        "_aot/_proofs.py",
+        "does not count for the program cache",
+        "a stale program, in a third start",
+    ),
     ("_aot/_program_key.py", "", "why a call has no key, which is logged"),
     ("_aot/_store.py", "it", "why a file is not taken, which is logged"),
     ("_aot/_store.py", "not a digest", "the cache's use by filterjit's own code"),

@@ -1,12 +1,11 @@
 """Helpers of the tests of ahead-of-time compilation."""
 
 import types
-import uuid
 from typing import Any
 
 import equinox as eqx
 
-from filterjit._aot import _store
+from filterjit._aot import _program_cache
 
 
 class Compiles:
@@ -26,7 +25,7 @@ class Compiles:
 
 def new_process() -> None:
     """Lets what follows count as another process for a program cache."""
-    _store._process = uuid.uuid4().hex
+    _program_cache._asked.clear()
 
 
 def copied(f: Any) -> Any:

@@ -10,12 +10,14 @@ import contextlib
 import dataclasses
 import importlib
 import json
+import logging
 import os
 import re
 import site
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,8 +108,12 @@ def _alone(folder: Path) -> Iterator[None]:
     if (folder / "site-packages").exists():
         site.addsitedir(str(folder / "site-packages"))
     try:
-        yield
+        with warnings.catch_warnings():  # filters and levels are in the keys of the others
+            yield
     finally:
+        for logger in list(logging.root.manager.loggerDict.values()):
+            if isinstance(logger, logging.Logger) and logger.name.startswith(folder.name):
+                logger.setLevel(logging.NOTSET)
         sys.path[:], sys.argv[:] = path, argv
         os.environ.clear()
         os.environ.update(variables)

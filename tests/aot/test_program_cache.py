@@ -445,12 +445,16 @@ def test_a_call_after_a_stale_program(run: Any, monkeypatch: Any) -> None:
 def test_direct_calls_after_a_stale_program(run: Any, monkeypatch: Any) -> None:
     """Calls of two kinds, which one object makes."""
     source = """
+        lock = threading.RLock()  # proofs wait for it
         @filter_jit
-        def f(x): return x * float(os.environ["SCALE"])
+        def f(x):
+            with lock:
+                return x * float(os.environ["SCALE"])
         def call():
             return [float(f(jnp.ones(n))[0]) for n in (3, 4)]
         def main():
-            found = [call() for _ in range(60)]
+            with lock:
+                found = [call() for _ in range(60)]
             told, end = 0, time.monotonic() + 60
             while os.environ["SCALE"] == "3" and told < 2 and time.monotonic() < end:
                 time.sleep(0.1)
@@ -480,9 +484,18 @@ def test_a_static_that_is_changed_in_place_before_its_proof(run: Any) -> None:
             m.sizes.append(3)
             return y, f(m)
     """
-    for _ in range(4):
-        one = run(source)
-        assert [float(y[0]) for y in one.result] == [3.0, 6.0]
+    states = []
+    for _ in range(5):
+        try:
+            one = run(source)
+        except filterjit.StaleProgramError as e:
+            assert "changed in place" in str(e)
+        else:
+            assert [float(y[0]) for y in one.result] == [3.0, 6.0]
+            states.append(one.states)
+    first, second, *later = states
+    assert (first, second) == (["compiled"] * 2, ["proven"] * 2)
+    assert later == [["traced first", "proven"]] * 2
 
 
 # ---- what makes another program ----
@@ -619,7 +632,7 @@ def test_calls_of_other_kinds(tmp_path: Path) -> None:
     with filterjit.program_cache(tmp_path):
         for shape in ((2,), (3,), (2,), ()):
             assert same(g(jnp.ones(shape)), 2 * jnp.ones(shape))
-        assert counts(g) == (2, 3)  # two are on trial
+        assert counts(g) == (3, 3)  # two are on trial, and `f` had the key of the third
         assert g.cache_info()[:3] == (1, 3, 1)
 
 

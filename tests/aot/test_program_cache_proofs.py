@@ -385,6 +385,111 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         """,
         "StaleProgramError",
     ),
+    "a child that only ends": (
+        """
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        if PROVEN and os.fork():
+            os._exit(0)
+        """,
+        "StaleProgramError",
+    ),
+    "a child of multiprocessing that its parent has called before": (
+        """
+        import multiprocessing, warnings
+        warnings.simplefilter("ignore")
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        def call():
+            try:
+                check(f(X))
+            except filterjit.StaleProgramError:
+                os._exit(7)
+        process = multiprocessing.get_context("fork").Process(target=call)
+        process.start()
+        process.join()
+        assert process.exitcode == (7 if PROVEN else 0), process.exitcode
+        """,
+        "StaleProgramError",
+    ),
+    "a pool of processes": (
+        """
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        def call(_):
+            check(f(X))
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
+            list(pool.map(call, [1]))
+        """,
+        "StaleProgramError",
+    ),
+    "standard error is closed": (
+        """
+        import logging
+        from filterjit._aot import _proofs
+        logging.basicConfig(filename=os.environ["CACHE"] + ".log")
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        @atexit.register
+        def tell():
+            os.dup2(copy, 2)
+            sys.stderr = open(2, "w")
+            sys.stderr.write(open(os.environ["CACHE"] + ".log").read())
+            sys.stderr.flush()
+        # Is called before `tell`.
+        atexit.unregister(_proofs._finish)
+        atexit.register(_proofs._finish)
+        copy = os.dup(2)
+        sys.stderr.close()
+        """,
+        "StaleProgramError",
+    ),
+    "is never called again": (
+        """
+        import logging
+        from filterjit._aot import _proofs
+        _proofs._SOME_SECONDS = 0.5
+        log = open(os.environ["CACHE"] + ".log", "w+")
+        logging.basicConfig(stream=log)
+        @jit
+        def f(x):
+            return x * (3 if PROVEN else 2)
+        check(f(X))
+        def told():
+            log.seek(0)
+            return "`f`" in log.read()
+        if PROVEN:
+            until(told)
+            print("told", file=sys.stderr, flush=True)
+            os._exit(0)
+        """,
+        "^told$",
+    ),
+    "another one is traced while it waits for a lock": (
+        """
+        from filterjit._aot import _proofs
+        _proofs._SHORT = 0.5
+        LOCK = threading.RLock()
+        @jit
+        def f(x):
+            with LOCK:
+                return x * 2
+        with LOCK:
+            check(f(X))
+            other = filterjit.filter_jit(lambda x, start: x * 3)
+            assert np.allclose(other(X, os.environ["START"]), 3)
+        """,
+        "traces a function before the proof",
+    ),
     "exits in each trace": (
         """
         @jit
@@ -396,7 +501,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
         check(f(X))
         check(g(X))
         """,
-        "(?s)StaleProgramError.*`g`",
+        "(?s)`f` has raised SystemExit.*StaleProgramError.*`g`",
     ),
     "eight programs": (
         """
@@ -504,15 +609,44 @@ def proven(place: Path, source: str) -> Path:
     return path
 
 
-# A forked child does not prove what its parent was proving, and docs/ahead-of-time.md says so.
-OPEN = {"a parent that ends at once", "a child of multiprocessing"}
-
-
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in OPEN])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, tmp_path: Path) -> None:
     source, pattern = PROGRAMS[name]
     _, said = start(proven(tmp_path, source), 3, 1 if name == "fails" else None if pattern else 0)
     assert re.search(pattern, said) if pattern else said == "", said
+
+
+_NEEDS_A_TRACE = """
+N = 1
+@jit
+def f(x):
+    global N
+    N = 2
+    return x * 2
+check(f(X))
+other = filterjit.filter_jit(lambda x, start: x * N)
+start = os.environ["START"]  # so that it is traced in each start
+print(float(jnp.sum({})))
+"""
+TRACES = {
+    "a call": "other(X, start)",
+    "stages": "other.lower(X, start).compile()(X, start)",
+    "vmap": "jax.vmap(lambda x: other(x, start))(X)",
+    "grad": "jax.grad(lambda x: other(x, start).sum())(X)",
+    "jit": "jax.jit(lambda x: other(x, start))(X)",
+    "no jit": "jax.disable_jit()(other)(X, start)",
+    "warm_up": "(other.warm_up([((X, start), {})]), other(X, start))[1]",
+    "a thread": "__import__('concurrent.futures').futures.ThreadPoolExecutor(1).submit(other, X, start).result()",
+    "nnx": "filterjit.nnx.jit(lambda x, start: x * N, static_argnums=1)(X, start)",
+    "filterjit.jit": "filterjit.jit(lambda x, start: x * N, static_argnums=1)(X, start)",
+}
+
+
+@pytest.mark.parametrize("how", TRACES)
+def test_what_a_trace_sets_another_one_reads(how: str, tmp_path: Path) -> None:
+    path = written(tmp_path, _NEEDS_A_TRACE.format(TRACES[how]))
+    for number in (1, 2, 3):
+        assert start(path, number) == ("6.0\n", "")
 
 
 _DOUBLES = """
@@ -530,7 +664,7 @@ def test_an_interrupt_at_the_end(tmp_path: Path) -> None:
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-    assert "not proven" in said, said
+    assert "was interrupted" in said, said
 
 
 @pytest.mark.parametrize("scale", ["2", "3"])

@@ -52,6 +52,7 @@ def test_warm_up_keeps_programs_and_finds_them(tmp_path: Path, compiles: Compile
         check(f, 4, 5, 6)
         assert counts(f) == (3, 2)  # two were on trial
         cache.wait()
+        new_process()
         f = filter_jit(copied(_matrix_product))
         compiles.since()
         again = f.warm_up([*_specs(4, 5), *_specs(7), *_specs(4)])

@@ -88,7 +88,7 @@ def test_what_was_written_is_found(store: Store, path: Path) -> None:
 def test_an_entry_is_replaced(store: Store, path: Path) -> None:
     for entry in (
         Entry(digest(1)),
-        Entry(digest(2), PROVEN, digest(1), "me"),
+        Entry(digest(2), PROVEN, digest(1)),
         Entry(digest(3), TRACED),
     ):
         store.set_entry(KEY, entry)

@@ -9,11 +9,11 @@ last time, by a key that guesses (`_program_key`). A guess has to earn trust:
   one: the entry is *traced first* in each start from now on, until its key changes.
 * A *proven* entry runs at once, and a thread traces meanwhile (`_proofs`).
 
-What is traced first is found by what it is, so compiling is skipped there too.
+Only the first call of a process that has a key gets a guess. What is traced first is found by what it
+is, so compiling is skipped there too.
 """
 
 import concurrent.futures
-import dataclasses
 import logging
 import os
 import threading
@@ -35,13 +35,16 @@ from .._observe._recorder import recorder
 from .._observe._records import Kept
 from . import _program, _program_key, _program_option, _proofs
 from ._proofs import Loaded, Proof, Traced
-from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store, this_process
+from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
 
 Trust = Literal["proven", "always", "never"]
 TRUSTS = ("proven", "always", "never")
 _TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
+
+
+_asked: dict[tuple[str, str], object] = {}  # folders and keys that calls of this process had
 
 
 class _Cache:
@@ -52,19 +55,18 @@ class _Cache:
         self.trust = trust
 
     def find(self, call: KeptCall, arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
-        variant = call.variant()
-        assert variant is not None
+        variant, _, _ = call.alive()
         kept = Kept()
         _records.record_of(variant).kept.append(kept)
         if jax.process_count() > 1:
             kept.why = "several processes run it together, and must all compile or all load"
             return None, keep_nothing
         environment = _program_key.environment()
-        key, entry = self._look_up(call, arrays, environment)
+        key, entry, is_first = self._look_up(call, arrays, environment)
         loading: Callable[[], Loaded | None] = lambda: None
         if entry is not None and entry.state != TRACED:
             untried = self.trust == "always" and entry.alarm != entry.program
-            runs = (entry.state == PROVEN or untried) and not _proofs.is_over
+            runs = (entry.state == PROVEN or untried) and is_first and not _proofs.is_over
             loading = self._loading(entry.program, call, variant, in_thread=not runs)
             if runs and (loaded := loading()) is not None:
                 try:
@@ -77,6 +79,8 @@ class _Cache:
                     kept.state = "loaded"
                     _records.record_loaded(variant, arrays, loaded.size, was_traced=False)
                     return loaded.stage, keep_nothing
+        if not _proofs.settle():
+            key = None
         begin = time.perf_counter()
         lowered = call.lower(arrays)
         try:
@@ -90,7 +94,7 @@ class _Cache:
             loaded = loading()
         if loaded is None:
             loaded = self._loading(traced.digest, call, variant, lowered.out_tree)()
-        now = _after_trace(entry, traced.digest)
+        now = _after_trace(entry, traced.digest, is_first)
         kept.state = now.state if key is not None else "found"
         if loaded is not None:
             _records.record_loaded(variant, arrays, loaded.size, was_traced=True)
@@ -101,18 +105,25 @@ class _Cache:
             kept.state = "compiled"
         return None, self._keeping(call, variant, traced, seconds, key, now, kept)
 
+    def settle(self) -> bool:
+        return _proofs.settle()
+
     def _look_up(
         self, call: KeptCall, arrays: tuple[Any, ...], environment: str
-    ) -> tuple[str | None, Entry | None]:
-        """Returns the key of a call and what the index says of it; None for each that is not there."""
+    ) -> tuple[str | None, Entry | None, bool]:
+        """Returns the key of a call, what the index says of it, and whether it is the first call of this
+        process with the key. Others get no guess, since the key may lack what tells them apart, and
+        are no trial."""
         if self.trust == "never":
-            return None, None
+            return None, None, False
         try:
             key = _program_key.key_of(call, arrays, environment)
         except Exception:  # such as a sharding that cannot be written: its program may be found
             logger.debug("a call has no key in the program cache", exc_info=True)
-            return None, None
-        return key, self.store.entry(key)
+            return None, None, False
+        token = object()
+        is_first = _asked.setdefault((self.store.path, key), token) is token
+        return key, self.store.entry(key), is_first
 
     def _loading(
         self,
@@ -208,23 +219,21 @@ def _text_of(error: Exception) -> str:
     return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
-def _after_trace(entry: Entry | None, program: str) -> Entry:
+def _after_trace(entry: Entry | None, program: str, is_first: bool) -> Entry:
     """Returns what the index says from now on of a call that was traced before its program ran."""
     if entry is None:
-        return Entry(program, by=this_process())
-    if entry.state == TRACED or entry.by == this_process():
-        same = entry.program == program
-        return dataclasses.replace(entry, program=program, state=entry.state if same else TRACED)
+        return Entry(program)
+    if entry.state == TRACED or not is_first:
+        return entry if entry.program == program else Entry(program, TRACED)
     if entry.program != program:
-        return Entry(program, TRACED if entry.state == TRIAL else TRIAL, by=this_process())
+        return Entry(program, TRACED if entry.state == TRIAL else TRIAL)
     # A program that a proof has found stale, and that a trace makes again, was no stale one.
-    return Entry(program, TRACED if entry.alarm == program else PROVEN, by=this_process())
+    return Entry(program, TRACED if entry.alarm == program else PROVEN)
 
 
 # ---- which cache it is ----
 
 _caches: dict[str, _Cache] = {}  # of single functions
-_lock = threading.Lock()
 
 
 def _of_environment() -> _Cache | None:
@@ -243,8 +252,7 @@ def cache_of(path: str | os.PathLike[str]) -> _Cache:
     """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
     path."""
     store = Store(path)
-    with _lock:
-        return _caches.setdefault(store.path, _Cache(store))
+    return _caches.setdefault(store.path, _Cache(store))
 
 
 @public

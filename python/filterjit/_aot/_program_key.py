@@ -52,9 +52,7 @@ def known_in(call: KeptCall) -> list[Any]:
 
 def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
     """Returns the key of a call. Raises Unsupported, or anything that a static raises."""
-    variant, cache = call.variant(), call.cache()
-    assert variant is not None and cache is not None
-    hooks: Any = cache.hooks
+    _, cache, hooks = call.alive()
     numbers = {id(x): i for i, x in enumerate(known_in(call))}
     nodes = [
         [node.kind, len(node.children)]
@@ -74,6 +72,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
         [hashlib.sha256(_program.encode_array(x)[1]).hexdigest() for x in hooks.held[1]],
         _world.sources(),
         _world.installed(),
+        _world.filters(),
     ]
     text = json.dumps(facts, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return hashlib.sha256(text).hexdigest()
@@ -84,9 +83,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
 
 def _structures(call: KeptCall) -> Iterator[tuple[_core.Structure, list[Any]]]:
     """Yields the Structures of a call, with what their paths begin with."""
-    variant, cache = call.variant(), call.cache()
-    assert variant is not None and cache is not None
-    hooks: Any = cache.hooks
+    variant, _, hooks = call.alive()
     yield variant.function, ["the function"]
     yield variant.structure, []
     for structure in hooks.held[0]:
@@ -106,17 +103,10 @@ def _values(node: _nodes.Node) -> Iterator[Any]:
     """Yields the type of a node, and what is static in it."""
     if node.type is not None:
         yield node.type
-    match node.kind:
-        case "array" | "none" | "missing" | "tuple" | "list":
-            pass
-        case "static" | "custom":
-            yield node.detail
-        case "arguments" | "dict" | "ordered_dict" | "default_dict" | "module" | "object":
-            yield from node.detail
-        case "namedtuple":
-            pass
-        case _:
-            yield node.detail
+    if node.kind in ("arguments", "dict", "ordered_dict", "default_dict", "module", "object"):
+        yield from node.detail
+    elif node.kind not in ("array", "none", "missing", "tuple", "list", "namedtuple"):
+        yield node.detail
 
 
 def _atom(x: Any) -> str:

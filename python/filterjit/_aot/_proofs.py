@@ -4,18 +4,23 @@ A program of a program cache that is *proven* runs before anything is traced. Me
 and lowers the call in a thread, in a copy of its context. If the lowered program is another, it is
 traced once more where the next call of the function is made, since what depends on a thread is no
 false alarm: a thread-local, or a global that is set around calls. If it is another still, that call
-raises `StaleProgramError`. What no call has raised is raised by ``ProgramCache.wait``, or written to
-stderr when the process ends, which waits for the proofs.
+raises `StaleProgramError`. What no call has raised is logged after some seconds, raised by
+``ProgramCache.wait``, or written to stderr when the process ends, which waits for the proofs.
+
+Traces of one process keep their order, since one may set what another reads: there is one thread, and
+what is traced elsewhere waits for it (`settle`).
 """
 
 import atexit
 import collections
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import os
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -32,12 +37,13 @@ from .._observe._records import Kept
 from . import _encode, _program_key
 from ._encode import Json
 from ._prepared import spec_of
-from ._store import PROVEN, TRIAL, Entry, Store, this_process
+from ._store import PROVEN, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
 
 _A_MOMENT = 0.1  # seconds
-_PATIENCE = 10.0  # seconds, for which the process waits when it ends, besides what the traces took
+_SHORT, _LONG = 2.0, 10.0  # seconds, for which a proof is waited for before a trace, and at the end
+_SOME_SECONDS = 5.0  # in which a call may come, which sees more than a thread
 
 
 class Worker:
@@ -60,11 +66,16 @@ class Worker:
         self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
+        self.since = 0.0  # when what the thread does has begun
 
     def do(self, function: Callable[[], None]) -> None:
+        self._todo.append(function)
+        self._begin()
+
+    def _begin(self) -> None:
         with self._lock:
-            self._todo.append(function)
-            if self._thread is None:
+            if self._thread is None and self._todo:
+                self.since = time.monotonic()
                 self._thread = threading.Thread(
                     target=self._run, name="filterjit program cache", daemon=self._daemon
                 )
@@ -73,13 +84,15 @@ class Worker:
                 except RuntimeError:  # the interpreter exits
                     self._thread = None
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Returns whether all is done, after at most so many seconds."""
+    def wait(self, seconds: float = threading.TIMEOUT_MAX) -> bool:
+        """Returns whether all is done, of which one has taken so many seconds at most."""
+        self._begin()
         while (thread := self._thread) is not None and thread is not threading.current_thread():
             self._waited_for.set()
-            thread.join(seconds)
-            if seconds is not None and thread.is_alive():
+            left = self.since + seconds - time.monotonic()
+            if left <= 0:
                 return False
+            thread.join(left)
         self._waited_for.clear()
         return True
 
@@ -91,6 +104,7 @@ class Worker:
                     self._thread = None
                     return
                 function = self._todo.popleft()
+            self.since = time.monotonic()
             try:
                 function()
             except BaseException:  # also SystemExit: the thread goes on
@@ -143,10 +157,19 @@ class Loaded(NamedTuple):
             return None
 
 
+class _Another(Exception):
+    """A trace makes another program than the one that runs, or none."""
+
+    def __init__(self, program: str, how: str) -> None:
+        super().__init__(how)
+        self.program = program
+
+
+@dataclasses.dataclass(eq=False)
 class Proof:
     """The proof of a program that a call runs.
 
-    Arguments:
+    Attributes:
         store: where the program is from.
         call: of the variant.
         arrays: of the call.
@@ -156,28 +179,21 @@ class Proof:
         kept: what reports say of the program.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        call: KeptCall,
-        arrays: Sequence[Any],
-        key: str,
-        entry: Entry,
-        environment: str,
-        loaded: Loaded,
-        kept: Kept,
-    ) -> None:
-        variant, cache = call.variant(), call.cache()
-        assert variant is not None and cache is not None
-        self.store, self.call, self.key, self.entry = store, call, key, entry
-        self.environment, self.loaded, self.kept = environment, loaded, kept
-        self._variant, self._cache = variant, cache
-        hooks: Any = cache.hooks
-        self._alive = hooks.needed_by(
-            self._arguments()[0]
-        )  # as the two above, it may die meanwhile
+    store: Store
+    call: KeptCall
+    arrays: dataclasses.InitVar[Sequence[Any]]
+    key: str
+    entry: Entry
+    environment: str
+    loaded: Loaded
+    kept: Kept
+
+    def __post_init__(self, arrays: Sequence[Any]) -> None:
+        # They may die meanwhile, and what the function refers to weakly.
+        self._variant, self._cache, hooks = self.call.alive()
+        self._needed = hooks.needed_by(self._arguments()[0])
         self._specs = tuple(map(spec_of, arrays))
-        self._hits = variant.hits
+        self._hits = self._variant.hits
         self._statics = self._statics_now()
         self._hash = hash(self._statics)  # which takes a copy of what can change in place
         self._settings = _jax_compat.settings()
@@ -186,57 +202,78 @@ class Proof:
     def begin(self) -> None:
         _open.append(self)
         _prover.do(self._run)
+        _finish_in_child()
 
     def _run(self) -> None:
-        with contextlib.suppress(BaseException):  # a trace may raise in this thread, or exit
-            if self._context.run(self._trace).digest == self.entry.program:
-                self._end(PROVEN)
-                return
+        if self not in _open:
+            return
+        try:
+            self._context.run(self._prove)
+            return
+        except BaseException as e:  # also SystemExit, of a trace
+            how = str(e) if type(e) is _Another else f"a trace raises {type(e).__name__}"
         self.call.doubt(self.check)
+        timer = threading.Timer(_SOME_SECONDS, self._remind, [how])
+        timer.daemon = True
+        timer.start()
+
+    def _remind(self, how: str) -> None:
+        if self in _open:
+            logger.warning(
+                "filterjit: %s A thread has seen it; the next call looks.", self._told(how)
+            )
 
     def check(self) -> None:
         """Traces once more, in the thread that has called this. Raises StaleProgramError."""
         if self not in _open:
             return
-        now, raised = None, None
         try:
-            now = self._trace()
-        except Exception as e:
-            raised = e
-        if now is not None and now.digest == self.entry.program:
-            self._end(PROVEN)
-        elif self._statics_have_changed():
-            self._end(TRIAL, why="a static value was changed in place before it was proven")
-        else:
-            if now is None:
-                how = f"a trace raises {type(raised).__name__}: {raised}"
-            else:
-                how = self._difference(now.text)
+            self._prove()
+        except _Another as e:
             self.call.drop(self.loaded.stage)
-            program = self.entry.program if now is None else now.digest
-            self._end(TRIAL, program, self.entry.program, f"stale: {how}")
-            count = self._variant.hits - self._hits + 1
+            alarm = self.entry.program
+            self._end("stale", f"stale: {e}", program=e.program, state=TRIAL, alarm=alarm)
             raise StaleProgramError(
-                f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
-                f"the program cache {self.store.path} that is not the one that a trace makes now: "
-                f"{how}. What the function does depends on something that does not count for the "
-                "program cache, such as a file, a setting or the time. From now on, its program is "
-                "the one of a trace, and the next start traces it first. To trace first in each "
-                'start, use `program_cache(..., trust="never")`.'
-            ) from raised
+                f"{self._told(str(e))} What the function does depends on something that does not count "
+                "for the program cache, such as a file, a setting or the time. From now on, its "
+                "program is the one of a trace, and the next start traces it first. To trace first in "
+                'each start, use `program_cache(..., trust="never")`.'
+            ) from e.__cause__
 
-    def abandon(self) -> None:
-        """Ends the proof without a result."""
-        self._end(TRIAL, why="its proof did not end")
+    def _told(self, how: str) -> str:
+        count = self._variant.hits - self._hits + 1
+        return (
+            f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
+            f"the program cache {self.store.path} that is not the one that a trace makes now: {how}."
+        )
 
-    def _end(self, state: str, program: str = "", alarm: str = "", why: str = "") -> None:
+    def _prove(self) -> None:
+        """Traces. Raises _Another if that makes another program."""
+        now = self._statics_now()
+        if now != self._statics or hash(now) != self._hash:
+            raise _Another(self.entry.program, "a static value was changed in place meanwhile")
+        try:
+            traced = self._trace()
+        except Exception as e:
+            how = f"a trace raises {type(e).__name__}: {e}"
+            raise _Another(self.entry.program, how) from e
+        if traced.digest != self.entry.program:
+            raise _Another(traced.digest, self._difference(traced.text))
+        self._end(PROVEN, state=PROVEN)
+
+    def abandon(self, why: str) -> None:
+        """Ends the proof without a result, which it tells."""
+        self._end(TRIAL, "its proof did not end", state=TRIAL)
+        _say(f"the proof of `{self.call.flat.qualname}` {why}. The next start traces it first.")
+
+    def _end(self, told: str, why: str = "", **changes: str) -> None:
         if self not in _open:
             return
         _open.remove(self)
-        self.kept.state, self.kept.why = (state, why) if not alarm else ("stale", why)
-        if (state, alarm) != (self.entry.state, ""):
-            program, alarm = program or self.entry.program, alarm or self.entry.alarm
-            self.store.set_entry(self.key, Entry(program, state, alarm, this_process()))
+        self.kept.state, self.kept.why = told, why
+        entry = dataclasses.replace(self.entry, **changes)
+        if entry != self.entry:
+            self.store.set_entry(self.key, entry)
 
     def _trace(self) -> Traced:
         variant = self._variant
@@ -250,10 +287,6 @@ class Proof:
 
     def _statics_now(self) -> _core.Structure:
         return _core.flatten(self.call.registry, self._arguments())[1]
-
-    def _statics_have_changed(self) -> bool:
-        now = self._statics_now()
-        return now != self._statics or hash(now) != self._hash
 
     def _arguments(self) -> tuple[Any, list[Any]]:
         """Returns the function and the arguments, with a NumPy array in the place of each array."""
@@ -270,6 +303,24 @@ class Proof:
         return _lowered.difference(before, text.splitlines()) or "the result differs"
 
 
+def _wait(seconds: float) -> bool:
+    """Returns whether all is traced that is to be proven, and does not wait for a proof that takes far
+    longer than its trace has taken."""
+    return _prover.wait(seconds * (1 + 2 * max((one.loaded.seconds for one in _open), default=0)))
+
+
+def settle() -> bool:
+    """Is called before a trace: what the traces of earlier calls set, it may read. Returns whether their
+    proofs have been traced, and warns if not: one may wait for a lock which the caller holds."""
+    done = not _open or _wait(_SHORT)
+    if not done:
+        logger.warning(
+            "filterjit traces a function before the proof of an earlier call in the program cache "
+            "has ended, which takes very long: what the trace of that one sets is not seen"
+        )
+    return done
+
+
 def wait(store: Store) -> None:
     """Returns when all proofs of programs of a store are over. Raises StaleProgramError."""
     _prover.wait()
@@ -279,39 +330,55 @@ def wait(store: Store) -> None:
 
 
 def _finish() -> None:
-    """Is called when the process ends: finishes all proofs, and writes what they find to stderr."""
+    """Is called when the process ends: finishes all proofs, and tells what they find."""
     global is_over
     is_over = True
-    if not _open:
-        return
-    patience = _PATIENCE + 20 * sum(proof.loaded.seconds for proof in _open)
     try:
-        done = _prover.wait(patience)
+        _prover.since = time.monotonic()
+        done = _wait(_LONG)
         for proof in list(_open):
-            if done:
-                _tell(proof)
-                continue
-            proof.abandon()
-            print(
-                f"filterjit: the proof of `{proof.call.flat.qualname}` has not ended in "
-                f"{patience:.0f} s. The next start traces it first.",
-                file=sys.stderr,
-            )
+            _tell(proof) if done else proof.abandon("takes very long, and has not ended")
     except KeyboardInterrupt:
         for proof in list(_open):
-            proof.abandon()
-        print("filterjit: programs of the program cache were not proven", file=sys.stderr)
+            proof.abandon("was interrupted")
 
 
 def _tell(proof: Proof) -> None:
     try:
         proof.check()
     except StaleProgramError as e:
-        print(f"filterjit: StaleProgramError: {e}", file=sys.stderr, flush=True)
-    except BaseException:  # such as SystemExit, of a trace: the others are told too
-        logger.debug("a proof has failed", exc_info=True)
+        _say(f"StaleProgramError: {e}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:  # such as SystemExit, of a trace: the others are told too
+        proof.abandon(f"has raised {type(e).__name__}")
+
+
+def _say(text: str) -> None:
+    """Writes to stderr, and to the log if there is one: either may be closed, or not be read."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(f"filterjit: {text}", file=sys.stderr, flush=True)
+    if logger.hasHandlers():
+        logger.error(text)
+
+
+def _finish_in_child() -> None:
+    """Lets a child of multiprocessing end as other processes do: there, `atexit` knows nothing."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing import util
+
+        util.Finalize(None, _finish, exitpriority=0)
+
+
+def _after_fork() -> None:
+    """Doubts what the parent was proving: its calls have run in this process, too. The thread begins
+    when somebody waits for it."""
+    for proof in _open:
+        proof.call.doubt(proof.check)
+        _prover._todo.append(proof._run)
 
 
 atexit.register(_finish)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open.clear)  # the parent proves
+    os.register_at_fork(after_in_child=_after_fork)

@@ -25,7 +25,6 @@ import os
 import re
 import stat
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar
 
@@ -62,24 +61,6 @@ TRIAL, PROVEN, TRACED = "on trial", "proven", "traced first"
 STATES = (TRIAL, PROVEN, TRACED)
 
 
-_process = uuid.uuid4().hex
-
-
-def this_process() -> str:
-    """Returns what names this process in the index: a trial in the process that has compiled would
-    prove little."""
-    return _process
-
-
-def _after_fork() -> None:
-    global _process
-    _process = uuid.uuid4().hex
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 class Refused(ValueError):
     """A folder or a file that others own or can write."""
 
@@ -92,13 +73,11 @@ class Entry:
         program: the digest of the program that the call had the last time.
         state: one of `STATES`: whether the next start runs the program before it traces.
         alarm: a program that a proof has found stale; "" if none has.
-        by: the process that has written it.
     """
 
     program: str
     state: str = TRIAL
     alarm: str = ""
-    by: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,14 +1,17 @@
-"""What code a process has, as far as it is cheap to tell: the sources of the user's modules, and what
-is installed.
+"""What a process has beside a call, as far as it is cheap to tell: the sources of the user's modules,
+what is installed, and how warnings and the log are filtered.
 
-The index of a program cache has both in its keys. They need not be complete, since a proof traces.
+The index of a program cache has all in its keys. They need not be complete, since a proof traces.
 """
 
+import contextlib
 import functools
 import hashlib
+import logging
 import os
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,19 +84,21 @@ def installed() -> str:
 
 @functools.cache
 def _stamp_of(folders: tuple[str, ...]) -> str:
-    stamps = [stamp for folder in folders for stamp in _stamps(folder, (".dist-info", ".egg-link"))]
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.dirname(own) not in folders:  # filterjit is installed to be edited
-        for folder, names, _ in os.walk(own):
-            names[:] = [name for name in names if name != "__pycache__"]
-            stamps += _stamps(folder, (".py", ".so", ".pyd"))
+    stamps = []
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            stamps += sorted(
+                (entry.name, entry.stat().st_mtime_ns)
+                for entry in entries
+                if entry.name.endswith((".dist-info", ".egg-link"))
+            )
     return hashlib.sha256(repr(stamps).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _stamps(folder: str, suffixes: tuple[str, ...]) -> list[tuple[str, int]]:
-    try:
-        with os.scandir(folder) as entries:
-            found = [(e.name, e.stat().st_mtime_ns) for e in entries if e.name.endswith(suffixes)]
-    except OSError:
-        return []
-    return sorted(found)
+def filters() -> list[Any]:
+    """Returns the filters of warnings and the levels of loggers, which are often set around a call: a
+    proof would see those of later."""
+    found = [text for text in map(str, list(warnings.filters)) if "(?#filterjit)" not in text]
+    loggers = list(logging.root.manager.loggerDict.items())
+    levels = sorted((name, level) for name, x in loggers if (level := getattr(x, "level", 0)))
+    return [found, logging.root.manager.disable, logging.root.level, levels]

@@ -13,9 +13,11 @@ Both reach the hook `call_again`, which makes the call again through `KeptCall`.
 a program which runs already (`KeptCall.doubt`) gets the next call.
 """
 
+import contextlib
+import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import jax
@@ -62,6 +64,10 @@ class Keeper(Protocol):
         The variant then has the structure of the result. It may trace the call, and raises what the
         trace raises.
         """
+        ...
+
+    def settle(self) -> Any:
+        """Is called before a trace that `find` does not make."""
         ...
 
 
@@ -150,6 +156,7 @@ class KeptCall:
         self._make = make
         self._lock = threading.Lock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
+        self._asking: dict[Any, threading.RLock] = {}  # by kind
         self._doubts: list[Callable[[], None]] = []
         self._is_dispatching = False
         self._num_calls = 0  # that were of a known kind
@@ -166,24 +173,15 @@ class KeptCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         while self._doubts:
             self._doubts.pop()()
-        arrays = self._placed(arrays)
+        if isinstance(self.jitted, ShardedCall):
+            arrays = self.jitted.placed(arrays)
         kind = self._kind_to_keep(arrays)
-        keep: Keep = keep_nothing
-        found = None
-        if kind is not None and kind not in self._programs:
-            found, keep = self._find(kind, arrays)
-        elif kind is not None:
-            found = self._programs[kind]
-            self._num_calls += 1
-            self._settle()
+        self._num_calls += kind in self._programs
+        found, keep = self._find(kind, arrays)
         with _asked(self):
             output: _core.Output = (self.traced if found is None else found.call)(*arrays)
-        if found is None:
-            keep(None)
+        keep(None)
         return output
-
-    def _placed(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self.jitted.placed(arrays) if isinstance(self.jitted, ShardedCall) else arrays
 
     def warm_up(self, arrays: tuple[Any, ...], run: Callable[[], Any]) -> tuple[Any, Keep]:
         """Finds the program of later calls, or calls `run`, which traces.
@@ -194,12 +192,7 @@ class KeptCall:
         Returns:
             The result of `run`, or None if the program was found; and what keeps its program.
         """
-        kind = self._kind_to_keep(arrays)
-        if kind is None:
-            return run(), keep_nothing
-        if kind in self._programs:
-            return (run() if self._programs[kind] is None else None), keep_nothing
-        found, keep = self._find(kind, arrays)
+        found, keep = self._find(self._kind_to_keep(arrays), arrays)
         return (run() if found is None else None), keep
 
     def _kind_to_keep(self, arrays: tuple[Any, ...]) -> Any:
@@ -208,20 +201,28 @@ class KeptCall:
         return kind if kind in self._programs or len(self._programs) < _MOST_KINDS else None
 
     def _find(self, kind: Any, arrays: tuple[Any, ...]) -> tuple[_Loaded | None, Keep]:
-        """Asks the keeper for the program of a kind. Returns what runs it, which another thread may
-        have found meanwhile, and what keeps it.
+        """Returns what runs the program of a kind, which it asks the keeper for once, and what keeps it.
 
         Nothing is ever forgotten: a call that is running does not hold what it calls.
         """
-        stage, keep = self.keeper.find(self, arrays)
-        found = None if stage is None else _Loaded(stage, kind, self)
+        keep: Keep = keep_nothing
+        if kind is None:
+            self.keeper.settle()
+            return None, keep
+        if kind not in self._programs:
+            with self._asking.setdefault(kind, threading.RLock()):  # other threads wait
+                if kind not in self._programs:
+                    stage, keep = self.keeper.find(self, arrays)
+                    self._add(kind, None if stage is None else _Loaded(stage, kind, self))
+        self._settle()
+        return self._programs[kind], keep
+
+    def _add(self, kind: Any, found: _Loaded | None) -> None:
         with self._lock:
-            found = self._programs.setdefault(kind, found)
+            self._programs[kind] = found
             others = list(self._programs.values())
             if others.count(None) < len(others) > 1 or len(others) >= _MOST_KINDS:
                 self._is_dispatching = True
-        self._settle()
-        return found, keep
 
     def _settle(self) -> None:
         """Sets what makes the calls of the variant: this object, where its calls are of several kinds
@@ -255,6 +256,12 @@ class KeptCall:
         return self._programs.get(_kind(arrays)) is not None
 
     # ---- called by keepers ----
+
+    def alive(self) -> tuple[_core.Variant, _core.Cache, Any]:
+        """Returns the variant, the cache and its hooks, in a call."""
+        variant, cache = self.variant(), self.cache()
+        assert variant is not None and cache is not None
+        return variant, cache, cache.hooks
 
     def lower(self, arrays: tuple[Any, ...], *, anew: bool = False) -> Any:
         """Traces a call and returns the ``jax.stages.Lowered``; `anew`, not what JAX has kept of an
@@ -321,34 +328,37 @@ class KeptCall:
     # ---- the methods of a ``jax.jit`` ----
 
     def trace(self, *arrays: Any) -> Any:
+        self.keeper.settle()
         with _asked(self):
             return self.jitted.trace(*arrays)
 
     def eval_shape(self, *arrays: Any) -> Any:
+        self.keeper.settle()
         with _asked(self):
             return self.jitted.eval_shape(*arrays)
 
-    def clear_cache(self) -> None:
-        self.jitted.clear_cache()
 
-
-class _asked:
+@contextlib.contextmanager
+def _asked(call: KeptCall) -> Iterator[None]:
     """A context in which the programs of a `KeptCall` may be traced in this thread."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: KeptCall) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        _thread.asked.append(self._call)
-
-    def __exit__(self, *_: Any) -> None:
+    _thread.asked.append(call)
+    try:
+        yield
+    finally:
         _thread.asked.pop()
 
 
 # Of a variant; it lives as long as the variant, whatever its `call` is.
 calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
+
+
+def _after_fork() -> None:
+    for call in list(calls.values()):
+        call._lock, call._asking = threading.Lock(), {}  # threads that are no more may hold them
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 # Returns the keeper for the option `program_cache` of a function, if there is one.
 # `_aot._program_option` sets it.
