@@ -391,12 +391,12 @@ def test_results_that_are_the_arguments() -> None:
 
 
 def test_attributes(first: Any) -> None:
-    assert repr(first) == f"<Compiled of {first.details.prepared.name}>"
+    assert repr(first) == "<Compiled of first.<locals>.f>"
     assert {"save", "as_text", "args_info", "in_tree"} <= set(dir(first))
     with pytest.raises(AttributeError, match="no_such"):
         _ = first.no_such
     with pytest.raises(AttributeError):
-        first.details = None
+        first.compiled = None
     for name in ("__call__", "__class__", "__doc__", "__dir__"):
         assert getattr(first, name) is not None
     assert callable(first) and weakref.ref(first)() is first
@@ -454,7 +454,7 @@ def test_everything_is_freed() -> None:
     lowered = traced.lower()
     compiled = lowered.compile()
     compiled(X, static)
-    refs = [weakref.ref(x) for x in (static, compiled, compiled.details, f, function)]
+    refs = [weakref.ref(x) for x in (static, compiled, compiled.compiled, f, function)]
     del static, f, function, traced, lowered, compiled
     gc.collect()
     assert [ref() for ref in refs] == [None] * len(refs)

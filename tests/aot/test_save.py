@@ -181,7 +181,7 @@ def test_loaded_functions_are_freed(tmp_path: Path, portable: bool) -> None:
     refs = []
     for loaded in through(tmp_path, model, X, portable=portable):
         loaded(X)
-        refs += [weakref.ref(loaded), weakref.ref(loaded.details)]
+        refs += [weakref.ref(loaded), weakref.ref(loaded.compiled)]
     del loaded
     gc.collect()
     assert [ref() for ref in refs] == [None] * 4
@@ -356,7 +356,7 @@ def test_saved_info_loads_nothing(tmp_path: Path) -> None:
     through(tmp_path, use, {"a": X, "b": 2}, X, 3)
     header, blobs = read(tmp_path / "file")
     header["arguments"] = header["result"] = ["nonsense"]
-    header["machine"] = {"jax": "99"}
+    header["info"]["machine"] = {"jax": "99"}
     write(tmp_path / "file", header, blobs)
     assert filterjit.saved_info(tmp_path / "file").machine == {"jax": "99"}
 
@@ -453,7 +453,7 @@ def test_other_machines(tmp_path: Path, key: str, portable: bool) -> None:
         return
     through(tmp_path, lambda x: x * 2, X, portable=portable)
     header, blobs = read(tmp_path / "file")
-    header["machine"][key] = "other"
+    header["info"]["machine"][key] = "other"
     write(tmp_path / "file", header, blobs)
     if portable:
         np.testing.assert_array_equal(filterjit.load(tmp_path / "file")(X), X * 2)
@@ -525,13 +525,14 @@ def test_a_full_disk(compiled: Any) -> None:
 
 _KILLED = """
 import os, signal, sys
-from filterjit._aot import _file
+from filterjit._base._files import replacing
 real = os.fsync
 def kill(fd):
     real(fd)
     os.kill(os.getpid(), signal.SIGKILL)
 os.fsync = kill
-_file.write(sys.argv[1], {"a": 1}, [b"blob" * 1000])
+with replacing(sys.argv[1], durable=True) as file:
+    file.write(b"blob" * 1000)
 """
 
 
@@ -595,7 +596,7 @@ def test_a_file_is_the_same_each_time(tmp_path: Path, compiled: Any) -> None:
         compiled.save(tmp_path / name, portable=True)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     header, _ = read(tmp_path / "one")
-    assert b"pickle" not in (tmp_path / "one").read_bytes() and header["kind"] == "portable"
+    assert b"pickle" not in (tmp_path / "one").read_bytes() and header["info"]["kind"] == "portable"
 
 
 def test_registered_classes_come_back(tmp_path: Path) -> None:

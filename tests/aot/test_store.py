@@ -20,10 +20,10 @@ from filterjit._aot._store import PROVEN, TRACED, Entry, Store
 from support.processes import environment, run_code, started
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are of POSIX")
-HEADER = {
-    "kind": "executable", "name": "f", "filterjit": "0", "python": "3", "machine": {"jax": "0"},
-    "platforms": [], "devices": [], "result": [], "specs": [], "program": {}, "constants": [],
-}  # fmt: skip
+
+
+def header(name: str = "f") -> dict[str, Any]:
+    return {"info": {"name": name, "filterjit": "0", "python": "3", "machine": {"jax": "0"}}}
 
 
 def digest(name: Any) -> str:
@@ -36,7 +36,7 @@ KEY = digest("a key")
 def write(store: Store, contents: bytes, key: str = KEY, name: str = "f") -> None:
     """Writes a program and an entry that leads to it."""
     program = digest(contents)
-    store.add_program(program, {**HEADER, "name": name}, [contents])
+    store.add_program(program, header(name), [contents])
     store.set_entry(key, Entry(program))
 
 
@@ -81,8 +81,8 @@ def test_what_was_written_is_found(store: Store, path: Path) -> None:
     assert found(store) == b"contents" and found(store, digest("another")) == b""
     assert found(Store(str(path))) == b"contents"
     assert store.entry(digest("a ke")) is None and store.program(digest(1)) is None
-    header, _ = store.program(digest(b"contents")) or ({}, [])
-    assert header["digest"] == digest(b"contents") and header["name"] == "f"
+    found_header, _ = store.program(digest(b"contents")) or ({}, [])
+    assert found_header == {**found_header, **header(), "digest": digest(b"contents")}
 
 
 def test_an_entry_is_replaced(store: Store, path: Path) -> None:
@@ -130,7 +130,7 @@ def test_wrong_bounds(tmp_path: Path, wrong: object) -> None:
 # ---- damage ----
 
 
-@pytest.mark.parametrize("suffix", ["fjit", "json"])
+@pytest.mark.parametrize("suffix", ["fjit", "entry"])
 def test_each_damaged_byte_is_a_miss(
     store: Store, path: Path, suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,7 +153,7 @@ def test_each_damaged_byte_is_a_miss(
     assert found(store) == b"contents"
 
 
-@pytest.mark.parametrize("suffix", ["fjit", "json"])
+@pytest.mark.parametrize("suffix", ["fjit", "entry"])
 def test_a_file_under_another_name(store: Store, path: Path, suffix: str) -> None:
     write(store, b"contents")
     write(store, b"other", digest("another"))
@@ -365,7 +365,7 @@ def test_processes_that_write_and_prune_at_once(path: Path) -> None:
     assert said == [""] * 4 and [process.returncode for process in running] == [0] * 4
     store = Store(path)
     assert any(found(store, digest(i)) for i in range(10))
-    assert [file for file in files(path) if file.suffix not in (".fjit", ".json")] == []
+    assert [file for file in files(path) if file.suffix not in (".fjit", ".entry")] == []
 
 
 def test_a_process_that_is_killed_while_writing(path: Path) -> None:
@@ -415,7 +415,7 @@ def test_a_forked_process(path: Path) -> None:
 def test_the_command(store: Store, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(store, bytes(20_000), name="train.step")
     store.set_entry(digest("another"), Entry(digest(bytes(20_000)), PROVEN))
-    store.add_program(digest(1), {**HEADER, "name": "train\x1b[31m.loss"}, [bytes(1_000_000)])
+    store.add_program(digest(1), header("train\x1b[31m.loss"), [bytes(1_000_000)])
     used_at(path, digest(bytes(20_000)), time.time() - 7300)
     assert command_line.main(["cache", str(path)]) == 0
     head, loss, step, total = capsys.readouterr().out.splitlines()

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._compat import _executable_compat
 from .._shardings._specs import rest_of
-from ._encode import Json, Unsupported
+from ._encode import Json, Unsupported, decode_dtype, encode_dtype
 
 Devices = Mapping[int, jax.Device]
 """The devices that a program runs on, by the ids of those that it was compiled for."""
@@ -55,35 +54,7 @@ def _processor() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ---- dtypes, avals, shardings, layouts ----
-
-
-# The dtypes of PRNG keys, and JAX's names of their implementations.
-_KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-
-
-def encode_dtype(dtype: Any) -> str:
-    name = str(getattr(dtype, "name", dtype))
-    try:
-        same = decode_dtype(name) == dtype
-    except Exception:
-        same = False
-    if not same:
-        raise Unsupported(f"the dtype {name}")
-    return name
-
-
-def decode_dtype(name: str) -> Any:
-    if type(name) is not str:
-        raise TypeError("not a dtype")
-    if name in _KEYS:
-        return jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS[name])).dtype
-    return jnp.dtype(name)
-
-
-def key_impl(name: str) -> str:
-    """Returns JAX's name of the implementation of PRNG keys with this dtype."""
-    return _KEYS[name]
+# ---- avals, shardings, layouts ----
 
 
 def _encode_spec(spec: Any) -> Json:

@@ -87,6 +87,8 @@ class PreparedCall:
         variant: the variant of the arguments.
         arrays: an array or a spec for each array of the call; those in the function itself first.
         settings: how the function is jitted; of a loaded one, what is known of it.
+        program: what was lowered; None before that, and of a loaded function.
+        may_raise: whether the program can raise while it runs.
     """
 
     name: str
@@ -95,6 +97,8 @@ class PreparedCall:
     variant: _core.Variant
     arrays: tuple[Any, ...]
     settings: Settings
+    program: Any = None
+    may_raise: bool = True
 
     @property
     def _hooks(self) -> FunctionHooks:
