@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import enum
 import inspect
-import struct
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -241,22 +240,9 @@ def _checked(x: Any, base: type) -> Any:
 _LARGE = 1 << 53  # other readers of JSON take larger ints for floats
 
 
-def _encode_float(_: Coder, x: float) -> str:
-    return struct.pack(">d", x).hex()
-
-
-def _decode_float(_: Coder, json: str) -> float:
-    (x,) = struct.unpack(">d", bytes.fromhex(json))
-    return float(x)
-
-
-def _encode_complex(_: Coder, x: complex) -> Json:
-    return [_encode_float(_, x.real), _encode_float(_, x.imag)]
-
-
 def _decode_complex(_: Coder, json: Json) -> complex:
-    real, imag = json
-    return complex(_decode_float(_, real), _decode_float(_, imag))
+    real, imag = map(float.fromhex, json)
+    return complex(real, imag)
 
 
 def _bounds(coder: Coder, x: Any) -> Json:
@@ -324,7 +310,7 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
         raise TypeError("not a dataclass")
     details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
     names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
-    x: Any = object.__new__(cls)  # type: ignore[arg-type]
+    x: Any = object.__new__(cls)
     for name, value in fields.items():
         if name not in names:
             raise ValueError(f"a field {name!r}")
@@ -356,8 +342,8 @@ def decode_dtype(name: Json) -> Any:
 # How values are encoded and decoded, by their tags.
 _CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], Any]]] = {
     "int": (lambda _, x: hex(x), lambda _, json: int(json, 16)),
-    "float": (_encode_float, _decode_float),
-    "complex": (_encode_complex, _decode_complex),
+    "float": (lambda _, x: x.hex(), lambda _, json: float.fromhex(json)),
+    "complex": (lambda _, x: [x.real.hex(), x.imag.hex()], _decode_complex),
     "bytes": (lambda _, x: x.hex(), lambda _, json: bytes.fromhex(json)),
     "tuple": (Coder.encode_all, lambda coder, json: tuple(coder.decode_all(json))),
     "list": (Coder.encode_all, Coder.decode_all),

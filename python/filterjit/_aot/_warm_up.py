@@ -1,14 +1,11 @@
 """Compiling a function for many signatures before the first call, several at once."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
-import itertools
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,8 +14,6 @@ from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public
 from .._observe._records import Aval
-from .._terminal import _notebook, _terminal
-from .._terminal._progress import watcher
 from .._terminal._text import html_table
 from ._prepared import PreparedCall
 from ._stages import Warming
@@ -122,35 +117,6 @@ def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ", ".join([*map(describe, args), *(f"{key}={describe(x)}" for key, x in kwargs.items())])
 
 
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Shows a progress bar on a terminal, and a line in a notebook; yields a function that advances
-    it by one."""
-    if watcher.shown() and total > 0 and _notebook.is_notebook():
-        done = itertools.count()
-        text = f"filterjit: {{}} of {total} signatures are compiled or have failed"
-        show = _notebook.show_line(text.format(next(done)))
-        with watcher.silent():
-            yield lambda: show(text.format(next(done)))
-        return
-    if watcher.shown() and total > 0:
-        progress = _terminal.progress(
-            lambda rich: (
-                rich.TextColumn("compiling"),
-                rich.BarColumn(),
-                rich.MofNCompleteColumn(),
-                rich.TimeElapsedColumn(),
-            )
-        )
-        if progress is not None:
-            with watcher.silent(), progress:
-                task = progress.add_task("", total=total)
-                yield lambda: progress.advance(task)
-            return
-        print(f"filterjit: compiling {total} signatures ...", file=sys.stderr, flush=True)
-    yield lambda: None
-
-
 def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     if not isinstance(signatures, Iterable) or isinstance(signatures, Mapping):
@@ -220,18 +186,10 @@ def warm_up(
         except Exception as e:
             results[i].error = e
 
-    with (
-        _progress(len(pairs)) as advance,
-        concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool,
-    ):
+    with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
         try:
-            futures = []
-            for i in range(len(pairs)):
-                if (lowered := lower(i)) is None:
-                    advance()
-                else:
-                    futures.append(pool.submit(compile_one, i, *lowered))
-                    futures[-1].add_done_callback(lambda _: advance())
+            lowered = ((i, lower(i)) for i in range(len(pairs)))
+            futures = [pool.submit(compile_one, i, *one) for i, one in lowered if one is not None]
             for future in futures:
                 future.result()
         except BaseException:
