@@ -139,33 +139,7 @@ def test_places_of_functions(wrap: Callable[[Any], Any]) -> None:
     assert traces.count == 6
 
 
-def test_modules_made_in_a_loop() -> None:
-    traces = Traces()
-
-    @filterjit.filter_jit(functions="structure")
-    def step(model: Any, x: Any) -> Any:
-        traces.tick()
-        grads = eqx.filter_grad(lambda m: jnp.sum(jax.vmap(m)(x) ** 2))(model)
-        return eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, grads))
-
-    x = jnp.ones((2, 3))
-    for scale in (1.0, 2.0, 1.0, 2.0):
-        final = lambda y: jnp.tanh(y) * scale  # noqa: B023
-        model = eqx.nn.MLP(3, 2, 4, 1, jax.nn.relu, final, key=jax.random.key(0))
-        for _ in range(3):
-            model = step(model, x)
-        assert model.final_activation(2.0) == jnp.tanh(2.0) * scale
-    assert traces.count == 2
-
-
 # ---- functions that do not ----
-
-
-def test_in_a_loop_of_one_scope(apply: Counted) -> None:
-    """All these lambdas share one cell, whose content changes."""
-    for s in (1.0, 2.0, 3.0, 1.0, 2.0) * 2:
-        assert comparable(apply(lambda x: x * s)) == comparable(X * s)  # noqa: B023
-    assert apply.count == 3
 
 
 def test_constants_of_code_are_exact(apply: Counted) -> None:
@@ -425,44 +399,6 @@ def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None
 
 
 # ---- combined with other features ----
-
-
-def test_donation() -> None:
-    apply = Counted(donate="all")
-    for s in (2.0, 2.0, 3.0):
-        x = jnp.arange(4.0) + 0
-        assert comparable(apply(scaled(s), x)) == comparable(jnp.arange(4.0) * s)
-        assert x.is_deleted()
-    assert apply.count == 2
-
-
-def test_ahead_of_time(apply: Counted) -> None:
-    compiled = apply.call.lower(scaled(2.0), X).compile()
-    assert comparable(compiled(scaled(2.0), X)) == comparable(X * 2.0)
-    with pytest.raises(TypeError, match="other arguments"):
-        compiled(scaled(2), X)
-
-
-def test_transforms(apply: Counted) -> None:
-    for _ in range(2):
-        got = jax.vmap(lambda x: apply(scaled(2.0), x))(X)
-        assert comparable(got) == comparable(X * 2.0)
-        assert jax.grad(lambda x: apply(scaled(3.0), x))(1.0) == 3.0
-
-
-def test_missing_arguments_and_fields() -> None:
-    traces = Traces()
-    f = filterjit.filter_jit(
-        traces.counting(lambda layer, act=jnp.negative, *, x=X: (layer, act(x))),
-        functions="structure",
-    )
-    partly = object.__new__(Layer)
-    object.__setattr__(partly, "weight", X)
-    for _ in range(2):
-        assert comparable(f(Layer(X, lambda x: x))[1]) == comparable(-X)
-        assert comparable(f(1, scaled(3.0))[1]) == comparable(X * 3.0)
-        assert not hasattr(f(partly)[0], "act") or f(partly)[0].act is not None
-    assert traces.count == 3
 
 
 def test_the_two_options_do_not_share() -> None:
