@@ -330,8 +330,8 @@ def test_mutated_headers(
 PROGRAM = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
     st.sampled_from(["@20@", "@500@", [[0]], [[[0]]], [[-5], [], 0], [[0], [[-1]], -3]]),
-    st.sampled_from([["single", 9, None], ["single", 0, "no such"], ["named", [], [], None]]),
-    st.sampled_from([["abstract", [["a"], [3], None], ["b"], None]]),
+    st.sampled_from([[9, None, None], [0, None, "no such"], [[[], [], [], []], [], None]]),
+    st.sampled_from([[[["a"], [3], ["Auto"], None], ["b"], None]]),
 )
 
 

@@ -77,17 +77,6 @@ def _decode_spec(json: Json) -> Any:
     )
 
 
-def _axis_types(mesh: Any) -> Json:
-    types = getattr(mesh, "axis_types", None)
-    return [kind.name for kind in types] if isinstance(types, tuple) else None
-
-
-def _axis_options(json: Json) -> dict[str, Any]:
-    if json is None:
-        return {}
-    return {"axis_types": tuple(jax.sharding.AxisType[name] for name in json)}
-
-
 def _memory(sharding: Any) -> str | None:
     """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
     kind: str | None = sharding.memory_kind
@@ -97,38 +86,39 @@ def _memory(sharding: Any) -> str | None:
 
 
 def encode_sharding(sharding: Any) -> Json:
-    """Returns a sharding as JSON, with devices by their ids. Raises Unsupported."""
-    match sharding:
-        case None:
-            return None
-        case jax.sharding.SingleDeviceSharding():
-            (device,) = sharding.device_set
-            return ["single", device.id, _memory(sharding)]
-        case jax.sharding.NamedSharding(mesh=jax.sharding.Mesh() as mesh):
-            ids = [int(device.id) for device in mesh.devices.flat]
-            axes = [list(mesh.axis_names), list(mesh.devices.shape), ids, _axis_types(mesh)]
-            return ["named", axes, _encode_spec(sharding.spec), _memory(sharding)]
-        case jax.sharding.NamedSharding(mesh=jax.sharding.AbstractMesh() as mesh):
-            axes = [list(mesh.axis_names), list(mesh.axis_sizes), _axis_types(mesh)]
-            return ["abstract", axes, _encode_spec(sharding.spec), _memory(sharding)]
-    raise Unsupported(f"the sharding {sharding}")
+    """Returns the mesh, the partition and the memory of a sharding, with devices by their ids; for a
+    single device, its id is in the place of the mesh. Raises Unsupported."""
+    if sharding is None:
+        return None
+    if isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        (device,) = sharding.device_set
+        return [device.id, None, _memory(sharding)]
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        raise Unsupported(f"the sharding {sharding}")
+    mesh, ids = sharding.mesh, None
+    if isinstance(mesh, jax.sharding.Mesh):
+        ids = [int(device.id) for device in mesh.devices.flat]
+    types = [kind.name for kind in mesh.axis_types]
+    axes = [list(mesh.axis_names), list(mesh.axis_sizes), types, ids]
+    return [axes, _encode_spec(sharding.spec), _memory(sharding)]
 
 
 def decode_sharding(json: Json, devices: Devices) -> Any:
     """Returns the sharding of which `encode_sharding` returned the JSON, over these devices."""
     if json is None:
         return None
-    match json:
-        case ["single", id, memory]:
-            return jax.sharding.SingleDeviceSharding(devices[id], memory_kind=memory)
-        case ["named", [names, sizes, ids, types], spec, memory]:
-            grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
-            mesh = jax.sharding.Mesh(grid, tuple(names), **_axis_options(types))
-            return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
-        case ["abstract", [names, sizes, types], spec, memory]:
-            abstract = jax.sharding.AbstractMesh(tuple(sizes), tuple(names), **_axis_options(types))
-            return jax.sharding.NamedSharding(abstract, _decode_spec(spec), memory_kind=memory)
-    raise ValueError("not a sharding")
+    on, spec, memory = json
+    if type(on) is int:
+        return jax.sharding.SingleDeviceSharding(devices[on], memory_kind=memory)
+    names, sizes, types, ids = on
+    kinds = tuple(jax.sharding.AxisType[name] for name in types)
+    mesh: Any
+    if ids is None:
+        mesh = jax.sharding.AbstractMesh(tuple(sizes), tuple(names), axis_types=kinds)
+    else:
+        grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
+        mesh = jax.sharding.Mesh(grid, tuple(names), axis_types=kinds)
+    return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
 
 
 def encode_aval(aval: Any) -> Json:

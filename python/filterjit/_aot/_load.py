@@ -137,9 +137,10 @@ def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:
     """Raises Unsupported if the program has a mesh of other axes."""
     here = [list(mesh.axis_names), list(mesh.devices.shape)]
     for _, _, sharding in header["specs"]:
-        if sharding is not None and sharding[0] == "named" and sharding[1][:2] != here:
+        axes = None if sharding is None else sharding[0]
+        if type(axes) is list and axes[3] is not None and axes[:2] != here:
             raise Unsupported(
-                f"it is a program for a mesh of {_axes(*sharding[1][:2])}; `devices` is one of "
+                f"it is a program for a mesh of {_axes(*axes[:2])}; `devices` is one of "
                 f"{_axes(*here)}"
             )
 
@@ -229,7 +230,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
 
 def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:
     """Returns a sharding; None for one device if that is the default device, whichever it is."""
-    single = json is not None and json[0] == "single" and json[2] is None
+    single = json is not None and type(json[0]) is int and json[2] is None
     return None if default and single else _executable.decode_sharding(json, devices)
 
 

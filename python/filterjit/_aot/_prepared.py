@@ -17,7 +17,7 @@ from .._call import _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _program, _records
+from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._trees import _registry
@@ -101,7 +101,8 @@ class PreparedCall:
     may_raise: bool = True
 
     @property
-    def _hooks(self) -> FunctionHooks:
+    def hooks(self) -> FunctionHooks:
+        """Those of the jitted function, which is not a loaded one."""
         hooks = self.f._hooks
         assert isinstance(hooks, FunctionHooks)
         return hooks
@@ -119,18 +120,10 @@ class PreparedCall:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]
 
-    def contents(self, closed: Any) -> _program.Contents:
-        """Returns what the program contains, for reports."""
-        return self._hooks.contents(closed)
-
     @property
-    def frozen(self) -> tuple[int, int]:
-        """The number of arrays that `freeze` made constants, and their size in bytes."""
-        return self._hooks.frozen
-
     def traceable(self) -> Any:
-        """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
-        return self._hooks.traceable(self.variant)
+        """The object whose methods `trace` and `eval_shape` take `arrays`."""
+        return self.hooks.traceable(self.variant)
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

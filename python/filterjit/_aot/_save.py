@@ -106,7 +106,7 @@ def _contents(
     header["info"] |= {
         "arguments": _describe(variant.structure, prepared.arrays[len(own) :]),
         "results": _describe(result, jax.tree_util.tree_leaves(stage.out_info)),
-        "frozen": prepared.frozen,
+        "frozen": prepared.hooks.frozen,
     }
     header |= {
         "functions": settings.functions,

@@ -338,10 +338,10 @@ def _refusing(f: _core.FilterJit) -> Iterator[None]:
 
 def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
-        traced = prepared.traceable().trace(*prepared.arrays)
+        traced = prepared.traceable.trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = prepared.contents(traced.jaxpr)
+            found = prepared.hooks.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
     prepared = dataclasses.replace(prepared.without_arrays(), may_raise=may_raise)
@@ -351,4 +351,4 @@ def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        return prepared.result(prepared.traceable().eval_shape(*prepared.arrays))
+        return prepared.result(prepared.traceable.eval_shape(*prepared.arrays))
