@@ -294,34 +294,20 @@ def trace(
         return _trace(prepare(f, args, kwargs))
 
 
-@dataclasses.dataclass(frozen=True)
-class Warming:
-    """A call whose program will be found by a call of the function, once it is compiled.
+def warm_up(
+    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[PreparedCall, Traced[Any, Any] | None, _kept.Keep]:
+    """Finds the program of a call in a program cache, or traces the call.
 
-    Attributes:
-        prepared: the call.
-        traced: the call traced; None if its program was found in a program cache.
+    Returns the call; the call traced, or None if its program was found; and what keeps the program.
     """
-
-    prepared: PreparedCall
-    traced: Traced[Any, Any] | None
-    _keep: _kept.Keep
-
-    def compile(self, lowered: Lowered[Any, Any]) -> None:
-        """Compiles the program, and keeps it in a program cache if there is one."""
-        self._keep(lowered.compile().compiled)
-
-
-def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warming:
-    """Finds the program of a call in a program cache, or traces the call."""
     with _refusing(f):
         prepared = prepare(f, args, kwargs)
         kept = _kept.calls.get(prepared.variant)
         if kept is None:
-            return Warming(prepared, _trace(prepared), _kept.keep_nothing)
+            return prepared, _trace(prepared), _kept.keep_nothing
         with prepared.working():
-            traced, keep = kept.warm_up(prepared.arrays, lambda: _trace(prepared))
-        return Warming(prepared, traced, keep)
+            return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
 
 
 @contextlib.contextmanager

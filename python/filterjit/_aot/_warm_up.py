@@ -1,22 +1,24 @@
 """Compiling a function for many signatures before the first call, several at once."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
+from .. import _core
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public
 from .._observe._records import Aval
 from .._terminal._text import html_table
+from . import _stages
 from ._prepared import PreparedCall
-from ._stages import Warming
 
 logger = logging.getLogger("filterjit")
 
@@ -137,12 +139,13 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 
 
 def warm_up(
-    begin: Callable[..., Warming],
+    f: _core.FilterJit,
+    first: tuple[Any, ...],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-    *,
-    threads: int | None = None,
+    threads: int | None,
 ) -> WarmUp:
-    """Compiles what `begin` traces for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    """Compiles a function for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    `first` are arguments before `args`.
 
     Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
     there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
@@ -161,35 +164,34 @@ def warm_up(
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     seen: dict[Any, int] = {}
 
-    def lower(i: int) -> tuple[Warming, Any] | None:
+    @contextlib.contextmanager
+    def working(i: int, what: str) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            one = begin(*pairs[i][0], **pairs[i][1])
-            same = seen.setdefault(_program_key(one.prepared), i)
-            if same != i:
-                results[i].same_as = same
-            elif one.traced is not None:
-                return one, one.traced.lower()
-            else:
-                results[i].loaded = True
+            yield
         except Exception as e:
             results[i].error = e
-        finally:
-            results[i].tracing = time.perf_counter() - began
-        return None
+        setattr(results[i], what, time.perf_counter() - began)
 
-    def compile_one(i: int, one: Warming, lowered: Any) -> None:
-        began = time.perf_counter()
-        try:
-            one.compile(lowered)
-            results[i].compiling = time.perf_counter() - began
-        except Exception as e:
-            results[i].error = e
+    def compile_one(
+        i: int, lowered: _stages.Lowered[Any, Any], keep: Callable[[Any], None]
+    ) -> None:
+        with working(i, "compiling"):
+            keep(lowered.compile().compiled)
 
     with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
+        futures = []
         try:
-            lowered = ((i, lower(i)) for i in range(len(pairs)))
-            futures = [pool.submit(compile_one, i, *one) for i, one in lowered if one is not None]
+            for i, (args, kwargs) in enumerate(pairs):
+                with working(i, "tracing"):
+                    prepared, traced, keep = _stages.warm_up(f, (*first, *args), kwargs)
+                    same = seen.setdefault(_program_key(prepared), i)
+                    if same != i:
+                        results[i].same_as = same
+                    elif traced is None:
+                        results[i].loaded = True
+                    else:
+                        futures.append(pool.submit(compile_one, i, traced.lower(), keep))
             for future in futures:
                 future.result()
         except BaseException:
