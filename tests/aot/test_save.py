@@ -390,11 +390,17 @@ def test_unchanged_code(passing: Any, passing_file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changed_code(name: str, passing: Any, passing_file: Path) -> None:
+def test_changed_code(name: str, passing: Any, passing_file: Path, tmp_path: Path) -> None:
+    header, blobs = read(passing_file)
+    header["described"][0] = "cpython-3.0"  # whose bytecode is another one
+    write(tmp_path / "older", header, blobs)
     exec(CHANGES[name], passing.__dict__)
-    with pytest.raises(ValueError, match="aot_passing") as raised:
-        filterjit.load(passing_file)
-    assert "cannot be loaded" in str(raised.value)
+    for path in [passing_file, *([tmp_path / "older"] if name != "body" else [])]:
+        with pytest.raises(ValueError, match="aot_passing") as raised:
+            filterjit.load(path)
+        assert "cannot be loaded" in str(raised.value)
+    if name == "body":
+        filterjit.load(tmp_path / "older")
 
 
 def test_a_module_that_is_not_imported(passing_file: Path) -> None:
