@@ -79,6 +79,12 @@ def test_values(value: Any) -> None:
     assert _core.same_static(_registry.registry, back, value)
 
 
+def test_sets_have_one_order() -> None:
+    """In all processes: a program cache finds programs by such JSON."""
+    for cls in (set, frozenset):
+        assert _encode.Coder().encode(cls("yzx"))[1] == ["x", "y", "z"]
+
+
 @pytest.mark.parametrize("name", nodes(X))
 def test_nodes(name: str) -> None:
     node = nodes(X)[name]

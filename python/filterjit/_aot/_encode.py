@@ -245,6 +245,11 @@ def _decode_complex(_: Coder, json: Json) -> complex:
     return complex(real, imag)
 
 
+def _encode_set(coder: Coder, x: Any) -> Json:
+    """In an order that is the same in all processes, since the digest of a program has it."""
+    return sorted(coder.encode_all(x), key=repr)
+
+
 def _bounds(coder: Coder, x: Any) -> Json:
     return coder.encode_all((x.start, x.stop, x.step))
 
@@ -347,8 +352,8 @@ _CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], A
     "bytes": (lambda _, x: x.hex(), lambda _, json: bytes.fromhex(json)),
     "tuple": (Coder.encode_all, lambda coder, json: tuple(coder.decode_all(json))),
     "list": (Coder.encode_all, Coder.decode_all),
-    "set": (Coder.encode_all, lambda coder, json: set(coder.decode_all(json))),
-    "frozenset": (Coder.encode_all, lambda coder, json: frozenset(coder.decode_all(json))),
+    "set": (_encode_set, lambda coder, json: set(coder.decode_all(json))),
+    "frozenset": (_encode_set, lambda coder, json: frozenset(coder.decode_all(json))),
     "dict": (_encode_dict, _decode_dict),
     "slice": (_bounds, lambda coder, json: slice(*coder.decode_all(json))),
     "range": (_bounds, lambda coder, json: range(*coder.decode_all(json))),
