@@ -98,15 +98,19 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             call = _direct.wrap(jitted)
         cache = f._parts()[0]
         variant = cache.insert_compiled(structure, call, outputs, self.may_raise)
-        array = np.zeros(())
-        leaves = (array,) * (variant.function.num_leaves + structure.num_leaves)
-        for name, x in zip(cache.signature.names, variant.arguments(leaves)[1], strict=True):
-            if name in self.settings.traced.names:
-                found = _core.tree_leaves(self.registry, x, None)
-                self._traced[name] = bytes([leaf is array for leaf in found])
+        if self.settings.traced:
+            self._find_traced(variant, cache.signature.names)
         if jitted is None:
             _records.record_of(variant).executable = self.stage.runtime_executable
         return variant
+
+    def _find_traced(self, variant: _core.Variant, names: Sequence[str]) -> None:
+        array = np.zeros(())
+        leaves = (array,) * (variant.function.num_leaves + variant.structure.num_leaves)
+        for name, x in zip(names, variant.arguments(leaves)[1], strict=True):
+            if name in self.settings.traced.names:
+                found = _core.tree_leaves(self.registry, x, None)
+                self._traced[name] = bytes([leaf is array for leaf in found])
 
     def explain(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
