@@ -185,9 +185,9 @@ def _without(what: str, make: Callable[[], Any]) -> _Codec:
 
 # The fields of JAX's dataclass. The executable itself, its client and its devices are beside them.
 _FIELDS: dict[str, _Codec] = {
-    "host_callbacks": _without("host callbacks", list),
     "unordered_effects": _without("unordered effects", list),
     "ordered_effects": _without("ordered effects", list),
+    "host_callbacks": _without("host callbacks", list),
     "keepalive": _without("objects to keep alive", list),
     "mut": _without("mutable arrays", lambda: None),
     "pgle_profiler": _without("a profiler", lambda: None),
