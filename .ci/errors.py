@@ -145,7 +145,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         [
             "f.lower(x, 1).compile()(x, 2)",
             "f.lower(x).compile()(jnp.ones(3))",
-            "consts, function = f.trace(x, 1).closure_convert()\nfunction(consts, x, 2)",
             "f.warm_up(3)",
             "f.warm_up([(x,)])",
             "filterjit.program_cache(3)",

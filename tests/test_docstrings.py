@@ -48,7 +48,7 @@ def test_it_has_a_docstring(name: str) -> None:
 def test_all_is_found() -> None:
     """By introspection, so not by a list that lacks what is added later."""
     assert {"filter_jit", "nnx.cached_partial"} <= public_routines().keys()
-    assert {"Compiled.details", "Variant.hits", "Cause.path"} <= public_attributes().keys()
+    assert {"Compiled.compiled", "Variant.hits", "Cause.path"} <= public_attributes().keys()
     assert {"PartialFilterJit", "nnx.NNXJit"} <= public_types().keys()
 
 
@@ -106,7 +106,7 @@ def test_what_people_meet_has_a_public_name() -> None:
     lowered = traced.lower()
     compiled = lowered.compile()
     met = [f, method, f.variants, f.partial(x), f.freeze(x), traced, lowered, compiled]
-    met += [compiled.details, f.explain(x, 4), f.report(), f.cache_info(), filterjit.report()]
+    met += [f.explain(x, 4), f.report(), f.cache_info(), filterjit.report()]
     met += [f.warm_up([((x, 5), {})]), filterjit.pack(x), filterjit.Filter("a"), filterjit.is_array]
     met += [*filterjit.flatten(x), *filterjit.partition_dict({"a": x})]
     jitted = filterjit.nnx.jit(lambda v: v)

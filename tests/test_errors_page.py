@@ -49,7 +49,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_executable.py", "", "parts of `cannot be saved`, and of damaged files"),
     ("_aot/_file.py", "", "other damages of a file"),
     ("_aot/_load.py", "the number of arrays", "other damages of a file"),
-    ("_aot/_load.py", "its contents are malformed", "other damages of a file"),
     ("_aot/_load.py", "JAX cannot call it", "a program that JAX exported and then refuses"),
     ("_aot/_load.py", "These are to belong", "several processes, other devices"),
     ("_aot/_program.py", "which has no values", "a function whose arrays are specs"),

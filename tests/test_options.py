@@ -78,7 +78,7 @@ def test_the_functions_are_found() -> None:
     found |= {
         "FilterJit.freeze",
         "FilterJit.warm_up",
-        "CompiledDetails.save",
+        "Compiled.save",
         "Lowered.save",
         "fsdp",
     }
@@ -199,7 +199,7 @@ def _with_bool(name: str, option: str, value: Any) -> None:
         fun(MODEL, **{option: value})
     elif owner == "Packed":
         getattr(filterjit.pack(MODEL), method)(**{option: value})
-    elif owner == "CompiledDetails":
+    elif owner == "Compiled":
         getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
     elif name == "program_cache":
         fun(None, **{option: value})
@@ -219,7 +219,7 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 def test_options_that_are_bools_are_found() -> None:
     assert {name for name, _ in BOOLS} >= {
         *("filter_jit", "install", "installed", "combine", "direct", "time_calls", "log_retraces"),
-        *("show_progress", "CompiledDetails.save", "Packed.unpack"),
+        *("show_progress", "Compiled.save", "Packed.unpack"),
     }
 
 

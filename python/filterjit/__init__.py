@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
     from ._aot._program_cache import ProgramCache, program_cache
-    from ._aot._stages import Compiled, CompiledDetails, Lowered, Traced
+    from ._aot._stages import Compiled, Lowered, Traced
     from ._aot._warm_up import Warmed, WarmUp
     from ._base._errors import (
         MismatchError,
@@ -51,7 +51,6 @@ __all__ = [
     "CacheInfo",
     "Cause",
     "Compiled",
-    "CompiledDetails",
     "Explanation",
     "Filter",
     "FilterJit",
@@ -131,7 +130,7 @@ _MODULES = {
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
     "_aot._program_cache": ("ProgramCache", "program_cache"),
-    "_aot._stages": ("Compiled", "CompiledDetails", "Lowered", "Traced"),
+    "_aot._stages": ("Compiled", "Lowered", "Traced"),
     "_aot._warm_up": ("WarmUp", "Warmed"),
     "_trees._tree_functions": (
         "Structure",

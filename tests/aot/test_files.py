@@ -178,15 +178,6 @@ def test_each_bit_of_the_head(kind: str, good: dict[str, Path], tmp_path: Path) 
             filterjit.saved_info(path)
 
 
-def test_a_byte_too_few_or_too_many(good: dict[str, Path], tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for data in (p.read_bytes() for p in good.values()):
-        path.write_bytes(data[:-1])
-        assert "too short" in refuse(path)
-        path.write_bytes(data + b"\0")
-        assert "too long" in refuse(path)
-
-
 def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "file"
     np.save(tmp_path / "array", np.ones(3))
@@ -245,14 +236,6 @@ REFERENCES = [
 ]  # fmt: skip
 
 
-def _reference(place: list[str]) -> Any:
-    """Returns a reference with correct traits, if the object exists."""
-    try:
-        return [*place, _encode._traits(_encode._find(*place))]
-    except Exception:
-        return [*place, {"type": "builtins.type"}]
-
-
 VALUES = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400]),
     st.sampled_from([2**31, 2**63, 2**64, -(2**63), 10**30, 2**40]),
@@ -260,13 +243,11 @@ VALUES = st.one_of(
     st.sampled_from(["array", "custom", "module", "arguments", "static", "missing", "object"]),
     st.sampled_from(["__class__", "__dict__", "__wrapped__", "float32", "O", "f4,O", "V1000000"]),
     st.sampled_from(["enum", "dataclass", "namedtuple", "dtype", "set", "dict", "range", "int"]),
-    st.sampled_from(REFERENCES).map(_reference),
-    st.sampled_from(REFERENCES).map(lambda r: ["object", _reference(r)]),
-    st.sampled_from(REFERENCES).map(
-        lambda r: ["dataclass", [_reference(r), [[["str", "__class__"], ["none", None]]]]]
-    ),
-    st.sampled_from(REFERENCES).map(lambda r: ["module", 0, [_reference(r), []]]),
-    st.sampled_from(REFERENCES).map(lambda r: ["custom", 0, [_reference(r), ["none", None]]]),
+    st.sampled_from(REFERENCES),
+    st.integers(0, 9).map(lambda i: ["object", i]),
+    st.integers(0, 9).map(lambda i: ["dataclass", [i, [["__class__", None]]]]),
+    st.integers(0, 9).map(lambda i: ["module", 0, i, []]),
+    st.integers(0, 9).map(lambda i: ["custom", 0, i, [None]]),
     st.integers(-10, 300),
     st.text(max_size=5),
 )
@@ -349,8 +330,8 @@ def test_mutated_headers(
 PROGRAM = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
     st.sampled_from(["@20@", "@500@", [[0]], [[[0]]], [[-5], [], 0], [[0], [[-1]], -3]]),
-    st.sampled_from([["single", 9, None], ["single", 0, "no such"], ["named", [], [], None]]),
-    st.sampled_from([["abstract", [["a"], [3], None], ["b"], None]]),
+    st.sampled_from([[9, None, None], [0, None, "no such"], [[[], [], [], []], [], None]]),
+    st.sampled_from([[[["a"], [3], ["Auto"], None], ["b"], None]]),
 )
 
 
@@ -398,26 +379,25 @@ def _sizes(blobs: list[bytes]) -> list[list[Any]]:
 )
 def test_malformed_headers(text: bytes, tmp_path: Path) -> None:
     aot_files.write(tmp_path / "file", text, [])
-    assert "header is malformed" in refuse(tmp_path / "file")
+    assert "is damaged: its contents are malformed" in refuse(tmp_path / "file")
 
 
 @pytest.mark.parametrize("place", REFERENCES, ids=".".join)
 def test_references(place: list[str], nothing_happens: Callable[[], None], lazy: None) -> None:
     """Objects are looked up, but not called, and none of their attributes is read."""
-    reference = _reference(place)
     nodes = [
-        ["static", 0, ["object", reference]],
-        ["namedtuple", 0, reference],
-        ["module", 0, [reference, []]],
-        ["custom", 0, [reference, ["none", None]]],
-        ["static", 0, ["enum", [reference, "RED", ["int", "0x1"]]]],
-        ["static", 0, ["dataclass", [reference, [[["str", "__class__"], ["int", "0x1"]]]]]],
-        ["default_dict", 1, []],
+        ["static", 0, None, [["object", 0]]],
+        ["namedtuple", 0, 0, []],
+        ["module", 0, 0, []],
+        ["custom", 0, 0, [None]],
+        ["static", 0, None, [["enum", [0, "RED"]]]],
+        ["static", 0, None, [["dataclass", [0, [["__class__", 1]]]]]],
+        ["default_dict", 1, None, []],
     ]
     for node in nodes:
         tree = [node] if node[1] == 0 else [node, nodes[0]]
         try:
-            found = _encode.decode_tree(tree, X, _registry.registry.missing)
+            found = _encode.decode_tree([[place], tree], X, _registry.registry.missing)
             _core.flatten(_registry.registry, found)
         except Exception:
             pass
@@ -451,16 +431,10 @@ class Watched:
 def test_names_that_are_no_fields(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     Watched.__module__ = "aot_zoo"
     monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
-    fields = [[_encode.encode_value(name), ["none", None]]]
-    json_ = ["dataclass", [_reference(["aot_zoo", "Watched"]), fields]]
+    coder = _encode.Coder(names=[["aot_zoo", "Watched"]])
+    encoded = ["dataclass", [0, [[name, None]]]]
     if name == "names":  # a field, set without calling the constructor or __setattr__
-        assert _encode.decode_value(json_).names is None
+        assert coder.decode(encoded).names is None
     else:
         with pytest.raises((ValueError, TypeError)):
-            _encode.decode_value(json_)
-
-
-def test_json_is_all_there_is(good: dict[str, Path]) -> None:
-    for path in good.values():
-        header, _ = aot_files.read(path)
-        assert json.loads(json.dumps(header)) == header
+            coder.decode(encoded)

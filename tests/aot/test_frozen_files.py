@@ -120,10 +120,3 @@ def test_another_process(here: int, there: int, tmp_path: Path) -> None:
     loaded = run_code(_LOAD, tmp_path, env=environment((), **{name: str(there)}))
     assert json.loads(loaded.stdout) == pytest.approx([float(saved.stdout)] * 4)
     assert filterjit.saved_info(tmp_path / "executable").frozen[0] == 4
-
-
-def test_the_weights_are_in_the_file(tmp_path: Path) -> None:
-    with pytest.warns(filterjit.FreezeWarning):
-        frozen = filter_jit(lambda w, x: w @ x).freeze(BIG)
-    frozen.lower(jnp.ones(300)).compile().save(tmp_path / "f")
-    assert filterjit.saved_info(tmp_path / "f").nbytes > BIG.nbytes

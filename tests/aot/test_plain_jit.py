@@ -55,15 +55,6 @@ def test_compile_and_calls() -> None:
         compiled({"w": jnp.ones(4)}, 2.0, 3, 7.0, k=("a", 1))
 
 
-def test_warm_up() -> None:
-    f = filterjit.jit(scaled, **OPTIONS)
-    signatures: Any = [(({"w": SPEC}, 0.5), {"n": n, "k": (n,)}) for n in (1, 2)]
-    assert not f.warm_up(signatures).errors
-    for n in (1, 2):
-        f({"w": x + 0}, float(n), n, k=(n,))
-    assert f.cache_info()[:3] == (2, 0, 2)
-
-
 def test_what_jax_alone_compiles() -> None:
     f = filterjit.jit(lambda y: (y, "text"))
     with pytest.raises(ValueError, match=r"a leaf of the result .*`lower\(\.\.\.\)\.compile\(\)`"):
@@ -77,25 +68,6 @@ def test_what_jax_alone_compiles() -> None:
     with pytest.raises(ValueError, match="counts from the end"):
         h.compile(x, 1)
     assert g.compile(x)(x) is not None and g.cache_info().variants == 1
-
-
-class Model:
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    @functools.partial(filterjit.jit, static_argnums=0)
-    def __call__(self, y: Any) -> Any:
-        return y * self.scale
-
-    @filterjit.filter_jit
-    def other(self, y: Any) -> Any:
-        return y * self.scale
-
-
-def test_methods() -> None:
-    model = Model(3.0)
-    assert (model.__call__.compile(SPEC)(model, x) == 3 * x).all()
-    assert (model.other.compile(SPEC)(model, x) == 3 * x).all()
 
 
 @pytest.mark.parametrize("portable", [False, True])
@@ -123,10 +95,3 @@ def test_files_of_arguments_by_number(tmp_path: Path) -> None:
     assert (loaded(x, 4, 1.5) == 4 * x + 1.5).all()
     with pytest.raises(MismatchError):
         loaded(x, 5, 1.5)
-
-
-def test_a_static_argument_that_a_file_cannot_hold(tmp_path: Path) -> None:
-    f = filterjit.jit(lambda y, k: y, static_argnames="k")
-    compiled = f.compile(x, object())
-    with pytest.raises(ValueError, match="`k`"):
-        compiled.save(tmp_path / "f")

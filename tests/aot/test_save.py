@@ -1,12 +1,10 @@
 """`compiled.save`, `load` and `saved_info` in one process."""
 
-import collections
 import concurrent.futures
 import functools
 import gc
 import json
 import os
-import signal
 import stat
 import sys
 import types
@@ -27,8 +25,7 @@ import filterjit
 from filterjit import MismatchError, _core, filter_jit
 from filterjit._aot import _encode
 from filterjit._trees import _registry
-from support.nodes import Bag, Custom, Point, Registered
-from support.processes import run_code
+from support.nodes import Custom, Point
 from support.statics import Thing
 
 X = jnp.arange(3.0)
@@ -82,20 +79,23 @@ def test_values(value: Any) -> None:
     assert _core.same_static(_registry.registry, back, value)
 
 
+def test_sets_have_one_order() -> None:
+    """In all processes: a program cache finds programs by such JSON."""
+    for cls in (set, frozenset):
+        assert _encode.Coder().encode(cls("yzx"))[1] == ["x", "y", "z"]
+
+
 @pytest.mark.parametrize("name", nodes(X))
 def test_nodes(name: str) -> None:
     node = nodes(X)[name]
     back = decoded(node)
-    linear = name == "linear"
     assert _core.flatten(_registry.registry, back)[1] == _core.flatten(_registry.registry, node)[1]
-    if not linear:
+    if name != "linear":
         same(back, node)
-    assert encoded(back) == encoded(node)
-
-
-def test_an_empty_default_dict_makes_its_values() -> None:
-    back = decoded(collections.defaultdict(list, a=X))
-    assert back["b"] == [] and list(back) == ["a", "b"]
+    if name == "default":  # it makes its values
+        assert back["a"] == [] and list(back) == ["b", "a"]
+    else:
+        assert encoded(back) == encoded(node)
 
 
 def test_modules_with_the_attributes_of_a_wrapper() -> None:
@@ -143,9 +143,10 @@ UNSUPPORTED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
 def test_unsupported_values_are_named_by_their_paths(name: str) -> None:
+    value = UNSUPPORTED[name]
     with pytest.raises(ValueError) as raised:
-        encoded({"a": [1, UNSUPPORTED[name]], "x": X})
-    assert "`['a'][1]" in str(raised.value)
+        encoded({"a": [1, value], "x": X, "b": value})
+    assert "`['a'][1]" in str(raised.value) and "`['b']" in str(raised.value)
 
 
 @pytest.mark.parametrize("place", ["leaf", "aux data", "key"])
@@ -159,20 +160,6 @@ def test_what_would_not_be_equal_is_refused(place: str) -> None:
     encoded({"leaf": [plain], "aux data": Custom(X, label=plain), "key": {plain: X}}[place])
 
 
-def test_all_unsupported_paths_are_named(tmp_path: Path) -> None:
-    arguments = {"a": Thing(), "b": [lambda: 0], "c": 3}
-    compiled = filter_jit(lambda tree, x: x).lower(arguments, X).compile()
-    for portable in (False, True):
-        with pytest.raises(ValueError) as raised:
-            compiled.save(tmp_path / "file", portable=portable)
-        text = str(raised.value)
-        assert "`tree['a']`" in text and "`tree['b'][0]`" in text and "tree['c']" not in text
-    result = filter_jit(lambda x: (x, Thing())).lower(X).compile()
-    with pytest.raises(ValueError, match="cannot hold these parts of the result"):
-        result.save(tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
 # ---- files ----
 
 
@@ -181,18 +168,10 @@ def test_loaded_functions_are_freed(tmp_path: Path, portable: bool) -> None:
     refs = []
     for loaded in through(tmp_path, model, X, portable=portable):
         loaded(X)
-        refs += [weakref.ref(loaded), weakref.ref(loaded.details)]
+        refs += [weakref.ref(loaded), weakref.ref(loaded.compiled)]
     del loaded
     gc.collect()
     assert [ref() for ref in refs] == [None] * 4
-
-
-def test_loading_in_threads(tmp_path: Path, portable: bool) -> None:
-    through(tmp_path, use, Point(X, 1), X, 3, portable=portable)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        loads = [pool.submit(filterjit.load, tmp_path / "file") for _ in range(8)]
-        for load in loads:
-            same(load.result()(Point(X, 1), X, 3), use(Point(X, 1), X, 3))
 
 
 def test_saving_in_threads(tmp_path: Path) -> None:
@@ -250,24 +229,26 @@ def test_dtypes(tmp_path: Path, portable: bool) -> None:
     same(loaded(values), (values, values["bool"]))
 
 
-def test_sparse(tmp_path: Path, portable: bool) -> None:
-    from jax.experimental import sparse
+def arrays_in_the_function() -> dict[str, tuple[Any, Any]]:
+    """Functions that hold arrays, and whether JAX has 64 bits."""
+    multiply = lambda w, x: w * x
+    found = {"model": (eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0)), False)}
+    found["key"] = eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2), False
+    for dtype in ("float64", "int64", "complex128", "float32"):  # which it takes with 32 bits
+        found[dtype] = eqx.Partial(multiply, np.arange(3).astype(dtype)), False
+    with jax.enable_x64(True):  # a file is loaded as it was saved
+        found["x64"] = eqx.Partial(multiply, jnp.asarray([1 + 2**-40, 2.0, 3.0])), True
+    return found
 
-    at = np.arange(3, dtype=np.int32)[:, None].repeat(2, 1)
-    x = sparse.BCOO((X, at), shape=(3, 3))
-    _, loaded = through(tmp_path, lambda m: (m, m.data * 2), x, portable=portable)
-    back, double = loaded(x)
-    assert type(back) is sparse.BCOO and back.shape == (3, 3)
-    np.testing.assert_array_equal(double, X * 2)
 
-
-def test_functions_that_hold_arrays(tmp_path: Path, portable: bool) -> None:
-    model = eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
-    _, loaded = through(tmp_path, model, X, portable=portable)
-    np.testing.assert_allclose(loaded(X), model(X), rtol=1e-6)
-    keyed = eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2)
-    _, loaded = through(tmp_path, filter_jit(keyed), X, portable=portable)
-    same(loaded(X), (jax.random.key(3), X * 2))
+@pytest.mark.parametrize("name", arrays_in_the_function())
+def test_functions_that_hold_arrays(tmp_path: Path, portable: bool, name: str) -> None:
+    f, is_wide = arrays_in_the_function()[name]
+    with jax.enable_x64(is_wide):
+        x = jnp.ones(3)
+        compiled = filter_jit(f).lower(x).compile()
+        compiled.save(tmp_path / "file", portable=portable)
+    same(filterjit.load(tmp_path / "file")(x), compiled(x))
 
 
 def test_signatures(tmp_path: Path, portable: bool) -> None:
@@ -283,14 +264,11 @@ def test_signatures(tmp_path: Path, portable: bool) -> None:
         loaded(X, 2)
 
 
-def test_no_arguments(tmp_path: Path, portable: bool) -> None:
+def test_few_arguments(tmp_path: Path, portable: bool) -> None:
     _, loaded = through(tmp_path, lambda: (3, None), portable=portable)
     assert loaded() == (3, None)
-
-
-def test_unused_arguments(tmp_path: Path, portable: bool) -> None:
     _, loaded = through(tmp_path, lambda x, y, z: y, X, X + 1, X, portable=portable)
-    np.testing.assert_array_equal(loaded(X, X + 2, X), X + 2)
+    np.testing.assert_array_equal(loaded(X, X + 2, X), X + 2)  # the others are not used
 
 
 def test_donation(tmp_path: Path, portable: bool) -> None:
@@ -331,6 +309,8 @@ def test_platforms(tmp_path: Path) -> None:
     compiled = filter_jit(lambda x: x * 2).lower(X).compile()
     with pytest.raises(ValueError, match="portable=True"):
         compiled.save(tmp_path / "file", platforms=("cpu",))
+    with pytest.raises(TypeError, match="must be a sequence of names"):
+        compiled.save(tmp_path / "file", portable=True, platforms="cpu")
     compiled.save(tmp_path / "file", portable=True, platforms=("cuda",))
     assert filterjit.saved_info(tmp_path / "file").platforms == ("cuda",)
     with pytest.raises(ValueError, match="is a program for cuda; this is cpu"):
@@ -348,23 +328,12 @@ def test_saved_info(tmp_path: Path, portable: bool) -> None:
     assert dict(info.arguments)["tree['b']"] == "the int 2"
     assert "float32[3]" in dict(info.arguments)["x"]
     assert info.machine["jax"] == jax.__version__
+    header, blobs = read(tmp_path / "file")
+    header["arguments"] = header["result"] = ["nonsense"]  # which it does not look at
+    write(tmp_path / "file", header, blobs)
+    assert filterjit.saved_info(tmp_path / "file").arguments == info.arguments
     for word in ("use", info.kind, "tree['a']", f"{info.nbytes:,} bytes", jax.__version__):
         assert word in str(info)
-
-
-def test_saved_info_loads_nothing(tmp_path: Path) -> None:
-    through(tmp_path, use, {"a": X, "b": 2}, X, 3)
-    header, blobs = read(tmp_path / "file")
-    header["arguments"] = header["result"] = ["nonsense"]
-    header["machine"] = {"jax": "99"}
-    write(tmp_path / "file", header, blobs)
-    assert filterjit.saved_info(tmp_path / "file").machine == {"jax": "99"}
-
-
-def test_stdout_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for portable in (False, True):
-        through(tmp_path, lambda x: x, X, portable=portable)
-    assert capfd.readouterr().out == ""
 
 
 # ---- code and machines that have changed ----
@@ -401,14 +370,8 @@ class Layer(Base):
 """
 CHANGES = {
     "body": "def act(x): return x * 3",
-    "constant": "def act(x): return x + 2",
-    "default": "def act(x, y=1): return x * 2",
     "class": "act = 3",
     "fields": f"{LAYER}    bias: object = None\n",
-    "method": LAYER.replace("* x", "+ x"),
-    "property": LAYER.replace("return 1", "return 2"),
-    "inherited": "class Base(eqx.Module):\n def inherited(self): return 2\n" + LAYER,
-    "keyword default": "def act(x, *, y=1): return x * 2",
     "value": "class Kind(enum.Enum):\n A = 2",
     "plain": "class Layer: pass",
     "enum": "class Kind(enum.Enum):\n B = 1",
@@ -433,11 +396,17 @@ def test_unchanged_code(passing: Any, passing_file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_changed_code(name: str, passing: Any, passing_file: Path) -> None:
+def test_changed_code(name: str, passing: Any, passing_file: Path, tmp_path: Path) -> None:
+    header, blobs = read(passing_file)
+    header["described"][0] = "cpython-3.0"  # whose bytecode is another one
+    write(tmp_path / "older", header, blobs)
     exec(CHANGES[name], passing.__dict__)
-    with pytest.raises(ValueError, match="aot_passing") as raised:
-        filterjit.load(passing_file)
-    assert "cannot be loaded" in str(raised.value)
+    for path in [passing_file, *([tmp_path / "older"] if name != "body" else [])]:
+        with pytest.raises(ValueError, match="aot_passing") as raised:
+            filterjit.load(path)
+        assert "cannot be loaded" in str(raised.value)
+    if name == "body":
+        filterjit.load(tmp_path / "older")
 
 
 def test_a_module_that_is_not_imported(passing_file: Path) -> None:
@@ -453,7 +422,7 @@ def test_other_machines(tmp_path: Path, key: str, portable: bool) -> None:
         return
     through(tmp_path, lambda x: x * 2, X, portable=portable)
     header, blobs = read(tmp_path / "file")
-    header["machine"][key] = "other"
+    header["info"]["machine"][key] = "other"
     write(tmp_path / "file", header, blobs)
     if portable:
         np.testing.assert_array_equal(filterjit.load(tmp_path / "file")(X), X * 2)
@@ -485,6 +454,8 @@ def test_replaced(tmp_path: Path, compiled: Any) -> None:
     compiled.save(path)
     np.testing.assert_array_equal(filterjit.load(path)(X, 3), X * 3)
     compiled.save(str(path))
+    compiled.save(os.fsencode(path))
+    assert filterjit.load(os.fsencode(path))(X, 3) is not None
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
@@ -516,33 +487,6 @@ def test_a_crash_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_full_disk(compiled: Any) -> None:
-    if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full")
-    with pytest.raises(OSError):
-        compiled.save("/dev/full/file")
-
-
-_KILLED = """
-import os, signal, sys
-from filterjit._aot import _file
-real = os.fsync
-def kill(fd):
-    real(fd)
-    os.kill(os.getpid(), signal.SIGKILL)
-os.fsync = kill
-_file.write(sys.argv[1], {"a": 1}, [b"blob" * 1000])
-"""
-
-
-def test_a_killed_process_leaves_the_old_file(tmp_path: Path, compiled: Any) -> None:
-    path = tmp_path / "file"
-    compiled.save(path)
-    before = path.read_bytes()
-    run_code(_KILLED, path, status=-signal.SIGKILL)
-    assert path.read_bytes() == before
-
-
 def test_symlinks_are_followed(tmp_path: Path, compiled: Any) -> None:
     (tmp_path / "folder").mkdir()
     link, target = tmp_path / "link", tmp_path / "folder" / "target"
@@ -566,75 +510,12 @@ def test_permissions(tmp_path: Path, compiled: Any) -> None:
         os.umask(mask)
 
 
-def test_paths_that_cannot_be_written_or_read(tmp_path: Path, compiled: Any) -> None:
-    with pytest.raises(FileNotFoundError):
-        compiled.save(tmp_path / "no" / "file")
-    with pytest.raises(OSError):
-        compiled.save(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(FileNotFoundError):
-        filterjit.load(tmp_path / "file")
-    with pytest.raises(FileNotFoundError):
-        filterjit.saved_info(tmp_path / "file")
-    with pytest.raises(OSError):
-        filterjit.load(tmp_path)
-
-
-def test_the_current_directory(
-    tmp_path: Path, compiled: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    compiled.save("file")
-    assert filterjit.load("file")(X, 3) is not None
-    compiled.save(b"bytes")
-    assert filterjit.load(b"bytes")(X, 3) is not None
-
-
 def test_a_file_is_the_same_each_time(tmp_path: Path, compiled: Any) -> None:
     for name in ("one", "two"):
         compiled.save(tmp_path / name, portable=True)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     header, _ = read(tmp_path / "one")
-    assert b"pickle" not in (tmp_path / "one").read_bytes() and header["kind"] == "portable"
-
-
-def test_registered_classes_come_back(tmp_path: Path) -> None:
-    tree = (Registered(X, meta="tag"), Bag([X, 1], ("a", 2)))
-    _, loaded = through(tmp_path, lambda t: t, tree)
-    one, bag = loaded(tree)
-    assert (type(one), one.meta, type(bag), bag.aux) == (Registered, "tag", Bag, ("a", 2))
-    with pytest.raises(MismatchError, match=r"t\[1\]"):
-        loaded((tree[0], Bag([X, 1], ("a", 3))))
-
-
-@pytest.mark.parametrize("portable", [False, True])
-def test_arrays_of_64_bits(tmp_path: Path, portable: bool) -> None:
-    """A file that was saved under x64 is loaded without it as it was."""
-    with jax.enable_x64(True):
-        w, x = jnp.asarray([1 + 2**-40, 2.0]), jnp.ones(2)
-        compiled = filter_jit(jax.tree_util.Partial(jnp.multiply, w)).lower(x).compile()
-        compiled.save(tmp_path / "file", portable=portable)
-    for f in (compiled, filterjit.load(tmp_path / "file")):
-        found = np.asarray(f(x))
-        assert found.dtype == np.float64 and found[0] == 1 + 2**-40
-
-
-@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128", "uint64", "float32"])
-def test_numpy_arrays_of_64_bits_in_the_function(
-    tmp_path: Path, portable: bool, dtype: str
-) -> None:
-    """The program takes them with 32 bits, without x64."""
-    weights = np.arange(3).astype(dtype)
-    f = filter_jit(eqx.Partial(lambda w, x: w * x, weights))
-    compiled, loaded = through(tmp_path, f, X, portable=portable)
-    same(loaded(X), compiled(X))
-    same(loaded(X), f(X))
-
-
-def test_a_platform_that_is_no_sequence(tmp_path: Path) -> None:
-    compiled = filter_jit(lambda x: x).lower(X).compile()
-    with pytest.raises(TypeError, match=r"must be a sequence of names"):
-        compiled.save(tmp_path / "file", portable=True, platforms="cpu")
+    assert b"pickle" not in (tmp_path / "one").read_bytes() and header["info"]["kind"] == "portable"
 
 
 # ---- symbolic dimensions ----

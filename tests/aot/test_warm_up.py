@@ -1,11 +1,7 @@
 """Compiling many signatures before the first call."""
 
-import contextlib
-import io
 import logging
-import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
-from support.terminals import Terminal, terminal
 
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
@@ -195,59 +190,6 @@ def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
     f = filter_jit(lambda x: x.sum(), donate="all")
     assert f.warm_up([((spec(i + 1),), {}) for i in range(4)], threads=4).errors == ()
     assert len(recwarn) == 0
-
-
-# ---- progress ----
-
-
-@contextlib.contextmanager
-def stderr_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Replaces stderr by a terminal."""
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    with terminal() as opened, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", opened.file)
-        yield opened
-
-
-def _warm_some() -> Any:
-    def f(x: Any) -> Any:
-        print("traced")
-        return jnp.cos(x)
-
-    return filter_jit(f).warm_up([((spec(i + 1),), {}) for i in range(3)])
-
-
-def test_a_bar_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("rich")
-    monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
-    with stderr_on_a_terminal(monkeypatch) as shown:
-        assert _warm_some().errors == ()
-    text = shown.text
-    assert "compiling" in text and "3/3" in text and "traced" not in text
-    assert text.endswith("\x1b[2K")  # the bar is erased at the end
-    assert capsys.readouterr().out == "traced\n" * 3
-
-
-def test_no_bar_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FILTERJIT_PROGRESS", "0")
-    with stderr_on_a_terminal(monkeypatch) as shown:
-        _warm_some()
-    assert shown.text == ""
-
-
-def test_silent_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
-    _warm_some()
-    assert capfd.readouterr() == ("traced\n" * 3, "")
-
-
-@pytest.mark.parametrize("stderr", [None, io.StringIO()])
-def test_no_stderr(stderr: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", stderr)
-    assert _warm_some().errors == ()
-    assert stderr is None or stderr.getvalue() == ""
 
 
 def test_the_options_of_the_calling_thread() -> None:

@@ -4,11 +4,8 @@ differently do not, as far as their code, defaults, closures and attributes tell
 `test_functions_contents` has the values that functions hold.
 """
 
-import copy
 import functools
 import gc
-import os
-import pickle
 import sys
 import types
 import weakref
@@ -17,7 +14,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import pytest
 
 import filterjit
@@ -28,7 +24,6 @@ from support.functions import (
     Layer,
     Plain,
     X,
-    fill_cell,
     holding,
     scaled,
     scaled_like,
@@ -139,33 +134,7 @@ def test_places_of_functions(wrap: Callable[[Any], Any]) -> None:
     assert traces.count == 6
 
 
-def test_modules_made_in_a_loop() -> None:
-    traces = Traces()
-
-    @filterjit.filter_jit(functions="structure")
-    def step(model: Any, x: Any) -> Any:
-        traces.tick()
-        grads = eqx.filter_grad(lambda m: jnp.sum(jax.vmap(m)(x) ** 2))(model)
-        return eqx.apply_updates(model, jax.tree.map(lambda g: -0.1 * g, grads))
-
-    x = jnp.ones((2, 3))
-    for scale in (1.0, 2.0, 1.0, 2.0):
-        final = lambda y: jnp.tanh(y) * scale  # noqa: B023
-        model = eqx.nn.MLP(3, 2, 4, 1, jax.nn.relu, final, key=jax.random.key(0))
-        for _ in range(3):
-            model = step(model, x)
-        assert model.final_activation(2.0) == jnp.tanh(2.0) * scale
-    assert traces.count == 2
-
-
 # ---- functions that do not ----
-
-
-def test_in_a_loop_of_one_scope(apply: Counted) -> None:
-    """All these lambdas share one cell, whose content changes."""
-    for s in (1.0, 2.0, 3.0, 1.0, 2.0) * 2:
-        assert comparable(apply(lambda x: x * s)) == comparable(X * s)  # noqa: B023
-    assert apply.count == 3
 
 
 def test_constants_of_code_are_exact(apply: Counted) -> None:
@@ -296,22 +265,6 @@ def test_names_are_not_followed(
     assert apply.count == 1
 
 
-@pytest.mark.parametrize("how", ["nonlocal", "cell_contents", "inner", "partial"])
-def test_change_of_a_cell(apply: Counted, how: str) -> None:
-    inner, change = settable(1.0)
-    act: Any = {
-        "inner": functools.partial(lambda f, x: (lambda: f(x))(), inner),
-        "partial": apply.call.partial(inner),
-    }.get(how, inner)
-    if how == "cell_contents":
-        change = lambda value: fill_cell(inner, value)
-    for value in (1.0, 2.0, 3.0, 1.0, 2.0, 1.0, 3.0):
-        change(value)
-        for f in (act, scaled_like(value)):
-            assert comparable(act(X) if how == "partial" else apply(f)) == comparable(X * value)
-    assert apply.count == (6 if how == "inner" else 3)
-
-
 def test_empty_cells(apply: Counted) -> None:
     def act(x: Any) -> Any:
         try:
@@ -336,20 +289,6 @@ def test_another_object_at_the_same_address() -> None:
         del plain
         plain = Plain(float(scale))
         assert comparable(f(act, X)) == comparable(X * float(scale))
-
-
-def test_retrace_after_a_change(apply: Counted) -> None:
-    """A retrace for a new shape uses the caller's function, not the one of the first trace."""
-    act, change = settable(2.0)
-    assert comparable(apply(act)) == comparable(X * 2.0)
-    change(5.0)
-    longer = jnp.arange(7.0)
-    for x in (longer, X, longer.astype(int)):
-        assert comparable(apply(scaled_like(2.0), x)) == comparable(x * 2.0)
-        assert comparable(apply(act, x)) == comparable(x * 5.0)
-    change(2.0)
-    other = jnp.arange(9.0)
-    assert comparable(apply(act, other)) == comparable(other * 2.0)
 
 
 def test_results_are_not_of_a_changed_function() -> None:
@@ -427,44 +366,6 @@ def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None
 # ---- combined with other features ----
 
 
-def test_donation() -> None:
-    apply = Counted(donate="all")
-    for s in (2.0, 2.0, 3.0):
-        x = jnp.arange(4.0) + 0
-        assert comparable(apply(scaled(s), x)) == comparable(jnp.arange(4.0) * s)
-        assert x.is_deleted()
-    assert apply.count == 2
-
-
-def test_ahead_of_time(apply: Counted) -> None:
-    compiled = apply.call.lower(scaled(2.0), X).compile()
-    assert comparable(compiled(scaled(2.0), X)) == comparable(X * 2.0)
-    with pytest.raises(TypeError, match="other arguments"):
-        compiled(scaled(2), X)
-
-
-def test_transforms(apply: Counted) -> None:
-    for _ in range(2):
-        got = jax.vmap(lambda x: apply(scaled(2.0), x))(X)
-        assert comparable(got) == comparable(X * 2.0)
-        assert jax.grad(lambda x: apply(scaled(3.0), x))(1.0) == 3.0
-
-
-def test_missing_arguments_and_fields() -> None:
-    traces = Traces()
-    f = filterjit.filter_jit(
-        traces.counting(lambda layer, act=jnp.negative, *, x=X: (layer, act(x))),
-        functions="structure",
-    )
-    partly = object.__new__(Layer)
-    object.__setattr__(partly, "weight", X)
-    for _ in range(2):
-        assert comparable(f(Layer(X, lambda x: x))[1]) == comparable(-X)
-        assert comparable(f(1, scaled(3.0))[1]) == comparable(X * 3.0)
-        assert not hasattr(f(partly)[0], "act") or f(partly)[0].act is not None
-    assert traces.count == 3
-
-
 def test_the_two_options_do_not_share() -> None:
     traces = Traces()
     fun = traces.counting(lambda act, x: act(x))
@@ -480,41 +381,6 @@ def test_attributes_that_filterjit_sets_do_not_count(apply: Counted) -> None:
     for act in acts:
         apply(act)
     assert apply.count == 1
-
-
-def test_decorator_methods_and_copies() -> None:
-    traces = Traces()
-
-    class Model(eqx.Module):
-        act: Any
-
-        @filterjit.filter_jit(functions="structure")
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return self.act(x)
-
-    for _ in range(3):
-        assert comparable(Model(scaled(2.0))(X)) == comparable(X * 2.0)
-    assert traces.count == 1
-    f = filterjit.filter_jit(scaled, functions="structure")
-    assert copy.copy(f)._hooks.settings.functions == "structure"  # type: ignore[attr-defined]
-    again = pickle.loads(pickle.dumps(filterjit.filter_jit(os.getcwd, functions="structure")))
-    assert again._hooks.settings.functions == "structure"
-
-
-@pytest.mark.parametrize("bad", ["", "Structure", None, True, "both"])
-def test_unknown_value_of_the_option(bad: Any) -> None:
-    with pytest.raises(ValueError, match="'identity' or 'structure'"):
-        filterjit.filter_jit(scaled, functions=bad)
-
-
-def test_reasons_are_given() -> None:
-    said: list[Any] = []
-    f = filterjit.filter_jit(lambda act, x: act(x), functions="structure", on_retrace=said.append)
-    for s in (1.0, 1.0, 2.0):
-        f(scaled(s), X)
-    assert len(said) == 1 and "act" in str(said[0])
-    assert "functions='structure'" in str(f._hooks.settings)
 
 
 def test_nothing_is_kept_alive() -> None:

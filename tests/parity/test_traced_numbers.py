@@ -295,11 +295,11 @@ def test_functions_of_equal_choices_share_their_programs() -> None:
 
 
 @pytest.mark.parametrize("portable", [False, True])
-@pytest.mark.parametrize("chosen", BY_PATH, ids=repr)
-def test_saved_programs_of_patterns(chosen: Any, portable: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", [*BY_PATH, is_float], ids=[*map(repr, BY_PATH), "function"])
+def test_saved_programs_of_filters(chosen: Any, portable: bool, tmp_path: Path) -> None:
     if portable:
         pytest.importorskip("flatbuffers")
-    n = BY_PATH.index(chosen)  # XLA cannot serialize one that it has compiled before
+    n = [*BY_PATH, is_float].index(chosen)  # XLA cannot serialize one that it has compiled before
     f = filter_jit(lambda config, y: trained(config, y) + n, traced={"config": chosen})
     f.lower(config_of(0.1), x).compile().save(tmp_path / "program", portable=portable)
     loaded = load(tmp_path / "program")
@@ -307,12 +307,6 @@ def test_saved_programs_of_patterns(chosen: Any, portable: bool, tmp_path: Path)
         assert comparable(loaded(config_of(rate), x)) == comparable(x[:2] * rate + n)
     with pytest.raises(MismatchError):
         loaded(config_of(0.1, 3), x)
-
-
-def test_a_function_of_leaves_cannot_be_saved(tmp_path: Path) -> None:
-    f = filter_jit(trained, traced={"config": is_float})
-    with pytest.raises(ValueError, match="`traced` has a function of leaves for 'config'"):
-        f.lower(config_of(0.1), x).compile().save(tmp_path / "program")
 
 
 @pytest.mark.parametrize("portable", [False, True])

@@ -125,7 +125,6 @@ class State:
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
         assert recorder._thread.refuses_to_compile is False and recorder._thread.job is None
-        assert _progress.watcher._silent == set()
         # An interrupt where a pool is left does not wait for its threads. They end by themselves, but
         # until then they start threads of the display, and one that is being started has no `join`.
         for name in ("filterjit-warm-up", "filterjit-progress"):

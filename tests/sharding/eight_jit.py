@@ -280,7 +280,7 @@ def test_donation_holds() -> None:
             return eqx.apply_updates(model, updates), state, jnp.mean(x)
 
         x = np.ones((16, 8), np.float32)
-        compiled = step.lower(model, state, x).compile().details.compiled
+        compiled = step.lower(model, state, x).compile().compiled
         arrays = jax.tree.leaves(eqx.filter((model, state), eqx.is_array))
         assert compiled.memory_analysis().alias_size_in_bytes == sum(
             a.addressable_shards[0].data.nbytes for a in arrays
@@ -384,7 +384,7 @@ def test_sharded_initialisation() -> None:
     init = filter_jit(
         lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules, mesh=mesh
     )
-    compiled = init.lower(jax.random.key(0)).compile().details.compiled
+    compiled = init.lower(jax.random.key(0)).compile().compiled
     model = init(jax.random.key(0))
     arrays = jax.tree.leaves(eqx.filter(model, eqx.is_array))
     shards = sum(a.addressable_shards[0].data.nbytes for a in arrays)

@@ -1,7 +1,7 @@
 """Ahead of time: tracing, lowering, compiling, warming up, saving and loading.
 
 **Stages** (`_prepared`, `_stages`). JAX's stages describe the flat program of a variant. `Traced`,
-`Lowered` and `CompiledDetails` give their attributes in the user's trees. While the arguments are
+`Lowered` and `Compiled` give their attributes in the user's trees. While the arguments are
 flattened, an array that takes no memory stands for each ``jax.ShapeDtypeStruct``, so the Structure
 and the variant are those of a later call with arrays.
 
@@ -10,9 +10,9 @@ is JAX's executable (``Cache.insert_compiled``). A call of it takes the same pat
 the same, and no code on that path is special to it. Its hooks (`_compiled_hooks`) raise where a
 call would need another variant, and name the differences that `_observe` finds.
 
-**A file** (`_file`, `_save`, `_load`) holds structures as JSON (`_encode`), and the program
-(`_program`) and arrays as bytes. Those of the program cache have the same format. JSON is in the standard library, and the large parts lie beside it. Nothing in a file
-is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
+**A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_encode`), and the
+program (`_program`) and arrays as bytes. Those of the program cache have the same format. Nothing in a
+file is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
 `_executable` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
 only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
 loaded Structure is one that the C core has made itself.
@@ -23,11 +23,10 @@ the mesh that it was lowered under before (`_save.Program`): the user's function
 **What cannot be saved.** Each static value is decoded as soon as it is encoded; one that would not be
 equal after loading is refused with its path. Functions and classes are stored as module and qualified
 name. A lambda has no name to find it by, but it is often a default, as in ``equinox.nn.MLP.__init__``,
-and is then stored as that default. A digest of the code is stored as well, because the program
-contains the body that the function had: a function or class whose code has changed is refused when
-the file is loaded, if the version of Python is the same. XLA cannot serialize an executable again
-that it has deserialized (on the CPU, the copy lacks its kernels when it runs), so an executable from
-JAX's persistent cache or from a file is refused.
+and is then stored as that default. A description of what they do is stored as well, because the program
+contains the body that the function had: a function or class that has changed is refused when the file
+is loaded. XLA cannot serialize an executable again that it has deserialized (on the CPU, the copy lacks
+its kernels when it runs), so an executable from JAX's persistent cache or from a file is refused.
 
 **The program cache** (`_program_cache`) finds programs by what they are, and guesses which one a call
 will have: csrc/README.md has the states of a guess.

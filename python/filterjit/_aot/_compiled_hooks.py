@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from .. import _core
 from .._base import _errors
 from .._base._errors import MismatchError
 from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
-from .._call._chosen import numbers_of
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
@@ -22,26 +22,12 @@ from .._observe._functions import functions
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._words import NOT_GIVEN
-from .._trees._registry import leaves_of
+from .._trees._registry import is_traced, leaves_of
 from . import _executable
 from ._encode import Unsupported
 from ._prepared import is_spec
 
 _REMEDY = "Compile it for these arguments too, or call the function itself."
-
-
-def mismatch(name: str, done: str, causes: Sequence[Cause], remedy: str) -> MismatchError:
-    """Returns the error of a call with other arguments than the function was compiled or traced
-    for, whichever word `done` is."""
-    lines = [f"`{name}` was {done} for other arguments:"]
-
-    def write(cause: Cause) -> str:
-        was = "without it" if cause.was == NOT_GIVEN else f"for {cause.was}"
-        now = "without it" if cause.now == NOT_GIVEN else f"with {cause.now}"
-        return f"{cause.place}: {done} {was}, called {now}"
-
-    lines += _causes.lines_of(causes, write)
-    return MismatchError("\n".join([*lines, remedy]))
 
 
 class CompiledHooks(_running.RunningHooks, CallHooks):
@@ -76,6 +62,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         self.stage = stage
         self.may_raise = may_raise
         self.jit_id = jit_id
+        # Of parameters of the option `traced`: 1 for each leaf of the argument that is an array.
+        self._traced: dict[str, bytes] = {}
 
     def make_filter_jit(
         self, function: _core.Structure, arrays: tuple[Any, ...], name: str, fun: Any = None
@@ -108,10 +96,21 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             call = _direct.wrap(_executable_compat.compiled_call(self.stage), self.stage)
         else:
             call = _direct.wrap(jitted)
-        variant = f._parts()[0].insert_compiled(structure, call, outputs, self.may_raise)
+        cache = f._parts()[0]
+        variant = cache.insert_compiled(structure, call, outputs, self.may_raise)
+        if self.settings.traced:
+            self._find_traced(variant, cache.signature.names)
         if jitted is None:
             _records.record_of(variant).executable = self.stage.runtime_executable
         return variant
+
+    def _find_traced(self, variant: _core.Variant, names: Sequence[str]) -> None:
+        array = np.zeros(())
+        leaves = (array,) * (variant.function.num_leaves + variant.structure.num_leaves)
+        for name, x in zip(names, variant.arguments(leaves)[1], strict=True):
+            if name in self.settings.traced.names:
+                found = _core.tree_leaves(self.registry, x, None)
+                self._traced[name] = bytes([leaf is array for leaf in found])
 
     def explain(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -136,7 +135,16 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         )
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
-        return mismatch(self.name, "compiled", causes, _REMEDY)
+        """Returns the error of a call with other arguments."""
+
+        def write(cause: Cause) -> str:
+            was = "without it" if cause.was == NOT_GIVEN else f"for {cause.was}"
+            now = "without it" if cause.now == NOT_GIVEN else f"with {cause.now}"
+            return f"{cause.place}: compiled {was}, called {now}"
+
+        lines = _causes.lines_of(causes, write)
+        head = f"`{self.name}` was compiled for other arguments:"
+        return MismatchError("\n".join([head, *lines, _REMEDY]))
 
     # ---- called by the C core ----
 
@@ -145,14 +153,16 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         raise AssertionError("a compiled function has its cache from the start")
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if numbers in it are traced.
+        """Returns a byte for each leaf of an argument: 1 if it is a number that is traced, as there is
+        an array in its place in what was compiled.
 
-        An argument that a pattern does not fit is of another structure, of which `compile` tells.
+        An argument with other leaves is of another structure, of which `compile` tells.
         """
-        try:
-            return numbers_of(self.settings.traced, name, argument)
-        except ValueError:
-            return bytes(len(leaves_of(argument)))
+        leaves = leaves_of(argument)
+        mask = self._traced.get(name, b"")
+        if len(mask) != len(leaves):
+            return bytes(len(leaves))
+        return bytes([one and is_traced(x) for one, x in zip(mask, leaves, strict=True)])
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""

@@ -1,11 +1,14 @@
 """Structures and static values as plain JSON, and back.
 
-Static values are all that is not an array. A value is ``[tag, content]``; a structure is the list
-of its nodes, each before its children. Classes and functions are stored as module and qualified
-name, with traits that are compared when they are looked up again, the names of fields; and there
-is one description (`_functions`) of all of them. They are only looked up in modules that the
-program has imported, so decoding imports nothing. Decoding runs the same code as flattening and
-building such a tree in any call.
+Static values are all that is not an array. None, booleans, strings and small ints are themselves in
+JSON; any other value is ``[tag, content]`` (`_CODECS`). A structure is the list of its nodes, each
+before its children (`_NODES`). Classes and functions have numbers, and beside the nodes there is the
+module and the qualified name of each: they are looked up in modules that the program has imported,
+so decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
+call.
+
+A file also has one description (`describe`) of what these classes and functions are, which is compared
+before they are used.
 """
 
 import collections
@@ -13,83 +16,39 @@ import contextlib
 import dataclasses
 import enum
 import inspect
-import struct
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
 from .._base._errors import format_path, short
-from .._call._chosen import Chosen
 from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
 from .._functions._texts import PYTHON, difference, texts
 from .._functions._values import ATOMS
 from .._trees import _nodes
-from .._trees._filters import Expression, Filter, depends_on_leaves, format_pattern
 
 Json = Any
+Place = Sequence[str]
+"""A module and a qualified name in it."""
 
 
 class Unsupported(ValueError):
     """A value cannot be stored, or cannot be found again; the message gives the reason."""
 
 
-# ---- options by name of parameter ----
-
-
-def encode_chosen(chosen: Chosen) -> Json:
-    """Returns the parameters of an option: a name, or a name and the filter of its argument.
-
-    Raises Unsupported.
-    """
-    found: list[Json] = []
-    for name in chosen.names:
-        expression = chosen.expression(name)
-        if depends_on_leaves(expression):
-            raise Unsupported(
-                f"`{chosen.option}` has a function of leaves for {name!r}, which a file cannot "
-                "hold. Path patterns can be saved"
-            )
-        found.append(name if expression is True else [name, _encode_filter(expression)])
-    return found
-
-
-def decode_chosen(option: str, json: Json) -> Chosen:
-    named = (item if type(item) is list else [item, True] for item in json)
-    return Chosen.of(option, {name: _decode_filter(filter) for name, filter in named})
-
-
-def _encode_filter(expression: Expression) -> Json:
-    match expression:
-        case ("path", components):
-            return format_pattern(components)
-        case (op, *operands):
-            return [op, *map(_encode_filter, operands)]
-    return expression
-
-
-def _decode_filter(json: Json) -> Any:
-    match json:
-        case str() | bool():
-            return json
-        case ["not", operand]:
-            return ~Filter(_decode_filter(operand))
-        case ["and", p, q]:
-            return Filter(_decode_filter(p)) & _decode_filter(q)
-        case ["or", p, q]:
-            return Filter(_decode_filter(p)) | _decode_filter(q)
-    raise TypeError("not a filter")
-
-
 # ---- classes and functions, by module and name ----
 
 
-def _find(module: str, qualname: str) -> Any:
+def _find(place: Place) -> Any:
     """Looks an object up by its name, without imports and without calling any ``__getattr__``."""
+    module, qualname = place
+    if type(module) is not str or type(qualname) is not str:
+        raise TypeError("not a name")
     found: Any = sys.modules.get(module)
     if found is None:
         raise Unsupported(f"`{module}` is not imported; import it first")
@@ -136,195 +95,227 @@ def _search(module: str, x: Any) -> str | None:
     return None
 
 
-def _traits(x: Any) -> dict[str, Json]:
-    """Returns what must be unchanged in a class or function when it is looked up again, whatever
-    version of Python does it."""
-    traits: dict[str, Json] = {"type": f"{type(x).__module__}.{type(x).__qualname__}"}
-    if issubclass(type(x), type):
-        if dataclasses.is_dataclass(x):
-            traits["fields"] = [field.name for field in dataclasses.fields(x)]
-        elif hasattr(x, "_fields"):
-            traits["fields"] = list(x._fields)
-    return traits
-
-
-def encode_reference(x: Any) -> Json:
+def _place_of(x: Any) -> Place:
     module = getattr(x, "__module__", None)
     qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
         raise Unsupported(f"{short(x)} has no module or name to look it up by")
-    try:
-        found = _find(module, qualname) is x
-    except Unsupported:
-        found = False
-    if not found:
-        name = _search(module, x)
-        if name is None:
-            raise Unsupported(f"`{qualname}` cannot be found in `{module}`; define it there")
-        qualname = name
-    return [module, qualname, _traits(x)]
+    with contextlib.suppress(Unsupported):
+        if _find((module, qualname)) is x:
+            return module, qualname
+    name = _search(module, x)
+    if name is None:
+        raise Unsupported(f"`{qualname}` cannot be found in `{module}`; define it there")
+    return module, name
 
 
-def _decode_reference(json: Json) -> Any:
-    module, qualname, traits = json
-    if type(module) is not str or type(qualname) is not str or type(traits) is not dict:
-        raise TypeError("not a reference")
-    found = _find(module, qualname)
-    if traits != _traits(found):
-        raise Unsupported(f"`{module}.{qualname}` has changed since the file was written")
-    return found
+# ---- what they are ----
 
 
-# ---- what classes and functions do ----
+def describe(places: Iterable[Place]) -> Json:
+    """Returns the version of Python and a description of what is found under these names."""
+    found = [(".".join(place), _find(place)) for place in dict.fromkeys(map(tuple, places))]
+    kinds = [(f"the kind of `{name}`", f"str {_kind(x)}") for name, x in found]
+    return [PYTHON, [*map(list, texts(found, for_file=True)), *map(list, kinds)]]
 
 
-def describe(nodes: Json) -> dict[str, Json]:
-    """Returns the description of the classes and functions that the nodes of structures refer to."""
-    return {"python": PYTHON, "parts": [list(part) for part in _description(nodes)]}
-
-
-def check_description(nodes: Json, described: Json, versions: bool) -> None:
-    """Raises Unsupported if what the nodes refer to has changed since it was described.
+def check_description(places: Sequence[Place], described: Json, versions: bool) -> None:
+    """Raises Unsupported if what is found under these names is not as it was described.
 
     `versions` is whether the versions of installed packages count.
     """
-    if not any(True for _ in references_in(nodes)):
-        return
-    if described is None:
-        raise Unsupported(
-            "an earlier version of filterjit wrote it, which described functions in another way; "
-            "save it again"
-        )
-    changed = difference(
-        described["parts"],
-        _description(nodes),
-        versions=versions,
-        bytecode=described["python"] == PYTHON,
-    )
+    python, parts = described
+    now = describe(places)[1]
+    changed = difference(parts, now, versions=versions, bytecode=python == PYTHON)
     if changed is not None:
         raise Unsupported(f"since the file was written, something has changed: {changed}")
 
 
-def _description(nodes: Json) -> list[tuple[str, str]]:
-    places = dict.fromkeys(references_in(nodes))
-    return texts([(".".join(place), _find(*place)) for place in places], for_file=True)
-
-
-def references_in(nodes: Json) -> Iterator[tuple[str, str]]:
-    """Yields the modules and names that nodes refer to. Only references have a dict, their traits."""
-    todo = [nodes]
-    while todo:
-        json = todo.pop()
-        if type(json) is not list:
-            continue
-        if len(json) == 3 and type(json[2]) is dict:
-            if type(json[0]) is not str or type(json[1]) is not str:
-                raise TypeError("not a reference")
-            yield json[0], json[1]
+def _kind(x: Any) -> str:
+    """Returns what must be unchanged whatever version of Python looks an object up again: its type,
+    and the fields or members of a class."""
+    kind, parts = type(x).__qualname__, []
+    if issubclass(type(x), type):
+        if dataclasses.is_dataclass(x):
+            parts = [field.name for field in dataclasses.fields(x)]
+        elif issubclass(x, enum.Enum):
+            members = x.__members__.items()
+            parts = [f"{k}={v.value!r}" if type(v.value) in ATOMS else k for k, v in members]
         else:
-            todo += reversed(json)
+            parts = list(getattr(x, "_fields", ()))
+    return f"{kind}({', '.join(parts)})"
 
 
 # ---- values ----
 
 
-def encode_value(x: Any) -> Json:
-    """Returns a static value as JSON. Raises Unsupported."""
-    cls = type(x)
-    if (codec := _BY_TYPE.get(cls)) is not None:
-        return [codec.tag, codec.encode(x)]
-    if isinstance(x, enum.Enum):
-        return ["enum", [encode_reference(cls), x.name, _encode_member(x)]]
-    if isinstance(x, np.dtype):
-        return ["dtype", _encode_dtype(x)]
-    if isinstance(x, tuple) and hasattr(cls, "_fields"):
-        return ["namedtuple", [encode_reference(cls), _encode_items(x)]]
-    if cls is _flax_compat.hashable_mapping():
-        return ["mapping", _BY_TYPE[dict].encode(dict(x))]
-    if not isinstance(x, type) and dataclasses.is_dataclass(x):
-        fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
-        if getattr(x, "__dict__", fields).keys() != fields.keys():
-            raise Unsupported(f"{short(x)} has attributes other than its fields")
-        return ["dataclass", [encode_reference(cls), _BY_TYPE[dict].encode(fields)]]
-    if isinstance(x, type) or callable(x):
-        return ["object", encode_reference(x)]
-    raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`")
+class Coder:
+    """Encodes static values as JSON, and decodes them.
 
+    Arguments:
+        known: objects that have the same numbers where the JSON is decoded.
+        names: where further objects are found.
 
-def decode_value(json: Json) -> Any:
-    """Returns the value that `encode_value` encoded.
-
-    Raises Unsupported if a class or function is missing or has changed, and any exception if the
-    JSON is malformed.
+    Attributes:
+        objects: what JSON refers to by numbers: the known objects, and then what `names` has.
     """
-    tag, content = json
-    return _BY_TAG[tag](content)
+
+    def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
+        self.names = list(names)
+        self.objects = [*known, *map(_find, self.names)]
+        self._known = len(known)
+        self._numbers = {id(x): i for i, x in reversed(list(enumerate(self.objects)))}
+
+    def number(self, x: Any) -> int:
+        """Returns the number of an object, which is found by its name if it is not known."""
+        number: int | None = self._numbers.get(id(x))
+        if number is None:
+            self.names.append(_place_of(x))
+            number = self._numbers[id(x)] = len(self.objects)
+            self.objects.append(x)
+        return number
+
+    def object(self, number: Json) -> Any:
+        """Returns the object of a number."""
+        if type(number) is not int or number < 0:
+            raise TypeError("not a number of an object")
+        return self.objects[number]
+
+    def encode(self, x: Any) -> Json:
+        """Raises Unsupported for what JSON cannot hold."""
+        cls = type(x)
+        if x is None or cls is bool or cls is str or (cls is int and abs(x) < _LARGE):
+            return x
+        tag = _TAGS.get(cls) or next((tag for tag, fits in _KINDS if fits(x)), None)
+        if tag is None:
+            raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`")
+        return [tag, _CODECS[tag][0](self, x)]
+
+    def decode(self, json: Json) -> Any:
+        """Raises Unsupported if something is missing or has changed, and any exception if the JSON is
+        malformed."""
+        if json is None or type(json) in (bool, str, int):
+            return json
+        tag, content = json
+        return _CODECS[tag][1](self, content)
+
+    def encode_all(self, items: Iterable[Any]) -> list[Json]:
+        return list(map(self.encode, items))
+
+    def decode_all(self, json: Json) -> list[Any]:
+        if type(json) is not list:
+            raise TypeError("not a list")
+        return list(map(self.decode, json))
+
+    def encode_static(self, registry: _core.Registry, x: Any) -> Json:
+        """As `encode`, of a value that must be equal when it is decoded."""
+        if type(x) not in ATOMS and self._numbers.get(id(x), self._known) < self._known:
+            return ["object", self._numbers[id(x)]]
+        try:
+            json = self.encode(x)
+            if not _same(registry, self.decode(json), x):
+                raise Unsupported(f"{short(x)} would not be equal after loading")
+        except Unsupported:
+            for number, y in enumerate(self.objects[: self._known]):
+                if type(x) is type(y) and _same(registry, x, y):
+                    return ["object", number]
+            raise
+        return json
 
 
-def _encode_items(items: Any) -> Json:
-    return [encode_value(item) for item in items]
-
-
-def _decode_items(json: Json) -> list[Any]:
-    if type(json) is not list:
-        raise TypeError("not a list")
-    return [decode_value(item) for item in json]
-
-
-def _encode_member(x: enum.Enum) -> Json:
-    """Returns the value of a member as JSON, to notice a change; None if it cannot be encoded."""
+def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
     try:
-        return encode_value(x._value_)
-    except Unsupported:
-        return None
+        return bool(_core.same_static(registry, x, y))
+    except Exception:
+        return False
 
 
-def _decode_enum(json: Json) -> Any:
-    reference, name, value = json
-    cls = _decode_reference(reference)
-    if not (issubclass(type(cls), type) and issubclass(cls, enum.Enum)):
-        raise TypeError("not an Enum")
-    x: Any = cls.__members__.get(name)
-    if x is None or _encode_member(x) != value:
-        where = f"{reference[0]}.{reference[1]}.{name}"
-        raise Unsupported(f"`{where}` has changed since the file was written")
+def _checked(x: Any, base: type) -> Any:
+    """Returns a class that inherits from another one; raises TypeError for anything else."""
+    if not (issubclass(type(x), type) and issubclass(x, base)):
+        raise TypeError(f"not a class of {base.__name__}")
     return x
 
 
-def _encode_dtype(x: Any) -> str:
-    """Returns a name of a dtype: JAX's, or NumPy's, which tells a length and a byte order."""
-    for name in (x.name, x.str):
-        with contextlib.suppress(TypeError):
-            if jnp.dtype(name) == x:
-                return str(name)
-    raise Unsupported(f"the dtype {x!r}")
+_LARGE = 1 << 53  # other readers of JSON take larger ints for floats
 
 
-def _decode_dtype(json: Json) -> Any:
-    if type(json) is not str:
-        raise TypeError("not a dtype")
-    return jnp.dtype(json)
+def _decode_complex(_: Coder, json: Json) -> complex:
+    real, imag = map(float.fromhex, json)
+    return complex(real, imag)
 
 
-def _decode_namedtuple(json: Json) -> Any:
-    return _new_namedtuple(_decode_reference(json[0]), _decode_items(json[1]))
+def _encode_set(coder: Coder, x: Any) -> Json:
+    """In an order that is the same in all processes, since the digest of a program has it."""
+    return sorted(coder.encode_all(x), key=repr)
+
+
+def _bounds(coder: Coder, x: Any) -> Json:
+    return coder.encode_all((x.start, x.stop, x.step))
+
+
+def _encode_dict(coder: Coder, x: Any) -> Json:
+    return list(map(coder.encode_all, x.items()))
+
+
+def _decode_dict(coder: Coder, json: Json) -> dict[Any, Any]:
+    return dict(map(coder.decode_all, json))
+
+
+def _encode_enum(coder: Coder, x: enum.Enum) -> Json:
+    return [coder.number(type(x)), x.name]
+
+
+def _decode_enum(coder: Coder, json: Json) -> enum.Enum:
+    number, name = json
+    cls = _checked(coder.object(number), enum.Enum)
+    if type(name) is not str or name not in cls.__members__:
+        raise Unsupported(f"there is no {name!r} in `{cls.__qualname__}`")
+    member: enum.Enum = cls.__members__[name]
+    return member
+
+
+def _encode_namedtuple(coder: Coder, x: Any) -> Json:
+    return [coder.number(type(x)), coder.encode_all(x)]
+
+
+def _decode_namedtuple(coder: Coder, json: Json) -> Any:
+    number, items = json
+    return _new_namedtuple(coder.object(number), coder.decode_all(items))
 
 
 def _new_namedtuple(cls: Any, items: Sequence[Any]) -> Any:
-    if not (issubclass(type(cls), type) and issubclass(cls, tuple)):
-        raise TypeError("not a named tuple")
-    if len(getattr(cls, "_fields", ())) != len(items):
+    if len(getattr(_checked(cls, tuple), "_fields", ())) != len(items):
         raise TypeError("not a named tuple")
     return tuple.__new__(cls, items)
 
 
+def _decode_mapping(coder: Coder, json: Json) -> Any:
+    make = _flax_compat.hashable_mapping()
+    if make is None:
+        raise Unsupported("Flax is not imported")
+    return make(_decode_dict(coder, json))
+
+
+def _encode_dataclass(coder: Coder, x: Any) -> Json:
+    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    if getattr(x, "__dict__", fields).keys() != fields.keys():
+        raise Unsupported(f"{short(x)} has attributes other than its fields")
+    return [coder.number(type(x)), _encode_dict(coder, fields)]
+
+
+def _decode_dataclass(coder: Coder, json: Json) -> Any:
+    number, fields = json
+    return _new(coder.object(number), _decode_dict(coder, fields))
+
+
 def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     """Returns an instance of a dataclass with these fields, without calling its constructor."""
-    if not (issubclass(type(cls), type) and dataclasses.is_dataclass(cls)):
+    if not dataclasses.is_dataclass(_checked(cls, object)):
         raise TypeError("not a dataclass")
     details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
     names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
-    x: Any = object.__new__(cls)  # type: ignore[arg-type]
+    x: Any = object.__new__(cls)
     for name, value in fields.items():
         if name not in names:
             raise ValueError(f"a field {name!r}")
@@ -332,8 +323,146 @@ def _new(cls: Any, fields: dict[Any, Any]) -> Any:
     return x
 
 
-def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
+# The dtypes of PRNG keys, and JAX's names of their implementations.
+KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+def encode_dtype(dtype: Any) -> str:
+    """Returns a name of a dtype: JAX's, or NumPy's, which tells a length and a byte order."""
+    for name in (str(getattr(dtype, "name", dtype)), getattr(dtype, "str", None)):
+        with contextlib.suppress(Exception):
+            if decode_dtype(name) == dtype:
+                return str(name)
+    raise Unsupported(f"the dtype {dtype}")
+
+
+def decode_dtype(name: Json) -> Any:
+    if type(name) is not str:
+        raise TypeError("not a dtype")
+    if name in KEYS:
+        return jax.eval_shape(lambda: jax.random.key(0, impl=KEYS[name])).dtype
+    return jnp.dtype(name)
+
+
+# How values are encoded and decoded, by their tags.
+_CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], Any]]] = {
+    "int": (lambda _, x: hex(x), lambda _, json: int(json, 16)),
+    "float": (lambda _, x: x.hex(), lambda _, json: float.fromhex(json)),
+    "complex": (lambda _, x: [x.real.hex(), x.imag.hex()], _decode_complex),
+    "bytes": (lambda _, x: x.hex(), lambda _, json: bytes.fromhex(json)),
+    "tuple": (Coder.encode_all, lambda coder, json: tuple(coder.decode_all(json))),
+    "list": (Coder.encode_all, Coder.decode_all),
+    "set": (_encode_set, lambda coder, json: set(coder.decode_all(json))),
+    "frozenset": (_encode_set, lambda coder, json: frozenset(coder.decode_all(json))),
+    "dict": (_encode_dict, _decode_dict),
+    "slice": (_bounds, lambda coder, json: slice(*coder.decode_all(json))),
+    "range": (_bounds, lambda coder, json: range(*coder.decode_all(json))),
+    "ellipsis": (lambda *_: None, lambda *_: ...),
+    "enum": (_encode_enum, _decode_enum),
+    "dtype": (lambda _, x: encode_dtype(x), lambda _, json: decode_dtype(json)),
+    "namedtuple": (_encode_namedtuple, _decode_namedtuple),
+    "mapping": (_encode_dict, _decode_mapping),
+    "dataclass": (_encode_dataclass, _decode_dataclass),
+    "object": (Coder.number, Coder.object),
+}
+# The tags of values of exactly these types, and of all others that fit.
+_TAGS: dict[type, str] = {
+    cls: cls.__name__
+    for cls in (int, float, complex, bytes, tuple, list, set, frozenset, dict, slice, range)
+} | {type(...): "ellipsis"}
+_KINDS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    ("enum", lambda x: isinstance(x, enum.Enum)),
+    ("dtype", lambda x: isinstance(x, np.dtype)),
+    ("namedtuple", lambda x: isinstance(x, tuple) and hasattr(type(x), "_fields")),
+    ("mapping", lambda x: type(x) is _flax_compat.hashable_mapping()),
+    ("dataclass", lambda x: not isinstance(x, type) and dataclasses.is_dataclass(x)),
+    ("object", lambda x: isinstance(x, type) or callable(x)),
+)
+
+
+# ---- structures ----
+
+
+def encode_structure(
+    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
+) -> Json:
+    """Returns the names of the classes and functions in a structure, and its nodes: for each its kind,
+    its number of children, its type, and what is static in it.
+
+    Types and statics that are among `known` need no names.
+
+    Raises:
+        ValueError: if a file cannot hold some of the static values; the message gives their paths.
+            `what` names the whole structure.
+    """
+    coder = Coder(known)
+    nodes: list[Json] = []
+    problems: list[str] = []
+    for node, path in _nodes.walk(structure):
+        try:
+            if node.kind not in _NODES:
+                raise Unsupported(f"a node of kind {node.kind}")
+            cls = None if node.type is None else coder.number(node.type)
+            statics = [coder.encode_static(registry, x) for x in node.statics]
+            nodes.append([node.kind, len(node.children), cls, statics])
+        except (Unsupported, RecursionError) as e:
+            why = "it is nested too deeply" if isinstance(e, RecursionError) else e
+            problems.append(f"  `{format_path(path) or what}`: {why}")
+    if problems:
+        raise ValueError(
+            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
+            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
+            "functions and classes that are found in a module by their names."
+        )
+    return [coder.names, nodes]
+
+
+def decode_tree(encoded: Json, array: Any, missing: Any, known: Sequence[Any] = ()) -> Any:
+    """Builds the tree of a structure, with `array` in the place of each array.
+
+    `missing` stands for arguments and fields that were not given. The arguments of a call are a
+    dict by parameter.
+
+    Raises Unsupported if a class or function is missing or has changed, and any exception if the
+    nodes are malformed.
+    """
+    names, nodes = encoded
+    coder = Coder(known, names)
+    leaves = {"array": array, "missing": missing}
+    stack: list[Any] = []
+    for kind, count, number, statics in reversed(nodes):
+        if type(count) is not int or not 0 <= count <= len(stack):
+            raise ValueError("a node has more children than follow it")
+        children = [stack.pop() for _ in range(count)]
+        cls = None if number is None else coder.object(number)
+        found = coder.decode_all(statics)
+        if kind in ("module", "object"):  # a field that was never set
+            given = [(k, x) for k, x in zip(found, children, strict=True) if x is not missing]
+            found, children = [k for k, _ in given], [x for _, x in given]
+        stack.append(leaves[kind] if kind in leaves else _NODES[kind](cls, found, children))
+    (tree,) = stack
+    return tree
+
+
+def _by_name(_: Any, names: list[Any], children: list[Any]) -> dict[Any, Any]:
+    return dict(zip(names, children, strict=True))
+
+
+def _new_default_dict(_: Any, keys: list[Any], children: list[Any]) -> Any:
+    return collections.defaultdict(children[0], zip(keys, children[1:], strict=True))
+
+
+def _new_custom(cls: Any, statics: list[Any], children: list[Any]) -> Any:
+    unflatten = _registered_compat.registered_unflatten(cls)
+    if unflatten is None:
+        raise Unsupported(f"`{cls}` is not registered as a pytree")
+    (aux,) = statics
+    return unflatten(aux, children)
+
+
+def _new_node(cls: Any, names: list[Any], children: list[Any]) -> Any:
     """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
+    fields = dict(zip(names, children, strict=True))
     known = isinstance(cls, type) and (
         _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
     )
@@ -357,220 +486,20 @@ def _new_node(cls: Any, fields: dict[Any, Any]) -> Any:
     return x
 
 
-def _decode_dict(json: Json) -> dict[Any, Any]:
-    return {decode_value(key): decode_value(value) for key, value in json}
-
-
-def _decode_mapping(json: Json) -> Any:
-    make = _flax_compat.hashable_mapping()
-    if make is None:
-        raise Unsupported("Flax is not imported")
-    return make(_decode_dict(json))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Codec:
-    """How values of one builtin type are stored."""
-
-    tag: str
-    encode: Callable[[Any], Json]
-    decode: Callable[[Json], Any]
-
-
-def _encode_float(x: float) -> str:
-    return struct.pack(">d", x).hex()
-
-
-def _decode_float(json: str) -> float:
-    (x,) = struct.unpack(">d", bytes.fromhex(json))
-    return float(x)
-
-
-_BY_TYPE = {
-    type(None): _Codec("none", lambda _: None, lambda _: None),
-    bool: _Codec("bool", bool, bool),
-    int: _Codec("int", hex, lambda json: int(json, 16)),
-    float: _Codec("float", _encode_float, _decode_float),
-    complex: _Codec(
-        "complex",
-        lambda x: [_encode_float(x.real), _encode_float(x.imag)],
-        lambda json: complex(*map(_decode_float, json)),
-    ),
-    str: _Codec("str", str, str),
-    bytes: _Codec("bytes", bytes.hex, bytes.fromhex),
-    tuple: _Codec("tuple", _encode_items, lambda json: tuple(_decode_items(json))),
-    list: _Codec("list", _encode_items, _decode_items),
-    set: _Codec("set", _encode_items, lambda json: set(_decode_items(json))),
-    frozenset: _Codec("frozenset", _encode_items, lambda json: frozenset(_decode_items(json))),
-    dict: _Codec("dict", lambda x: [_encode_items(pair) for pair in x.items()], _decode_dict),
-    slice: _Codec(
-        "slice",
-        lambda x: _encode_items((x.start, x.stop, x.step)),
-        lambda json: slice(*_decode_items(json)),
-    ),
-    range: _Codec(
-        "range",
-        lambda x: _encode_items((x.start, x.stop, x.step)),
-        lambda json: range(*_decode_items(json)),
-    ),
-    type(...): _Codec("ellipsis", lambda _: None, lambda _: ...),
+# What a node of a kind is, of its type, what is static in it, and its children.
+_NODES: dict[str, Callable[[Any, list[Any], list[Any]], Any]] = {
+    "array": lambda *_: None,  # `decode_tree` is given these two
+    "missing": lambda *_: None,
+    "none": lambda *_: None,
+    "static": lambda _, statics, __: statics[0],
+    "tuple": lambda _, __, children: tuple(children),
+    "list": lambda _, __, children: children,
+    "arguments": _by_name,
+    "dict": _by_name,
+    "ordered_dict": lambda *parts: collections.OrderedDict(_by_name(*parts)),
+    "default_dict": _new_default_dict,
+    "namedtuple": lambda cls, _, children: _new_namedtuple(cls, children),
+    "module": _new_node,
+    "object": _new_node,
+    "custom": _new_custom,
 }
-_BY_TAG: dict[str, Callable[[Json], Any]] = {
-    **{codec.tag: codec.decode for codec in _BY_TYPE.values()},
-    "enum": _decode_enum,
-    "dtype": _decode_dtype,
-    "namedtuple": _decode_namedtuple,
-    "mapping": _decode_mapping,
-    "dataclass": lambda json: _new(_decode_reference(json[0]), _decode_dict(json[1])),
-    "object": _decode_reference,
-}
-
-
-# ---- structures ----
-
-
-def encode_structure(
-    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
-) -> Json:
-    """Returns the nodes of a structure: for each its kind, its number of children, and details.
-
-    A type or a static that is one of `known` is ``{"known": its number}``.
-
-    Raises:
-        ValueError: if a file cannot hold some of the static values; the message gives their paths.
-            `what` names the whole structure.
-    """
-    nodes: list[Json] = []
-    problems: list[str] = []
-    for node, path in _nodes.walk(structure):
-        try:
-            nodes.append([node.kind, len(node.children), encode_node(registry, node, known)])
-        except (Unsupported, RecursionError) as e:
-            why = "it is nested too deeply" if isinstance(e, RecursionError) else e
-            problems.append(f"  `{format_path(path) or what}`: {why}")
-    if problems:
-        raise ValueError(
-            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
-            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
-            "functions and classes that are found in a module by their names."
-        )
-    return nodes
-
-
-def encode_node(registry: _core.Registry, node: _nodes.Node, known: Sequence[Any] = ()) -> Json:
-    """Returns the details of a node. Raises Unsupported."""
-
-    def of_type(x: Any) -> Json:
-        number = _number(x, known)
-        return encode_reference(x) if number is None else {"known": number}
-
-    match node.kind:
-        case "array" | "none" | "missing" | "tuple" | "list":
-            return None
-        case "static":
-            return encode_static(registry, node.detail, known)
-        case "arguments":
-            return list(node.detail)
-        case "dict" | "ordered_dict" | "default_dict":
-            return [encode_static(registry, key) for key in node.detail]
-        case "namedtuple":
-            return of_type(node.type)
-        case "module" | "object":
-            return [of_type(node.type), list(node.detail)]
-        case "custom":
-            return [of_type(node.type), encode_static(registry, node.detail, known)]
-        case kind:
-            raise Unsupported(f"a node of kind {kind}")
-
-
-def encode_static(registry: _core.Registry, x: Any, known: Sequence[Any] = ()) -> Json:
-    """As `encode_value`, of a value that must be equal when it is loaded."""
-    if type(x) not in ATOMS and (number := _number(x, known)) is not None:
-        return {"known": number}
-    try:
-        json = encode_value(x)
-        if not _same(registry, decode_value(json), x):
-            raise Unsupported(f"{short(x)} would not be equal after loading")
-    except Unsupported:
-        alike = (i for i, y in enumerate(known) if type(x) is type(y) and _same(registry, x, y))
-        if (number := next(alike, None)) is None:
-            raise
-        return {"known": number}
-    return json
-
-
-def _number(x: Any, known: Sequence[Any]) -> int | None:
-    return next((number for number, y in enumerate(known) if y is x), None)
-
-
-def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
-    try:
-        return bool(_core.same_static(registry, x, y))
-    except Exception:
-        return False
-
-
-def decode_tree(nodes: Json, array: Any, missing: Any, known: Sequence[Any] = ()) -> Any:
-    """Builds the tree of these nodes, with `array` in the place of each array.
-
-    `missing` stands for arguments and fields that were not given. The arguments of a call are a
-    dict by parameter. ``{"known": i}`` stands for ``known[i]``, a type or a static.
-
-    Raises Unsupported if a class or function is missing or has changed, and any exception if the
-    nodes are malformed.
-    """
-    stack: list[Any] = []
-    for kind, count, detail in reversed(nodes):
-        if type(count) is not int or not 0 <= count <= len(stack):
-            raise ValueError("a node has more children than follow it")
-        children = [stack.pop() for _ in range(count)]
-        stack.append(_decode_node(kind, children, detail, array, missing, known))
-    (tree,) = stack
-    return tree
-
-
-def _decode_node(
-    kind: str, children: Sequence[Any], detail: Json, array: Any, missing: Any, known: Sequence[Any]
-) -> Any:
-    def type_of(json: Json) -> Any:
-        return known[json["known"]] if type(json) is dict else _decode_reference(json)
-
-    def static(json: Json) -> Any:
-        return known[json["known"]] if type(json) is dict else decode_value(json)
-
-    match kind:
-        case "array":
-            return array
-        case "none":
-            return None
-        case "missing":
-            return missing
-        case "tuple":
-            return tuple(children)
-        case "list":
-            return list(children)
-        case "static":
-            return static(detail)
-        case "arguments":
-            return dict(zip(detail, children, strict=True))
-        case "dict":
-            return dict(zip(_decode_items(detail), children, strict=True))
-        case "ordered_dict":
-            return collections.OrderedDict(zip(_decode_items(detail), children, strict=True))
-        case "default_dict":
-            items = zip(_decode_items(detail), children[1:], strict=True)
-            return collections.defaultdict(children[0], items)
-        case "namedtuple":
-            return _new_namedtuple(type_of(detail), children)
-        case "module" | "object":
-            fields = zip(detail[1], children, strict=True)
-            given = {name: value for name, value in fields if value is not missing}
-            return _new_node(type_of(detail[0]), given)
-        case "custom":
-            cls, aux = type_of(detail[0]), static(detail[1])
-            unflatten = _registered_compat.registered_unflatten(cls)
-            if unflatten is None:
-                raise Unsupported(f"`{cls}` is not registered as a pytree")
-            return unflatten(aux, children)
-        case _:
-            raise ValueError(f"a node of kind {kind}")

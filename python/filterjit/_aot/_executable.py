@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from .._compat import _executable_compat
 from .._shardings._specs import rest_of
-from ._encode import Json, Unsupported
+from ._encode import Json, Unsupported, decode_dtype, encode_dtype
 
 Devices = Mapping[int, jax.Device]
 """The devices that a program runs on, by the ids of those that it was compiled for."""
@@ -55,35 +54,7 @@ def _processor() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ---- dtypes, avals, shardings, layouts ----
-
-
-# The dtypes of PRNG keys, and JAX's names of their implementations.
-_KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
-
-
-def encode_dtype(dtype: Any) -> str:
-    name = str(getattr(dtype, "name", dtype))
-    try:
-        same = decode_dtype(name) == dtype
-    except Exception:
-        same = False
-    if not same:
-        raise Unsupported(f"the dtype {name}")
-    return name
-
-
-def decode_dtype(name: str) -> Any:
-    if type(name) is not str:
-        raise TypeError("not a dtype")
-    if name in _KEYS:
-        return jax.eval_shape(lambda: jax.random.key(0, impl=_KEYS[name])).dtype
-    return jnp.dtype(name)
-
-
-def key_impl(name: str) -> str:
-    """Returns JAX's name of the implementation of PRNG keys with this dtype."""
-    return _KEYS[name]
+# ---- avals, shardings, layouts ----
 
 
 def _encode_spec(spec: Any) -> Json:
@@ -106,17 +77,6 @@ def _decode_spec(json: Json) -> Any:
     )
 
 
-def _axis_types(mesh: Any) -> Json:
-    types = getattr(mesh, "axis_types", None)
-    return [kind.name for kind in types] if isinstance(types, tuple) else None
-
-
-def _axis_options(json: Json) -> dict[str, Any]:
-    if json is None:
-        return {}
-    return {"axis_types": tuple(jax.sharding.AxisType[name] for name in json)}
-
-
 def _memory(sharding: Any) -> str | None:
     """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
     kind: str | None = sharding.memory_kind
@@ -126,38 +86,39 @@ def _memory(sharding: Any) -> str | None:
 
 
 def encode_sharding(sharding: Any) -> Json:
-    """Returns a sharding as JSON, with devices by their ids. Raises Unsupported."""
-    match sharding:
-        case None:
-            return None
-        case jax.sharding.SingleDeviceSharding():
-            (device,) = sharding.device_set
-            return ["single", device.id, _memory(sharding)]
-        case jax.sharding.NamedSharding(mesh=jax.sharding.Mesh() as mesh):
-            ids = [int(device.id) for device in mesh.devices.flat]
-            axes = [list(mesh.axis_names), list(mesh.devices.shape), ids, _axis_types(mesh)]
-            return ["named", axes, _encode_spec(sharding.spec), _memory(sharding)]
-        case jax.sharding.NamedSharding(mesh=jax.sharding.AbstractMesh() as mesh):
-            axes = [list(mesh.axis_names), list(mesh.axis_sizes), _axis_types(mesh)]
-            return ["abstract", axes, _encode_spec(sharding.spec), _memory(sharding)]
-    raise Unsupported(f"the sharding {sharding}")
+    """Returns the mesh, the partition and the memory of a sharding, with devices by their ids; for a
+    single device, its id is in the place of the mesh. Raises Unsupported."""
+    if sharding is None:
+        return None
+    if isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        (device,) = sharding.device_set
+        return [device.id, None, _memory(sharding)]
+    if not isinstance(sharding, jax.sharding.NamedSharding):
+        raise Unsupported(f"the sharding {sharding}")
+    mesh, ids = sharding.mesh, None
+    if isinstance(mesh, jax.sharding.Mesh):
+        ids = [int(device.id) for device in mesh.devices.flat]
+    types = [kind.name for kind in mesh.axis_types]
+    axes = [list(mesh.axis_names), list(mesh.axis_sizes), types, ids]
+    return [axes, _encode_spec(sharding.spec), _memory(sharding)]
 
 
 def decode_sharding(json: Json, devices: Devices) -> Any:
     """Returns the sharding of which `encode_sharding` returned the JSON, over these devices."""
     if json is None:
         return None
-    match json:
-        case ["single", id, memory]:
-            return jax.sharding.SingleDeviceSharding(devices[id], memory_kind=memory)
-        case ["named", [names, sizes, ids, types], spec, memory]:
-            grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
-            mesh = jax.sharding.Mesh(grid, tuple(names), **_axis_options(types))
-            return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
-        case ["abstract", [names, sizes, types], spec, memory]:
-            abstract = jax.sharding.AbstractMesh(tuple(sizes), tuple(names), **_axis_options(types))
-            return jax.sharding.NamedSharding(abstract, _decode_spec(spec), memory_kind=memory)
-    raise ValueError("not a sharding")
+    on, spec, memory = json
+    if type(on) is int:
+        return jax.sharding.SingleDeviceSharding(devices[on], memory_kind=memory)
+    names, sizes, types, ids = on
+    kinds = tuple(jax.sharding.AxisType[name] for name in types)
+    mesh: Any
+    if ids is None:
+        mesh = jax.sharding.AbstractMesh(tuple(sizes), tuple(names), axis_types=kinds)
+    else:
+        grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
+        mesh = jax.sharding.Mesh(grid, tuple(names), axis_types=kinds)
+    return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
 
 
 def encode_aval(aval: Any) -> Json:
@@ -195,39 +156,55 @@ def _decode_layout(json: Json, devices: Devices) -> Any:
 
 # ---- the executable ----
 
-# The fields of JAX's dataclass. Lists, with the functions that encode and decode an element:
-_LIST_FIELDS = {
-    "input_avals": (encode_aval, decode_aval),
-    "output_avals": (encode_aval, decode_aval),
-    "input_shardings": (encode_sharding, decode_sharding),
-    "output_shardings": (encode_sharding, decode_sharding),
-    "xla_in_layouts": (_encode_layout, _decode_layout),
-    "dispatch_in_layouts": (_encode_layout, _decode_layout),
-    "xla_out_layouts": (_encode_layout, _decode_layout),
+_Codec = tuple[Callable[[Any], Json], Callable[[Json, Devices], Any]]
+
+
+def _each(encode: Callable[[Any], Json], decode: Callable[[Json, Devices], Any]) -> _Codec:
+    return (
+        lambda found: list(map(encode, found)),
+        lambda json, devices: [decode(one, devices) for one in json],
+    )
+
+
+def _plain(kind: type) -> _Codec:
+    def decode(json: Json, _: Devices) -> Any:
+        if type(json) is not kind:
+            raise TypeError("not an executable")
+        return json
+
+    return lambda found: found, decode
+
+
+def _without(what: str, make: Callable[[], Any]) -> _Codec:
+    def encode(found: Any) -> None:
+        if found:
+            raise Unsupported(f"JAX cannot serialize it: it has {what}")
+
+    return encode, lambda *_: make()
+
+
+# The fields of JAX's dataclass. The executable itself, its client and its devices are beside them.
+_FIELDS: dict[str, _Codec] = {
+    "unordered_effects": _without("unordered effects", list),
+    "ordered_effects": _without("ordered effects", list),
+    "host_callbacks": _without("host callbacks", list),
+    "keepalive": _without("objects to keep alive", list),
+    "mut": _without("mutable arrays", lambda: None),
+    "pgle_profiler": _without("a profiler", lambda: None),
+    "auto_spmd_lowering": _without("automatic shardings", lambda: False),
+    "input_avals": _each(encode_aval, decode_aval),
+    "output_avals": _each(encode_aval, decode_aval),
+    "input_shardings": _each(encode_sharding, decode_sharding),
+    "output_shardings": _each(encode_sharding, decode_sharding),
+    "xla_in_layouts": _each(_encode_layout, _decode_layout),
+    "dispatch_in_layouts": _each(_encode_layout, _decode_layout),
+    "xla_out_layouts": _each(_encode_layout, _decode_layout),
+    "kept_var_idx": (lambda found: sorted(map(int, found)), lambda json, _: set(json)),
+    "committed": _plain(bool),
+    "name": _plain(str),
+    "all_args_info": (lambda _: None, lambda *_: None),
 }
-# Fields that are stored as they are:
-_JSON_FIELDS = ("committed", "name")
-# Fields that are not stored and must be empty, with the value that they get when loaded:
-_EMPTY_FIELDS: dict[str, Callable[[], Any]] = {
-    "unordered_effects": list,
-    "ordered_effects": list,
-    "host_callbacks": list,
-    "keepalive": list,
-    "mut": lambda: None,
-    "pgle_profiler": lambda: None,
-    "auto_spmd_lowering": lambda: False,
-}
-# The devices; older versions of JAX use the second name:
-_DEVICE_FIELDS = ("device_list", "device_assignment")
-# Fields that the functions below convert:
-_CONVERTED_FIELDS = {"xla_executable", "backend", "kept_var_idx", "all_args_info"}
-_ALL_FIELDS = {
-    *_LIST_FIELDS,
-    *_JSON_FIELDS,
-    *_EMPTY_FIELDS,
-    *_DEVICE_FIELDS,
-    *_CONVERTED_FIELDS,
-}
+_DEVICES = ("device_list", "device_assignment")  # in older versions of JAX, the second
 _OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 
 
@@ -251,19 +228,11 @@ def encode_executable(compiled: Any) -> tuple[Json, bytes]:
     Raises Unsupported.
     """
     parts = _executable_compat.executable_parts(compiled)
-    if parts is None or parts.keys() - _ALL_FIELDS or {*_LIST_FIELDS, *_JSON_FIELDS} - parts.keys():
+    if parts is None or parts.keys() - {*_FIELDS, *_DEVICES, "xla_executable", "backend"}:
         raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
-    if parts["mut"] is not None:
-        raise Unsupported("JAX cannot serialize it: it holds a mutable array")
-    for name in _EMPTY_FIELDS:
-        if parts.get(name):
-            raise Unsupported(f"JAX cannot serialize it: it has {name.replace('_', ' ')}")
-    (devices,) = (list(parts[name]) for name in _DEVICE_FIELDS if name in parts)
-    json: dict[str, Json] = {name: parts[name] for name in _JSON_FIELDS}
-    json["kept"] = sorted(map(int, parts["kept_var_idx"]))
+    (devices,) = (parts[name] for name in _DEVICES if name in parts)
+    json = {name: encode(parts[name]) for name, (encode, _) in _FIELDS.items() if name in parts}
     json["devices"] = [device.id for device in devices]
-    for name, (encode, _) in _LIST_FIELDS.items():
-        json[name] = [encode(x) for x in parts[name]]
     return json, _executable_compat.serialize_executable(parts["backend"], parts["xla_executable"])
 
 
@@ -285,14 +254,7 @@ def decode_executable(
     """
     on = [devices[id] for id in json["devices"]]
     moved = [device.id for device in on] != json["devices"]
-    parts: dict[str, Any] = {name: json[name] for name in _JSON_FIELDS}
-    if type(parts["committed"]) is not bool or type(parts["name"]) is not str:
-        raise TypeError("not an executable")
-    parts |= {name: empty() for name, empty in _EMPTY_FIELDS.items()}
-    for name, (_, decode) in _LIST_FIELDS.items():
-        parts[name] = [decode(x, devices) for x in json[name]]
-    parts["kept_var_idx"] = set(json["kept"])
-    parts["all_args_info"] = None
+    parts = {k: decode(json[k], devices) for k, (_, decode) in _FIELDS.items() if k in json}
     count = len(constants) + len(jax.tree_util.tree_leaves(args_info))
     if (
         not all(type(i) is int and 0 <= i < count for i in parts["kept_var_idx"])

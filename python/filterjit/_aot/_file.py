@@ -6,8 +6,8 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     2 bytes   the version of this format, little-endian
     8 bytes   the length of the header, little-endian
     32 bytes  SHA-256 of the header and the 18 bytes above
-    header    what the file is, structures and static values (`_encode`), the lengths and SHA-256
-              of the blobs
+    header    what the file is (`SavedInfo`), structures and static values (`_encode`), the lengths
+              and SHA-256 of the blobs
     blobs     the program, then its large constants, where JAX keeps these outside the executable;
               then the arrays in the function itself, or the text of the lowered program
 
@@ -21,69 +21,27 @@ import json
 import os
 import struct
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from .. import __version__
 from .._base._checks import as_path
-from .._base._files import replacing
 from .._base._package import public
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 2
+_FORMAT = 3
 _HEAD = struct.Struct("<8sHQ32s")
-
-# The keys of each header, and the types of their values.
-_SCHEMA: dict[str, type] = {
-    "kind": str,  # "executable" or "portable"
-    "name": str,
-    "filterjit": str,
-    "python": str,
-    "machine": dict,
-    "platforms": list,
-    "devices": list,
-    "result": list,
-    "specs": list,  # of all arrays, those in the function itself first
-    "program": dict,
-    "constants": list,  # the arrays that JAX passes to an executable before the arguments
-    "blobs": list,
-}
-# Those of a file of `save`.
-_SAVED: dict[str, type] = _SCHEMA | {
-    "words": list,  # the arguments for `SavedInfo`
-    "functions": str,
-    "signature": list,
-    "arguments": list,
-    "result words": list,
-    "own": list,  # the arrays in the function itself
-}
-# Keys that a header may have:
-#     "frozen": the number of arrays that `freeze` made constants, and their size in bytes
-#     "process": of a program over the devices of several processes, the index of the one that
-#         saved it, the number of processes, and the process of each of the devices
-#     "digest": of a program of a program cache, under which it is found
-# What reading a malformed header may raise.
-_MALFORMED_ERRORS = (
-    AssertionError, AttributeError, LookupError, MemoryError, OverflowError, RecursionError,
-    TypeError, ValueError, struct.error,
-)  # fmt: skip
 
 
 # ---- writing ----
 
 
 def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
-    """Returns what a file consists of. Adds the key ``"blobs"`` to `header`."""
-    header["blobs"] = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
-    text = json.dumps(header, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    """Returns what a file consists of."""
+    sizes = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
+    text = json.dumps({**header, "blobs": sizes}, separators=(",", ":")).encode()
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
     return [start, hashlib.sha256(start + text).digest(), text, *blobs]
-
-
-def write(path: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
-    """Writes a file in the place of `path`."""
-    with replacing(path, durable=True) as file:
-        file.writelines(chunks(header, blobs))
 
 
 # ---- reading ----
@@ -93,26 +51,28 @@ def damaged(path: str, what: str) -> ValueError:
     return ValueError(f"`{path}` is damaged: {what}. Write it again with `compiled.save`.")
 
 
-def read(path: str) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file of `save`, all of them checked against their digests.
+def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
+    """Returns the header and the blobs of a file, all of them checked against their digests.
 
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it is not a file of this format, or is damaged.
     """
-    with open(path, "rb") as file:
-        return read_from(file, path, _SAVED)
+    header = read_header(file, path)
+    blobs = []
+    for length, digest in header["blobs"]:
+        blob = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+        if len(blob) != length:
+            raise damaged(path, "it is too short")
+        if hashlib.sha256(blob).hexdigest() != digest:
+            raise damaged(path, "a checksum is wrong")
+        blobs.append(blob)
+    if file.read(1):
+        raise damaged(path, "it is too long")
+    return header, blobs
 
 
-def read_from(
-    file: BinaryIO, path: str, schema: dict[str, type] = _SCHEMA
-) -> tuple[dict[str, Json], list[bytes]]:
-    """As `read`, of any file whose header has the keys of a schema."""
-    header = read_header(file, path, schema)
-    return header, _read_blobs(file, path, header)
-
-
-def read_header(file: BinaryIO, path: str, schema: dict[str, type] = _SCHEMA) -> dict[str, Json]:
+def read_header(file: BinaryIO, path: str) -> dict[str, Json]:
     head = file.read(_HEAD.size)
     if head[:8] != _MAGIC:
         raise ValueError(f"`{path}` was not written by filterjit's `compiled.save`.")
@@ -129,32 +89,18 @@ def read_header(file: BinaryIO, path: str, schema: dict[str, type] = _SCHEMA) ->
     if hashlib.sha256(head[:18] + text).digest() != digest:
         raise damaged(path, "the checksum of its header is wrong")
     try:
-        header = json.loads(text)
-        for key, kind in schema.items():
-            if type(header[key]) is not kind:
-                raise TypeError(key)
-        if header["kind"] not in ("executable", "portable"):
-            raise ValueError("kind")
+        header = dict(json.loads(text))
         for length, digest in header["blobs"]:
             if type(length) is not int or length < 0 or type(digest) is not str:
                 raise TypeError("blobs")
-    except _MALFORMED_ERRORS as e:
-        raise damaged(path, f"its header is malformed ({type(e).__name__}: {e})") from None
-    return dict(header)
+    except Exception as e:
+        raise malformed(path, e) from None
+    return header
 
 
-def _read_blobs(file: BinaryIO, path: str, header: dict[str, Json]) -> list[bytes]:
-    blobs = []
-    for length, digest in header["blobs"]:
-        blob = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
-        if len(blob) != length:
-            raise damaged(path, "it is too short")
-        if hashlib.sha256(blob).hexdigest() != digest:
-            raise damaged(path, "a checksum is wrong")
-        blobs.append(blob)
-    if file.read(1):
-        raise damaged(path, "it is too long")
-    return blobs
+def malformed(path: str, error: Exception) -> ValueError:
+    """Returns the error of a file with right checksums in which something is missing or wrong."""
+    return damaged(path, f"its contents are malformed ({type(error).__name__}: {error})")
 
 
 # ---- what a file is ----
@@ -165,8 +111,8 @@ def _read_blobs(file: BinaryIO, path: str, header: dict[str, Json]) -> list[byte
 class SavedInfo:
     """What the header of a file says.
 
-    The header's checksum and the types of its entries are checked. The program and the arrays are
-    not read, and classes, functions and devices that the header names are not looked up.
+    The header's checksum is checked. The program and the arrays are not read, and classes, functions
+    and devices that the header names are not looked up.
 
     Attributes:
         name: of the function.
@@ -199,25 +145,22 @@ class SavedInfo:
     process: tuple[int, int] | None = None
 
     def __str__(self) -> str:
+        count, size = self.frozen
         lines = [
             f"{self.name}: {self.kind} for {', '.join(self.platforms)}, {self.devices} "
             f"device{'s' * (self.devices != 1)}, {self.nbytes:,} bytes",
-            *([] if self.process is None else ["of process {} of {}".format(*self.process)]),
+            "" if self.process is None else "of process {} of {}".format(*self.process),
             f"written by filterjit {self.filterjit} on Python {self.python}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
-            *self._frozen_in_words(),
+            f"frozen: {count:,} array{'s' * (count != 1)} of {size:,} bytes are constants"
+            if count
+            else "",
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
             "results:",
             *(f"  {path or 'the result'}: {words}" for path, words in self.results),
         ]
-        return "\n".join(lines)
-
-    def _frozen_in_words(self) -> list[str]:
-        count, size = self.frozen
-        if not count:
-            return []
-        return [f"frozen: {count:,} array{'s' * (count != 1)} of {size:,} bytes are constants"]
+        return "\n".join(filter(None, lines))
 
 
 @public
@@ -238,24 +181,14 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
     """
     path = as_path("saved_info(path)", path)
     with open(path, "rb") as file:
-        header = read_header(file, path, _SAVED)
+        header = read_header(file, path)
         size = os.fstat(file.fileno()).st_size
     try:
-        count, nbytes = header.get("frozen", (0, 0))
-        index, processes, _ = header.get("process", (0, 0, None))
-        return SavedInfo(
-            header["name"],
-            header["kind"],
-            header["filterjit"],
-            header["python"],
-            {str(key): str(value) for key, value in header["machine"].items()},
-            tuple(map(str, header["platforms"])),
-            len(header["devices"]),
-            tuple((str(where), str(words)) for where, words in header["words"]),
-            tuple((str(where), str(words)) for where, words in header["result words"]),
-            size,
-            (int(count), int(nbytes)),
-            (int(index), int(processes)) if processes else None,
-        )
-    except _MALFORMED_ERRORS as e:
-        raise damaged(path, f"its header is malformed ({e})") from None
+        info = {key: _as_tuples(value) for key, value in header["info"].items()}
+        return SavedInfo(**info, nbytes=size)
+    except Exception as e:
+        raise malformed(path, e) from None
+
+
+def _as_tuples(json: Json) -> Any:
+    return tuple(map(_as_tuples, json)) if type(json) is list else json

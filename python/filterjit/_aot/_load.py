@@ -12,6 +12,7 @@ import numpy as np
 from .. import _core
 from .._base._checks import as_path
 from .._base._package import public
+from .._call._chosen import Chosen
 from .._call._hooks import registry_for
 from .._call._named import Named
 from .._call._settings import Settings
@@ -22,7 +23,7 @@ from ._encode import Json, Unsupported
 from ._executable import Devices
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
-from ._stages import Compiled, CompiledDetails
+from ._stages import Compiled
 
 _Parameter = inspect.Parameter
 
@@ -73,19 +74,24 @@ def load(
     for device in given or ():
         if not isinstance(device, jax.Device):
             raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
-    header, blobs = _file.read(path)
+    with open(path, "rb") as file:
+        header, blobs = _file.read(file, path)
     try:
         if isinstance(devices, jax.sharding.Mesh):
             _check_axes(header, devices)
         on = _devices_for(header, given)
-        _check_machine(header, next(iter(on.values())))
+        _check_machine(header["info"], next(iter(on.values())))
         # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
         with jax.enable_x64(True), _jax_compat.no_mesh():
             return _load(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
-        raise _file.damaged(path, f"its contents are malformed ({type(e).__name__}: {e})") from e
+        raise _file.malformed(path, e) from e
+
+
+def _is_portable(header: dict[str, Json]) -> bool:
+    return bool(header["info"]["kind"] == "portable")
 
 
 def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Devices:
@@ -93,71 +99,67 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Dev
 
     Raises Unsupported if there are others, or if the file is of another process.
     """
-    wanted, here = header["devices"], (jax.process_index(), jax.process_count())
-    what = f"it is a program for {_count(len(wanted))}, numbered {wanted}"
-    *process, owners = header.get("process", (*here, None))
-    if process != list(here):
+    wanted, here = header["devices"], [jax.process_index(), jax.process_count()]
+    process = header["info"].get("process", here)
+    if process != here:
         raise Unsupported(
             f"it is the file of process {process[0]} of {process[1]}, and this is process "
             f"{here[0]} of {here[1]}: each process loads the file that it has saved"
         )
-    if given is None:
-        by_id = {device.id: device for device in jax.devices()}
-        if header["kind"] == "portable" and len(wanted) == 1:
-            return {wanted[0]: jax.local_devices()[0]}  # runs on the default device
-        if not wanted or not by_id.keys() >= set(wanted):
-            raise Unsupported(
-                f"{what}; here are {_count(len(by_id))}: {sorted(by_id)}. Pass `devices=` to run "
-                "it on others"
-            )
-        found = [by_id[id] for id in wanted]
-    else:
-        found = given
-        if len({device.id for device in found}) != len(wanted) or len(found) != len(wanted):
-            ids = [device.id for device in found]
-            raise Unsupported(f"{what}; `devices` are {_count(len(found))}: {ids}")
-    others = [device.process_index for device in found]
-    owners = owners or [here[0]] * len(found)
-    if others != owners:
+    if given is None and _is_portable(header) and len(wanted) == 1:
+        return {wanted[0]: jax.local_devices()[0]}  # runs on the default device
+    by_id = {device.id: device for device in given or jax.devices()}
+    what = f"it is a program for {_count(len(wanted))}, numbered {wanted}"
+    if given is not None and not len(by_id) == len(given) == len(wanted):
+        ids = [device.id for device in given]
+        raise Unsupported(f"{what}; `devices` are {_count(len(ids))}: {ids}")
+    if given is None and not (wanted and by_id.keys() >= set(wanted)):
         raise Unsupported(
-            f"{what}. These are to belong to the processes {owners}, and belong to {others}. Pass "
+            f"{what}; here are {_count(len(by_id))}: {sorted(by_id)}. Pass `devices=` to run it on "
+            "others"
+        )
+    found = given or [by_id[id] for id in wanted]
+    belong = [device.process_index for device in found]
+    owners = header.get("processes", here[:1] * len(found))
+    if belong != owners:
+        raise Unsupported(
+            f"{what}. These are to belong to the processes {owners}, and belong to {belong}. Pass "
             "`devices=` to run it on others"
         )
     return dict(zip(wanted, found, strict=True))
 
 
+def _count(devices: int) -> str:
+    return f"{devices} device{'s' * (devices != 1)}"
+
+
 def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:
     """Raises Unsupported if the program has a mesh of other axes."""
-    here = list(mesh.axis_names), list(mesh.devices.shape)
+    here = [list(mesh.axis_names), list(mesh.devices.shape)]
     for _, _, sharding in header["specs"]:
-        if sharding is not None and sharding[0] == "named":
-            names, sizes = sharding[1][:2]
-            if (names, sizes) != here:
-                raise Unsupported(
-                    f"it is a program for a mesh of {_axes(names, sizes)}; `devices` is one of "
-                    f"{_axes(*here)}"
-                )
+        axes = None if sharding is None else sharding[0]
+        if type(axes) is list and axes[3] is not None and axes[:2] != here:
+            raise Unsupported(
+                f"it is a program for a mesh of {_axes(*axes[:2])}; `devices` is one of "
+                f"{_axes(*here)}"
+            )
 
 
 def _axes(names: Sequence[str], sizes: Sequence[int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
 
 
-def _check_machine(header: dict[str, Json], device: jax.Device) -> None:
-    if header["kind"] == "portable":
+def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
+    if info["kind"] == "portable":
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
-        if not platforms & set(map(str, header["platforms"])):
+        if platforms.isdisjoint(map(str, info["platforms"])):
             raise Unsupported(
-                f"it is a program for {', '.join(map(str, header['platforms']))}; this is "
+                f"it is a program for {', '.join(map(str, info['platforms']))}; this is "
                 f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
-    here = _executable.machine(device)
-    differ = [
-        f"{key} {header['machine'].get(key)!r} (here: {value!r})"
-        for key, value in here.items()
-        if header["machine"].get(key) != value
-    ]
+    saved, here = info["machine"], _executable.machine(device)
+    differ = [f"{k} {saved.get(k)!r} (here: {x!r})" for k, x in here.items() if saved.get(k) != x]
     if differ:
         raise Unsupported(
             f"it is an executable for {'; '.join(differ)}. An executable runs only on the kind "
@@ -166,24 +168,19 @@ def _check_machine(header: dict[str, Json], device: jax.Device) -> None:
         )
 
 
-def _count(devices: int) -> str:
-    return f"{devices} device{'s' * (devices != 1)}"
-
-
 def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
     """Returns the function of a file; `placed` is whether the user has given `devices`."""
-    traced = _encode.decode_chosen("traced", header.get("traced", []))
     settings = Settings(
         functions=header["functions"],
-        traced=traced,
-        numbers_traced=bool(header.get("numbers traced", False)),
-        static=Named(*map(frozenset, header.get("static", ((), ())))),
+        traced=Chosen.of("traced", header["traced"]),
+        numbers_traced=bool(header["numbers traced"]),
+        static=Named(*map(frozenset, header["static"])),
     )
     registry = registry_for(settings)
-    default = header["kind"] == "portable" and not placed
+    default = _is_portable(header) and not placed
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
-    dtypes = [_executable.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
+    dtypes = [_encode.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
     count = len(header["constants"])
     own = [  # a NumPy array may have had 64 bits where the program takes 32
         _program.decode_array(array, blob, sharding, dtype)
@@ -193,28 +190,25 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     ]
     if len(own) != len(header["own"]) or len(blobs) != 1 + count + len(own):
         raise ValueError("the number of arrays")
-    _encode.check_description(
-        [header["arguments"], header["result"]],
-        header.get("described"),
-        versions=header["kind"] == "executable",
-    )
+    places = [*header["arguments"][0], *header["result"][0]]
+    _encode.check_description(places, header["described"], versions=not _is_portable(header))
     output = _core.flatten(registry, _program.result_of(header, registry))[1]
     jitted = None
-    if header["kind"] == "executable":
-        avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
-        leaves = max(1, output.num_leaves)
-        tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
-        stage: Any = _program.decode(header, blobs, devices, tree)
-    else:
+    if _is_portable(header):
         donated = [bool(flag) for _, flag, _ in header["specs"]]
         avals, jitted, stage = _lower_portable(blobs[0], put, donated)
         if all(isinstance(n, int) for aval in avals for n in aval.shape):
             jitted, stage = None, stage.compile()
+    else:
+        avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
+        leaves = max(1, output.num_leaves)
+        tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
+        stage = _program.decode(header, blobs, devices, tree)
     parameters = [
         _Parameter(name, _Parameter.__dict__[kind], default=None if optional else _Parameter.empty)
         for name, kind, optional in header["signature"]
     ]
-    name = header["name"]
+    name = header["info"]["name"]
     signature = inspect.Signature(parameters)
     hooks = CompiledHooks(settings, name, signature, stage)
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
@@ -231,19 +225,18 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     specs = tuple(map(_jax_compat.spec_of, avals, shardings))
-    prepared = PreparedCall(name, signature, f, variant, specs, settings)
-    return Compiled(f, CompiledDetails(stage, prepared))
+    return Compiled(f, stage, PreparedCall(name, signature, f, variant, specs, settings))
 
 
 def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:
     """Returns a sharding; None for one device if that is the default device, whichever it is."""
-    single = json is not None and json[0] == "single" and json[2] is None
+    single = json is not None and type(json[0]) is int and json[2] is None
     return None if default and single else _executable.decode_sharding(json, devices)
 
 
 def _lower_portable(
     blob: bytes, shardings: Sequence[Any], donated: Sequence[bool]
-) -> tuple[list[Any], Any, jax.stages.Lowered]:
+) -> tuple[list[Any], Any, Any]:
     """Returns the avals of a portable program, its ``jax.jit``, and the program, lowered."""
     try:
         exported = export_module().deserialize(bytearray(blob))

@@ -17,7 +17,7 @@ from .._call import _deferred, _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _program, _records
+from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._trees._tree_functions import flatten
@@ -86,6 +86,8 @@ class PreparedCall:
         variant: the variant of the arguments.
         arrays: an array or a spec for each array of the call; those in the function itself first.
         settings: how the function is jitted; of a loaded one, what is known of it.
+        program: what was lowered; None before that, and of a loaded function.
+        may_raise: whether the program can raise while it runs.
     """
 
     name: str
@@ -94,9 +96,12 @@ class PreparedCall:
     variant: _core.Variant
     arrays: tuple[Any, ...]
     settings: Settings
+    program: Any = None
+    may_raise: bool = True
 
     @property
-    def _hooks(self) -> FunctionHooks:
+    def hooks(self) -> FunctionHooks:
+        """Those of the jitted function, which is not a loaded one."""
         hooks = self.f._hooks
         assert isinstance(hooks, FunctionHooks)
         return hooks
@@ -114,18 +119,10 @@ class PreparedCall:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]
 
-    def contents(self, closed: Any) -> _program.Contents:
-        """Returns what the program contains, for reports."""
-        return self._hooks.contents(closed)
-
     @property
-    def frozen(self) -> tuple[int, int]:
-        """The number of arrays that `freeze` made constants, and their size in bytes."""
-        return self._hooks.frozen
-
     def traceable(self) -> Any:
-        """Returns the object whose methods `trace` and `eval_shape` take `arrays`."""
-        return self._hooks.traceable(self.variant)
+        """The object whose methods `trace` and `eval_shape` take `arrays`."""
+        return self.hooks.traceable(self.variant)
 
     def without_arrays(self) -> "PreparedCall":
         """Returns the same call with specs for the arrays of the arguments, so that it does not

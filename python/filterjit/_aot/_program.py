@@ -32,7 +32,6 @@ def encode(
         result: the structure of the result, as `_encode.encode_structure` returns it.
         exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.
     """
-    infos = jax.tree_util.tree_leaves(stage.args_info)
     shardings, devices = placement(stage)
     constants: list[Blob] = []
     program: Json = {}
@@ -42,16 +41,22 @@ def encode(
         platforms = [jax.devices()[0].platform]
     else:
         platforms, blob = list(exported[0].platforms), exported[1]
+    infos = jax.tree_util.tree_leaves(stage.args_info)
     header: dict[str, Json] = {
-        "kind": "executable" if exported is None else "portable",
-        "name": name,
-        "filterjit": __version__,
-        "python": platform.python_version(),
-        "machine": _executable.machine(devices[0]),
-        "platforms": platforms,
+        "info": {  # the fields of `SavedInfo` that each program has
+            "name": name,
+            "kind": "executable" if exported is None else "portable",
+            "filterjit": __version__,
+            "python": platform.python_version(),
+            "machine": _executable.machine(devices[0]),
+            "platforms": platforms,
+            "devices": len(devices),
+            "arguments": [],
+            "results": [],
+        },
         "devices": [device.id for device in devices],
         "result": result,
-        "specs": [
+        "specs": [  # of all arrays, those in the function itself first
             [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
             for info, sharding in zip(infos, shardings, strict=True)
         ],
@@ -60,7 +65,8 @@ def encode(
     }
     processes = [device.process_index for device in devices]
     if len(set(processes)) > 1:
-        header["process"] = [jax.process_index(), jax.process_count(), processes]
+        header["info"]["process"] = [jax.process_index(), jax.process_count()]
+        header["processes"] = processes  # of each device
     return header, [blob, *(data for _, data in constants)]
 
 
@@ -123,20 +129,20 @@ def encode_array(x: Any) -> Blob:
         raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         (shape, dtype, _), blob = encode_array(jax.random.key_data(x))
-        return [shape, dtype, _executable.encode_dtype(x.dtype)], blob
+        return [shape, dtype, _encode.encode_dtype(x.dtype)], blob
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         raise Unsupported("an array in the function itself is partly on other machines")
     values = np.asarray(x)
-    return [list(values.shape), _executable.encode_dtype(values.dtype), None], values.tobytes()
+    return [list(values.shape), _encode.encode_dtype(values.dtype), None], values.tobytes()
 
 
 def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
     """Returns an array of a file, with the dtype that the program takes, if that is given."""
     shape, dtype, key = header
-    values = np.frombuffer(blob, _executable.decode_dtype(dtype)).reshape(shape)
+    values = np.frombuffer(blob, _encode.decode_dtype(dtype)).reshape(shape)
     array = jax.numpy.asarray(values)
-    if key is None and taken is not None:
-        array = array.astype(taken)
     if key is not None:
-        array = jax.random.wrap_key_data(array, impl=_executable.key_impl(key))
+        array = jax.random.wrap_key_data(array, impl=_encode.KEYS[key])
+    elif taken is not None:
+        array = array.astype(taken)
     return array if sharding is None else jax.device_put(array, sharding)

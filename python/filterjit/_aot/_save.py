@@ -11,6 +11,7 @@ import jax
 from .. import _core
 from .._base._checks import as_path, check_bool
 from .._base._errors import format_path
+from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._records import Aval
@@ -46,16 +47,15 @@ class Program:
 def save(
     prepared: PreparedCall,
     stage: Any,
-    lowered: Program | None,
     path: str | os.PathLike[str],
     *,
     portable: bool,
     platforms: Sequence[str] | None,
 ) -> None:
-    """Saves a compiled function, as `CompiledDetails.save` says.
+    """Saves a compiled function, as `Compiled.save` says.
 
     `stage` is the ``jax.stages.Compiled`` of `prepared`, or the ``jax.stages.Lowered`` for a portable
-    file, and `lowered` what it was compiled from; None of a loaded function.
+    file.
     """
     path = as_path("save(path)", path)
     check_bool("save(..., portable=...)", portable)
@@ -69,31 +69,27 @@ def save(
                 f"{platforms!r}."
             )
         platforms = names
-    if lowered is None:
+    if prepared.program is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
-        header, blobs = _contents(prepared, stage, lowered, portable, platforms)
+        header, blobs = _contents(prepared, stage, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
-    _file.write(path, header, blobs)
+    with replacing(path, durable=True) as file:
+        file.writelines(_file.chunks(header, blobs))
 
 
 def _contents(
-    prepared: PreparedCall,
-    stage: Any,
-    lowered: Program,
-    portable: bool,
-    platforms: Sequence[str] | None,
+    prepared: PreparedCall, stage: Any, portable: bool, platforms: Sequence[str] | None
 ) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
-    registry, variant = prepared.registry, prepared.variant
+    registry, variant, settings = prepared.registry, prepared.variant, prepared.settings
     result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
-    chosen = _encode.encode_chosen(prepared.settings.traced)
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
     exported = None
     if portable:
         _program.placement(stage)  # which JAX may not tell: before the export
-        exported = _export(prepared, lowered, platforms)
+        exported = _export(prepared, platforms)
         if isinstance(stage, jax.stages.Lowered) and exported[0].nr_devices > 1:
             raise Unsupported(
                 f"it runs on {exported[0].nr_devices} devices. Compile it, and save that"
@@ -107,25 +103,25 @@ def _contents(
     nodes = _encode.encode_structure(registry, result, "the result")
     header, blobs = _program.encode(prepared.name, stage, nodes, exported)
     own = [_program.encode_array(x) for x in prepared.function_arrays]
+    header["info"] |= {
+        "arguments": _describe(variant.structure, prepared.arrays[len(own) :]),
+        "results": _describe(result, jax.tree_util.tree_leaves(stage.out_info)),
+        "frozen": prepared.hooks.frozen,
+    }
     header |= {
-        "functions": prepared.settings.functions,
-        "traced": chosen,
-        "numbers traced": prepared.settings.numbers_traced,
-        "static": prepared.settings.static.as_lists(),
+        "functions": settings.functions,
+        # Where not all of an argument is chosen, numbers are traced that were traced, as arrays.
+        "traced": {k: True if chosen is True else "**" for k, chosen in settings.traced.filters},
+        "numbers traced": settings.numbers_traced,
+        "static": [sorted(settings.static.positions), sorted(settings.static.names)],
         "signature": [
             [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
             for p in prepared.signature.parameters.values()
         ],
         "arguments": arguments,
-        "words": _describe(variant.structure, prepared.arrays[len(prepared.function_arrays) :]),
-        "result words": _describe(result, jax.tree_util.tree_leaves(stage.out_info)),
+        "described": _encode.describe([*arguments[0], *nodes[0]]),
         "own": [array for array, _ in own],
     }
-    described = _encode.describe([header["arguments"], header["result"]])
-    if described["parts"]:
-        header["described"] = described
-    if prepared.frozen[0]:
-        header["frozen"] = list(prepared.frozen)
     return header, [*blobs, *(data for _, data in own)]
 
 
@@ -156,13 +152,12 @@ def export_module() -> Any:
     return export
 
 
-def _export(
-    prepared: PreparedCall, lowered: Program, platforms: Sequence[str] | None
-) -> tuple[Any, bytes]:
+def _export(prepared: PreparedCall, platforms: Sequence[str] | None) -> tuple[Any, bytes]:
     """Returns the program as a ``jax.export.Exported``, and as bytes."""
+    program = prepared.program
     try:
-        with prepared.working(), lowered.settings():
-            exported = export_module().export(lowered, platforms=platforms)()
+        with prepared.working(), program.settings():
+            exported = export_module().export(program, platforms=platforms)()
             return exported, bytes(exported.serialize())
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e

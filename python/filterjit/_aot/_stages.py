@@ -1,14 +1,14 @@
 """A function traced, lowered and compiled for arguments that need not exist yet.
 
 JAX's stages (``jax.stages``) describe the flat program of a variant. `Traced`, `Lowered` and
-`CompiledDetails` hold such a stage and give its attributes in the user's trees.
+`Compiled` have such a stage and give its attributes in the user's trees.
 """
 
 import contextlib
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, final
 
 import jax
@@ -20,12 +20,12 @@ from .._base._package import public
 from .._call import _kept
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
-from .._observe import _compare, _report
+from .._observe import _report
 from .._observe._causes import Explanation
 from .._observe._recorder import recorder
 from .._observe._report_output import Report
 from . import _save
-from ._compiled_hooks import CompiledHooks, mismatch
+from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ else:
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
 _OUTPUTS = frozenset({"out_avals", "out_info", "output_formats", "output_layouts"})
 _OUTPUTS |= {"output_shardings"}
+# Takes and returns the arrays of the flat program.
+_FLAT = frozenset({"closure_convert"})
 
 
 class _Stage:
@@ -52,7 +54,7 @@ class _Stage:
         self.prepared = prepared
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") or name in _FLAT:
             raise AttributeError(name)
         if name == "in_tree":
             return jax.tree_util.tree_structure(self.args_info)
@@ -70,7 +72,8 @@ class _Stage:
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self.stage), "in_tree", "out_tree"})
+        names = {*super().__dir__(), *dir(self.stage), "in_tree", "out_tree"}
+        return sorted(names - _FLAT)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.prepared.name}>"
@@ -80,49 +83,23 @@ class _Stage:
 class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
 
-    def __init__(self, stage: Any, prepared: PreparedCall, may_raise: bool) -> None:
-        super().__init__(stage, prepared)
-        self._may_raise = may_raise
-
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
         """Returns the program as a `Lowered`; `options` are those of ``jax.stages.Traced.lower``."""
         known_options("Traced.lower", options, option_names(self.stage.lower))
-        with self.prepared.working():
-            program = _save.Program(self.stage)
-            lowered = self.stage.lower(**options)
-        return Lowered(lowered, self.prepared, program, self._may_raise)
-
-    def closure_convert(self) -> tuple[Any, Callable[..., Any]]:
-        """Returns the arrays that the program captured, and a function that takes these as its
-        first argument; see ``jax.stages.Traced``, which has the method since JAX 0.12."""
-        consts, flat = self.stage.closure_convert()
-        prepared = self.prepared
-
-        def fun(consts: Any, /, *args: Any, **kwargs: Any) -> Any:
-            call = prepare(prepared.f, args, kwargs)
-            was, now = prepared.variant, call.variant
-            if was.structure != now.structure:
-                first_array = was.function.num_leaves
-                causes = _compare.compare_structures(
-                    prepared.registry, was.structure, now.structure, first_array
-                )
-                raise mismatch(prepared.name, "traced", causes, "Trace it for these arguments too.")
-            return prepared.result(flat(consts, *call.arrays))
-
-        return consts, fun
+        prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
+        with prepared.working():
+            return Lowered(self.stage.lower(**options), prepared)
 
 
 @public
 class Lowered(_Stage, Generic[_P, _T]):
     """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
 
-    def __init__(
-        self, stage: Any, prepared: PreparedCall, program: _save.Program, may_raise: bool
-    ) -> None:
-        super().__init__(stage, prepared)
-        self.lowered = stage  # the name that Equinox uses
-        self._program = program
-        self._may_raise = may_raise
+    @property
+    def lowered(self) -> jax.stages.Lowered:
+        """The ``jax.stages.Lowered``, under the name that Equinox uses."""
+        found: jax.stages.Lowered = self.stage
+        return found
 
     def compile(
         self, compiler_options: dict[str, Any] | None = None, **options: Any
@@ -151,7 +128,7 @@ class Lowered(_Stage, Generic[_P, _T]):
             prepared.name,
             prepared.signature,
             compiled,
-            self._may_raise,
+            prepared.may_raise,
             _errors.jit_id_of(variant),
         )
         name = f"{cache.record.name} (compiled)"
@@ -159,7 +136,7 @@ class Lowered(_Stage, Generic[_P, _T]):
             cache.function, prepared.function_arrays, name, prepared.f.__wrapped__
         )
         hooks.insert_variant(f, variant.structure, variant.outputs)
-        return Compiled(f, CompiledDetails(compiled, prepared, self._program))
+        return Compiled(f, compiled, prepared)
 
     def save(self, path: str | os.PathLike[str], *, platforms: Sequence[str] | None = None) -> None:
         """Saves the program to a portable file, which `filterjit.load` reads.
@@ -177,21 +154,33 @@ class Lowered(_Stage, Generic[_P, _T]):
         Raises:
             ValueError: as `save` of a compiled function; or if the program runs on several devices.
         """
-        _save.save(
-            self.prepared, self.stage, self._program, path, portable=True, platforms=platforms
-        )
+        _save.save(self.prepared, self.stage, path, portable=True, platforms=platforms)
 
 
-@public
-class CompiledDetails(_Stage):
-    """The attributes of a compiled function; see ``jax.stages.Compiled``."""
+@final
+class Compiled(_core.CallProxy[_P, _T]):
+    """A function that was compiled ahead of time, for one structure of its arguments.
 
-    def __init__(
-        self, stage: Any, prepared: PreparedCall, program: _save.Program | None = None
-    ) -> None:
-        super().__init__(stage, prepared)
-        self._program = program
-        self.compiled = stage  # the name that Equinox uses
+    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. A call with arguments of
+    another structure, shape or dtype, or with other static values, raises MismatchError, which names
+    the argument. It has the attributes of a ``jax.stages.Compiled``, in the user's trees.
+
+    Examples:
+        >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
+        >>> compiled(jnp.ones(3))
+        Traceback (most recent call last):
+        filterjit.MismatchError: `<lambda>` was compiled for other arguments:
+          `x`: compiled for float32[2], called with float32[3]
+        Compile it for these arguments too, or call the function itself.
+    """
+
+    __slots__ = ()
+    __module__ = "filterjit"
+
+    def __new__(
+        cls, function: _core.FilterJit, stage: Any, prepared: PreparedCall
+    ) -> "Compiled[_P, _T]":
+        return super().__new__(cls, function, (), _Stage(stage, prepared))
 
     def save(
         self,
@@ -219,46 +208,22 @@ class CompiledDetails(_Stage):
                 paths), if JAX cannot serialize the program, for example because it calls back into
                 Python, or if the function was itself loaded from a file.
         """
-        _save.save(
-            self.prepared, self.stage, self._program, path, portable=portable, platforms=platforms
-        )
+        _save.save(self._prepared, self.compiled, path, portable=portable, platforms=platforms)
+
+    @property
+    def _prepared(self) -> PreparedCall:
+        prepared: PreparedCall = self._attributes.prepared
+        return prepared
+
+    @property
+    def compiled(self) -> jax.stages.Compiled:
+        """The ``jax.stages.Compiled``, under the name that Equinox uses."""
+        stage: jax.stages.Compiled = self._attributes.stage
+        return stage
 
     @property
     def __signature__(self) -> inspect.Signature:
-        return self.prepared.signature
-
-    def __repr__(self) -> str:
-        return f"<Compiled of {self.prepared.name}>"
-
-
-@final
-class Compiled(_core.CallProxy[_P, _T]):
-    """A function that was compiled ahead of time, for one structure of its arguments.
-
-    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. A call with arguments of
-    another structure, shape or dtype, or with other static values, raises MismatchError, which names
-    the argument. It has the attributes of its `details`.
-
-    Examples:
-        >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
-        >>> compiled(jnp.ones(3))
-        Traceback (most recent call last):
-        filterjit.MismatchError: `<lambda>` was compiled for other arguments:
-          `x`: compiled for float32[2], called with float32[3]
-        Compile it for these arguments too, or call the function itself.
-    """
-
-    __slots__ = ()
-    __module__ = "filterjit"
-
-    def __new__(cls, function: _core.FilterJit, details: CompiledDetails) -> "Compiled[_P, _T]":
-        return super().__new__(cls, function, (), details)
-
-    @property
-    def details(self) -> CompiledDetails:
-        """The object whose attributes this object has too."""
-        details: CompiledDetails = self._attributes
-        return details
+        return self._prepared.signature
 
     def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
         """Explains whether a call with these arguments would run, and if not, in what they differ from
@@ -298,9 +263,8 @@ class Compiled(_core.CallProxy[_P, _T]):
         """
         return _report.cache_info(self.__func__._parts()[0])
 
-    if TYPE_CHECKING:  # what it has of its details; see ``jax.stages.Compiled``
+    if TYPE_CHECKING:  # see ``jax.stages.Compiled``
         args_info: Any
-        compiled: Any
         donate_argnums: tuple[int, ...]
         in_avals: Any
         in_tree: Any
@@ -315,19 +279,12 @@ class Compiled(_core.CallProxy[_P, _T]):
         def cost_analysis(self) -> Any: ...
         def memory_analysis(self) -> Any: ...
         def runtime_executable(self) -> Any: ...
-        def save(
-            self,
-            path: str | os.PathLike[str],
-            *,
-            portable: bool = False,
-            platforms: Sequence[str] | None = None,
-        ) -> None: ...
 
     def __dir__(self) -> list[str]:
-        return sorted({*dir(self.details), "explain", "report", "cache_info"})
+        return sorted({*super().__dir__(), *dir(self._attributes)})
 
     def __repr__(self) -> str:
-        return repr(self.details)
+        return f"<Compiled of {self._prepared.name}>"
 
 
 def trace(
@@ -337,35 +294,20 @@ def trace(
         return _trace(prepare(f, args, kwargs))
 
 
-@dataclasses.dataclass(frozen=True)
-class Warming:
-    """A call whose program will be found by a call of the function, once it is compiled.
+def warm_up(
+    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[PreparedCall, Traced[Any, Any] | None, _kept.Keep]:
+    """Finds the program of a call in a program cache, or traces the call.
 
-    Attributes:
-        prepared: the call.
-        traced: the call traced; None if its program was found in a program cache.
+    Returns the call; the call traced, or None if its program was found; and what keeps the program.
     """
-
-    prepared: PreparedCall
-    traced: Traced[Any, Any] | None
-    _keep: _kept.Keep
-
-    def compile(self, lowered: Lowered[Any, Any]) -> None:
-        """Compiles the program, and keeps it in a program cache if there is one."""
-        compiled = lowered.compile()
-        self._keep(compiled.details.compiled)
-
-
-def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warming:
-    """Finds the program of a call in a program cache, or traces the call."""
     with _refusing(f):
         prepared = prepare(f, args, kwargs)
         kept = _kept.calls.get(prepared.variant)
         if kept is None:
-            return Warming(prepared, _trace(prepared), _kept.keep_nothing)
+            return prepared, _trace(prepared), _kept.keep_nothing
         with prepared.working():
-            traced, keep = kept.warm_up(prepared.arrays, lambda: _trace(prepared))
-        return Warming(prepared, traced, keep)
+            return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
 
 
 @contextlib.contextmanager
@@ -382,16 +324,17 @@ def _refusing(f: _core.FilterJit) -> Iterator[None]:
 
 def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
-        traced = prepared.traceable().trace(*prepared.arrays)
+        traced = prepared.traceable.trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = prepared.contents(traced.jaxpr)
+            found = prepared.hooks.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
-    return Traced(traced, prepared.without_arrays(), may_raise)
+    prepared = dataclasses.replace(prepared.without_arrays(), may_raise=may_raise)
+    return Traced(traced, prepared)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        return prepared.result(prepared.traceable().eval_shape(*prepared.arrays))
+        return prepared.result(prepared.traceable.eval_shape(*prepared.arrays))

@@ -3,12 +3,12 @@
 Any number of processes may read and write it at once, and may be killed while they do. A file is
 written under another name and moved, so nobody sees half of one:
 
-    ab/DIGEST.fjit   a program, in the format of `_file`, under the digest of its lowered text
-    cd/KEY.json      an `Entry`: which program a call with this key had, behind its SHA-256
+    ab/DIGEST.fjit    a program, under the digest of its lowered text
+    cd/KEY.entry      an `Entry`: which program a call with this key had
 
-Whatever else is found under such a name (damaged, cut, of another format, renamed) is skipped. A
-program is machine code to its reader. So files and folders that other users own or can write are
-refused, as ssh does with its keys.
+Both have the format of `_file`, and hold their own name. Whatever else is found under such a name
+(damaged, cut, of another format, renamed) is skipped. A program is machine code to its reader. So
+files and folders that other users own or can write are refused, as ssh does with its keys.
 
 The time at which a file was changed is the time of its last use. Where the files are larger than
 `max_bytes`, those whose last use is longest ago are removed. A folder is measured before the first
@@ -17,16 +17,13 @@ write of a process, and again when this process has written a sixteenth of `max_
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import logging
-import operator
 import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
 from .._base._checks import positive_int
 from .._base._files import TEMPORARY, replacing
@@ -35,13 +32,12 @@ from ._encode import Json
 
 logger = logging.getLogger("filterjit")
 
-_T = TypeVar("_T")
-
 MAX_BYTES = 4 << 30
 
-_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
-_NAME = re.compile(r"[0-9a-f]{64}\.(fjit|json)")
+_PROGRAM, _ENTRY = ".fjit", ".entry"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# The names of files, and those of files that are not complete.
+_NAME = re.compile(rf"(?P<digest>{_DIGEST.pattern})\.(fjit|entry)|{TEMPORARY.pattern}")
 # Temporary files that are older were left by processes that were killed.
 _ABANDONED = 3600.0
 # A link or a pipe is not followed or waited for.
@@ -52,10 +48,6 @@ _READ = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
-# What reading a damaged file may raise.
-_UNREADABLE = (
-    OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, MemoryError,
-)  # fmt: skip
 
 TRIAL, PROVEN, TRACED = "on trial", "proven", "traced first"
 STATES = (TRIAL, PROVEN, TRACED)
@@ -80,31 +72,22 @@ class Entry:
     alarm: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """A program of the folder, for lists: the function, the states of the calls that have it, who wrote
+class Listed(NamedTuple):
+    """A program of the folder, for lists: the function, who wrote it, the states of the calls that have
     it, its size and the time of its last use."""
 
     name: str
-    states: Sequence[str]
     versions: str
+    states: Sequence[str]
     nbytes: int
     used: float
 
 
-@dataclasses.dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
+    used: float
+    nbytes: int
     path: str
-    nbytes: int
-    used: float
-
-    @property
-    def digest(self) -> str:
-        return os.path.basename(self.path)[:64]
-
-    @property
-    def is_program(self) -> bool:
-        return self.path.endswith(".fjit")
+    digest: str  # "" of a file that is not complete
 
 
 class Store:
@@ -146,53 +129,44 @@ class Store:
 
     def entry(self, key: str) -> Entry | None:
         """Returns what the index says of a call."""
-
-        def read(file: BinaryIO, _: str) -> Entry:
-            digest, text = file.read(64).decode(), file.read()
-            if hashlib.sha256(key.encode() + text).hexdigest() != digest:
-                raise ValueError("its checksum is wrong")
-            return Entry(**json.loads(text))
-
-        return self._read(self._path_of(key, "json"), read)
+        found = self._read(key, _ENTRY)
+        with contextlib.suppress(KeyError, TypeError):  # as it is None
+            return Entry(**found[0]["entry"])  # type: ignore[index]
+        return None
 
     def program(self, digest: str) -> tuple[dict[str, Json], list[bytes]] | None:
         """Returns the header and the blobs of a program, and notes that it is used."""
+        return self._read(digest, _PROGRAM)
 
-        def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
-            header, blobs = _file.read_from(file, path)
-            if header.get("digest") != digest:
-                raise ValueError("it is another program")
-            return header, blobs
-
-        return self._read(self._path_of(digest, "fjit"), read)
-
-    def _read(self, path: str, read: Callable[[BinaryIO, str], _T]) -> _T | None:
-        """Returns what `read` makes of a file, and notes that the file is used. One that is damaged is
-        logged once."""
+    def _read(self, digest: str, suffix: str) -> tuple[dict[str, Json], list[bytes]] | None:
+        """Returns what is in a file, and notes that it is used. One that is damaged is logged once."""
+        path = self._path_of(digest, suffix)
         if not self._is_trusted():
             return None
         try:
             with _opened(path) as file:
-                found = read(file, path)
-        except _UNREADABLE as e:
+                header, blobs = _file.read(file, path)
+            if header.get("digest") != digest:
+                raise ValueError("it has another name")
+        except Exception as e:
             if path not in self._skipped and not isinstance(e, FileNotFoundError):
                 self._skipped.add(path)
                 logger.debug("the program cache skips %s: %s", path, e)
             return None
         with contextlib.suppress(OSError):  # a folder that can only be read
             os.utime(path)
-        return found
+        return header, blobs
 
     def _path_of(self, digest: str, suffix: str) -> str:
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"not a digest: {digest!r}")
-        return os.path.join(self.path, digest[:2], f"{digest}.{suffix}")
+        return os.path.join(self.path, digest[:2], digest + suffix)
 
     def _is_trusted(self) -> bool:
         """Whether the folder exists and only its owner can write it. Warns if others can."""
         if not self._trusted:
             try:
-                _check(os.stat(self.path), self.path, folder=True)
+                self.check()
                 self._trusted = True
             except FileNotFoundError:
                 pass
@@ -210,22 +184,24 @@ class Store:
 
     def set_entry(self, key: str, entry: Entry) -> None:
         """Makes the index say this of a call."""
-        text = json.dumps(dataclasses.asdict(entry)).encode()
-        digest = hashlib.sha256(key.encode() + text).hexdigest()
-        self._write(self._path_of(key, "json"), [digest.encode(), text])
+        self._write(key, _ENTRY, {"entry": dataclasses.asdict(entry)}, [])
 
     def add_program(self, digest: str, header: dict[str, Json], blobs: Sequence[bytes]) -> None:
         """Writes a program. One that is larger than `max_bytes` is not written."""
-        chunks = _file.chunks({**header, "digest": digest}, blobs)
-        self._write(self._path_of(digest, "fjit"), chunks)
+        self._write(digest, _PROGRAM, header, blobs)
 
-    def _write(self, path: str, chunks: Sequence[bytes]) -> None:
+    def _write(
+        self, digest: str, suffix: str, header: dict[str, Json], blobs: Sequence[bytes]
+    ) -> None:
         """Writes a file. Where the system refuses, a warning says so, and nothing is written from then
         on."""
+        path = self._path_of(digest, suffix)
+        chunks = _file.chunks({**header, "digest": digest}, blobs)
         nbytes = sum(map(len, chunks))
-        if self._cannot_write or nbytes > self.max_bytes:
-            if nbytes > self.max_bytes:
-                logger.debug("%s, of %d bytes, is larger than a program cache may be", path, nbytes)
+        if nbytes > self.max_bytes:
+            logger.debug("%s, of %d bytes, is larger than a program cache may be", path, nbytes)
+            return
+        if self._cannot_write:
             return
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
@@ -256,67 +232,56 @@ class Store:
 
     def listed(self) -> list[Listed]:
         """Returns the programs in the folder, the one that was used last first."""
-        files = sorted(self._files(), key=_last_use, reverse=True)
+        files = sorted(filter(lambda file: file.digest, self._files()), reverse=True)
         states: dict[str, list[str]] = {}
         for file in files:
-            if not file.is_program and (entry := self.entry(file.digest)) is not None:
+            if file.path.endswith(_ENTRY) and (entry := self.entry(file.digest)) is not None:
                 states.setdefault(entry.program, []).append(entry.state)
-        return [_listed(file, states.get(file.digest, [])) for file in files if file.is_program]
+        return [
+            Listed(*_described(file.path), states.get(file.digest, []), file.nbytes, file.used)
+            for file in files
+            if file.path.endswith(_PROGRAM)
+        ]
 
     def prune(self, max_bytes: int) -> int:
         """Removes the files whose last use is longest ago until the others have at most `max_bytes`,
         and what processes left behind that were killed. Returns the bytes that are left."""
-        files = sorted(self._files(), key=_last_use)
-        size = sum(file.nbytes for file in files)
+        files = sorted(self._files())
+        size = sum(file.nbytes for file in files if file.digest)
         for file in files:
-            if size <= max_bytes:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(file.path)
-            size -= file.nbytes
-        for folder in self._subfolders():
-            _remove_abandoned(folder)
+            if not file.digest:
+                is_over = file.used < time.time() - _ABANDONED
+            elif is_over := size > max_bytes:
+                size -= file.nbytes
+            if is_over:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.path)
         return size
 
-    def _subfolders(self) -> list[str]:
-        try:
-            names = os.listdir(self.path)
-        except OSError:
-            return []
-        return [os.path.join(self.path, name) for name in names if _SUBFOLDER.fullmatch(name)]
-
     def _files(self) -> Iterator[_Found]:
-        for folder in self._subfolders():
-            with contextlib.suppress(OSError), os.scandir(folder) as found:
-                for one in found:
-                    if _NAME.fullmatch(one.name):
-                        with contextlib.suppress(OSError):  # another process has removed it
-                            at = one.stat(follow_symlinks=False)
-                            yield _Found(one.path, at.st_size, at.st_mtime)
+        with contextlib.suppress(OSError), os.scandir(self.path) as folders:
+            for folder in folders:
+                if not re.fullmatch(r"[0-9a-f]{2}", folder.name):
+                    continue
+                with contextlib.suppress(OSError), os.scandir(folder.path) as files:
+                    for file in files:
+                        if (name := _NAME.fullmatch(file.name)) is not None:
+                            with contextlib.suppress(OSError):  # another process has removed it
+                                at = file.stat(follow_symlinks=False)
+                                yield _Found(
+                                    at.st_mtime, at.st_size, file.path, name["digest"] or ""
+                                )
 
 
-_last_use = operator.attrgetter("used")
-
-
-def _remove_abandoned(folder: str) -> None:
-    """Removes temporary files of processes that were killed."""
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for one in found:
-            with contextlib.suppress(OSError):
-                old = one.stat(follow_symlinks=False).st_mtime < time.time() - _ABANDONED
-                if old and TEMPORARY.fullmatch(one.name):
-                    os.unlink(one.path)
-
-
-def _listed(file: _Found, states: Sequence[str]) -> Listed:
+def _described(path: str) -> tuple[str, str]:
+    """Returns the function of a program, and who wrote it."""
     try:
-        with _opened(file.path) as opened:
-            header = _file.read_header(opened, file.path)
-        name = str(header["name"])
-        versions = f"filterjit {header['filterjit']}, jax {header['machine']['jax']}, python {header['python']}"
-    except _UNREADABLE:
-        name, versions = "(damaged)", ""
-    return Listed(name, states, versions, file.nbytes, file.used)
+        with _opened(path) as file:
+            info = _file.read_header(file, path)["info"]
+        versions = (info["filterjit"], info["machine"]["jax"], info["python"])
+        return str(info["name"]), "filterjit {}, jax {}, python {}".format(*versions)
+    except Exception:
+        return "(damaged)", ""
 
 
 # ---- one file ----

@@ -3,25 +3,22 @@
 import concurrent.futures
 import contextlib
 import dataclasses
-import itertools
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
+from .. import _core
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public
 from .._observe._records import Aval
-from .._terminal import _notebook, _terminal
-from .._terminal._progress import watcher
 from .._terminal._text import html_table
+from . import _stages
 from ._prepared import PreparedCall
-from ._stages import Warming
 
 logger = logging.getLogger("filterjit")
 
@@ -122,35 +119,6 @@ def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return ", ".join([*map(describe, args), *(f"{key}={describe(x)}" for key, x in kwargs.items())])
 
 
-@contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Shows a progress bar on a terminal, and a line in a notebook; yields a function that advances
-    it by one."""
-    if watcher.shown() and total > 0 and _notebook.is_notebook():
-        done = itertools.count()
-        text = f"filterjit: {{}} of {total} signatures are compiled or have failed"
-        show = _notebook.show_line(text.format(next(done)))
-        with watcher.silent():
-            yield lambda: show(text.format(next(done)))
-        return
-    if watcher.shown() and total > 0:
-        progress = _terminal.progress(
-            lambda rich: (
-                rich.TextColumn("compiling"),
-                rich.BarColumn(),
-                rich.MofNCompleteColumn(),
-                rich.TimeElapsedColumn(),
-            )
-        )
-        if progress is not None:
-            with watcher.silent(), progress:
-                task = progress.add_task("", total=total)
-                yield lambda: progress.advance(task)
-            return
-        print(f"filterjit: compiling {total} signatures ...", file=sys.stderr, flush=True)
-    yield lambda: None
-
-
 def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     if not isinstance(signatures, Iterable) or isinstance(signatures, Mapping):
@@ -171,12 +139,13 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 
 
 def warm_up(
-    begin: Callable[..., Warming],
+    f: _core.FilterJit,
+    first: tuple[Any, ...],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
-    *,
-    threads: int | None = None,
+    threads: int | None,
 ) -> WarmUp:
-    """Compiles what `begin` traces for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    """Compiles a function for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    `first` are arguments before `args`.
 
     Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
     there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
@@ -195,43 +164,34 @@ def warm_up(
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     seen: dict[Any, int] = {}
 
-    def lower(i: int) -> tuple[Warming, Any] | None:
+    @contextlib.contextmanager
+    def working(i: int, what: str) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            one = begin(*pairs[i][0], **pairs[i][1])
-            same = seen.setdefault(_program_key(one.prepared), i)
-            if same != i:
-                results[i].same_as = same
-            elif one.traced is not None:
-                return one, one.traced.lower()
-            else:
-                results[i].loaded = True
+            yield
         except Exception as e:
             results[i].error = e
-        finally:
-            results[i].tracing = time.perf_counter() - began
-        return None
+        setattr(results[i], what, time.perf_counter() - began)
 
-    def compile_one(i: int, one: Warming, lowered: Any) -> None:
-        began = time.perf_counter()
-        try:
-            one.compile(lowered)
-            results[i].compiling = time.perf_counter() - began
-        except Exception as e:
-            results[i].error = e
+    def compile_one(
+        i: int, lowered: _stages.Lowered[Any, Any], keep: Callable[[Any], None]
+    ) -> None:
+        with working(i, "compiling"):
+            keep(lowered.compile().compiled)
 
-    with (
-        _progress(len(pairs)) as advance,
-        concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool,
-    ):
+    with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
+        futures = []
         try:
-            futures = []
-            for i in range(len(pairs)):
-                if (lowered := lower(i)) is None:
-                    advance()
-                else:
-                    futures.append(pool.submit(compile_one, i, *lowered))
-                    futures[-1].add_done_callback(lambda _: advance())
+            for i, (args, kwargs) in enumerate(pairs):
+                with working(i, "tracing"):
+                    prepared, traced, keep = _stages.warm_up(f, (*first, *args), kwargs)
+                    same = seen.setdefault(_program_key(prepared), i)
+                    if same != i:
+                        results[i].same_as = same
+                    elif traced is None:
+                        results[i].loaded = True
+                    else:
+                        futures.append(pool.submit(compile_one, i, traced.lower(), keep))
             for future in futures:
                 future.result()
         except BaseException:

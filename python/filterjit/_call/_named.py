@@ -56,10 +56,6 @@ class Named:
     def __repr__(self) -> str:
         return repr((*sorted(self.positions), *sorted(self.names)))
 
-    def as_lists(self) -> tuple[list[int], list[str]]:
-        """Returns the positions and the names, for a file."""
-        return sorted(self.positions), sorted(self.names)
-
     @classmethod
     def of(
         cls,

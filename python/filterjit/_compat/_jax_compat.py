@@ -357,12 +357,14 @@ def _is_moved_by(equation: Any, variable: Any) -> bool:
     return any(_is_moved_by(e, result) for e in inner.eqns if any(v is result for v in e.outvars))
 
 
+_SPEC_OPTIONS = frozenset(inspect.signature(jax.ShapeDtypeStruct).parameters)
+
+
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """Returns the ShapeDtypeStruct of an aval.
 
     Fallback: in older versions of JAX, it has no weak type.
     """
     options = {"sharding": sharding, "weak_type": bool(getattr(aval, "weak_type", False))}
-    parameters = inspect.signature(jax.ShapeDtypeStruct).parameters
-    options = {name: value for name, value in options.items() if name in parameters}
+    options = {name: value for name, value in options.items() if name in _SPEC_OPTIONS}
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, **options)

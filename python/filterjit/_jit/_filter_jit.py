@@ -108,11 +108,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
         at once. Returns a `WarmUp`; see FilterJit.warm_up.
         """
-        return _warm_up.warm_up(
-            lambda *args, **kwargs: _stages.warm_up(self.__func__, (self.__self__, *args), kwargs),
-            signatures,
-            threads=threads,
-        )
+        return _warm_up.warm_up(self.__func__, (self.__self__,), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the method with the instance and these arguments given once; see
@@ -296,9 +292,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> print(f.warm_up([((x,), {}) for x in sizes]))
             compiled 2 of 2 in ...
         """
-        return _warm_up.warm_up(
-            lambda *args, **kwargs: _stages.warm_up(self, args, kwargs), signatures, threads=threads
-        )
+        return _warm_up.warm_up(self, (), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
         """Returns the function with these arguments given once.

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._base._checks import check_bool
@@ -159,34 +159,10 @@ _display = _Display()
 class _Watcher:
     """Begins and ends jobs, if there is a terminal to show them on."""
 
-    def __init__(self) -> None:
-        self._reset()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
-
-    def _reset(self) -> None:
-        self._silent: set[object] = set()  # one for each `with watcher.silent()` block
-
     @staticmethod
-    def shown() -> bool:
-        """Whether stderr is a terminal and the user has not turned the display off."""
-        return _enabled()
-
-    @contextlib.contextmanager
-    def silent(self) -> Iterator[None]:
-        """A block in which no jobs are shown, because something else writes to the terminal."""
-        block = object()
-        try:
-            self._silent.add(block)
-            yield
-            self._silent.discard(block)
-        except BaseException:
-            self._silent.discard(block)
-            raise
-
-    def job(self, what: str) -> Job | None:
+    def job(what: str) -> Job | None:
         """Returns a job for `begin` and `end`; None if nothing is to be shown."""
-        return None if self._silent or not _enabled() else Job(what)
+        return Job(what) if _enabled() else None
 
     @staticmethod
     def begin(job: Job | None) -> None:

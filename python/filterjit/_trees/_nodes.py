@@ -26,6 +26,14 @@ class Node:
     children: list["Node"]
     array: int = -1  # the index of an array leaf among all arrays; -1 for other nodes
 
+    @property
+    def statics(self) -> tuple[Any, ...]:
+        """What is static in the node itself: its value or aux data, or the keys or names of its
+        children."""
+        if self.kind in ("static", "custom"):
+            return (self.detail,)
+        return self.detail if type(self.detail) is tuple else ()
+
     def equals(self, other: "Node") -> bool:
         """Whether two nodes are equal, without their children: the structures are if all their
         nodes are. False if an ``__eq__`` raises."""
