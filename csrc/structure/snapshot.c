@@ -312,9 +312,9 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     }
     uint32_t index = self->count;
     int python_free = self->python_free;
-    int immutable = fj_static_is_immutable(self->registry, value);
-    FjNodeKind *kind = immutable < 0 ? NULL : fj_registry_kind(self->registry, value);
-    int result = kind == NULL ? -1 : take_by_kind(self, value, kind, field, ancestors);
+    FjNodeKind *kind = fj_registry_kind(self->registry, value);
+    int immutable = kind == NULL ? -1 : fj_static_kind_is_immutable(kind, value);
+    int result = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
     if (result == 0 && immutable) {
         self->parts[index].immutable = 1;
         self->python_free = python_free;

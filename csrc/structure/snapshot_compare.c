@@ -459,6 +459,9 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     if (same != FJ_SNAPSHOT_UNSEEN) {
         return same;
     }
+    if (self->count == 1) {
+        return has_part(self, 0, value);
+    }
     PyObject *room[2][FJ_LEAFBUF_FEW];
     FjLeafBuf unseen, indices;
     fj_leafbuf_init(&unseen, room[0], FJ_LEAFBUF_FEW);

@@ -85,6 +85,17 @@ fj_static_rule_is_inert(FjStaticRule rule)
     return rule <= FJ_BY_MARK;
 }
 
+/* (P) Whether the kind says of a value that nothing can change what it is equal to: 1, 0, or
+ * -1 with an error. */
+static inline int
+fj_static_kind_is_immutable(const FjNodeKind *kind, PyObject *value)
+{
+    PyObject *immutable = kind->immutable;
+    return FJ_LIKELY(immutable == NULL) ? 0
+           : immutable == Py_True       ? 1
+                                        : fj_take_truth(PyObject_CallOneArg(immutable, value));
+}
+
 /* (P) The key of a value, by this function: a new reference, or NULL with an error. */
 static inline PyObject *
 fj_static_key(PyObject *function, PyObject *value)

@@ -67,10 +67,7 @@ fj_static_is_immutable(FjRegistry *registry, PyObject *value)
     if (kind == NULL) {
         return -1;
     }
-    PyObject *immutable = kind->immutable;
-    int result = immutable == NULL      ? 0
-                 : immutable == Py_True ? 1
-                                        : fj_take_truth(PyObject_CallOneArg(immutable, value));
+    int result = fj_static_kind_is_immutable(kind, value);
     Py_DECREF(kind);
     return result;
 }

@@ -1,26 +1,84 @@
 /* Comparing what a walk meets with the nodes that are expected: expected.h.
  *
  * Python code can run in `classify` for a new type, in `is_array` for types that are asked
- * each time (tracers), in keys, __hash__ and __eq__ of mutable statics, and where the keys of
- * a dict are sorted and compared.
+ * each time (tracers), in keys, __hash__ and __eq__ of mutable statics, where the keys of a
+ * dict are sorted and compared, and where the text of an error is made (words.c).
  */
 #include "walk/expected.h"
 
+#include "structure/children.h"
 #include "structure/statics.h"
+#include "structure/words.h"
 
+/* ---- differences ---- */
+
+/* Raises a ValueError: the tree has `found` in the place of a node, the Structure `expected`.
+ * `what` says what they are (`difference` in _base/_words.py).  Steals both; one that is NULL
+ * is an error that is passed on.  Always -1. */
 static int
-differ(FjExpected *e)
+raise_difference(const FjExpected *e, const FjNode *node, const char *what, PyObject *found,
+                 PyObject *expected)
 {
-    e->differs = 1;
+    PyObject *path =
+        found == NULL || expected == NULL
+            ? NULL
+            : fj_path_of_node(e->structure, (uint32_t)(node - e->structure->nodes));
+    PyObject *text = path == NULL
+                         ? NULL
+                         : fj_words_call(e->structure->registry, "difference", "(sOssOO)",
+                                         what, path, e->name, e->model, found, expected);
+    if (text != NULL) {
+        PyErr_SetObject(PyExc_ValueError, text);
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(text);
+    Py_XDECREF(found);
+    Py_XDECREF(expected);
     return -1;
 }
 
-/* 0 if `same`; -1 if not, or with an error. */
+/* The tree has `found` in the place of a node, and the Structure `expected`; NULL for nothing.
+ * `what` as raise_difference takes it.  Always -1. */
 static int
-expect(FjExpected *e, int same)
+differ(FjExpected *e, const FjNode *node, const char *what, PyObject *found,
+       PyObject *expected)
 {
-    return same > 0 ? 0 : same == 0 ? differ(e) : -1;
+    e->differs = 1;
+    return e->name == NULL
+               ? -1
+               : raise_difference(e, node, what, Py_NewRef(found == NULL ? Py_None : found),
+                                  Py_NewRef(expected == NULL ? Py_None : expected));
 }
+
+/* The type of the object that a node stands for; NULL if it is a leaf, or absent. */
+static PyTypeObject *
+type_of(const FjExpected *e, const FjNode *node)
+{
+    return node->code == FJ_NONE    ? Py_TYPE(Py_None)
+           : node->code == FJ_TUPLE ? &PyTuple_Type
+           : node->code == FJ_LIST  ? &PyList_Type
+                                    : fj_structure_info(e->structure, node)->type;
+}
+
+/* The name of a type, and the size of a tuple or list; a new tuple. */
+static PyObject *
+type_and_size(const PyTypeObject *type, Py_ssize_t size)
+{
+    int is_sized = type == &PyTuple_Type || type == &PyList_Type;
+    return Py_BuildValue("(sn)", type->tp_name, is_sized ? size : -1);
+}
+
+/* The tree has an object of this type, and of this size if it is a tuple or list. */
+static int
+differ_in_type(FjExpected *e, const FjNode *node, const PyTypeObject *type, Py_ssize_t size)
+{
+    e->differs = 1;
+    return e->name == NULL ? -1
+                           : raise_difference(e, node, "type", type_and_size(type, size),
+                                              type_and_size(type_of(e, node), node->arity));
+}
+
+/* ---- values ---- */
 
 /* Whether an object is an array where one is expected, and pushes it.  1, 0, or -1 with an
  * error. */
@@ -46,10 +104,15 @@ match_array(const FjExpected *e, const FjNode *node, PyObject *object)
     return is_array;
 }
 
-/* Matches a static or the aux data of a custom node with the node's own, `expected`. */
-static inline int
-match_value(const FjExpected *e, const FjNode *node, PyObject *expected, PyObject *object)
+/* Matches a static or the aux data of a custom node with the node's own.  1, 0, or -1 with an
+ * error. */
+static int
+match_value(const FjExpected *e, const FjNode *node, PyObject *object)
 {
+    PyObject *expected = fj_structure_value(node);
+    if (e->name != NULL) {
+        return PyObject_RichCompareBool(expected, object, Py_EQ);
+    }
     if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
         return 1;
     }
@@ -71,63 +134,82 @@ match_value(const FjExpected *e, const FjNode *node, PyObject *expected, PyObjec
                : fj_structure_has(e->structure, node, object);
 }
 
-/* The type of the object that a node stands for; NULL if it is no container. */
-static const PyTypeObject *
-type_of(const FjExpected *e, const FjNode *node)
-{
-    return node->code == FJ_TUPLE  ? &PyTuple_Type
-           : node->code == FJ_LIST ? &PyList_Type
-                                   : fj_structure_info(e->structure, node)->type;
-}
+/* ---- nodes ---- */
 
-int
-fj_expected_meet(FjExpected *e, PyObject *object)
+/* fj_expected_meet, exactly. */
+static int
+meet(FjExpected *e, const FjNode *node, PyObject *object)
 {
-    const FjNode *node = e->next;
     int same;
     switch (node->code) {
     case FJ_ARRAY:
         same = match_array(e, node, object);
         break;
     case FJ_STATIC:
-        same = match_value(e, node, node->aux, object);
-        break;
-    case FJ_NONE:
-        same = object == Py_None;
+        same = match_value(e, node, object);
         break;
     case FJ_REF:
         return 0;
     default:
         if (Py_TYPE(object) != type_of(e, node)) {
-            return differ(e);
+            return differ(e, node, "", NULL, NULL);
         }
         if ((node->flags & (FJ_NODE_ITSELF | FJ_NODE_IDENTITY)) != FJ_NODE_ITSELF) {
             return 0;
         }
-        same = match_value(e, node, fj_structure_value(node), object);
+        same = match_value(e, node, object);
     }
     e->next++;
-    return expect(e, same) < 0 ? -1 : 1;
+    return same != 0 ? same : differ(e, node, "", NULL, NULL);
+}
+
+int
+fj_expected_meet(FjExpected *e, PyObject *object)
+{
+    const FjNode *node = e->next;
+    if (e->name == NULL) {
+        return meet(e, node, object);
+    }
+    if (node->code == FJ_ARRAY) {
+        e->next++;
+        return fj_leafbuf_push(e->arrays, object) < 0 ? -1 : 1;
+    }
+    if (node->code == FJ_MISSING) {
+        return differ(e, node, "more", object, NULL);
+    }
+    return Py_TYPE(object) == type_of(e, node)
+               ? 0
+               : differ_in_type(e, node, Py_TYPE(object),
+                                PyTuple_CheckExact(object) || PyList_CheckExact(object)
+                                    ? Py_SIZE(object)
+                                    : -1);
 }
 
 int
 fj_expected_field(FjExpected *e, PyObject *value)
 {
     const FjNode *node = e->next++;
-    return expect(e, node->code == FJ_STATIC ? match_value(e, node, node->aux, value) : 0);
+    if (node->code != FJ_STATIC) {
+        return differ(e, node, "more", value, NULL);
+    }
+    int same = match_value(e, node, value);
+    return same > 0 ? 0 : same < 0 ? -1 : differ(e, node, "value", value, node->aux);
 }
 
 int
 fj_expected_pass(FjExpected *e, FjKindCode code)
 {
-    return expect(e, e->next++->code == code);
+    const FjNode *node = e->next++;
+    return node->code == code ? 0 : differ(e, node, "less", NULL, NULL);
 }
 
 int
 fj_expected_ref(FjExpected *e, uint32_t number)
 {
     const FjNode *node = e->next++;
-    return expect(e, node->code == FJ_REF && fj_node_number(node) == number);
+    return node->code == FJ_REF && fj_node_number(node) == number
+               ? 0
+               : differ(e, node, "", NULL, NULL);
 }
 
 int
@@ -143,14 +225,27 @@ fj_expected_skip(FjExpected *e, PyObject *tuple)
 
 Py_ssize_t
 fj_expected_open(FjExpected *e, FjKindCode code, Py_ssize_t arity, PyTypeObject *type,
-                 const PyObject *aux, int flags)
+                 PyObject *aux, int flags)
 {
     const FjNode *node = e->next++;
+    int is_dict = code == FJ_DICT || code == FJ_ORDERED_DICT || code == FJ_DEFAULT_DICT;
     int same = node->code == code && node->arity == arity &&
                fj_structure_info(e->structure, node)->type == type &&
                (!fj_node_has_kind(node) || node->aux == aux) &&
                !((node->flags ^ flags) & FJ_NODE_WRAPPER);
-    return expect(e, same) < 0 ? -1 : node - e->structure->nodes;
+    if (same && is_dict && e->name != NULL) {
+        same = PyObject_RichCompareBool(aux, node->aux, Py_EQ);
+    }
+    if (same != 0) {
+        return same < 0 ? -1 : node - e->structure->nodes;
+    }
+    if (code == FJ_TUPLE || code == FJ_LIST) {
+        return differ_in_type(e, node, type_of(e, node), arity);
+    }
+    return is_dict           ? differ(e, node, "keys", aux, node->aux)
+           : e->name == NULL ? differ(e, node, "", NULL, NULL)
+                             : raise_difference(e, node, "attributes", type_and_size(type, -1),
+                                                Py_NewRef(Py_None));
 }
 
 int
@@ -158,9 +253,29 @@ fj_expected_open_custom(FjExpected *e, Py_ssize_t arity, PyTypeObject *type,
                         PyObject *aux_data)
 {
     const FjNode *node = e->next;
-    return fj_expected_open(e, FJ_CUSTOM, arity, type, NULL, node->flags) < 0
-               ? -1
-               : expect(e, match_value(e, node, fj_structure_value(node), aux_data));
+    if (node->code != FJ_CUSTOM || (node->arity != (uint32_t)arity && e->name == NULL)) {
+        return fj_expected_open(e, FJ_CUSTOM, arity, type, NULL, 0) < 0 ? -1 : 0;
+    }
+    e->next++;
+    int same = match_value(e, node, aux_data);
+    if (same <= 0) {
+        return same < 0 ? -1 : differ(e, node, "aux data", aux_data, fj_structure_value(node));
+    }
+    return node->arity == (uint32_t)arity
+               ? 0
+               : raise_difference(e, node, "children", PyLong_FromSsize_t(arity),
+                                  PyLong_FromUnsignedLong(node->arity));
+}
+
+/* Whether a dict has the keys of the node, by ==.  1, 0, or -1 with an error. */
+static int
+has_keys(const FjNode *node, PyObject *dict)
+{
+    int same = PyDict_GET_SIZE(dict) == PyTuple_GET_SIZE(node->aux);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(node->aux) && same > 0; i++) {
+        same = PyDict_Contains(dict, PyTuple_GET_ITEM(node->aux, i));
+    }
+    return same;
 }
 
 /* The keys of a dict as flatten.c sorts them: a new tuple, or NULL. */
@@ -171,7 +286,7 @@ sorted_keys(FjExpected *e, FjKindCode code, PyObject *dict)
     if (keys != NULL && code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
         if (PyErr_ExceptionMatches(PyExc_Exception)) {
             PyErr_Clear(); /* flattening raises it again, with the path */
-            differ(e);
+            differ(e, e->next, "", NULL, NULL);
         }
     }
     else if (keys != NULL) {
@@ -186,16 +301,35 @@ fj_expected_keys(FjExpected *e, FjKindCode code, PyObject *dict)
 {
     const FjNode *node = e->next;
     PyObject *keys = NULL;
-    if (node->code != code || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(node->aux)) {
-        differ(e);
+    int same;
+    if (node->code != code || code == FJ_ORDERED_DICT) {
+        /* fj_expected_open compares them in their own order. */
+        same = node->code == code || e->name != NULL;
+        keys = same ? fj_tuple_of(dict) : NULL;
+        if (keys != NULL && e->name == NULL) {
+            same = fj_structure_has(e->structure, node, keys);
+        }
     }
-    else if (code != FJ_ORDERED_DICT && node->flags & FJ_NODE_PLAIN_KEYS &&
-             fj_compat_dict_is_unicode(dict)) {
-        return Py_NewRef(node->aux); /* each is looked up, without Python code */
+    else if (e->name != NULL) {
+        same = has_keys(node, dict);
+        keys = Py_NewRef(node->aux);
     }
-    else if ((keys = sorted_keys(e, code, dict)) != NULL &&
-             expect(e, fj_structure_has(e->structure, node, keys)) < 0) {
+    else if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(node->aux)) {
+        same = 0;
+    }
+    else if (node->flags & FJ_NODE_PLAIN_KEYS && fj_compat_dict_is_unicode(dict)) {
+        same = 1; /* each is looked up, without Python code */
+        keys = Py_NewRef(node->aux);
+    }
+    else {
+        keys = sorted_keys(e, code, dict);
+        same = keys == NULL ? -1 : fj_structure_has(e->structure, node, keys);
+    }
+    if (same <= 0) {
         Py_CLEAR(keys);
+        if (same == 0) {
+            differ(e, node, "keys", dict, node->aux);
+        }
     }
     return keys;
 }

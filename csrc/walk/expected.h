@@ -1,10 +1,16 @@
-/* The Structure that a tree is compared with while flatten.c walks it, where Python code is
- * needed to compare them: a hit that match_python_free.c cannot see.
+/* The Structure that a tree is compared with while flatten.c walks the tree.
  *
- * Each function compares what the walk has met with the next node, and passes that.
+ * Each function compares what the walk has met with the next node, and passes that.  There are
+ * two comparisons:
+ *
+ * - exactly, where Python code is needed to see a hit (match.c);
+ * - as jax.tree_util does, where the Structure has to be a *prefix* of the tree: types must be
+ *   identical; static fields, aux data and keys must be equal by ==; the keys of a dict may be
+ *   in any order, those of an OrderedDict may not.  A difference is a ValueError that says
+ * where it is.
  *
  * Functions marked (P) may run Python code.  Those that return -1 have set `differs`, or an
- * exception.
+ * exception; if the Structure is a prefix, always an exception.
  */
 #ifndef FJ_EXPECTED_H
 #define FJ_EXPECTED_H
@@ -18,17 +24,26 @@ typedef struct {
     const FjNode *next;
     FjLeafBuf *arrays;
     int differs;
+    const char *name;  /* of the tree, in errors, if the Structure is a prefix; or NULL */
+    const char *model; /* of the Structure, in errors */
 } FjExpected;
 
-/* (P) An object: 1 if it is the leaf, or the None, that is expected, and has been pushed if it
- * is an array; 0 if it is to be walked, since it is of the type of the container that is
- * expected; or -1. */
+/* (P) An object: 1 if it is the leaf that is expected, and has been pushed if it is an array
+ * or in the place of a prefix's leaf; 0 if it is to be walked, since it is of the type of the
+ * container that is expected; or -1. */
 int fj_expected_meet(FjExpected *expected, PyObject *object);
+
+/* Whether the children of the node that was passed last are all leaves. */
+static inline int
+fj_expected_has_leaves(const FjExpected *expected)
+{
+    return (expected->next[-1].flags & FJ_NODE_LEAVES) != 0;
+}
 
 /* (P) The value of a static field.  0 or -1. */
 int fj_expected_field(FjExpected *expected, PyObject *value);
 
-/* A field or argument that is absent (FJ_MISSING).  0 or -1. */
+/* (P) A field or argument that is absent (FJ_MISSING), or None.  0 or -1. */
 int fj_expected_pass(FjExpected *expected, FjKindCode code);
 
 /* An object that has this number.  0 or -1. */
@@ -37,9 +52,9 @@ int fj_expected_ref(FjExpected *expected, uint32_t number);
 /* Whether a tuple is the constant one that is expected, whose subtree is then passed. */
 int fj_expected_skip(FjExpected *expected, PyObject *tuple);
 
-/* A container, as fj_flatten_open takes it: the index of the node, or -1. */
+/* (P) A container, as fj_flatten_open takes it: the index of the node, or -1. */
 Py_ssize_t fj_expected_open(FjExpected *expected, FjKindCode code, Py_ssize_t arity,
-                            PyTypeObject *type, const PyObject *aux, int flags);
+                            PyTypeObject *type, PyObject *aux, int flags);
 
 /* (P) A CUSTOM container, with its aux data.  0 or -1. */
 int fj_expected_open_custom(FjExpected *expected, Py_ssize_t arity, PyTypeObject *type,

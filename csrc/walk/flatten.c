@@ -1,12 +1,13 @@
 /* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
  * It asks the registry for the kind of each type that it meets, and writes the nodes of a new
- * Structure.  fj_flatten_up_to compares them with those of a prefix (prefix.h).
+ * Structure.  fj_flatten_up_to and fj_flatten_compare compare them with those of another
+ * (expected.h).
  *
  * The children of each kind of container are in flatten_containers.c.
  *
  * Python code can run nearly anywhere in this file: `classify` and `is_array` for a type or an
- * instance that is met, the caller's `is_leaf` and `choose`, what prefix.c and
+ * instance that is met, the caller's `is_leaf` and `choose`, what expected.c and
  * flatten_containers.c say, and finalizers.  So the walk holds a strong reference to each
  * object while it walks it, and checks sizes again after each child.  It refers to nodes by
  * their index, since the array of nodes moves when it grows.
@@ -65,10 +66,8 @@ add_static(FjFlattener *f, PyObject *object, int flag)
 int
 fj_flatten_field(FjFlattener *f, PyObject *value)
 {
-    return FJ_LIKELY(!f->may_stop) ? add_static(f, value, FJ_NODE_FIELD)
-           : f->expected != NULL   ? fj_expected_field(f->expected, value)
-           : f->prefix != NULL     ? fj_prefix_pass_static(f->prefix, value)
-                                   : add_static(f, value, FJ_NODE_FIELD);
+    return FJ_UNLIKELY(f->expected != NULL) ? fj_expected_field(f->expected, value)
+                                            : add_static(f, value, FJ_NODE_FIELD);
 }
 
 /* Adds a REF to the object that has this number.  0, or -1 with an error. */
@@ -104,21 +103,16 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Adds an object that `is_leaf`, the prefix or what is expected takes for a leaf.  1, 0 if it
- * is none, or -1 with an error. */
+/* Adds an object that `is_leaf` or what is expected takes for a leaf.  1, 0 if it is none, or
+ * -1 with an error. */
 static FJ_NOINLINE int
 stop_at_leaf(FjFlattener *f, PyObject *object)
 {
     if (f->expected != NULL) {
         return fj_expected_meet(f->expected, object);
     }
-    int is_leaf = f->prefix != NULL ? fj_prefix_meet(f->prefix, object)
-                                    : fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
-    if (is_leaf <= 0) {
-        return is_leaf;
-    }
-    int result = f->prefix != NULL ? fj_leafbuf_push(f->arrays, object) : add_array(f, object);
-    return result < 0 ? -1 : 1;
+    int is_leaf = fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
+    return is_leaf <= 0 ? is_leaf : add_array(f, object) < 0 ? -1 : 1;
 }
 
 /* Of `array_flags`: some leaves of the argument are chosen, those for which NUMBERS is set
@@ -256,16 +250,17 @@ int
 fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
                  FjLeafBuf *leaves)
 {
-    FjPrefix prefix = {
-        .structure = structure, .next = structure->nodes, .name = name, .model = model};
-    FjFlattener f = {.structure = fj_structure_new(structure->registry),
+    FjExpected expected = {.structure = structure,
+                           .next = structure->nodes,
+                           .arrays = leaves,
+                           .name = name,
+                           .model = model};
+    FjFlattener f = {.structure = structure,
                      .arrays = leaves,
                      .is_tree_structure = 1,
                      .may_stop = 1,
-                     .prefix = &prefix};
-    int result = walk_tree(&f, tree) == NULL ? -1 : 0;
-    Py_XDECREF(f.structure);
-    return result;
+                     .expected = &expected};
+    return fj_flatten_object(&f, tree);
 }
 
 int

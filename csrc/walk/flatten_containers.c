@@ -45,7 +45,7 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes all `items` if the prefix has leaves in their places, or if the registry has
+/* Pushes all `items` if a prefix has leaves in their places, or if the registry has
  * classified their types, and each item is a leaf, so that they need no nodes.  Runs no Python
  * code.  1 if it has pushed them, 0 if not, or -1 with an error. */
 static int
@@ -53,8 +53,8 @@ add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
 {
     const PyTypeObject *last = NULL;
     Py_ssize_t before = f->arrays->count;
-    if (f->prefix != NULL) {
-        return fj_prefix_has_leaves(f->prefix)
+    if (f->expected != NULL) {
+        return fj_expected_has_leaves(f->expected)
                    ? (fj_leafbuf_extend(f->arrays, items, count) < 0 ? -1 : 1)
                    : 0;
     }
@@ -112,10 +112,19 @@ remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
 static void
 close_sequence(FjFlattener *f, Py_ssize_t index)
 {
-    if (f->is_tree_structure && f->prefix == NULL) {
+    if (f->is_tree_structure && f->expected == NULL) {
         remove_leaf_nodes(f, index);
     }
     fj_flatten_close(f, index);
+}
+
+/* Ends the node of a tuple or list whose leaves have been pushed, if `result` is 1.  0, or -1
+ * with an error. */
+static int
+close_leaves(FjFlattener *f, Py_ssize_t index, int result)
+{
+    f->structure->nodes[index].flags |= FJ_NODE_LEAVES; /* what is expected has it, too */
+    return result < 0 ? -1 : fj_flatten_close(f, index);
 }
 
 static int
@@ -134,9 +143,7 @@ walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     if (f->is_tree_structure && code == FJ_TUPLE) {
         int all_leaves = add_leaves(f, ((PyTupleObject *)tuple)->ob_item, size);
         if (all_leaves != 0) {
-            f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
-            fj_structure_close(f->structure, index);
-            return all_leaves < 0 ? -1 : 0;
+            return close_leaves(f, index, all_leaves);
         }
     }
     for (Py_ssize_t i = 0; i < size; i++) {
@@ -165,9 +172,7 @@ walk_list(FjFlattener *f, PyObject *list)
     int all_leaves =
         f->is_tree_structure ? add_leaves(f, ((PyListObject *)list)->ob_item, size) : 0;
     if (all_leaves != 0) {
-        f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
-        fj_structure_close(f->structure, index);
-        return all_leaves < 0 ? -1 : 0;
+        return close_leaves(f, index, all_leaves);
     }
     for (Py_ssize_t i = 0; i < size; i++) {
         if (PyList_GET_SIZE(list) != size) {
@@ -211,7 +216,7 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
-            if (!PyErr_Occurred() && f->expected != NULL) {
+            if (!PyErr_Occurred() && f->expected != NULL && f->expected->name == NULL) {
                 f->expected->differs = 1; /* it has other keys */
             }
             else if (!PyErr_Occurred()) {
@@ -235,7 +240,6 @@ walk_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static)
     int result = -1;
     PyObject *factory = NULL;
     PyObject *keys = f->expected != NULL ? fj_expected_keys(f->expected, code, dict)
-                     : f->prefix != NULL ? fj_prefix_keys(f->prefix, dict)
                                          : dict_keys(f, code, dict);
     if (keys == NULL) {
         return -1;
@@ -391,10 +395,8 @@ compare_custom(FjFlattener *f, PyObject *object)
     PyObject *parts = fj_registry_flatten(fj_flatten_registry(f), object, &children, &aux);
     PyObject *items = parts == NULL ? NULL : fj_tuple_of(children);
     Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
-    int result = items == NULL ? -1
-                 : f->expected != NULL
-                     ? fj_expected_open_custom(f->expected, size, Py_TYPE(object), aux)
-                     : fj_prefix_open_custom(f->prefix, size, aux);
+    int result =
+        items == NULL ? -1 : fj_expected_open_custom(f->expected, size, Py_TYPE(object), aux);
     for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
         result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
     }
@@ -406,7 +408,7 @@ compare_custom(FjFlattener *f, PyObject *object)
 static int
 walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
 {
-    if (f->prefix != NULL || f->expected != NULL) {
+    if (f->expected != NULL) {
         return compare_custom(f, object);
     }
     int result = -1;

@@ -12,7 +12,6 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 #include "walk/expected.h"
-#include "walk/prefix.h"
 
 typedef struct {
     FjStructure *structure;
@@ -22,12 +21,10 @@ typedef struct {
     int array_flags;    /* of the array nodes of this argument: FJ_NODE_NUMBERS or 0 */
     const char *choice; /* an FjChoose's answer for this argument */
     Py_ssize_t next_choice, num_choices;
-    int may_stop;      /* there is an `is_leaf`, a `prefix` or an `expected` */
-    PyObject *is_leaf; /* borrowed, or NULL */
-    FjPrefix *prefix;  /* for fj_flatten_up_to, or NULL: only its leaves are leaves.  The nodes
-                        * of the Structure are those of containers, without their children */
-    FjExpected *expected; /* for fj_flatten_compare, or NULL: the tree is compared with
-                           * `structure`, to which nothing is appended */
+    int may_stop;         /* there is an `is_leaf` or an `expected` */
+    PyObject *is_leaf;    /* borrowed, or NULL */
+    FjExpected *expected; /* what the tree is compared with, `structure`, to which nothing is
+                           * appended then; or NULL */
     /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
      * order, and their numbers. */
     FjLeafBuf *objects; /* or NULL */
@@ -53,13 +50,8 @@ fj_flatten_registry(FjFlattener *f)
 static inline int
 fj_flatten_nothing(FjFlattener *f, FjKindCode code)
 {
-    if (FJ_UNLIKELY(f->may_stop)) {
-        if (f->expected != NULL) {
-            return fj_expected_pass(f->expected, code);
-        }
-        if (f->prefix != NULL) {
-            return fj_prefix_pass_nothing(f->prefix, code);
-        }
+    if (FJ_UNLIKELY(f->expected != NULL)) {
+        return fj_expected_pass(f->expected, code);
     }
     return fj_structure_add(f->structure, code, NULL) == NULL ? -1 : 0;
 }
@@ -70,13 +62,8 @@ static inline Py_ssize_t
 fj_flatten_open(FjFlattener *f, FjKindCode code, Py_ssize_t children, PyTypeObject *type,
                 PyObject *aux, int flags)
 {
-    if (FJ_UNLIKELY(f->may_stop)) {
-        if (f->expected != NULL) {
-            return fj_expected_open(f->expected, code, children, type, aux, flags);
-        }
-        if (f->prefix != NULL && fj_prefix_open(f->prefix, code, children, type, aux) < 0) {
-            return -1;
-        }
+    if (FJ_UNLIKELY(f->expected != NULL)) {
+        return fj_expected_open(f->expected, code, children, type, aux, flags);
     }
     Py_ssize_t index = fj_structure_append(f->structure, code, children, type, aux);
     if (index >= 0) {
