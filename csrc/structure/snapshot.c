@@ -248,18 +248,6 @@ take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
     return 0;
 }
 
-/* Takes an instance of a tuple's subclass whose __dict__ is empty. */
-static int
-take_with_empty_dict(FjSnapshot *self, PyObject *value, const Ancestors *ancestors)
-{
-    PyObject *items = PyTuple_GetSlice(value, 0, PyTuple_GET_SIZE(value)); /* an exact tuple */
-    Py_ssize_t index = take_items(self, FJ_PART_SEQUENCE, value, items, 1, ancestors);
-    if (index >= 0) {
-        self->parts[index].empty_dict = 1;
-    }
-    return index < 0 ? -1 : 0;
-}
-
 /* Takes a value of a type with fields, or with a key, in this kind. */
 static int
 take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
@@ -271,7 +259,11 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
     }
-    PyObject *fields = kind->contents == NULL ? NULL : fields_of(value, kind->contents);
+    /* Of a type that says which values are immutable, equal fields are more than equal keys.
+     */
+    PyObject *fields = kind->contents == NULL || kind->immutable != NULL
+                           ? NULL
+                           : fields_of(value, kind->contents);
     if (fields != NULL) {
         Py_ssize_t index = take_items(self, FJ_PART_FIELDS, value, fields, 1, ancestors);
         if (index >= 0) {
@@ -282,11 +274,16 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (PyErr_Occurred()) {
         return -1;
     }
-    if (fj_static_has_empty_dict(self->registry, value)) {
-        return take_with_empty_dict(self, value, ancestors);
+    /* Before and after the key is made, since another thread may run. */
+    int empty_dict = fj_static_has_empty_dict(self->registry, value);
+    PyObject *key = fj_static_key(kind->key, value);
+    empty_dict = empty_dict && fj_static_has_empty_dict(self->registry, value);
+    uint32_t index = self->count;
+    if (take_key(self, value, key, kind->key_is_contents || empty_dict, ancestors) < 0) {
+        return -1;
     }
-    return take_key(self, value, fj_static_key(kind->key, value), kind->key_is_contents,
-                    ancestors);
+    self->parts[index].empty_dict = (uint8_t)empty_dict;
+    return 0;
 }
 
 /* Drops what can change in an immutable value, which nothing compares by its address.  The
@@ -317,6 +314,7 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     int result = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
     if (result == 0 && immutable) {
         self->parts[index].immutable = 1;
+        self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
         self->python_free = python_free;
         forget_inside(self, index);
     }
@@ -383,9 +381,8 @@ take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
 static int
 can_change(const FjSnapshotPart *part)
 {
-    return part->code == FJ_PART_DICT || part->code == FJ_PART_FIELDS ||
-           (part->code == FJ_PART_SEQUENCE &&
-            (part->empty_dict || PyList_CheckExact(part->object)));
+    return part->code == FJ_PART_DICT || part->code == FJ_PART_FIELDS || part->empty_dict ||
+           (part->code == FJ_PART_SEQUENCE && PyList_CheckExact(part->object));
 }
 
 /* Notes an object that can change, and what it refers to.  The number of these objects. */
@@ -393,17 +390,18 @@ static Py_ssize_t
 note(FjSnapshot *self, const FjSnapshotPart *part, PyObject **held)
 {
     uint32_t child = (uint32_t)(part - self->parts) + 1;
+    uint32_t count = part->code == FJ_PART_KEY ? 0 : part->children;
     self->changing[self->num_changing++] = (FjChanging){.object = part->object,
                                                         .type = part->type,
                                                         .kind = part->kind,
-                                                        .count = part->children,
+                                                        .count = count,
                                                         .code = part->code,
                                                         .empty_dict = part->empty_dict};
-    for (uint32_t i = 0; i < part->children; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         held[i] = self->parts[child].object;
         child = self->parts[child].end;
     }
-    return part->children;
+    return count;
 }
 
 /* Notes which objects can change.  0, or -1 with MemoryError. */

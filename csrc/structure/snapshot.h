@@ -45,7 +45,8 @@ typedef enum {
 typedef struct {
     PyObject *object;   /* the value, owned; or NULL inside of an immutable one */
     PyTypeObject *type; /* of the value, owned; NULL for parts that have no children */
-    FjNodeKind *kind;   /* FIELDS: the FjNodeKind.contents of the type, owned; or NULL */
+    FjNodeKind *kind;   /* FIELDS, and an immutable KEY: the FjNodeKind.contents of the type,
+                         * owned; or NULL */
     Py_hash_t hash;
     uint32_t children; /* their number; the levels of an ANCESTOR */
     uint32_t end;      /* the index of the first part after the subtree */
@@ -53,7 +54,8 @@ typedef struct {
     uint8_t immutable; /* nothing changes what the value is equal to */
     uint8_t stays;     /* KEY, SET: nothing changes the value itself, but perhaps what is in it
                         */
-    uint8_t empty_dict; /* SEQUENCE: the value has a __dict__, which is empty */
+    uint8_t empty_dict; /* KEY: the value has a __dict__, which is empty, and would be inert
+                         * without it */
     uint8_t deep;       /* its depth is a multiple of FJ_SNAPSHOT_DEEP */
 } FjSnapshotPart;
 

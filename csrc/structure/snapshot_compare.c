@@ -110,7 +110,7 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
 {
     const FjSnapshotPart *x = &a->parts[i], *y = &b->parts[k];
     if (x->code != y->code || x->hash != y->hash || x->children != y->children ||
-        x->type != y->type || x->empty_dict != y->empty_dict) {
+        x->type != y->type) {
         return 0;
     }
     switch (x->code) {
@@ -218,11 +218,10 @@ match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *it
 
 /* The items of a tuple or a list, if there are so many; else NULL. */
 static inline PyObject *const *
-items_of(const FjSnapshot *self, uint32_t count, int empty_dict, PyObject *value)
+items_of(uint32_t count, PyObject *value)
 {
     static PyObject *const none[1] = {NULL};
-    if (Py_SIZE(value) != (Py_ssize_t)count ||
-        (empty_dict && !fj_static_has_empty_dict(self->registry, value))) {
+    if (Py_SIZE(value) != (Py_ssize_t)count) {
         return NULL;
     }
     return count == 0             ? none
@@ -278,6 +277,54 @@ match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object,
     return fields == NULL ? leave(c, part, object) : match_items(c, part, fields, live);
 }
 
+static int
+are_equal_inert(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    return a == b || (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b) &&
+                      fj_static_equal(registry, a, b) > 0);
+}
+
+/* Whether two dicts have the same inert items in the same order. */
+static int
+have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    PyObject *key, *value, *other_key, *other;
+    Py_ssize_t at = 0, other_at = 0;
+    while (fj_compat_dict_next(a, &at, &key, &value)) {
+        if (!fj_compat_dict_next(b, &other_at, &other_key, &other) ||
+            !are_equal_inert(registry, key, other_key) ||
+            !are_equal_inert(registry, value, other)) {
+            return 0;
+        }
+    }
+    return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
+}
+
+/* Whether the fields of a value are seen to equal those of the object of an immutable part: so
+ * that Python code need not compare the keys. */
+static int
+has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *value)
+{
+    PyObject *room[2][FJ_FIELDS_INLINE];
+    FjRegistry *registry = self->registry;
+    if (part->kind == NULL || part->object == NULL ||
+        fj_node_kind_fields(part->kind) > FJ_FIELDS_INLINE) {
+        return 0;
+    }
+    uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
+    PyObject *const *a = fields_of(part->kind, count, part->object, room[0]);
+    PyObject *const *b = a == NULL ? NULL : fields_of(part->kind, count, value, room[1]);
+    for (uint32_t i = 0; b != NULL && i < count; i++) {
+        if (a[i] == NULL || b[i] == NULL ||
+            !(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
+                  ? have_equal_items(registry, a[i], b[i])
+                  : are_equal_inert(registry, a[i], b[i]))) {
+            return 0;
+        }
+    }
+    return b != NULL;
+}
+
 /* Matches a value that cannot change itself: what it consists of is in the children. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
@@ -285,7 +332,11 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
 {
     int result = 1;
     const FjSnapshotPart *end = c->snapshot->parts + part->end;
-    if (!part->stays || value != part->object) {
+    if (part->immutable && has_equal_fields(c->snapshot, part, value)) {
+        return 1;
+    }
+    if (!part->stays || value != part->object ||
+        (part->empty_dict && !fj_static_has_empty_dict(c->snapshot->registry, value))) {
         return leave(c, part, value);
     }
     for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
@@ -301,7 +352,7 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
     PyObject *const *items;
     switch (part->code) {
     case FJ_PART_SEQUENCE:
-        items = items_of(c->snapshot, part->children, part->empty_dict, value);
+        items = items_of(part->children, value);
         return items == NULL ? 0 : match_items(c, part, items, live);
     case FJ_PART_DICT:
         return match_dict(c, part, value, live);
@@ -387,12 +438,15 @@ static int
 is_same_object(const FjSnapshot *self, const FjChanging *changing, PyObject *const *expected)
 {
     PyObject *room[FJ_FIELDS_INLINE], *const *items;
+    if (changing->empty_dict) {
+        return fj_static_has_empty_dict(self->registry, changing->object);
+    }
     if (changing->code == FJ_PART_DICT) {
         return has_pairs(changing->object, expected, changing->count);
     }
     items = changing->code == FJ_PART_FIELDS
                 ? fields_of(changing->kind, changing->count, changing->object, room)
-                : items_of(self, changing->count, changing->empty_dict, changing->object);
+                : items_of(changing->count, changing->object);
     return items != NULL && has_items(items, expected, changing->count);
 }
 

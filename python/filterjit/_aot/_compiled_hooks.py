@@ -109,7 +109,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         leaves = (array,) * (variant.function.num_leaves + variant.structure.num_leaves)
         for name, x in zip(names, variant.arguments(leaves)[1], strict=True):
             if name in self.settings.traced.names:
-                found = _core.tree_leaves(self.registry, x, None)
+                found = leaves_of(x)
                 self._traced[name] = bytes([leaf is array for leaf in found])
 
     def explain(

@@ -103,7 +103,7 @@ def _names(code: types.CodeType) -> Iterable[str]:
 
 
 def _of_jitted(x: Any) -> Iterable[Any]:
-    return (x.__wrapped__,)
+    return (getattr(x, "__wrapped__", None),)  # which anyone can delete
 
 
 # By the addresses of classes, whose instances are theirs and those of subclasses.
