@@ -32,9 +32,6 @@ class CoreDocstrings(griffe.Extension):
             for member in described.members.values():
                 if not member.name.startswith("_") and not member.is_alias:
                     give(member, getattr(cls, member.name, None))
-        # A Compiled asks its details for what it does not have itself.
-        details = pkg["_aot._stages.CompiledDetails"]
-        pkg["_aot._stages.Compiled.save"].docstring = details["save"].docstring
 
 
 def take_members_of_private_bases(described: Any, classes: Any) -> None:

@@ -246,6 +246,6 @@ for _name, _make in (
     ("an exception", lambda: ActionError()),
     ("a broken object", Broken),
     ("an array", lambda: Array(1)),
-    ("the core's own types", lambda: (core.Structure, core.Cache, core.Snapshot)),
+    ("the core's own types", lambda: (core.Structure, core.Cache, core.Identity)),
 ):
     gives(_name, _make)
