@@ -88,6 +88,7 @@ add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
     Py_ssize_t index = add_part(self, FJ_PART_ANCESTOR, value, (Py_hash_t)levels);
     if (index >= 0) {
         self->parts[index].children = levels;
+        self->cyclic = 1;
     }
     return index < 0 ? -1 : 0;
 }
@@ -215,20 +216,23 @@ static int
 take_unknown(FjSnapshot *self, PyObject *value, int field)
 {
     Py_hash_t hash = has_no_hash(value) && field ? -1 : PyObject_Hash(value);
-    self->python_free = 0;
-    if (hash != -1) {
-        return add_part(self, FJ_PART_OWN, value, hash) < 0 ? -1 : 0;
-    }
-    if (PyErr_Occurred()) {
-        if (!field || !PyErr_ExceptionMatches(PyExc_TypeError)) {
-            return -1;
+    FjSnapshotCode code = FJ_PART_OWN;
+    if (hash == -1) {
+        if (PyErr_Occurred()) {
+            if (!field || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+                return -1;
+            }
+            PyErr_Clear();
         }
-        PyErr_Clear();
+        code = FJ_PART_IDENTITY;
+        hash = fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)));
     }
-    return add_part(self, FJ_PART_IDENTITY, value,
-                    fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)))) < 0
-               ? -1
-               : 0;
+    self->python_free = 0;
+    Py_ssize_t index = add_part(self, code, value, hash);
+    if (index >= 0) {
+        self->parts[index].type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
+    }
+    return index < 0 ? -1 : 0;
 }
 
 /* Takes the key of a value; steals `key`, where NULL is an error that is passed on.  `stays`
@@ -292,7 +296,7 @@ static void
 forget_inside(FjSnapshot *self, uint32_t index)
 {
     for (uint32_t i = index + 1; i < self->parts[index].end; i++) {
-        if (self->parts[i].type != NULL) {
+        if (self->parts[i].code >= FJ_PART_SEQUENCE) {
             Py_CLEAR(self->parts[i].object);
         }
     }
@@ -411,7 +415,7 @@ note_changing(FjSnapshot *self)
     FjAddressMap seen = {.entries = NULL};
     Py_ssize_t held = 0;
     int result = 0;
-    if (self->parts->type == NULL) {
+    if (self->parts->code < FJ_PART_SEQUENCE) {
         return 0;
     }
     self->changing = PyMem_New(FjChanging, self->count);
@@ -450,6 +454,7 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
     self->held = NULL;
     self->num_changing = 0;
     self->python_free = 1;
+    self->cyclic = 0;
     if (take(self, value, field, NULL) < 0 || note_changing(self) < 0) {
         fj_snapshot_drop(self);
         return NULL;

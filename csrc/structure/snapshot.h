@@ -44,7 +44,7 @@ typedef enum {
 
 typedef struct {
     PyObject *object;   /* the value, owned; or NULL inside of an immutable one */
-    PyTypeObject *type; /* of the value, owned; NULL for parts that have no children */
+    PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
     FjNodeKind *kind;   /* FIELDS, and an immutable KEY: the FjNodeKind.contents of the type,
                          * owned; or NULL */
     Py_hash_t hash;
@@ -80,6 +80,7 @@ typedef struct {
     PyObject **held;      /* what they refer to, one object after the other */
     uint32_t num_changing;
     int python_free;        /* no part needs Python code to see that the value is unchanged */
+    int cyclic;             /* there is an ANCESTOR: only all of it can be compared */
     FjSnapshotPart room[2]; /* of a few parts */
 } FjSnapshot;
 

@@ -99,9 +99,7 @@ equal_children(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
 static int
 equal_own(PyObject *a, PyObject *b)
 {
-    return a == b                     ? 1
-           : Py_TYPE(a) != Py_TYPE(b) ? 0
-                                      : fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
+    return a == b ? 1 : fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
 }
 
 /* Whether two parts and their subtrees are equal: 1, 0, or -1 with an error. */
@@ -161,12 +159,6 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
 
 /* ---- a snapshot and a value ---- */
 
-/* The values that contain the one that is looked at, from the inside out. */
-typedef struct Live {
-    PyObject *value;
-    const struct Live *next;
-} Live;
-
 /* The state of a comparison. */
 typedef struct {
     const FjSnapshot *snapshot;
@@ -176,8 +168,7 @@ typedef struct {
     FjLeafBuf *indices;
 } Comparison;
 
-static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
-                      const Live *live);
+static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
 
 /* Leaves a value to Python code, if some may run: 1; or FJ_SNAPSHOT_UNSEEN. */
 static int
@@ -194,24 +185,22 @@ leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 
 /* Matches a child; returns the part after it, or NULL with the result in `*result`. */
 static inline const FjSnapshotPart *
-match_child(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live,
-            int *result)
+match_child(const Comparison *c, const FjSnapshotPart *part, PyObject *value, int *result)
 {
     if (FJ_LIKELY(value == part->object && part->immutable)) {
         return c->snapshot->parts + part->end;
     }
-    *result = match_part(c, part, value, live);
+    *result = match_part(c, part, value);
     return FJ_LIKELY(*result == 1) ? c->snapshot->parts + part->end : NULL;
 }
 
 static int
-match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *items,
-            const Live *live)
+match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *items)
 {
     int result = 1;
     const FjSnapshotPart *child = part + 1;
     for (uint32_t i = 0; i < part->children && child != NULL; i++) {
-        child = match_child(c, child, items[i], live, &result);
+        child = match_child(c, child, items[i], &result);
     }
     return result;
 }
@@ -248,7 +237,7 @@ fields_of(FjNodeKind *kind, uint32_t count, PyObject *object, PyObject **room)
 }
 
 static int
-match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict, const Live *live)
+match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
 {
     PyObject *key, *value;
     Py_ssize_t position = 0;
@@ -259,22 +248,21 @@ match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict, cons
     }
     while (child != NULL && child < end &&
            fj_compat_dict_next(dict, &position, &key, &value)) {
-        child = match_child(c, child, key, live, &result);
-        child = child == NULL ? NULL : match_child(c, child, value, live, &result);
+        child = match_child(c, child, key, &result);
+        child = child == NULL ? NULL : match_child(c, child, value, &result);
     }
     return result;
 }
 
 static int
-match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object,
-             const Live *live)
+match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     PyObject *const *fields = fields_of(part->kind, part->children, object, room);
     for (uint32_t i = 0; fields != NULL && i < part->children; i++) {
         fields = fields[i] == NULL ? NULL : fields;
     }
-    return fields == NULL ? leave(c, part, object) : match_items(c, part, fields, live);
+    return fields == NULL ? leave(c, part, object) : match_items(c, part, fields);
 }
 
 static int
@@ -325,10 +313,10 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches a value that cannot change itself: what it consists of is in the children. */
+/* Matches a value that cannot change itself: what it consists of is in the children.  Any
+ * other one is left to Python code. */
 static int
-match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
-             const Live *live)
+match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     int result = 1;
     const FjSnapshotPart *end = c->snapshot->parts + part->end;
@@ -340,74 +328,62 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
         return leave(c, part, value);
     }
     for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
-        child = match_child(c, child, child->object, live, &result);
+        child = match_child(c, child, child->object, &result);
     }
     return result;
 }
 
 static int
-match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value,
-                const Live *live)
+match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     PyObject *const *items;
     switch (part->code) {
     case FJ_PART_SEQUENCE:
         items = items_of(part->children, value);
-        return items == NULL ? 0 : match_items(c, part, items, live);
+        return items == NULL ? 0 : match_items(c, part, items);
     case FJ_PART_DICT:
-        return match_dict(c, part, value, live);
+        return match_dict(c, part, value);
     case FJ_PART_FIELDS:
-        return match_fields(c, part, value, live);
+        return match_fields(c, part, value);
     default:
-        return match_itself(c, part, value, live);
+        return match_itself(c, part, value);
     }
 }
 
 static int
-match_leaf(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+match_inert(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
-    switch (part->code) {
-    case FJ_PART_INERT:
-        /* A class may have been given an __eq__ since the snapshot was taken. */
-        return Py_TYPE(value) == Py_TYPE(part->object) &&
-               fj_static_is_inert(c->snapshot->registry, value) &&
-               fj_static_equal(c->snapshot->registry, part->object, value) > 0;
-    case FJ_PART_ANCESTOR:
-        for (uint32_t level = 1; level < part->children; level++) {
-            live = live->next;
-        }
-        return value == live->value;
-    default:
-        return Py_TYPE(value) != Py_TYPE(part->object) ? 0 : leave(c, part, value);
-    }
+    /* A class may have been given an __eq__ since the snapshot was taken. */
+    return Py_TYPE(value) == Py_TYPE(part->object) &&
+           fj_static_is_inert(c->snapshot->registry, value) &&
+           fj_static_equal(c->snapshot->registry, part->object, value) > 0;
 }
 
 /* A comparison goes no deeper than the snapshot, and looks at the stack here only. */
 static int
-match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     if (Py_EnterRecursiveCall(" while comparing static values")) {
         PyErr_Clear(); /* taking a snapshot raises it again */
         return leave(c, part, value);
     }
-    int result = match_container(c, part, value, live);
+    int result = match_container(c, part, value);
     Py_LeaveRecursiveCall();
     return result;
 }
 
 /* Matches a value that is not the object of an immutable part. */
 static int
-match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value, const Live *live)
+match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
-    const Live here = {value, live};
     if (part->type == NULL) {
-        return match_leaf(c, part, value, live);
+        return match_inert(c, part, value);
     }
     if (Py_TYPE(value) != part->type) {
         return 0;
     }
-    return FJ_UNLIKELY(part->deep) ? match_deep(c, part, value, &here)
-                                   : match_container(c, part, value, &here);
+    return FJ_UNLIKELY(part->deep) ? match_deep(c, part, value)
+                                   : match_container(c, part, value);
 }
 
 static int
@@ -490,9 +466,9 @@ fj_snapshot_match(const FjSnapshot *self, PyObject *value)
     if (!self->python_free) {
         return FJ_SNAPSHOT_UNSEEN;
     }
-    return value == self->parts->object && is_same(self)
-               ? 1
-               : match_part(&c, self->parts, value, NULL);
+    return value == self->parts->object && is_same(self) ? 1
+           : self->cyclic                                ? FJ_SNAPSHOT_UNSEEN
+                                                         : match_part(&c, self->parts, value);
 }
 
 /* (P) Whether a value equals the part of this index, and what is in it: 1, 0, or -1 with an
@@ -513,7 +489,7 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     if (same != FJ_SNAPSHOT_UNSEEN) {
         return same;
     }
-    if (self->count == 1) {
+    if (self->count == 1 || self->cyclic) {
         return has_part(self, 0, value);
     }
     PyObject *room[2][FJ_LEAFBUF_FEW];
@@ -521,7 +497,7 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     fj_leafbuf_init(&unseen, room[0], FJ_LEAFBUF_FEW);
     fj_leafbuf_init(&indices, room[1], FJ_LEAFBUF_FEW);
     const Comparison c = {self, &unseen, &indices};
-    same = match_part(&c, self->parts, value, NULL);
+    same = match_part(&c, self->parts, value);
     for (Py_ssize_t i = 0; i < unseen.count && same > 0; i++) {
         same =
             has_part(self, (uint32_t)PyLong_AsUnsignedLong(indices.items[i]), unseen.items[i]);

@@ -116,6 +116,7 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     if (value == NULL) {
         return 0;
     }
+    FjSnapshot *snapshot = NULL;
     if (fj_static_is_inert(self->registry, value)) {
         if (fj_static_hash(self->registry, value, &info->hash) < 0) {
             return -1;
@@ -123,20 +124,21 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     }
     else {
         int field = node->code == FJ_CUSTOM || (node->flags & FJ_NODE_FIELD);
-        FjSnapshot *snapshot = fj_snapshot_take(self->registry, value, field);
+        snapshot = fj_snapshot_take(self->registry, value, field);
         if (snapshot == NULL) {
             return -1;
         }
         if (self->hashed) {
-            fj_snapshot_drop(snapshot);
+            fj_snapshot_free(snapshot);
             return 0;
         }
-        fj_snapshot_free(info->snapshot); /* of an attempt that failed at a later node */
-        info->snapshot = snapshot;
         info->hash = fj_snapshot_hash(snapshot);
         self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_SELF_EQUAL);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
+    FjSnapshot *before = info->snapshot; /* of an attempt that failed at a later node */
+    info->snapshot = snapshot;
+    fj_snapshot_free(before);
     return 0;
 }
 
@@ -177,13 +179,12 @@ fj_structure_hash(FjStructure *self)
         const FjNode *node = &self->nodes[i];
         hash = fj_hash_mix(hash, node->code | (Py_uhash_t)node->arity << 8);
         hash = fj_hash_mix(hash, fj_hash_address(self->info[i].type));
-        int result = hash_value(self, i, &hash);
-        if (self->hashed) { /* by Python code that has run meanwhile */
-            return 0;
-        }
-        if (result < 0) {
+        if (hash_value(self, i, &hash) < 0) {
             fj_structure_add_error_context(self, i, "hash");
             return -1;
+        }
+        if (self->hashed) { /* by Python code that has run meanwhile */
+            return 0;
         }
     }
     if (self->static_leaves != NULL && hash_static_leaves(self, &hash) < 0) {

@@ -163,7 +163,8 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     }
     /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
     FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
-    if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
+    if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC) &&
+                  f->expected == NULL)) {
         return f->is_tree_structure || code_of(f, kind) == FJ_ARRAY ? add_array(f, object)
                                                                     : add_static(f, object, 0);
     }
@@ -171,7 +172,8 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     if (kind == NULL) {
         return -1;
     }
-    if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) { /* it was a container */
+    if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) {
+        /* A leaf where an object is expected that occurs again, or it was a container. */
         Py_DECREF(kind);
         f->expected->differs = 1;
         return -1;

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Maybe, Slots, core, make_jit
+from core_support import Array, Keyed, Maybe, Slots, core, make_jit
 from outcome_support import raised
 from variable_support import (
     Hooks,
@@ -120,6 +120,18 @@ def test_a_repetition_that_hides_another() -> None:
     for args in ((b[0], b[1], b[0]), (b[0], b[1], b[1]), (b[0], b[0], b[1]), (b[0], b[0], b[0])):
         for _ in range(2):
             same_as_eager(jit, *args)
+
+
+@pytest.mark.parametrize("other", [Array(2), None, [], (), Var(Array(3))])
+def test_something_else_where_an_object_occurs_again(other: Any) -> None:
+    """Comparing the key takes Python code, and the walk in which it runs changes no Structure."""
+    jit = tells()
+    x = Var(Array(1))
+    t = Tree(tag=Keyed(3), v=Var(Array(9)))
+    for _ in range(5):
+        same_as_eager(jit, t, x, x)
+        same_as_eager(jit, t, x, other)
+    assert jit._inner._hooks.count("compile") == 2
 
 
 def test_the_trace_sees_one_object() -> None:

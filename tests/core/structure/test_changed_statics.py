@@ -105,6 +105,28 @@ def test_the_value_in_the_structure_changes(registry: Any, make: Any) -> None:
     assert structure != again  # which is not frozen before it is hashed
 
 
+def test_the_class_of_a_value_changes(registry: Any) -> None:
+    """By its own hash and __eq__, it is what it was."""
+
+    class Own(Value):
+        pass
+
+    class Other(Value):
+        pass
+
+    value = Own(1)
+    tree = Record(1, 2, [value])
+    _, before = core.flatten(registry, tree)
+    assert testing.match(before, tree) is not None
+    value.__class__ = Other  # type: ignore[assignment]
+    assert testing.match(before, tree) is None
+    _, after = core.flatten(registry, tree)
+    hash(after)
+    assert before != after
+    assert testing.match(after, Record(1, 2, [Other(1)])) is not None
+    assert testing.match(after, Record(1, 2, [Own(1)])) is None
+
+
 def test_statics_compared_by_identity_may_change(registry: Any) -> None:
     thing = ByIdentity()
     _, structure = core.flatten(registry, [thing])

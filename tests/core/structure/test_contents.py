@@ -1,12 +1,12 @@
 """Statics whose contents are compared by address: what changes in them is noticed."""
 
-import collections
 import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from contents_support import Half, Mixed, Named, Pair, Shell, Slotted, calls, classify_pairs, key
 from core_support import (
     Array,
     Box,
@@ -21,81 +21,6 @@ from core_support import (
 )
 from outcome_support import fail
 from statics_support import MyStr
-
-
-class Pair:
-    """Compared by `a` and `b`."""
-
-    def __init__(self, a: Any, b: Any = None) -> None:
-        self.a, self.b = a, b
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pair) and bool(self.a == other.a and self.b == other.b)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-class Slotted:
-    """The same, in slots."""
-
-    __slots__ = ("a", "b")
-
-    def __init__(self, a: Any, b: Any = None) -> None:
-        self.a, self.b = a, b
-
-    __eq__, __hash__ = Pair.__eq__, Pair.__hash__
-
-
-class Half(Pair):
-    """One attribute in a slot, the other in the ``__dict__``."""
-
-    __slots__ = ("a",)
-
-
-class Mixed(Slotted):
-    """In slots, but not side by side, with a ``__dict__``."""
-
-    __slots__ = ("__dict__", "between", "c")
-
-
-class Shell:
-    """Cannot change, but what is in its key can."""
-
-    def __init__(self, inside: Any, hook: Callable[[], Any] | None = None) -> None:
-        self.inside, self.hook = inside, hook
-
-    __eq__, __hash__ = Pair.__eq__, Pair.__hash__
-
-
-calls: list[Any] = []
-
-
-def key(x: Any) -> Any:
-    calls.append(x)
-    return x.a, x.b
-
-
-def shell_key(x: Any) -> Any:
-    if x.hook is not None:
-        x.hook()
-    return x.inside
-
-
-class Named(collections.namedtuple("Named", "a b")):
-    """Has a ``__dict__``."""
-
-
-def classify_pairs(cls: type, x: Any) -> Any:
-    if issubclass(cls, (Pair, Slotted)):
-        return "static", (key, None, ("a", "b"))
-    if cls is Shell:
-        return "static", (shell_key, None, True)
-    if cls is Keyed:
-        return "static", (lambda x: x.key, lambda x: x.key == "immutable")
-    if cls is Named:
-        return "static", lambda x: (tuple(x), sorted(vars(x).items()))
-    return classify(cls, x)
 
 
 @pytest.fixture
@@ -305,6 +230,33 @@ def test_values_that_hold_themselves(registry: Any) -> None:
     assert matches(structure, Linear(size=make()))
     value[1]["k"] = [Pair(1)]
     assert not matches(structure, Linear(size=value))
+
+
+def test_values_that_hold_themselves_in_a_key(registry: Any) -> None:
+    """The key alone does not tell that it leads back to what holds its value."""
+
+    def make(last: Any = None) -> Any:
+        value: list[Any] = [Keyed(None)]
+        value[0].key = [value, last]
+        return value
+
+    value = make()
+    structure = seen(registry, Linear(size=value))
+    assert matches(structure, Linear(size=make()))
+    assert not matches(structure, Linear(size=make(1)))
+    value[0].key[0] = make()
+    assert not matches(structure, Linear(size=value))
+    assert not matches(structure, Linear(size=make()))
+
+
+def test_values_that_hold_themselves_at_another_depth(registry: Any) -> None:
+    one: list[Any] = []
+    one.append(one)
+    other: list[Any] = [[]]
+    other[0].append(other)
+    for a, b in ((one, other), (other, one)):
+        assert not matches(seen(registry, Linear(size=a)), Linear(size=b))
+        assert not core.same_static(registry, a, b)
 
 
 def test_shared_parts_are_taken_once(registry: Any) -> None:

@@ -1,5 +1,6 @@
 """Errors of statics: what they raise, and the operation and path in their context."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -88,3 +89,39 @@ def test_flatten_with_keys_that_fails(registry: Any) -> None:
     with pytest.raises(ZeroDivisionError) as info:
         core.flatten(registry, {"k": (1, [bad])})
     assert info.value.__filterjit_error_context__ == ("flatten", [("k",), (1,), (0,)], bad)  # type: ignore[attr-defined]
+
+
+def test_hash_that_fails_after_another_has_succeeded(registry: Any) -> None:
+    def hook() -> None:
+        bad.on_hash = None
+        hash(structure)
+        fail()
+
+    bad = Hostile(on_hash=hook)
+    _, structure = core.flatten(registry, [1, bad])
+    with pytest.raises(ZeroDivisionError):
+        hash(structure)
+    assert hash(structure) == hash(core.flatten(registry, [1, Hostile()])[1])
+
+
+class Last:
+    """Runs code when a snapshot drops it."""
+
+    def __del__(self) -> None:
+        gc.collect()
+        hash(structures[0])
+
+
+structures: list[Any] = []
+
+
+def test_what_a_failed_hash_has_taken_is_dropped_while_others_look(registry: Any) -> None:
+    value, bad = [Last()], Hostile(on_hash=fail)
+    structures[:] = [core.flatten(registry, [Linear(size=value), bad])[1]]
+    with pytest.raises(ZeroDivisionError):
+        hash(structures[0])
+    value[:] = [1]  # type: ignore[list-item]
+    bad.on_hash = None
+    other = core.flatten(registry, [Linear(size=[1]), Hostile()])[1]
+    assert hash(structures[0]) == hash(other)
+    assert testing.match(structures.pop(), [Linear(size=[1]), Hostile()]) == ()
