@@ -731,7 +731,7 @@ DAMAGES = [
     flip,
     lambda file, data: file.write_bytes(data[: rng.randrange(len(data))]),
     lambda file, data: file.write_bytes(data + b"\\\\0"),
-    lambda file, data: file.write_bytes(rng.choice(files).read_bytes()),
+    lambda file, data: file.write_bytes(rng.choice([f for f in files if f.is_file()]).read_bytes()),
     lambda file, data: file.write_bytes(b""),
     lambda file, data: file.unlink(),
     lambda file, data: (file.unlink(), file.mkdir()),
