@@ -502,7 +502,9 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
         same =
             has_part(self, (uint32_t)PyLong_AsUnsignedLong(indices.items[i]), unseen.items[i]);
     }
+    PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
     fj_leafbuf_clear(&unseen);
     fj_leafbuf_clear(&indices);
+    fj_compat_give_exception(exception);
     return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
 }

@@ -14,9 +14,6 @@
 static void
 add_error_context_here(FjFlattener *f, PyObject *object, const char *operation)
 {
-    if (f->expected != NULL) { /* flattening raises it again */
-        return;
-    }
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
     PyErr_Clear(); /* without memory for the path, the exception goes without it */
