@@ -14,6 +14,7 @@
 #   make docs      builds the site into build/site; a warning or a broken link is an error
 #   make bench     the tables of docs/benchmarks.md: filterjit and its peers, as ratios
 #   make fuzz      compares 100,000 random calls with an oracle; FUZZ_ARGS has options
+#   make mutants   changes lines of the source at random, and says which changes no test notices
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of the core's tests under valgrind
 #   make tsan      the core's tests of threads under gcc's thread sanitizer
@@ -37,7 +38,7 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 # Tests that PYTEST_ARGS names run alone.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
-.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
+.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions oldest instructions wheels sdist clean
 
 help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
@@ -71,6 +72,9 @@ bench: $(VENV)/.installed
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz/long.py $(FUZZ_ARGS)
+
+mutants: $(VENV)/.installed $(VENV)/.mutants
+	$(BIN)/python .ci/mutants $(MUTANTS_ARGS)
 
 lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
@@ -106,6 +110,10 @@ $(VENV)/.installed: $(SOURCES)
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	touch $@
+
+$(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[mutants]'
 	touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.installed
