@@ -190,6 +190,8 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "partition(linear, 1)",
             "partition(linear, 'layers[')",
             "partition({'a': {'b': x}}, 'a')",
+            "partition(linear, 'wieght')",
+            "Filter('weight', missing='no')",
             "partition(linear, lambda leaf: None)",
             "partition({'a': x}, {'a': '**'})",
             "Filter('**.weight')(x)",

@@ -8,9 +8,10 @@
  *   ("array", predicate)    the arrays for which predicate(leaf) is true; the predicate is not
  *                           called for other leaves
  *   ("leaf", predicate)     the leaves for which predicate(leaf) is true
- *   ("path", components)    the leaves whose path matches a pattern: see pattern.h
+ *   ("path", components)    the leaves whose path matches a pattern: see pattern.h. It is an
+ *                           error if there are none
  *   ("path or none", components)
- *                           the same, and no error if only an inner node matches
+ *                           the same without the error
  *   ("and", p, q)           the leaves that both expressions take
  *   ("or", p, q)            the leaves that at least one of two expressions takes
  *   ("not", p)              the leaves that an expression does not take

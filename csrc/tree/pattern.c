@@ -6,7 +6,8 @@
  * below a node with an empty set are not looked at, and nothing is stored between calls.
  *
  * Python code can run in `matches` of a glob, in the __str__ of a dict's keys, and in the repr
- * of a key or a component in an error message. The Structure cannot change meanwhile.
+ * of a key or a component in an error message, which words.c makes. The Structure cannot
+ * change meanwhile.
  */
 #include "tree/pattern.h"
 
@@ -32,8 +33,10 @@ typedef struct {
     int count;
     uint8_t *taken;
     Py_ssize_t leaf;     /* index of the next leaf */
+    int is_deep;         /* whether the last component is "deep" */
     int has_match;       /* whether a leaf has matched */
-    uint32_t inner_node; /* 1 + index of the first inner node that matched, or 0 */
+    uint32_t inner_node; /* 1 + index of the first inner node that matched, or 0; with
+                            `is_deep` this may be one without children */
 } PatternRun;
 
 /* ---- the components ---- */
@@ -281,7 +284,7 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
         match_leaf(m, set);
         return 0;
     }
-    if (m->inner_node == 0 && accepts(m, set) && node->arity > 0) {
+    if (m->inner_node == 0 && accepts(m, set) && (m->is_deep || node->arity > 0)) {
         m->inner_node = index + 1;
     }
     if (Py_EnterRecursiveCall(" while matching a path pattern")) {
@@ -305,19 +308,22 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
     return result;
 }
 
-/* Raises a ValueError about the first inner node that matched. */
+/* Raises a ValueError: no leaf matched. It names the first inner node that did, if one did. */
 static void
-raise_inner_node_matches(PatternRun *m)
+raise_no_leaf_matches(PatternRun *m, PyObject *components)
 {
-    PyObject *path = fj_words_path(m->structure->registry,
-                                   fj_path_of_node(m->structure, m->inner_node - 1));
-    if (path != NULL) {
-        PyErr_Format(PyExc_ValueError,
-                     "a path pattern takes no leaf, only %U, which is an inner node: "
-                     "to take the leaves below it, add `.**` to the pattern",
-                     path);
+    FjStructure *structure = m->structure;
+    PyObject *inner = m->inner_node == 0 ? Py_NewRef(Py_None)
+                                         : fj_path_of_node(structure, m->inner_node - 1);
+    PyObject *text = inner == NULL
+                         ? NULL
+                         : fj_words_call(structure->registry, "no_leaf_matches", "(OOO)",
+                                         components, inner, (PyObject *)structure);
+    Py_XDECREF(inner);
+    if (text != NULL) {
+        PyErr_SetObject(PyExc_ValueError, text);
+        Py_DECREF(text);
     }
-    Py_XDECREF(path);
 }
 
 int
@@ -336,10 +342,11 @@ fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict, ui
         }
         m.count++;
     }
+    m.is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
     result = match_node(&m, 0, add_states_after_deep(&m, 1));
-    int is_deep = m.count > 0 && m.components[m.count - 1].operation == DEEP;
-    if (result == 0 && is_strict && !m.has_match && m.inner_node != 0 && !is_deep) {
-        raise_inner_node_matches(&m);
+    int is_found = m.has_match || (m.is_deep && m.inner_node != 0);
+    if (result == 0 && is_strict && !is_found) {
+        raise_no_leaf_matches(&m, components);
         result = -1;
     }
 done:

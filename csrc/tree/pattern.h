@@ -20,8 +20,9 @@
 #include "structure/structure.h"
 
 /* Sets `taken[i]` to 1 if the whole path of leaf i matches, else to 0.  0, or -1 with an
- * error.  `is_strict` makes it a ValueError if no leaf matches but an inner node does: an easy
- * mistake to make.  May run Python code: see pattern.c. */
+ * error.  `is_strict` makes it a ValueError if no leaf matches, but for a pattern that ends in
+ * "deep" and names a node without leaves: a name that is spelled wrong would select nothing.
+ * May run Python code: see pattern.c. */
 int fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict,
                      uint8_t *taken);
 

@@ -93,7 +93,7 @@ JITTING: dict[str, tuple[Any, str]] = {
     ),
     "filter_jit(step, donate={'model': 'weigth'})(MODEL, X)": (
         ValueError,
-        "'weigth' for 'model', which matches no array: the argument has `weight`, `bias`",
+        "does not fit 'model': the path pattern 'weigth' matches no leaf: the tree has `weight`",
     ),
     "filter_jit(step, traced='n')": (TypeError, "traced=...)` must be a tuple ... such as ('n',)"),
     "filter_jit(step, traced=('m',))(MODEL, X)": (
@@ -315,7 +315,7 @@ TREES: dict[str, tuple[Any, str]] = {
     ),
     "place(MODEL, ShardingRules({'weigth': P(), ...: P()}), MESH)": (
         ValueError,
-        "the rule 'weigth': P ... takes no array: none matches it",
+        "the rule 'weigth': P ... takes no array: the path pattern 'weigth' matches no leaf",
     ),
     "place(MODEL, ShardingRules({'weight': P()}), MESH)": (
         ValueError,

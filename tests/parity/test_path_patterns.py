@@ -21,6 +21,11 @@ from support.nodes import (
 )
 from support.trees import KEY, PARAMS, TREES
 
+
+def selected(tree: Any, pattern: str, **kwargs: Any) -> list[str]:
+    return taken(tree, fj.Filter(pattern, missing="ignore"), **kwargs)
+
+
 NESTED = {
     "a.b": 1,
     "*": 2,
@@ -115,8 +120,8 @@ MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "
     ],
 )
 def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
-    assert taken(tree, pattern) == expected
-    rest = taken(tree, ~fj.Filter(pattern))
+    assert selected(tree, pattern) == expected
+    rest = selected(tree, ~fj.Filter(pattern))
     assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
 
 
@@ -133,7 +138,8 @@ def test_dots_in_keys_and_between_keys_differ() -> None:
         ("a*", [1]),
         ("a.*", [2, 3]),
     ]:
-        assert fj.flatten(fj.partition(tree, pattern)[0], True)[0] == expected, pattern
+        ignoring = fj.Filter(pattern, missing="ignore")
+        assert fj.flatten(fj.partition(tree, ignoring)[0], True)[0] == expected, pattern
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -142,8 +148,8 @@ def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
     tree = TREES[name]()
     paths = fj.tree_paths(tree)
     for path in paths if name != "dict of mixed numbers" else ():
-        assert taken(tree, path) == [path]
-    assert taken(tree, "**") == paths
+        assert selected(tree, path) == [path]
+    assert selected(tree, "**") == paths
 
 
 @pytest.mark.parametrize(
@@ -178,12 +184,50 @@ def test_invalid_patterns(pattern: str, at: str) -> None:
         assert f"{pattern!r} from character {position} on: {at!r}" in str(info.value)
 
 
+@pytest.mark.parametrize(
+    "filter, meant",
+    [
+        ("layres.0.weight", "'layers.0.weight'"),
+        ("layres.**", "'layers.**'"),
+        ("**.wieght", "'**.weight'"),
+        ("*.*.wieght", "'*.*.weight'"),
+        ("layers[0].quite_another", None),
+        ("layers[3].weight", None),
+        (fj.is_array & "layres.**", "'layers.**'"),
+        ("**.weight" | fj.Filter("layers.**.bais"), "'layers.**.bias'"),
+        (~fj.Filter("layres.**"), "'layers.**'"),
+    ],
+)
+def test_a_pattern_that_matches_no_leaf(filter: Any, meant: str | None) -> None:
+    question = f" Did you mean {meant}?" if meant else ""
+    has = "the tree has `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, "
+    for function in (fj.partition, fj.partition_dict):
+        with pytest.raises(ValueError, match=r"the path pattern '.*' matches no leaf") as info:
+            function(MODEL, filter)
+        assert has in str(info.value)
+        assert str(info.value).endswith(question or "....")
+    with pytest.raises(ValueError, match="'error' or 'ignore', not 'no'"):
+        fj.Filter("layers.**", missing="no")  # type: ignore[arg-type]
+
+
+def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
+    ignoring = fj.Filter("layres.**", missing="ignore")
+    assert taken(MODEL, ignoring) == taken(MODEL, fj.is_array & ignoring) == []
+    assert taken(MODEL, ignoring | "layers[0].bias") == ["layers.0.bias"]
+    either = fj.Filter(fj.Filter("layres.**") | "layers[0].bias", missing="ignore")
+    assert taken(MODEL, either) == ["layers.0.bias"]
+    # A node that is there and has no leaves is no mistake.
+    for tree in ({}, {"a": ()}, {"a": None}):
+        assert taken(tree, "**") == []
+    assert taken({"a": None, "b": 1}, "a.**") == []
+
+
 def test_a_pattern_that_names_an_inner_node() -> None:
     for pattern in ("layers", "layers[0]", "layers.*"):
         with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is an inner node.*\*\*`"):
             fj.partition(MODEL, pattern)
     # A pattern may match an inner node if it matches leaves too.
-    assert taken(MODEL, "*")[:2] == ["activation", "final_activation"]
+    assert selected(MODEL, "*")[:2] == ["activation", "final_activation"]
     # A node for which `is_leaf` is true is a leaf.
     layer = lambda x: isinstance(x, eqx.nn.Linear)
     left = fj.partition(MODEL, "layers[0]", is_leaf=layer)[0]
@@ -191,8 +235,8 @@ def test_a_pattern_that_names_an_inner_node() -> None:
 
 
 def test_large_indices() -> None:
-    assert taken({10**30: 1, 2: 3}, f"[{10**30}]") == [str(10**30)]
-    assert taken([1], f"[{10**30}]") == []
+    assert selected({10**30: 1, 2: 3}, f"[{10**30}]") == [str(10**30)]
+    assert selected([1], f"[{10**30}]") == []
 
 
 def test_the_empty_pattern_names_the_root() -> None:

@@ -199,9 +199,12 @@ def test_a_number_that_is_chosen_may_be_an_array_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ("**.rat", r"`traced` has '\*\*.rat' for 'config', which matches no leaf.*mean 'opt.rate'"),
-        ("rate", "matches no leaf: the argument has `name`, `opt.rate`, `size`"),
-        ("opt", r"for 'config', which does not fit: a path pattern takes no leaf"),
+        (
+            "**.rat",
+            r"`traced` does not fit 'config': the path pattern '\*\*.rat' .*mean '\*\*.rate'",
+        ),
+        ("rate", "matches no leaf: the tree has `name`, `opt.rate`, `size`"),
+        ("opt", r"'opt' matches no leaf, only `\['opt'\]`, which is an inner node"),
         ("name", "matches `name`, a `str`, which is no array and no number"),
         ("**", "matches `name`"),
         (~Filter("size"), "matches `name`"),
@@ -230,7 +233,7 @@ def test_parameters_that_are_chosen_from() -> None:
     f(1, "text", {"n": 1}, k={"n": 1, "m": 1}, other={"n": 1, "m": 2}, kept={"n": 1})
     f(1, "test", {"n": 1}, k={"n": 1, "m": 1}, other={"n": 1, "m": 1}, kept={"n": 1})
     assert f.cache_info().variants == 4
-    with pytest.raises(ValueError, match="'k', which matches no leaf"):
+    with pytest.raises(ValueError, match=r"does not fit 'k': .* matches no leaf"):
         f(1, "test", {"n": 1}, k={"m": 1})
 
 

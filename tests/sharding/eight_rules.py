@@ -284,7 +284,10 @@ def test_errors() -> None:
             place(tree, ShardingRules(rules), mesh)
 
     raises({"**.weight": P()}, r"no rule takes `layers\[0\].bias`, float32\[16\]")
-    raises({"layer[*].weight": P(), ...: P()}, r"the rule 'layer\[\*\].weight': .*none matches it")
+    raises(
+        {"layer[*].weight": P(), ...: P()},
+        r"the rule 'layer\[\*\].weight': .*matches no leaf.*Did you mean .layers",
+    )
     raises({"**": P(), "**.bias": P()}, r"the rule '\*\*.bias'.*earlier rules take all")
     raises({"layers[0]": P(), ...: P()}, "which is an inner node")
     raises(

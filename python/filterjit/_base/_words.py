@@ -5,6 +5,8 @@ nothing but the standard library, since the tests of the core run without JAX.
 """
 
 import dataclasses
+import difflib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +91,53 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
             outer.append((prefix, left))
             prefix, left = below, arity
     return tuple(found)
+
+
+def format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
+    """Returns a path pattern with these components, which ``csrc/tree/pattern.h`` describes."""
+    text = ""
+    for component in components:
+        match component:
+            case ("index", index):
+                text += f"[{index}]"
+            case ("slice", *parts):
+                text += f"[{':'.join('' if n is None else str(n) for n in parts)}]"
+            case ("name", name) if not name or set(name) & set(".[]*?'\""):
+                text += f"[{name!r}]"
+            case (op, *detail):
+                shown = {"any": "*", "deep": "**"}.get(op) or detail[0]
+                if op == "glob":
+                    regex = detail[0].__self__.pattern
+                    shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
+                text += f".{shown}" if text else str(shown)
+    return text
+
+
+def no_leaf_matches(
+    components: tuple[tuple[Any, ...], ...], inner: list[Any] | None, structure: "_core.Structure"
+) -> str:
+    """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner node
+    that it matches."""
+    pattern = format_pattern(components)
+    text = f"the path pattern {pattern!r} matches no leaf"
+    if inner is not None:
+        return (
+            f"{text}, only {path_text(inner)}, which is an inner node: to take the leaves below it, "
+            "add `.**` to the pattern"
+        )
+    paths = structure.paths
+    some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
+    keys = {key for path in paths for key in path.split(".")}
+    meant = format_pattern(tuple(_spelled(component, keys) for component in components))
+    more = f" Did you mean {meant!r}?" if meant != pattern else ""
+    return f"{text}: the tree has {some or 'no leaves'}.{more}"
+
+
+def _spelled(component: tuple[Any, ...], keys: set[str]) -> tuple[Any, ...]:
+    """Returns a component with the key that is like its name, if no key is that name."""
+    if component[0] != "name" or component[1] in keys:
+        return component
+    return "name", *(difflib.get_close_matches(component[1], keys, 1) or component[1:])
 
 
 # ---- dicts from path to leaf ----

@@ -86,8 +86,8 @@ class Chosen:
             return _core.tree_mask(registry, argument, expression, None)
         try:
             return _core.tree_mask(registry, argument, expression, None)
-        except ValueError as e:  # a pattern that matches inner nodes only
-            raise self.refused(name, argument, f"does not fit: {e}") from None
+        except ValueError as e:  # a pattern that matches no leaf
+            raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
     def refused(self, name: str, argument: Any, why: str) -> ValueError:
         """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""

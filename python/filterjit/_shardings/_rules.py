@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._base._words import key_paths
-from .._trees._filters import Expression, as_expression
+from .._trees._filters import Expression, as_expression, or_none
 from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
@@ -213,8 +213,8 @@ class ShardingRules:
         arrays, structure = _core.flatten(registry, tree)
         paths = [where + path for path in key_paths(structure)]
         groups, in_state = self._groups(tree, len(arrays))
-        if not all(in_state):
-            self._check_all_match(tree, set(groups), any(in_state), where)
+        if arrays and not any(in_state):  # a rule need not take a part of a state
+            self._check_all_match(tree, set(groups), where)
         return [
             self._find_one(path, array, group, state, mesh)
             for path, array, group, state in zip(paths, arrays, groups, in_state, strict=True)
@@ -223,7 +223,7 @@ class ShardingRules:
     def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
         """Returns for each array the number of its rule (the number of filters if none takes it)
         and whether it belongs to an optimizer's state."""
-        expressions = tuple(map(_or_none, self._expressions))
+        expressions = tuple(map(or_none, self._expressions))
         groups = list(_groups_of(tree, expressions).values())
         if len(groups) != count:  # a filter of the user's has changed the tree
             raise ValueError("the tree changed while rules were applied to it")
@@ -236,21 +236,18 @@ class ShardingRules:
                     numbers[i] = min(numbers[i], group)
         return numbers, in_state
 
-    def _check_all_match(
-        self, tree: Any, taken: set[int], has_state: bool, where: list[Any]
-    ) -> None:
-        """Raises ValueError for a rule that takes no array, beside a state only if it matches an
-        inner node."""
+    def _check_all_match(self, tree: Any, taken: set[int], where: list[Any]) -> None:
+        """Raises ValueError for a rule that takes no array."""
         for number, expression in enumerate(self._expressions):
-            if number not in taken:
+            if number in taken:
+                continue
+            try:
                 alone = 0 in _groups_of(tree, (expression,)).values()
-                if has_state:
-                    continue
-                raise ValueError(
-                    f"the rule {self._show_rule(number)} takes no array"
-                    + (f" of `{format_path(where)}`" if where else "")
-                    + (": earlier rules take all that match it" if alone else ": none matches it")
-                )
+                why = "earlier rules take all that match it" if alone else "none matches it"
+            except ValueError as e:  # a pattern that matches no leaf
+                why = str(e)
+            of = f" of `{format_path(where)}`" if where else ""
+            raise ValueError(f"the rule {self._show_rule(number)} takes no array{of}: {why}")
 
     def _find_one(
         self, path: list[Any], array: Any, group: int, in_state: bool, mesh: Axes
@@ -325,17 +322,6 @@ def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]
     number of expressions if none does."""
     _, structure, groups = groups_of_arrays(tree, expressions, None)
     return dict(zip(structure.paths, groups, strict=True))
-
-
-def _or_none(expression: Expression) -> Expression:
-    """Returns `expression` without the error of patterns that match inner nodes only: the rule of a
-    parameter ``[0]`` also matches the first part of a state."""
-    match expression:
-        case ("path", components):
-            return "path or none", components
-        case ("and" | "or" | "not" as operation, *operands):
-            return operation, *map(_or_none, operands)
-    return expression
 
 
 def _is_named_tuple(x: Any) -> bool:

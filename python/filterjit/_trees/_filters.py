@@ -6,7 +6,7 @@ Each filter that a user passes is translated into a filter *expression*, a tuple
 
 import functools
 import re
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ import numpy as np
 
 from .._base._errors import short
 from .._base._package import public
+from .._base._words import format_pattern
 from .._compat import _equinox_compat
 from . import _registry
 
@@ -37,6 +38,9 @@ class Filter:
             - a tree prefix of these filters, path patterns excepted, as ``equinox.partition``
               takes.
 
+        missing: what a path pattern that matches no leaf of a tree is: ``"error"``, or
+            ``"ignore"`` if some of the trees do not have such leaves.
+
     The other operand of ``&`` and ``|`` may be any of these too: ``"encoder.**" & is_array``.
 
     A *path pattern* has to match the whole path of a leaf. It is written as paths are, as
@@ -56,7 +60,8 @@ class Filter:
         expression: `spec` as the C core reads it; see ``csrc/tree/filter.h``.
 
     Raises:
-        ValueError: the pattern cannot be read, or `spec` is none of the above.
+        ValueError: the pattern cannot be read, or `spec` is none of the above. A function that
+            takes the filter raises it where a path pattern matches no leaf.
 
     Examples:
         >>> heads = Filter("head.**") & is_array
@@ -69,8 +74,13 @@ class Filter:
 
     __slots__ = ("__weakref__", "expression")
 
-    def __init__(self, spec: Any) -> None:
-        self.expression: Expression = as_expression(spec, "`Filter(spec)`")
+    def __init__(self, spec: Any, *, missing: Literal["error", "ignore"] = "error") -> None:
+        if missing not in ("error", "ignore"):
+            raise ValueError(
+                f"`Filter(..., missing=...)` must be 'error' or 'ignore', not {missing!r}."
+            )
+        expression = as_expression(spec, "`Filter(spec)`")
+        self.expression: Expression = or_none(expression) if missing == "ignore" else expression
 
     def __call__(self, leaf: Any) -> bool:
         """Returns whether the filter takes a leaf that is not part of a tree.
@@ -134,7 +144,7 @@ def _format(expression: Expression) -> str:
             return "is_array"
         case ("array" | "leaf", predicate):
             return str(getattr(predicate, "__qualname__", None) or repr(predicate))
-        case ("path", components):
+        case ("path" | "path or none", components):
             return repr(format_pattern(components))
         case ("and" | "or" as op, p, q):
             return f"({_format(p)} {'&' if op == 'and' else '|'} {_format(q)})"
@@ -193,14 +203,25 @@ def _not_a_filter(spec: Any, where: str) -> ValueError:
 
 def _has_path(expression: Expression) -> bool:
     return isinstance(expression, tuple) and (
-        expression[0] == "path" or any(_has_path(p) for p in expression[1:] if isinstance(p, tuple))
+        expression[0] in ("path", "path or none")
+        or any(_has_path(p) for p in expression[1:] if isinstance(p, tuple))
     )
+
+
+def or_none(expression: Expression) -> Expression:
+    """Returns an expression without the error of path patterns that match no leaf."""
+    match expression:
+        case ("path", components):
+            return "path or none", components
+        case ("and" | "or" | "not" as operation, *operands):
+            return operation, *map(or_none, operands)
+    return expression
 
 
 def depends_on_leaves(expression: Expression) -> bool:
     """Whether which leaves a filter takes depends on the leaves, and not on their paths alone."""
     match expression:
-        case bool() | ("path", _):
+        case bool() | ("path" | "path or none", _):
             return False
         case ("and" | "or" | "not", *operands):
             return any(map(depends_on_leaves, operands))
@@ -321,26 +342,6 @@ def _component(token: re.Match[str], pattern: str) -> tuple[Any, ...]:
         regex = re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
         return "glob", re.compile(regex, re.DOTALL).fullmatch
     return "name", text
-
-
-def format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
-    """Returns a pattern with these components."""
-    text = ""
-    for component in components:
-        match component:
-            case ("index", index):
-                text += f"[{index}]"
-            case ("slice", *parts):
-                text += f"[{':'.join('' if n is None else str(n) for n in parts)}]"
-            case ("name", name) if not name or set(name) & set(".[]*?'\""):
-                text += f"[{name!r}]"
-            case (op, *detail):
-                shown = {"any": "*", "deep": "**"}.get(op) or detail[0]
-                if op == "glob":
-                    regex = detail[0].__self__.pattern
-                    shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
-                text += f".{shown}" if text else str(shown)
-    return text
 
 
 is_array: Filter = Filter(_registry.is_array)

@@ -51,7 +51,7 @@ def partition(
 
     Raises:
         ValueError: one of `filters` is not a filter, a tree of filters is not a prefix of `tree`,
-            or a path pattern matches an inner node.
+            or a path pattern matches no leaf.
         TypeError: a function among the filters returned None. Other exceptions of a filter are
             passed on, with a note that names the leaf.
 

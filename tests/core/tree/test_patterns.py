@@ -58,8 +58,13 @@ def forest() -> Any:
 
 
 def matched(registry: Any, tree: Any, *components: Any) -> list[str]:
-    structure, found, _ = partition_dict(registry, tree, True, (("path", components),), None)
+    """Returns the paths that match.  It is an error if there are none, unless it is ignored."""
+    ignored = (("path or none", components),)
+    structure, found, _ = partition_dict(registry, tree, True, ignored, None)
     assert len(structure.paths) > 0
+    if not found and components[-1] != DEEP:
+        with pytest.raises(ValueError, match="matches no leaf"):
+            partition_dict(registry, tree, True, (("path", components),), None)
     return list(found)
 
 
@@ -195,7 +200,7 @@ def test_random_patterns(registry: Any) -> None:
         try:
             found, _ = core.tree_flatten(registry, tree, ("path", components), None)
         except ValueError as e:
-            assert "takes no leaf" in str(e) and not expected
+            assert "matches no leaf" in str(e) and not expected
             continue
         assert identical(found, expected), (components, tree)
         hits += len(found)
@@ -213,11 +218,11 @@ def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
         if components[-1] == name("bias"):
             assert run(*components) == [16], "it is a leaf too"
             continue
-        with pytest.raises(ValueError, match="takes no leaf") as info:
+        with pytest.raises(ValueError, match="matches no leaf") as info:
             run(*components)
         assert f"`{where}`, which is an inner node: to take the leaves" in str(info.value)
         assert core.tree_flatten(registry, forest(), ("path or none", components), None)[0] == []
-    with pytest.raises(ValueError, match="takes no leaf"):
+    with pytest.raises(ValueError, match="matches no leaf"):
         core.tree_flatten(registry, forest(), ("or", True, ("path", (name("t"),))), None)
 
 
@@ -231,7 +236,7 @@ def test_number_of_components(registry: Any) -> None:
     tree: Any = Array()
     for _ in range(62):
         tree = [tree]
-    run = lambda *c: len(core.tree_flatten(registry, tree, ("path", c), None)[0])
+    run = lambda *c: len(core.tree_flatten(registry, tree, ("path or none", c), None)[0])
     assert run(*[ANY] * 62) == run(*[index(0)] * 62) == run(*[DEEP] * 62) == 1
     assert run(*[DEEP, name("0")] * 31) == 1
     assert run(*[ANY] * 61, name("1")) == 0
@@ -246,7 +251,8 @@ def test_a_key_is_matched_once_for_all_leaves_below(registry: Any) -> None:
     assert core.tree_flatten(registry, tree, ("path", (matches, DEEP)), None)[0] == [1, 2, 3]
     assert seen == ["a", "b"]
     seen.clear()
-    assert core.tree_flatten(registry, tree, ("path", (name("b"), ANY, matches)), None)[0] == []
+    pattern = (name("b"), ANY, matches)
+    assert core.tree_flatten(registry, tree, ("path or none", pattern), None)[0] == []
     assert seen == ["x"] * 3, "only where all earlier components match"
 
 
