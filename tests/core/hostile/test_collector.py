@@ -340,25 +340,6 @@ class TestStructures:
         assert [(hash(s), s.paths) for s in found] == expected
         assert all(map(gc.is_tracked, found))
 
-    def test_a_collection_finds_their_cycles(self) -> None:
-        class Node:
-            pass
-
-        dead: list[int] = []
-        Node.__del__ = lambda self: dead.append(1)  # type: ignore[attr-defined]
-        registry = make_registry()
-        for make in (
-            lambda node: core.flatten(registry, node)[1],
-            lambda node: core.tree_flatten(registry, node, False, None)[1],
-            lambda node: partition_dict(registry, node, False, (), None)[0],
-            lambda node: core.from_skeleton(registry, "hole", 1, [node]),
-        ):
-            dead.clear()
-            node: Any = Node()
-            node.structure = make(node)
-            del node
-            gc.collect()
-            assert dead == [1]
 
 
 CODE = """
