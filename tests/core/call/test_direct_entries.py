@@ -13,7 +13,6 @@ from direct_support import (
     Interrupt,
     Layout,
     Sharding,
-    another_at,
     interrupt,
     noting,
     planned,
@@ -21,7 +20,7 @@ from direct_support import (
     way_of,
     ways_of,
 )
-from outcome_support import fail, raised
+from outcome_support import fail
 
 
 class TestEntries:
@@ -142,16 +141,6 @@ class TestShardings:
             direct(DirectArray(sharding=fresh()))
         assert len(compared) == 2 + 3 * 2 and direct.counts["direct"] == 9
 
-    def test_one_at_the_address_of_another(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray(sharding=Sharding("one")))
-        for _ in range(20):
-            equal = Sharding("one")
-            assert way_of(direct, DirectArray(sharding=equal)) == "direct"
-            address = id(equal)
-            del equal
-            other = another_at(address, lambda: Sharding("two")) or Sharding("two")
-            assert way_of(direct, DirectArray(sharding=other)) == "sharding"
-
     def test_comparisons_that_fail(self, backend: Backend) -> None:
         direct = planned(backend, DirectArray())
         direct(DirectArray())
@@ -163,89 +152,10 @@ class TestShardings:
                 direct(interrupted)
         assert way_of(direct, DirectArray()) == "direct"
 
-    def test_comparisons_that_call(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        depth: list[str] = []
-
-        def again() -> None:
-            if len(depth) < 8:
-                depth.append("")
-                depth.append(way_of(direct, DirectArray(sharding=Sharding("one", again))))
-
-        assert way_of.__name__ and direct(DirectArray(sharding=Sharding("one", again)))
-        assert "direct" in depth and backend.wrong == []
-
-    @pytest.mark.parametrize("equal", [True, False])
-    @pytest.mark.parametrize("count", [1, 3])
-    def test_comparisons_that_clear(self, backend: Backend, equal: bool, count: int) -> None:
-        direct = backend.jit()
-        TestEntries().plan_each(direct, [DirectArray(i, f"f32[{i}]") for i in range(count)])
-        assert direct.num_entries == count
-        for i in range(count):
-            sharding = Sharding("one" if equal else "two", direct.clear_cache)
-            for _ in range(3):
-                direct(DirectArray(1, f"f32[{i}]", sharding))
-                assert direct.num_entries <= 4 and backend.wrong == []
-        gc.collect()
-        direct.clear_cache()
-        assert ways_of(direct, *[[DirectArray()]] * 3) == ["waiting", "direct", "direct"]
-
-    @pytest.mark.parametrize("error", [ZeroDivisionError, Interrupt])
-    def test_comparisons_that_clear_and_raise(self, backend: Backend, error: type) -> None:
-        direct = planned(backend, DirectArray(sharding=Sharding("one")))
-
-        def clear() -> None:
-            direct.clear_cache()
-            gc.collect()
-            raise error
-
-        x = DirectArray(sharding=Sharding("one", clear))
-        if error is Interrupt:
-            raised(Interrupt, direct, x)
-        else:
-            direct(x)
-        assert direct.num_entries <= 1 and backend.wrong == []
-
-    def test_comparisons_that_evict(self, backend: Backend) -> None:
-        """Enough calls with others to evict the entry that is being compared."""
-        direct = planned(backend, DirectArray())
-        backend.context.after = 0
-        done: list[int] = []
-
-        def evict() -> None:
-            if not done:
-                done.append(1)
-                direct.clear_cache()
-                for i in range(5):
-                    TestEntries().plan_each(direct, [DirectArray(1, f"f32[9{i}]")])
-                gc.collect()
-
-        x = DirectArray(1, "f32[3]", Sharding("one", evict))
-        assert direct(x).arrays[0].value == program_of(direct, x).values([x])
-        assert done and direct.num_entries == 4 and backend.wrong == []
-
-    def test_recursion_without_end(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        backend.context.after = 10**6
-
-        def again() -> None:
-            direct(DirectArray(sharding=Sharding("one", again)))
-
-        try:
-            direct(DirectArray(sharding=Sharding("one", again)))
-        except RecursionError:
-            pass
-        assert way_of(direct, DirectArray()) == "direct"
-
     def test_layouts_that_fail(self, backend: Backend) -> None:
         direct = planned(backend, DirectArray(1, "f32[3,4]"))
         x = DirectArray(1, "f32[3,4]", layout=Layout("rows", fail))
         assert way_of(direct, x) == "layout"
-
-    def test_layouts_that_are_interrupted(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray(1, "f32[3,4]"))
-        with pytest.raises(Interrupt):
-            direct(DirectArray(1, "f32[3,4]", layout=Layout("rows", interrupt)))
 
 
 def test_the_collector_sees_what_entries_hold(backend: Backend) -> None:

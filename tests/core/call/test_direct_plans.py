@@ -9,10 +9,7 @@ from core_support import core
 from direct_support import (
     Backend,
     DirectArray,
-    Interrupt,
-    Layout,
     Sharding,
-    interrupt,
     noting,
     planned,
     program_of,
@@ -114,142 +111,6 @@ class TestPlans:
         backend.parts["plan"] = backend.plan
         assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct"
 
-    def test_a_plan_that_is_interrupted(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = backend.jit()
-        direct(x)
-        backend.parts["plan"] = interrupt
-        with pytest.raises(Interrupt):
-            direct(x)
-        assert direct.num_entries == 0 and direct.counts == {"waiting": 1}
-        backend.parts["plan"] = backend.plan
-        assert "direct" in ways_of(direct, *[(x,)] * 8)
-
-    def test_a_plan_that_forgets(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = backend.jit()
-        direct(x)
-        backend.parts["plan"] = lambda *args: (backend.context.forget(), backend.plan(*args))[1]
-        assert ways_of(direct, [x], [x], [x]) == ["direct", "waiting", "direct"]
-
-    def test_a_plan_that_clears(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = backend.jit()
-        direct(x)
-        backend.parts["plan"] = lambda *args: (direct.clear_cache(), backend.plan(*args))[1]
-        assert way_of(direct, x) == "direct" and direct.num_entries == 0
-        assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
-
-    def test_a_plan_that_calls(self, backend: Backend) -> None:
-        """Only one of two plans is used."""
-        x = DirectArray()
-        direct = backend.jit()
-        direct(x)
-
-        def plan(*args: Any) -> Any:
-            backend.parts["plan"] = backend.plan
-            assert way_of(direct, x) == "direct"
-            return backend.plan(*args)
-
-        backend.parts["plan"] = plan
-        assert direct(x).arrays[0].value == program_of(direct, x).values([x])
-        assert ways_of(direct, [x], [x]) == ["direct"] * 2 and direct.num_entries == 1
-
-    def test_a_plan_that_calls_and_is_interrupted(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = backend.jit()
-        direct(x)
-
-        def plan(*args: Any) -> Any:
-            backend.parts["plan"] = backend.plan
-            assert way_of(direct, x) == "direct"
-            raise Interrupt
-
-        backend.parts["plan"] = plan
-        with pytest.raises(Interrupt):
-            direct(x)
-        assert way_of(direct, x) == "direct"
-
-    @pytest.mark.parametrize("method", ["__index__", "__bool__"])
-    def test_a_plan_whose_items_call(self, backend: Backend, method: str) -> None:
-        """Another plan is made while one is being read."""
-        x, y = DirectArray(1), DirectArray(2)
-        direct = backend.jit()
-        ways: list[str] = []
-
-        class Item:
-            def call(self) -> int:
-                backend.parts["plan"] = backend.plan
-                ways.append(way_of(direct, x, y))
-                return 0
-
-            def __index__(self) -> int:
-                return self.call()
-
-            def __bool__(self) -> bool:
-                return bool(self.call())
-
-        def plan(*args: Any) -> Any:
-            *items, trace, checks_deleted = backend.plan(*args)
-            if method == "__index__":
-                return *items, Item(), checks_deleted
-            return *items, trace, Item()
-
-        direct(x, y)
-        backend.parts["plan"] = plan
-        output = direct(x, y)
-        assert output.arrays[0].value == program_of(direct, x, y).values([x, y])
-        assert ways == ["direct"] and backend.wrong == []
-        assert ways_of(direct, *[(x, y)] * 5) == ["direct"] * 5
-
-    def test_a_plan_that_drops_layouts(self, backend: Backend) -> None:
-        """A finalizer of one makes the call again."""
-        x, y = DirectArray(1), DirectArray(2)
-        direct = backend.jit()
-        ways: list[str] = []
-
-        class Mortal(Layout):
-            hook: Any = None
-
-            def __del__(self) -> None:
-                if self.hook is not None:
-                    ways.append(way_of(direct, x, y))
-
-        class Loud(Mortal):
-            hook = 1
-
-            def __eq__(self, other: object) -> bool:
-                return True
-
-            __hash__ = Layout.__hash__
-
-        backend.parts["layout"] = lambda x: Loud("rows")
-        direct(x, y)
-        backend.parts["layout"] = lambda x: Mortal("rows")
-        Mortal.__eq__ = lambda self, other: True  # type: ignore[method-assign]
-        assert ways == []
-        output = direct(x, y)
-        assert output.arrays[0].value == program_of(direct, x, y).values([x, y])
-        assert ways == ["direct"] * 2 and backend.wrong == []
-
-    def test_a_plan_of_another_number_of_results(self, backend: Backend) -> None:
-        """The number of handlers is only how many results are looked at."""
-        x = DirectArray()
-        direct = backend.jit()
-        made = program_of(direct, x, x).handlers
-        for handlers in ([], [1], [1] * 5):
-            direct.clear_cache()
-            backend.parts["plan"] = lambda *args, n=handlers: (lambda p: (p[0], n, *p[2:]))(
-                backend.plan(*args)
-            )
-            backend.parts["consume"] = lambda results, handlers: [
-                handler(results) for handler in made
-            ]
-            for _ in range(12):
-                x, y = direct(x, x).arrays
-                x, y = direct(x, y).arrays
-            assert direct.counts["direct"] > 0 and backend.wrong == []
-
 
 class TestResting:
     def test_comparisons_that_take_long(self, backend: Backend) -> None:
@@ -264,16 +125,6 @@ class TestResting:
         runs = "".join("d" if way == "direct" else "r" for way in ways).split("d")
         assert set(ways) == {"direct", "resting"}
         assert [len(run) for run in runs if run][:7] == [8, 16, 32, 64, 128, 256, 256]
-
-    def test_it_stops(self, backend: Backend) -> None:
-        arrays = [DirectArray(i) for i in range(8)]
-        direct = planned(backend, *arrays)
-        for _ in range(4):
-            way_of(direct, *[DirectArray(i, sharding=Sharding("one")) for i in range(8)])
-        for _ in range(8):
-            direct(*arrays)
-        ways = ways_of(direct, *[arrays] * 300)
-        assert ways.count("resting") <= 16 and ways[-1] == "direct"
 
     def test_checks_in_vain(self, backend: Backend) -> None:
         """Fresh arrays are checked, and the last is always another."""

@@ -36,6 +36,7 @@ def test_static_leaves_are_compared_exactly(registry: Any) -> None:
         lambda: Value(True),
         lambda: Keyed(1),
         lambda: Keyed(2),
+        lambda: Point,
         lambda: frozenset([1]),
         lambda: frozenset([True]),
     ]
