@@ -175,6 +175,15 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "static_leaf_none": lambda: structure._static_leaf(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
+        "match_registry": lambda: testing.match(r, 1),
+        "match_few": lambda: testing.match(jitted),
+        "jitted_few": lambda: core.flatten(r),
+        "jitted_registry": lambda: core.flatten(structure, 1),
+        "output_flatten": lambda: core.output_flatten(3),
+        "output_unflatten_few": lambda: core.output_unflatten(1),
+        "output_unflatten_trace": lambda: core.output_unflatten("a", ()),
+        "output_unflatten_arrays": lambda: core.output_unflatten(1, 3),
+        "rebuild": lambda: core.FilterJit._rebuild(1, 2),
     }
     return calls
 

@@ -20,12 +20,10 @@ from core_support import (
     classify,
     core,
     identical,
-    make_jit,
     make_registry,
     missing,
     same,
     testing,
-    tree_leaves,
     words,
 )
 from trees_support import trees
@@ -46,15 +44,6 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
         assert len(words.key_paths(structure)) == len(arrays)
-
-
-@pytest.mark.parametrize("name", trees())
-def test_calls(options: Any, name: str) -> None:
-    tree = trees()[name]
-    f = make_jit(lambda tree: tree, options)
-    for one in (tree, tree, *[f(tree)] * 2):
-        assert same(f(one), tree)
-    assert len(f._parts()[0].variants()) == 1
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
@@ -160,26 +149,6 @@ def test_paths(registry: Any) -> None:
     ]
     _, leaf = core.flatten(registry, Array())
     assert words.key_paths(leaf) == [[]]
-
-
-def test_repr_of_a_static_that_fails(registry: Any) -> None:
-    class Silent:
-        def __repr__(self) -> str:
-            raise ZeroDivisionError
-
-    _, structure = core.flatten(registry, [Silent()])
-    with pytest.raises(ZeroDivisionError):
-        repr(structure)
-
-
-def test_structures_are_compared_only_with_structures(registry: Any) -> None:
-    _, structure = core.flatten(registry, [1])
-    assert structure != 1 and structure != [1]
-    with pytest.raises(TypeError):
-        structure < structure  # noqa: B015
-    _, other = core.flatten(make_registry(), [1])
-    assert structure != other, "it is of another registry"
-    assert {structure: 1}[core.flatten(registry, [1])[1]] == 1
 
 
 def test_structures_cannot_be_made_or_changed(registry: Any) -> None:
@@ -313,26 +282,6 @@ def test_a_static_that_becomes_an_array(
     first.hook = lambda: 1 // 0
     with pytest.raises(ZeroDivisionError):
         testing.match(structure, tree)
-
-
-def test_functions_of_the_module_check_their_arguments(registry: Any) -> None:
-    _, structure = core.flatten(registry, 1)
-    for call in (
-        lambda: core.flatten(registry),
-        lambda: core.flatten(structure, 1),
-        lambda: testing.match(registry, 1),
-        lambda: testing.match(structure),
-        lambda: structure.unflatten(),
-        lambda: tree_leaves(structure, 1, None),
-        lambda: structure.unflatten(3),
-        lambda: core.output_flatten(3),
-        lambda: core.output_unflatten(1),
-        lambda: core.output_unflatten("a", ()),
-        lambda: core.output_unflatten(1, 3),
-        lambda: core.FilterJit._rebuild(1, 2),
-    ):
-        with pytest.raises(TypeError):
-            call()
 
 
 def test_order_of_keys_does_not_matter(registry: Any) -> None:
