@@ -151,6 +151,15 @@ def loud_eq(w: World) -> type:
     return static_type(__eq__=lambda self, other: w.answer(True))
 
 
+def loud_str(w: World, name: str) -> type:
+    """A subclass of str with the trap in the method of that name."""
+
+    def method(self: Any, other: Any) -> Any:
+        return w.answer(getattr(str, name)(self, other))
+
+    return type("Loud", (str,), {"__slots__": (), "__hash__": str.__hash__, name: method})
+
+
 def renewed(w: World, make: Callable[[], Any]) -> Any:
     """Makes a trap now, and another for each call."""
     w.remake = make
