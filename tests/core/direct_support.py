@@ -353,17 +353,6 @@ def ways_of(direct: Any, *calls: Sequence[Any]) -> list[str]:
     return [way_of(direct, *arrays) for arrays in calls]
 
 
-def another_at(address: int, make: Callable[[], Any]) -> Any:
-    """An object that has the address of one that has died, or None."""
-    kept = []
-    for _ in range(200):
-        made = make()
-        if id(made) == address:
-            return made
-        kept.append(made)
-    return None
-
-
 class Interrupt(BaseException):
     """As KeyboardInterrupt, it must not be swallowed."""
 

@@ -114,19 +114,6 @@ def test_attributes() -> None:
     )
 
 
-def test_empty_varargs_and_varkw_are_absent() -> None:
-    signature = core_signature(lambda *args, **kwargs: None)
-    assert testing.bind(signature) == {}
-    assert testing.bind(signature, 1) == {"args": (1,)}
-    assert testing.bind(signature, args=1, kwargs=2) == {"kwargs": {"args": 1, "kwargs": 2}}
-
-
-def test_positional_only_names_go_to_varkw() -> None:
-    signature = core_signature(make("a, /, **kw"))
-    assert testing.bind(signature, 1, a=2) == {"a": 1, "kw": {"a": 2}}
-    assert testing.bind(signature, a=2) is None
-
-
 @pytest.mark.parametrize("count", [15, 16, 17, 100, 254])
 def test_many_parameters(count: int) -> None:
     names = [f"p{i}" for i in range(count)]

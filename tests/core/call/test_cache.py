@@ -215,22 +215,3 @@ class TestInsertTraced:
         core.output_flatten(variant.call())
         cache.insert_traced(variant)
         assert variant in variants(f) and oldest not in variants(f) and len(variants(f)) == 2
-
-
-class TestInsertCompiled:
-    @pytest.mark.parametrize("arguments", [(), (1, len, (), 0), ("structure", len, [], 0)])
-    def test_bad_arguments(self, arguments: Any) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        given = [variant.structure if x == "structure" else x for x in arguments]
-        with pytest.raises(TypeError):
-            f._parts()[0].insert_compiled(*given)
-        assert variants(f) == [variant]
-
-    def test_a_structure_that_is_not_of_this_cache(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        _, other = called(lambda x: x, Array(1))
-        tree = core.flatten(f._hooks.registry, Array())[1]
-        for structure in (other.structure, tree):
-            with pytest.raises(ValueError, match="not one of this cache's calls"):
-                f._parts()[0].insert_compiled(structure, len, (), False)
-        assert variants(f) == [variant]

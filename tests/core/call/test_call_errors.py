@@ -128,16 +128,6 @@ def test_translate_error_replaces_the_exception() -> None:
             f()
 
 
-def test_an_interrupt_in_translate_error(options: Hooks) -> None:
-    def interrupt(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    f = make_jit(lambda x: 1 // 0, options)
-    options.on["translate_error"] = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        f(Array())
-
-
 def test_interrupts_are_not_translated() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -146,25 +136,6 @@ def test_interrupts_are_not_translated() -> None:
     with pytest.raises(KeyboardInterrupt):
         f()
     assert f._hooks.count("translate_error") == 0
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-@pytest.mark.parametrize("where", ["on_eq", "on_hash"])
-def test_interrupts_in_a_match(error: type[BaseException], where: str) -> None:
-    """An interrupt in the ``__eq__`` or ``__hash__`` of a static is not lost."""
-    f = make_jit(lambda x, s: x)
-    f(Array(), Hostile())
-    armed = [True]
-
-    def interrupt() -> None:
-        if armed:
-            armed.clear()
-            raise error
-
-    with pytest.raises(error):
-        f(Array(), Hostile(**{where: interrupt}))
-    f(Array(), Hostile())
-    assert f._hooks.count("compile") == 1
 
 
 def test_errors_of_statics_in_a_match() -> None:

@@ -5,19 +5,8 @@ import weakref
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Hostile,
-    Linear,
-    called,
-    core,
-    core_signature,
-    make_jit,
-    make_registry,
-)
+from core_support import Array, Hooks, Hostile, Linear, called, core, make_jit
 from node_support import Ambiguous
-from thread_support import in_threads
 
 
 class CompiledOptions(Hooks):
@@ -27,56 +16,37 @@ class CompiledOptions(Hooks):
         raise LookupError(variant.structure)
 
 
-def precompiled(fun: Any, *args: Any, may_raise: bool = False, maxsize: int = 1) -> tuple[Any, Any]:
+def precompiled(fun: Any, *args: Any, may_raise: bool = False, call: Any = None) -> tuple[Any, Any]:
     """A FilterJit with only the variant that was compiled for `args`, and the variant."""
     f, variant = called(fun, *args)
     cache, arrays = f._parts()
     options = CompiledOptions(cache.hooks.registry)
-    own = core.Cache(
-        options.registry,
-        cache.function,
-        cache.signature,
-        options,
-        maxsize,
-        {"__name__": "precompiled"},
-    )
-    inserted = own.insert_compiled(variant.structure, variant.call, variant.outputs, may_raise)
+    own = core.Cache(options.registry, cache.function, cache.signature, options, 1, {})
+    given = variant.call if call is None else call
+    inserted = own.insert_compiled(variant.structure, given, variant.outputs, may_raise)
     g = core.FilterJit._rebuild(own, arrays)
     g.keep = f  # the callable holds it weakly
     return g, inserted
 
 
 class TestInsertCompiled:
-    def test_a_call_is_a_hit(self) -> None:
+    def test_hits_and_misses(self) -> None:
         f, variant = precompiled(lambda x, n: {"x": x, "n": n}, Array(1), 3)
         x = Array(2)
         assert f(x, 3) == {"x": x, "n": 3} == f(n=3, x=x)
-        assert f._hooks.calls == []
-        assert (variant.hits, variant.num_traces) == (2, 1)
-        assert f._parts()[0].variants() == [variant]
-
-    def test_other_arguments_are_a_miss(self) -> None:
-        f, variant = precompiled(lambda x, n: x, Array(1), 3)
-        for args in [(Array(), 4), (Array(), 3.0), (3, 3), (Array(), [3]), (Array(), True)]:
+        assert f._hooks.calls == [] and (variant.hits, variant.num_traces) == (2, 1)
+        for args in [(x, 4), (x, 3.0), (3, 3), (x, [3]), (x, True)]:
             with pytest.raises(LookupError):
                 f(*args)
-        assert f._parts()[0].variants() == [variant]
-        x = Array(5)
-        assert f(x, 3) is x
+        assert f._parts()[0].variants() == [variant] and f(x, 3)["x"] is x
+        assert precompiled(lambda n: n, 3)[0](3) == 3
 
     def test_a_function_with_arrays(self) -> None:
-        linear = Linear(weight=Array(1), bias=None, size=2, activation=None)
-        linear.__class__.__call__ = lambda self, x: (self.weight, x)  # type: ignore[attr-defined]
-        try:
-            f, variant = precompiled(linear, Array(2))
-            x = Array(3)
-            assert f(x) == (linear.weight, x) and variant.function.num_leaves == 1
-        finally:
-            del linear.__class__.__call__  # type: ignore[attr-defined]
-
-    def test_no_arrays(self) -> None:
-        f, _ = precompiled(lambda n: n, 3)
-        assert f(3) == 3
+        cls: Any = type("Model", (Linear,), {"__call__": lambda self, x: (self.weight, x)})
+        linear = cls(weight=Array(1), bias=None, size=2, activation=None)
+        f, variant = precompiled(linear, Array(2))
+        x = Array(3)
+        assert f(x) == (linear.weight, x) and variant.function.num_leaves == 1
 
     def test_waiting(self) -> None:
         for may_raise in (False, True):
@@ -87,16 +57,17 @@ class TestInsertCompiled:
     def test_the_oldest_is_evicted(self) -> None:
         f, first = precompiled(lambda x, n: x, Array(1), 3)
         cache = f._parts()[0]
-        _, other = called(lambda x, n: x, Array(1), 4)
-        registry = cache.hooks.registry
-        structure = (
-            make_jit(lambda x, n: x, Hooks(registry))._find_or_compile(Array(1), 4)[0].structure
-        )
+        other = make_jit(lambda x, n: x, Hooks(cache.hooks.registry))
+        structure = other._find_or_compile(Array(1), 4)[0].structure
         second = cache.insert_compiled(structure, first.call, first.outputs, False)
-        assert cache.variants() == [second] and other is not second
+        assert cache.variants() == [second]
         assert f._find_or_compile(Array(1), 4)[0] is second
 
-    def test_an_output_of_a_trace_without_a_structure(self) -> None:
+    def test_calls_that_return_no_output_of_theirs(self) -> None:
+        for call in (lambda x: x, len, 3):
+            f, _ = precompiled(lambda x: x, Array(1), call=call)
+            with pytest.raises(TypeError, match=r"not Output|not callable|no len"):
+                f(Array(2))
         f, variant = called(lambda x: x, Array(1))
         cache, arrays = f._parts()
         own = core.Cache(cache.hooks.registry, cache.function, cache.signature, cache.hooks, 1, {})
@@ -104,48 +75,31 @@ class TestInsertCompiled:
         with pytest.raises(RuntimeError, match="does not belong"):
             core.FilterJit._rebuild(own, arrays)(Array(2))
 
-    def test_a_call_that_returns_no_output(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        cache, arrays = f._parts()
-        for call in (lambda x: x, None, 3):
-            own = core.Cache(
-                cache.hooks.registry, cache.function, cache.signature, cache.hooks, 1, {}
-            )
-            own.insert_compiled(variant.structure, call, variant.outputs, False)
-            with pytest.raises(TypeError, match=r"not Output|not callable"):
-                core.FilterJit._rebuild(own, arrays)(Array(2))
-
     def test_bad_arguments(self) -> None:
         f, variant = called(lambda x: x, Array(1))
-        cache = f._parts()[0]
+        cache, call = f._parts()[0], variant.call
         structure, outputs = variant.structure, variant.outputs
-        tree = core.flatten(cache.hooks.registry, (Array(),))[1]
-        every = core.tree_flatten(cache.hooks.registry, (1, 2), True, None)[1]
+        registry = cache.hooks.registry
+        tree = core.flatten(registry, (Array(),))[1]
+        every = core.tree_flatten(registry, (1, 2), True, None)[1]
         other = called(lambda x: x, Array(1))[1].structure
-        before = cache.variants()
         for args, kind in [
             ((), TypeError),
-            ((structure, variant.call, outputs), TypeError),
-            ((None, variant.call, outputs, False), TypeError),
-            ((structure, variant.call, list(outputs), False), TypeError),
-            ((structure, variant.call, None, False), TypeError),
-            ((tree, variant.call, outputs, False), ValueError),
-            ((other, variant.call, outputs, False), ValueError),
-            ((structure, variant.call, (1,), False), TypeError),
-            ((structure, variant.call, (structure,), False), TypeError),
-            ((structure, variant.call, (every,), False), TypeError),
-            ((structure, variant.call, (outputs[0], None), False), TypeError),
+            ((structure, call, outputs), TypeError),
+            ((None, call, outputs, False), TypeError),
+            ((structure, call, list(outputs), False), TypeError),
+            ((structure, call, None, False), TypeError),
+            ((tree, call, outputs, False), ValueError),
+            ((other, call, outputs, False), ValueError),
+            ((structure, call, (1,), False), TypeError),
+            ((structure, call, (structure,), False), TypeError),
+            ((structure, call, (every,), False), TypeError),
+            ((structure, call, (outputs[0], None), False), TypeError),
+            ((structure, call, outputs, Ambiguous()), ValueError),
         ]:
             with pytest.raises(kind):
                 cache.insert_compiled(*args)
-            assert cache.variants() == before
-
-    def test_truth_that_raises(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        with pytest.raises(ValueError, match="ambiguous"):
-            f._parts()[0].insert_compiled(
-                variant.structure, variant.call, variant.outputs, Ambiguous()
-            )
+            assert cache.variants() == [variant]
 
     def test_a_static_that_raises_or_clears(self) -> None:
         hostile = Hostile()
@@ -167,6 +121,7 @@ class Details:
 
     __doc__ = "Not the proxy's."
     name = "details"
+    broken = property(lambda self: 1 / 0)
 
 
 def compiled(fun: Any, *args: Any) -> Any:
@@ -177,15 +132,13 @@ class TestProxy:
     def test_calls(self) -> None:
         c = compiled(lambda x, n, **kw: (x, n, kw), Array(1), 3)
         x = Array(2)
-        assert c(x, 3) == c(x, n=3) == c(n=3, x=x) == (x, 3, {})
-        assert c(*[x], n=3) == (x, 3, {})
+        assert c(x, 3) == c(x, n=3) == c(n=3, x=x) == c(*[x], n=3) == (x, 3, {})
         for args in [(), (x,), (x, 3, 4)]:
             with pytest.raises(TypeError):
                 c(*args)
-        with pytest.raises(LookupError):
-            c(x, 4)
-        with pytest.raises(LookupError):
-            c(x, 3, other=x)
+        for args, kwargs in (((x, 4), {}), ((x, 3), {"other": x})):
+            with pytest.raises(LookupError):
+                c(*args, **kwargs)
 
     @pytest.mark.parametrize(
         ("args", "kwargs"),
@@ -203,6 +156,8 @@ class TestProxy:
         assert c.later == 3
         with pytest.raises(AttributeError, match="no_such"):
             _ = c.no_such
+        with pytest.raises(ZeroDivisionError):
+            _ = c.broken
         for name in ("_attributes", "name", "other"):
             with pytest.raises((AttributeError, TypeError)):
                 setattr(c, name, 1)
@@ -213,41 +168,23 @@ class TestProxy:
         with pytest.raises(TypeError):
             getattr(c, 3)  # type: ignore[call-overload]
 
-    def test_attributes_that_raise(self) -> None:
-        class Raising:
-            @property
-            def broken(self) -> Any:
-                raise ZeroDivisionError
-
-        c = core.CallProxy(precompiled(lambda x: x, Array(1))[0], (), Raising())
-        with pytest.raises(ZeroDivisionError):
-            _ = c.broken
-
     def test_keywords_and_vectorcall(self) -> None:
-        f, _ = precompiled(lambda x: x, Array(1))
-        c = core.CallProxy(function=f, args=(), attributes=None)
+        c = core.CallProxy(function=precompiled(lambda x: x, Array(1))[0], args=(), attributes=None)
         x = Array(2)
-        assert list(map(c, [x, x])) == [x, x] and c.__call__(x) is x
-        assert type(c).__call__(c, x) is x
+        assert list(map(c, [x, x])) == [x, x] and c.__call__(x) is type(c).__call__(c, x) is x
 
-    def test_a_cycle_is_freed(self) -> None:
-        f, _ = precompiled(lambda x: x, Array(1))
-        details = Details()
-        c = core.CallProxy(f, (), details)
-        details.compiled = c  # type: ignore[attr-defined]
-        ref, inner = weakref.ref(c), weakref.ref(details)
-        del c, details
-        assert ref() is not None
+    @pytest.mark.parametrize("cycle", [False, True])
+    def test_it_is_freed(self, cycle: bool) -> None:
+        c = compiled(lambda x: x, Array(1))
+        c(Array(2))
+        ref, inner = weakref.ref(c), weakref.ref(c._attributes)
+        assert gc.is_tracked(c) and c._attributes in gc.get_referents(c)
+        if cycle:
+            c._attributes.me = c
+        del c
+        assert (ref() is not None) == cycle
         gc.collect()
         assert ref() is None is inner()
-
-    def test_it_is_freed_at_once_without_a_cycle(self) -> None:
-        c = compiled(lambda x: x, Array(1))
-        details, ref = weakref.ref(c._attributes), weakref.ref(c)
-        c(Array(2))
-        assert gc.is_tracked(c) and c._attributes in gc.get_referents(c)
-        del c
-        assert ref() is None is details()
 
     def test_it_dies_in_its_own_call(self) -> None:
         box: list[Any] = []
@@ -260,46 +197,3 @@ class TestProxy:
         box.append(compiled(fun, Array(1)))
         x = Array(2)
         assert box[0](x) is x and box == []
-
-    def test_reentrancy(self) -> None:
-        """The ``__eq__`` of a static calls it again."""
-        hostile = Hostile()
-        c = compiled(lambda x, n: x, Array(1), hostile)
-        depth: list[int] = []
-        x = Array(2)
-
-        def again() -> None:
-            if len(depth) < 5:
-                depth.append(1)
-                assert c(x, Hostile()) is x
-
-        hostile.on_eq = again
-        assert c(x, Hostile()) is x and len(depth) == 5
-
-    def test_threads(self) -> None:
-        c = compiled(lambda x, n: (x, n), Array(1), 3)
-
-        def work(number: int) -> None:
-            for _ in range(500):
-                x = Array(2)
-                assert c(x, 3) == (x, 3) and c.name == "details"
-
-        in_threads(work)
-
-    def test_many_die_in_cycles(self) -> None:
-        for _ in range(200):
-            c = compiled(lambda x: x, Array(1))
-            c._attributes.me = c
-        del c
-        gc.collect()
-        assert not [x for x in gc.get_objects() if type(x) is core.CallProxy]
-
-
-def test_a_cache_of_another_registry() -> None:
-    registry = make_registry()
-    signature = core_signature(lambda x: x)
-    function = core.flatten(registry, len)[1]
-    cache = core.Cache(registry, function, signature, CompiledOptions(registry), 1, {})
-    assert cache.variants() == [] and cache.maxsize == 1
-    with pytest.raises(ValueError, match="not one of this cache's calls"):
-        cache.insert_compiled(called(lambda x: x, Array())[1].structure, len, (), False)

@@ -83,10 +83,6 @@ class TestDirect:
         with pytest.raises(TypeError):
             type("Sub", (core.Direct,), {})
 
-    def test_keywords(self, backend: Backend) -> None:
-        direct = core.Direct(context=backend.context, jitted=len, source=None)
-        assert direct.jitted is len and direct([1, 2]) == 2
-
     def test_attributes(self, backend: Backend) -> None:
         direct = backend.jit()
         assert direct.name == "an attribute" and direct.jitted.calls == direct.calls == 0
@@ -114,16 +110,6 @@ class TestDirect:
         assert ref() is direct
         del direct
         assert ref() is None and died == [ref]
-
-    def test_it_is_freed_in_a_cycle(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = planned(backend, x)
-        direct.jitted.me = direct
-        ref, jitted = weakref.ref(direct), weakref.ref(direct.jitted)
-        del direct
-        assert ref() is not None
-        gc.collect()
-        assert ref() is None is jitted()
 
     @pytest.mark.parametrize("where", WHERE)
     def test_a_cycle_through_an_entry_is_freed(self, backend: Backend, where: str) -> None:
@@ -202,17 +188,3 @@ class TestThreads:
         in_threads(work)
         assert backend.wrong == [] and direct.counts["direct"] > 100
         assert direct.num_entries <= 4
-
-    def test_threads_compare_shardings(self, backend: Backend) -> None:
-        direct = planned(backend, *[DirectArray()] * 3)
-
-        def work(number: int) -> None:
-            for _ in range(150):
-                fresh = [DirectArray(i, sharding=Sharding("one", lambda: None)) for i in range(3)]
-                expected = program_of(direct, *fresh).values(fresh)
-                assert direct(*fresh).arrays[0].value == expected
-                if number == 0:
-                    direct.clear_cache()
-
-        in_threads(work)
-        assert backend.wrong == []

@@ -1,8 +1,12 @@
-"""The entries of a Direct, one for each kind of arrays, and the shardings that they remember."""
+"""The entries of a Direct, one for each kind of arrays: what they remember, the plans that fill them,
+and when a Direct rests from both.  The hostile matrix and the random calls have what happens when
+Python code in the middle changes things."""
 
 import gc
+import itertools
 import sys
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +17,6 @@ from direct_support import (
     Interrupt,
     Layout,
     Sharding,
-    another_at,
     interrupt,
     noting,
     planned,
@@ -21,234 +24,289 @@ from direct_support import (
     way_of,
     ways_of,
 )
+from node_support import Ambiguous
 from outcome_support import fail, raised
 
 
-class TestEntries:
-    def kinds(self, count: int) -> list[DirectArray]:
-        return [DirectArray(i, f"f32[{i}]") for i in range(count)]
-
-    def plan_each(self, direct: Any, arrays: Any) -> None:
-        for x in arrays:
-            for _ in range(6000):
-                if way_of(direct, x) == "direct":
-                    break
-            else:
-                raise AssertionError(x)
-
-    def test_four_are_kept(self, backend: Backend) -> None:
-        direct, arrays = backend.jit(), self.kinds(5)
-        self.plan_each(direct, arrays[:4])
-        assert direct.num_entries == 4
-        assert ways_of(direct, *[[x] for x in arrays[:4] * 3]) == ["direct"] * 12
-        direct(arrays[0])  # the one that was used longest ago is now that of arrays[1]
-        self.plan_each(direct, arrays[4:])
-        assert direct.num_entries == 4
-        ways = ways_of(direct, *[[x] for x in arrays])
-        assert ways == ["direct", "aval", "direct", "direct", "direct"]
-
-    def test_the_last_one_comes_first(self, backend: Backend) -> None:
-        direct, arrays = backend.jit(), self.kinds(3)
-        self.plan_each(direct, arrays)
-        asked: list[Any] = []
-        backend.parts["aval"] = noting(asked, backend.parts["aval"])
-        for i, entries in ((0, 3), (0, 1), (1, 3), (0, 2), (2, 3)):
-            asked.clear()
-            x = DirectArray(1, f"f32[{i}]")
-            assert way_of(direct, x) == "direct"
-            assert asked.count(x) == entries
-
-    def test_calls_are_noted_ever_more_seldom(self, backend: Backend) -> None:
-        direct = backend.jit()
-        backend.context.after = 1
-        described: list[Any] = []
-        backend.parts["layout"] = noting(described, backend.parts["layout"])
-        for i in range(600):
-            assert way_of(direct, DirectArray(i, f"f32[{i}]")) in ("waiting", "aval")
-            assert direct.num_entries == min(4, len(described))
-        noted = [x.value for x in described]
-        assert noted == [1, 3, 5, 7, 16, 53, 202]
-
-    def test_forget(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct, other = planned(backend, x), planned(backend, x)
-        backend.context.after = 2
-        backend.context.forget()
-        for d in (direct, other):
-            assert ways_of(d, *[[x]] * 4) == ["waiting"] * 3 + ["direct"]
-        assert backend.plans == 4
-
-    def test_forget_drops_what_entries_hold(self, backend: Backend) -> None:
-        x = DirectArray(sharding=Sharding("mine"))
-        sharding = weakref.ref(x.sharding)
-        direct = backend.jit()
-        direct(x)
-        del x
-        assert sharding() is not None
-        backend.context.forget()
-        direct.jitted.programs.clear()
-        direct(DirectArray())
-        assert sharding() is None
-
-    def test_clear_cache(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = planned(backend, x)
-        backend.context.after = 0
-        assert direct.clear_cache() == "cleared" and direct.cleared == 1
-        assert direct.num_entries == 0
-        assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
-
-    def test_clear_cache_of_a_callable_without(self, backend: Backend) -> None:
-        with pytest.raises(AttributeError, match="clear_cache"):
-            core.Direct(backend.context, len, None).clear_cache()
-
-    def test_after_changes(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = backend.jit()
-        backend.context.after = sys.maxsize
-        assert ways_of(direct, *[[x]] * 9) == ["waiting"] * 9
-        backend.context.after = 3
-        assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
-
-    @pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
-    def test_a_note_that_fails(self, backend: Backend, part: str) -> None:
-        x, before = DirectArray(), backend.parts[part]
-        direct = backend.jit()
-        backend.parts[part] = fail
-        assert way_of(direct, x) == "waiting" and direct.num_entries == 0
-        backend.parts[part] = before
-        assert ways_of(direct, *[[x]] * 3) == ["waiting", "direct", "direct"]
+def kinds(count: int) -> list[DirectArray]:
+    return [DirectArray(i, f"f32[{i}]") for i in range(count)]
 
 
-class TestShardings:
-    def test_equal_ones_are_remembered(self, backend: Backend) -> None:
-        compared: list[int] = []
+def plan_each(direct: Any, arrays: Sequence[Any]) -> None:
+    for x in arrays:
+        assert any(way_of(direct, x) == "direct" for _ in range(6000)), x
 
-        def fresh() -> Sharding:
-            return Sharding("one", lambda: compared.append(1))
 
-        x = DirectArray(sharding=fresh())
-        direct = backend.jit()
-        # Results have the very sharding, so that they are not compared.
-        program_of(direct, x).made = lambda raw, j: DirectArray(raw, sharding=x.sharding)
-        direct(x), direct(x)
-        backend.context.after = 10**6
-        other = fresh()
-        compared.clear()
-        for _ in range(5):
-            direct(DirectArray(sharding=other))
-        assert len(compared) == 2, "both sides of one comparison"
-        for _ in range(3):
-            direct(DirectArray(sharding=fresh()))
-        assert len(compared) == 2 + 3 * 2 and direct.counts["direct"] == 9
+# ---- entries ----
 
-    def test_one_at_the_address_of_another(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray(sharding=Sharding("one")))
-        for _ in range(20):
-            equal = Sharding("one")
-            assert way_of(direct, DirectArray(sharding=equal)) == "direct"
-            address = id(equal)
-            del equal
-            other = another_at(address, lambda: Sharding("two")) or Sharding("two")
-            assert way_of(direct, DirectArray(sharding=other)) == "sharding"
 
-    def test_comparisons_that_fail(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        direct(DirectArray())
-        broken = DirectArray(sharding=Sharding("one", fail))
-        assert way_of(direct, broken) == "sharding"
-        interrupted = DirectArray(sharding=Sharding("one", interrupt))
-        for _ in range(2):
-            with pytest.raises(Interrupt):
-                direct(interrupted)
-        assert way_of(direct, DirectArray()) == "direct"
+def test_four_are_kept(backend: Backend) -> None:
+    direct, arrays = backend.jit(), kinds(5)
+    plan_each(direct, arrays[:4])
+    assert direct.num_entries == 4
+    assert ways_of(direct, *[[x] for x in arrays[:4] * 3]) == ["direct"] * 12
+    direct(arrays[0])  # the one that was used longest ago is now that of arrays[1]
+    plan_each(direct, arrays[4:])
+    assert direct.num_entries == 4
+    ways = ways_of(direct, *[[x] for x in arrays])
+    assert ways == ["direct", "aval", "direct", "direct", "direct"]
 
-    def test_comparisons_that_call(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        depth: list[str] = []
 
-        def again() -> None:
-            if len(depth) < 8:
-                depth.append("")
-                depth.append(way_of(direct, DirectArray(sharding=Sharding("one", again))))
+def test_the_last_one_comes_first(backend: Backend) -> None:
+    direct, arrays = backend.jit(), kinds(3)
+    plan_each(direct, arrays)
+    asked: list[Any] = []
+    backend.parts["aval"] = noting(asked, backend.parts["aval"])
+    for i, entries in ((0, 3), (0, 1), (1, 3), (0, 2), (2, 3)):
+        asked.clear()
+        x = DirectArray(1, f"f32[{i}]")
+        assert way_of(direct, x) == "direct" and asked.count(x) == entries
 
-        assert way_of.__name__ and direct(DirectArray(sharding=Sharding("one", again)))
-        assert "direct" in depth and backend.wrong == []
 
-    @pytest.mark.parametrize("equal", [True, False])
-    @pytest.mark.parametrize("count", [1, 3])
-    def test_comparisons_that_clear(self, backend: Backend, equal: bool, count: int) -> None:
-        direct = backend.jit()
-        TestEntries().plan_each(direct, [DirectArray(i, f"f32[{i}]") for i in range(count)])
-        assert direct.num_entries == count
-        for i in range(count):
-            sharding = Sharding("one" if equal else "two", direct.clear_cache)
-            for _ in range(3):
-                direct(DirectArray(1, f"f32[{i}]", sharding))
-                assert direct.num_entries <= 4 and backend.wrong == []
-        gc.collect()
-        direct.clear_cache()
-        assert ways_of(direct, *[[DirectArray()]] * 3) == ["waiting", "direct", "direct"]
+def test_calls_are_noted_ever_more_seldom(backend: Backend) -> None:
+    direct = backend.jit()
+    backend.context.after = 1
+    described: list[Any] = []
+    backend.parts["layout"] = noting(described, backend.parts["layout"])
+    for i in range(600):
+        assert way_of(direct, DirectArray(i, f"f32[{i}]")) in ("waiting", "aval")
+        assert direct.num_entries == min(4, len(described))
+    assert [x.value for x in described] == [1, 3, 5, 7, 16, 53, 202]
 
-    @pytest.mark.parametrize("error", [ZeroDivisionError, Interrupt])
-    def test_comparisons_that_clear_and_raise(self, backend: Backend, error: type) -> None:
-        direct = planned(backend, DirectArray(sharding=Sharding("one")))
 
-        def clear() -> None:
-            direct.clear_cache()
-            gc.collect()
-            raise error
+def test_forget_and_clear_cache(backend: Backend) -> None:
+    x = DirectArray(sharding=Sharding("mine"))
+    direct, other = planned(backend, x), planned(backend, x)
+    backend.context.after = 2
+    backend.context.forget()
+    for d in (direct, other):
+        assert ways_of(d, *[[x]] * 4) == ["waiting"] * 3 + ["direct"]
+    assert backend.plans == 4
+    backend.context.after = 0
+    assert direct.clear_cache() == "cleared" and direct.cleared == 1
+    assert direct.num_entries == 0 and ways_of(direct, [x], [x]) == ["waiting", "direct"]
+    with pytest.raises(AttributeError, match="clear_cache"):
+        core.Direct(backend.context, len, None).clear_cache()
+    # What entries hold is dropped with them.
+    sharding = weakref.ref(x.sharding)
+    del x
+    assert sharding() is not None
+    backend.context.forget()
+    for d in (direct, other):
+        d.jitted.programs.clear()
+        d(DirectArray())
+    assert sharding() is None
 
-        x = DirectArray(sharding=Sharding("one", clear))
-        if error is Interrupt:
-            raised(Interrupt, direct, x)
-        else:
-            direct(x)
-        assert direct.num_entries <= 1 and backend.wrong == []
 
-    def test_comparisons_that_evict(self, backend: Backend) -> None:
-        """Enough calls with others to evict the entry that is being compared."""
-        direct = planned(backend, DirectArray())
-        backend.context.after = 0
-        done: list[int] = []
+def test_after_changes(backend: Backend) -> None:
+    x = DirectArray()
+    direct = backend.jit()
+    backend.context.after = sys.maxsize
+    assert ways_of(direct, *[[x]] * 9) == ["waiting"] * 9
+    backend.context.after = 3
+    assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
 
-        def evict() -> None:
-            if not done:
-                done.append(1)
-                direct.clear_cache()
-                for i in range(5):
-                    TestEntries().plan_each(direct, [DirectArray(1, f"f32[9{i}]")])
-                gc.collect()
 
-        x = DirectArray(1, "f32[3]", Sharding("one", evict))
-        assert direct(x).arrays[0].value == program_of(direct, x).values([x])
-        assert done and direct.num_entries == 4 and backend.wrong == []
-
-    def test_recursion_without_end(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        backend.context.after = 10**6
-
-        def again() -> None:
-            direct(DirectArray(sharding=Sharding("one", again)))
-
-        try:
-            direct(DirectArray(sharding=Sharding("one", again)))
-        except RecursionError:
-            pass
-        assert way_of(direct, DirectArray()) == "direct"
-
-    def test_layouts_that_fail(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray(1, "f32[3,4]"))
-        x = DirectArray(1, "f32[3,4]", layout=Layout("rows", fail))
-        assert way_of(direct, x) == "layout"
-
-    def test_layouts_that_are_interrupted(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray(1, "f32[3,4]"))
-        with pytest.raises(Interrupt):
-            direct(DirectArray(1, "f32[3,4]", layout=Layout("rows", interrupt)))
+@pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
+def test_a_note_that_fails(backend: Backend, part: str) -> None:
+    x, before = DirectArray(), backend.parts[part]
+    direct = backend.jit()
+    backend.parts[part] = fail
+    assert way_of(direct, x) == "waiting" and direct.num_entries == 0
+    backend.parts[part] = before
+    assert ways_of(direct, *[[x]] * 3) == ["waiting", "direct", "direct"]
 
 
 def test_the_collector_sees_what_entries_hold(backend: Backend) -> None:
     x = DirectArray()
     direct = planned(backend, x)
     assert direct in gc.get_referrers(program_of(direct, x).handlers)
+
+
+# ---- shardings and layouts ----
+
+
+def test_equal_shardings_are_remembered(backend: Backend) -> None:
+    compared: list[int] = []
+
+    def fresh() -> Sharding:
+        return Sharding("one", lambda: compared.append(1))
+
+    x = DirectArray(sharding=fresh())
+    direct = backend.jit()
+    # Results have the very sharding, so that they are not compared.
+    program_of(direct, x).made = lambda raw, j: DirectArray(raw, sharding=x.sharding)
+    direct(x), direct(x)
+    backend.context.after = 10**6
+    other = fresh()
+    compared.clear()
+    for _ in range(5):
+        direct(DirectArray(sharding=other))
+    assert len(compared) == 2, "both sides of one comparison"
+    for _ in range(3):
+        direct(DirectArray(sharding=fresh()))
+    assert len(compared) == 2 + 3 * 2 and direct.counts["direct"] == 9
+
+
+@pytest.mark.parametrize("what", ["sharding", "layout"])
+def test_comparisons_that_fail(backend: Backend, what: str) -> None:
+    def array(hook: Any) -> DirectArray:
+        loud = {"sharding": Sharding("one", hook)} if what == "sharding" else {}
+        return DirectArray(1, "f32[3,4]", **loud, layout=Layout("rows", None if loud else hook))
+
+    direct = planned(backend, DirectArray(1, "f32[3,4]"))
+    assert way_of(direct, array(fail)) == what
+    for _ in range(2):
+        raised(Interrupt, direct, array(interrupt))
+    assert way_of(direct, DirectArray(1, "f32[3,4]")) == "direct"
+
+
+# ---- plans ----
+
+
+def test_output_has_the_trace_of_the_plan(backend: Backend) -> None:
+    x, y = DirectArray(), DirectArray(name="i32[]")
+    direct = backend.jit()
+    for arrays in [(x,), (x,), *[(y,)] * 7, (x,), (y,)]:
+        way_of(direct, *arrays)
+    assert direct.num_entries == 2
+    assert [core.output_flatten(direct(a))[1] for a in (x, y, x)] == [0, 1, 0]
+    assert direct.counts["direct"] >= 4
+
+
+def test_the_trace_stays_when_jitted_traces_again(backend: Backend) -> None:
+    """A call that the executable refuses is traced again; the executable is that of before."""
+    x = DirectArray(1)
+    direct = planned(backend, x)
+    program = program_of(direct, x)
+    direct.jitted.programs = {None: None}  # JAX has dropped the program
+    assert program_of(direct, x).trace != program.trace
+    program.fails = ValueError()
+    assert core.output_flatten(direct(x))[1] == program_of(direct, x).trace
+    program.fails = None
+    assert core.output_flatten(direct(x))[1] == program.trace
+    assert direct.counts["failed"] == 1 and direct.counts["direct"] == 2
+
+
+def test_constants_come_first(backend: Backend) -> None:
+    arrays = [DirectArray(i) for i in range(4)]
+    constants = DirectArray("c"), DirectArray("d")
+    direct = backend.jit(lambda i: i in (1, 3))
+    program = program_of(direct, *arrays)
+    program.constants = constants
+    seen: list[Any] = []
+    program.execute = noting(seen, program.execute)
+    assert ways_of(direct, *[arrays] * 3) == ["waiting", "direct", "direct"]
+    assert seen == [(*constants, arrays[1], arrays[3])] * 2
+
+
+def test_refusal(backend: Backend) -> None:
+    """It is asked for again ever more seldom."""
+    x = DirectArray()
+    direct = backend.jit()
+    asked: list[int] = []
+
+    def plan(source: Any, arrays: Any) -> str:
+        asked.append(sum(direct.counts.values()))
+        return f"reason {len(asked)}"
+
+    backend.parts["plan"] = plan
+    for _ in range(1500):
+        assert way_of(direct, x) == "waiting"
+    assert direct.refusal == f"reason {len(asked)}" and direct.num_entries <= 1
+    gaps = [b - a for a, b in itertools.pairwise(asked)]
+    assert len(gaps) > 6 and all(b > 3 * a for a, b in itertools.pairwise(gaps[3:]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: None,
+        lambda plan: list(plan),
+        lambda plan: plan[:-1],
+        lambda plan: (*plan, 1),
+        lambda plan: (plan[0], tuple(plan[1]), *plan[2:]),
+        lambda plan: (*plan[:2], list(plan[2]), *plan[3:]),
+        lambda plan: (*plan[:3], plan[3] + b"\1", *plan[4:]),
+        lambda plan: (*plan[:3], b"", *plan[4:]),
+        lambda plan: (*plan[:3], "\1\1", *plan[4:]),
+        lambda plan: (*plan[:4], "0", plan[5]),
+        lambda plan: (*plan[:4], 2**70, plan[5]),
+        lambda plan: (*plan[:4], plan[4] + 1, plan[5]),
+        lambda plan: (*plan[:5], Ambiguous()),
+        fail,
+    ],
+)
+def test_plans_that_are_wrong(backend: Backend, change: Callable[[Any], Any]) -> None:
+    x = DirectArray()
+    direct = backend.jit()
+    backend.parts["plan"] = lambda *args: change(backend.plan(*args))
+    assert ways_of(direct, *[(x, x)] * 2) == ["waiting"] * 2
+    assert direct.num_entries == 0 and direct.refusal is None
+    backend.parts["plan"] = backend.plan
+    assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct"
+
+
+def test_a_plan_that_is_interrupted(backend: Backend) -> None:
+    x = DirectArray()
+    direct = backend.jit()
+    direct(x)
+    backend.parts["plan"] = interrupt
+    raised(Interrupt, direct, x)
+    assert direct.num_entries == 0 and direct.counts == {"waiting": 1}
+    backend.parts["plan"] = backend.plan
+    assert "direct" in ways_of(direct, *[(x,)] * 8)
+
+
+# ---- resting ----
+
+
+def test_comparisons_that_take_long(backend: Backend) -> None:
+    """Where many shardings are compared in each call, jax.jit is as fast."""
+    arrays = [DirectArray(i) for i in range(8)]
+    direct = planned(backend, *arrays)
+
+    def call() -> str:
+        return way_of(direct, *[DirectArray(i, sharding=Sharding("one")) for i in range(8)])
+
+    assert [call() for _ in range(3)] == ["direct"] * 3
+    ways = [call() for _ in range(3000)]
+    runs = "".join("d" if way == "direct" else "r" for way in ways).split("d")
+    assert set(ways) == {"direct", "resting"}
+    assert [len(run) for run in runs if run][:7] == [8, 16, 32, 64, 128, 256, 256]
+    assert ways_of(direct, *[arrays] * 600)[-1] == "direct", "it stops"
+
+
+def test_checks_in_vain(backend: Backend) -> None:
+    """Fresh arrays are checked, and the last is always another."""
+    direct = planned(backend, *[DirectArray(i) for i in range(9)])
+    ways = [
+        way_of(direct, *map(DirectArray, range(8)), DirectArray(i, f"f32[{i}]"))
+        for i in range(4, 1000)
+    ]
+    assert ways[:3] == ["aval"] * 3 and set(ways) == {"aval", "resting"}
+    assert ways.count("aval") < 20
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_calls_that_alternate_do_not_rest(backend: Backend, count: int) -> None:
+    """Where an entry is found, the comparisons with others were not in vain."""
+    direct, kept = backend.jit(), [DirectArray(i) for i in range(8)]
+    for kind in kinds(count):
+        while way_of(direct, *kept, kind) != "direct":
+            pass
+    for i in range(100):
+        fresh = map(DirectArray, range(8))
+        assert way_of(direct, *fresh, kinds(count)[i % count]) == "direct"
+
+
+def test_kinds_that_come_later_are_noted(backend: Backend) -> None:
+    """A state that is fed back, and batches of three shapes."""
+    backend.context.after = 16
+    direct, state = backend.jit(), [DirectArray(i) for i in range(8)]
+    batches = kinds(3)
+    for i in range(1500):
+        state = direct(*state, batches[i % 3]).arrays[:8]
+    assert direct.num_entries == 3 and backend.wrong == []
+    for i in range(30):
+        assert way_of(direct, *state, batches[i % 3]) == "direct"

@@ -2,7 +2,6 @@
 
 import operator
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,10 @@ from direct_support import (
     DirectKeys,
     Interrupt,
     SubArray,
-    another_at,
     interrupt,
     noting,
     planned,
     program_of,
-    way_of,
     ways_of,
 )
 from outcome_support import fail
@@ -57,33 +54,6 @@ class TestKnownArrays:
         results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
         assert [r() for r in results] == [None]
 
-    @pytest.mark.parametrize(
-        ("other", "way"),
-        [
-            (lambda: DirectArray(0, "f32[4]"), "aval"),
-            (lambda: DirectArray(0, "f32[3]", TWO), "sharding"),
-            (lambda: DirectArray(0, "f32[3]", committed=False), "sharding"),
-        ],
-    )
-    def test_another_array_at_the_address_of_a_known_one(
-        self, backend: Backend, other: Callable[[], Any], way: str
-    ) -> None:
-        met = 0
-        for _ in range(20):
-            x = DirectArray()
-            direct = planned(backend, x)
-            ways_of(direct, *[(x,)] * 3)
-            address = id(x)
-            del x
-            y = another_at(address, other)
-            if y is not None:
-                met += 1
-                assert ways_of(direct, (y,), (y,)) == [way] * 2
-                again = DirectArray()
-                assert way_of(direct, again) == "direct"
-        if not met:
-            pytest.skip("this allocator does not use an address again")
-
     def test_results_that_are_fed_back(self, backend: Backend, asked: list[Any]) -> None:
         state, x = [DirectArray(0), DirectArray(1, "f32[3,4]")], DirectArray("x", "i32[]")
         direct = planned(backend, *state, x)
@@ -92,16 +62,6 @@ class TestKnownArrays:
             output = direct(*state, x)
             assert i < 4 or asked == []
             state = output.arrays[:2]
-        assert direct.counts["direct"] == 41 and backend.wrong == []
-
-    def test_results_that_are_fed_back_elsewhere(self, backend: Backend, asked: list[Any]) -> None:
-        """The second result is the first argument of the next call."""
-        a, b = DirectArray(0), DirectArray(1)
-        direct = planned(backend, a, b)
-        for i in range(40):
-            asked.clear()
-            b, a = direct(a, b).arrays
-            assert i < 4 or asked == []
         assert direct.counts["direct"] == 41 and backend.wrong == []
 
     @pytest.mark.parametrize("error", [fail, interrupt])
@@ -126,44 +86,6 @@ class TestKnownArrays:
             made.clear()
         assert (errors > 0) == (error is interrupt)
         assert backend.wrong == [] and direct.jitted.calls == 1
-
-    def test_results_that_are_not_fed_back(self, backend: Backend) -> None:
-        """After some calls with results as arguments, others are checked again."""
-        x = DirectArray(0)
-        direct = planned(backend, x)
-        for _ in range(12):
-            (x,) = direct(x).arrays
-        for other, way in (
-            (DirectArray(1, "f32[4]"), "aval"),
-            (DirectArray(1, sharding=TWO), "sharding"),
-            (SubArray(), "type"),
-            (DirectArray(1), "direct"),
-        ):
-            assert ways_of(direct, (other,), (x,), (other,)) == [way, "direct", way]
-            for _ in range(3):
-                (x,) = direct(x).arrays
-
-    @pytest.mark.parametrize("fed", [0, 1, 3])
-    def test_results_that_are_unlike_the_argument(self, backend: Backend, fed: int) -> None:
-        """An array with the address of a former result is passed, while that result is of another
-        kind: it is not taken for known, even if other results were."""
-        met = 0
-        for _ in range(60):
-            x, y = DirectArray(1), DirectArray(2, "i32[]")
-            direct = planned(backend, x, y)
-            for _ in range(fed):
-                (x, _) = direct(x, y).arrays
-            _, result = direct(x, y).arrays  # is like y
-            address = id(result)
-            del result
-            z = another_at(address, DirectArray)  # is like x
-            if z is not None:
-                met += 1
-                _, result = direct(z, y).arrays
-                assert way_of(direct, result, y) == "aval"
-                assert way_of(direct, DirectArray(), y) == "direct"
-        if not met:
-            pytest.skip("this allocator does not use an address again")
 
     def test_results_whose_kind_changes(self, backend: Backend) -> None:
         """What a program returns is proven once, as it does not change; an argument that is not
@@ -244,18 +166,6 @@ class TestKnownArrays:
         before = direct.counts["direct"]
         direct(keys)
         assert direct.counts["direct"] == before + 1
-
-    def test_keys_are_freed(self, backend: Backend) -> None:
-        keys = DirectKeys(DirectArray(3))
-        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
-        run = lambda given: given
-        backend.parts["plan"] = lambda source, arrays: (run, [], (), b"\3", 0, False)
-        for _ in range(4):
-            direct(keys)
-        assert direct.counts == {"waiting": 1, "direct": 3}
-        refs = weakref.ref(keys), weakref.ref(keys.data)
-        del keys
-        assert [ref() for ref in refs] == [None, None]
 
     def test_arrays_without_weak_references(self) -> None:
         """They are checked in each call."""

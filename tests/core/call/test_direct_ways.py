@@ -139,13 +139,6 @@ class TestWays:
         calls = [(), (x,), (x, x, x), (x,) * 40, (x, x)]
         assert ways_of(direct, *calls) == ["aval"] * 4 + ["direct"]
 
-    def test_no_arrays(self, backend: Backend) -> None:
-        planned(backend)
-
-    def test_no_arrays_are_read(self, backend: Backend) -> None:
-        x = DirectArray()
-        assert way_of(planned(backend, x, x, reads=lambda i: False), x, x) == "direct"
-
     def test_many_arrays(self, backend: Backend) -> None:
         arrays = [DirectArray(i, f"f32[{i}]") for i in range(300)]
         direct = planned(backend, *arrays, reads=lambda i: i % 3 != 0)
@@ -261,26 +254,3 @@ class TestWays:
         assert backend.collected == 3, "each 16 direct calls of all"
         backend.parts["collect"] = fail
         assert ways_of(direct, *[(x,)] * 40) == ["direct"] * 40
-
-
-PARTS = ("is_profiled", "configuration", "setting", "aval", "sharding", "committed", "layout")
-
-
-class TestInterrupts:
-    """An interrupt is never swallowed, wherever Python code runs."""
-
-    @pytest.mark.parametrize("part", [*PARTS, "is_deleted", "consume", "collect"])
-    def test_of_direct_calls(self, backend: Backend, part: str) -> None:
-        backend.checks_deleted = True
-        direct = planned(backend, DirectArray(1, "f32[3,4]"))
-        backend.parts[part] = interrupt
-        with pytest.raises(Interrupt):
-            for _ in range(16):
-                direct(DirectArray(1, "f32[3,4]"))
-
-    @pytest.mark.parametrize("part", PARTS)
-    def test_of_notes(self, backend: Backend, part: str) -> None:
-        direct = backend.jit()
-        backend.parts[part] = interrupt
-        with pytest.raises(Interrupt):
-            direct(DirectArray(1, "f32[3,4]"))

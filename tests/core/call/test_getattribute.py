@@ -38,19 +38,26 @@ def speed_up(cls: Any) -> Any:
 
 def make_class(*bases: type, **attributes: Any) -> Any:
     """A class with a jitted method that has been looked up once."""
-    cls = speed_up(
-        type("Jitted", bases or (Base,), {"method": make_jit(lambda self: 1), **attributes})
-    )
+    space = {"method": make_jit(lambda self: 1), **attributes}
+    cls = speed_up(type("Jitted", bases or (Base,), space))
     assert cls().method() == 1
     asked.clear()
     return cls
 
 
 def test_jitted_methods_are_found_without_the_original() -> None:
-    x = make_class()()
-    assert isinstance(x.method, core.BoundMethod)
-    assert x.method.__func__ is type(x).__dict__["method"] and x.method.__self__ is x
-    assert asked == []
+    jitted = make_class()
+    more = speed_up(type("More", (jitted,), {"other": make_jit(lambda self: 2)}))
+    classes = [jitted, more, *(type(f"Sub{i}", (jitted,), {"number": i}) for i in range(5))]
+    for cls in classes * 3:
+        assert cls().method() == 1
+    assert more().other() == 2 and [cls().number for cls in classes[2:]] == [*range(5)]
+    for cls in classes:
+        x = cls()
+        _ = x.method
+        asked.clear()
+        assert type(x.method) is core.BoundMethod and x.method.__self__ is x
+        assert x.method.__func__ is jitted.__dict__["method"] and asked == []
 
 
 def test_other_attributes_are_found_by_the_original() -> None:
@@ -60,19 +67,17 @@ def test_other_attributes_are_found_by_the_original() -> None:
     with pytest.raises(AttributeError, match="'Jitted' object has no attribute 'nothing'"):
         _ = x.nothing
     assert asked == ["ordinary", "value", "own", "__class__", "nothing"]
-
-
-def test_attributes_of_the_instance_come_first() -> None:
-    x = make_class()()
     x.__dict__["method"] = "its own"
     assert x.method == "its own"
     del x.__dict__["method"]
     assert x.method() == 1
+    x = make_class(__getattr__=lambda self, name: f"no {name}")()
+    assert x.method() == 1 and x.nothing == "no nothing"
 
 
-def test_a_change_of_the_class_is_seen() -> None:
+def test_a_change_of_a_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     cls = make_class()
-    x = cls()
+    x, other = cls(), make_class()()
     cls.method = property(lambda self: "a property")
     assert x.method == "a property"
     cls.method = make_jit(lambda self: 2)
@@ -80,12 +85,8 @@ def test_a_change_of_the_class_is_seen() -> None:
     del cls.method
     with pytest.raises(AttributeError):
         _ = x.method
-
-
-def test_a_change_of_the_original_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = make_class()()
     monkeypatch.setattr(Base, "__getattribute__", lambda self, name: f"another {name}")
-    assert x.method == "another method"
+    assert other.method == "another method"
 
 
 def test_the_result_of_an_original_is_used() -> None:
@@ -114,18 +115,12 @@ class Loud:
 
 @pytest.mark.parametrize("place", ["subclass", "sibling", "behind"])
 def test_other_getattributes_in_the_mro_are_called(place: str) -> None:
-    class Sibling(Loud, Base):
-        pass
-
     jitted = make_class()
-    cls: Any
-    if place == "subclass":
-        cls = type("Sub", (Loud, jitted), {})
-    elif place == "sibling":
-        cls = type("Diamond", (jitted, Sibling), {})
-        assert cls.__mro__.index(Loud) < cls.__mro__.index(Base)
-    else:
-        cls = make_class(Base, Loud)
+    cls: Any = {
+        "subclass": lambda: type("Sub", (Loud, jitted), {}),
+        "sibling": lambda: type("Diamond", (jitted, type("Sibling", (Loud, Base), {})), {}),
+        "behind": lambda: make_class(Base, Loud),
+    }[place]()
     x = cls()
     for _ in range(3):
         Loud.heard.clear()
@@ -133,42 +128,14 @@ def test_other_getattributes_in_the_mro_are_called(place: str) -> None:
         assert Loud.heard == ["method"]
 
 
-def test_methods_of_subclasses_are_found_without_the_original() -> None:
-    jitted = make_class()
-    inherits = type("Inherits", (jitted,), {})
-    more = speed_up(type("More", (jitted,), {"other": make_jit(lambda self: 2)}))
-    for cls in (inherits, more):
-        assert cls().method() == 1
-    for cls in (inherits, more):
-        x = cls()
-        _ = x.method
-        asked.clear()
-        assert x.method.__self__ is x
-        assert asked == []
-    assert more().other() == 2
-
-
-def test_classes_in_turn() -> None:
-    jitted = make_class()
-    subclasses = [type(f"Sub{i}", (jitted,), {"number": i}) for i in range(5)]
-    for _ in range(3):
-        for i, cls in enumerate(subclasses):
-            assert cls().method() == 1 and cls().number == i
-
-
-def test_called_by_hand() -> None:
-    cls = make_class()
-    x = cls()
-    getattribute = cls.__dict__["__getattribute__"]
-    assert cls.__getattribute__ is getattribute and getattribute.__wrapped__ is ORIGINAL
-    assert getattribute(x, "method")() == 1
-    assert x.__getattribute__("method")() == 1
-    assert getattribute.__get__(x, cls)("method")() == 1
-
-
 @pytest.mark.parametrize("args", [(), (1,), (Base(), "x", 1), (Base(), 1), (1, "real")])
-def test_bad_arguments_are_passed_to_the_original(args: tuple[Any, ...]) -> None:
-    getattribute = make_class().__dict__["__getattribute__"]
+def test_called_by_hand(args: tuple[Any, ...]) -> None:
+    """Wrong arguments are passed to the original."""
+    cls = make_class()
+    x, getattribute = cls(), cls.__dict__["__getattribute__"]
+    assert cls.__getattribute__ is getattribute and getattribute.__wrapped__ is ORIGINAL
+    assert getattribute(x, "method")() == x.__getattribute__("method")() == 1
+    assert getattribute.__get__(x, cls)("method")() == 1
     with pytest.raises(TypeError) as expected:
         ORIGINAL(*args)
     with pytest.raises(TypeError) as met:
@@ -182,36 +149,16 @@ def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
         core.Getattribute(*args)
 
 
-def test_getattr_of_the_class_is_called_last() -> None:
-    x = make_class(__getattr__=lambda self, name: f"no {name}")()
-    assert x.method() == 1
-    assert x.nothing == "no nothing"
-
-
 def test_the_class_dies() -> None:
-    cls = make_class()
-    ref = weakref.ref(cls)
-    del cls
-    gc.collect()
-    assert ref() is None
-
-
-def test_an_instance_that_dies_with_its_class_finds_its_methods() -> None:
+    """An instance that dies with its class finds its methods."""
     seen = []
-
-    class Dying(Base):
-        method = make_jit(lambda self: 1)
-
-        def __del__(self) -> None:
-            seen.append(self.method.__self__ is self)
-
-    speed_up(Dying)
-    x = Dying()
-    assert x.method.__self__ is x
-    x.itself = x  # type: ignore[attr-defined]
-    del x, Dying
+    cls = make_class(__del__=lambda self: seen.append(self.method.__self__ is self))
+    seen.clear()
+    ref, x = weakref.ref(cls), cls()
+    x.itself = x
+    del cls, x
     gc.collect()
-    assert seen == [True]
+    assert seen and all(seen) and ref() is None
 
 
 class Picklable(Base):

@@ -183,26 +183,6 @@ def test_nothing_is_held() -> None:
     assert len(f._parts()[0].variants()) == 1
 
 
-def test_addresses_that_come_back() -> None:
-    f = make_jit(lambda tree, n: (tree, n))
-    seen: set[int] = set()
-    again = 0
-    for i in range(200):
-        others = [leaf(j) for j in range(i % 7)]  # so that not all addresses come back
-        tree = model()
-        tree.weight[i % 12][0] = leaf(i)
-        again += id(tree) in seen
-        seen.add(id(tree))
-        for _ in range(70):
-            result, _ = f(tree, 0)
-        assert same(result, tree)
-        del tree, result, others
-        if again == 10:
-            break
-    if again == 0:
-        pytest.skip("this allocator gives no address twice")
-
-
 def test_changed_within_the_call() -> None:
     """The walk of another argument runs Python code, which changes the remembered argument."""
 
@@ -253,29 +233,6 @@ def test_a_list_of_statics() -> None:
 # ---- several large arguments ----
 
 
-def test_a_new_value_in_any_of_several_arguments() -> None:
-    for count in (2, 4):
-        f = make_jit(_four)
-        trees = [model() for _ in range(count)]
-        for _ in range(70):
-            f(*trees)
-        for tree in trees:
-            for owner, name in places(tree)[:: 60 // count]:
-                before = owner[name] if isinstance(owner, list) else getattr(owner, name)
-                for kind in ("array", "other_array", "int", "maybe_static", "module"):
-                    put(owner, name, VALUES[kind]())
-                    assert same(f(*trees)[: len(trees)], tuple(trees))
-                    put(owner, name, before)
-                    for _ in range(2):
-                        assert same(f(*trees)[: len(trees)], tuple(trees))
-            for _ in range(70):
-                f(*trees)
-
-
-def _four(a: Any, b: Any, c: Any = None, d: Any = None) -> Any:
-    return a, b, c, d
-
-
 def test_random_changes_of_several_arguments() -> None:
     source = random.Random(1)
     f = make_jit(lambda a, b, c, d, e: (a, b, c, d, e))
@@ -293,15 +250,3 @@ def test_random_changes_of_several_arguments() -> None:
         for _ in range(source.choice((1, 1, 2, 5, 70))):
             found = f(*trees)
         assert same(found, tuple(trees))
-
-
-def test_several_arguments_are_not_held() -> None:
-    f = make_jit(lambda a, b: None)
-    a, b = model(), model()
-    for _ in range(100):
-        f(a, b)
-    dead = [weakref.ref(x) for x in (a, b, b.weight[4][0])]
-    del a, b
-    assert all(ref() is None for ref in dead)
-    for _ in range(3):
-        f(model(), model())

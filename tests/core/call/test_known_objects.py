@@ -29,7 +29,7 @@ from core_support import (
     same,
 )
 from node_support import HeldMixed, Mixed
-from object_support import attributes
+from object_support import CLASS_CHANGES, INSTANCE_CHANGES, SPACES, attributes, new_class
 from outcome_support import attempt
 from trees_support import OBJECTS as MAKERS
 
@@ -269,40 +269,6 @@ def test_an_attribute_that_is_deleted(name: str) -> None:
                 is_seen(f, tree, lambda: None)
 
 
-SPACES: dict[str, dict[str, Any]] = {
-    "dict": {},
-    "slots": {"__slots__": ("x", "y", "tag")},
-    "slots and dict": {"__slots__": ("__dict__", "spare", "x", "y", "tag")},
-    "dict and a slot": {"__slots__": ("__dict__", "spare")},
-    "mixed": {"__slots__": ("__dict__", "spare", "x")},
-}
-
-
-def new_class(space: str, **makers: Any) -> Any:
-    details = {"layout": layout(("x", "y"), ("tag",), **makers)}
-    return type("Changing", (Object,), {**details, **SPACES[space]})
-
-
-def _property(cls: Any, rows: Any) -> None:
-    given = Array("given")
-    cls.y = property(lambda self: given, lambda self, value: None)
-
-
-def _getattribute(cls: Any, rows: Any) -> None:
-    cls.__getattribute__ = lambda self, name: (
-        "changed" if name == "tag" else object.__getattribute__(self, name)
-    )
-
-
-def _default(cls: Any, rows: Any) -> None:
-    cls.other = 1
-
-
-def _swapped(cls: Any, rows: Any) -> None:
-    if "y" in cls.__dict__:
-        cls.x, cls.y = cls.y, cls.x
-
-
 def _other_slot(cls: Any, rows: Any) -> None:
     """A slot stands in the place of an attribute in the dict."""
     if "spare" in cls.__dict__:
@@ -315,37 +281,8 @@ def _no_slots(cls: Any, rows: Any) -> None:
     """The dict has the values of the slots, in the same order, by other names."""
     if "y" in cls.__dict__ and "spare" in cls.__dict__:
         for each in rows:
-            x, y, tag = each.x, each.y, each.tag
-            each.__dict__["y"] = x
-            each.__dict__["x"] = y
-            each.__dict__["tag"] = tag
+            each.__dict__.update(y=each.x, x=each.y, tag=each.tag)
         del cls.x, cls.y, cls.tag
-
-
-def _shadowed(cls: Any, rows: Any) -> None:
-    for each in rows:
-        vars(each).update(x=Array("shadow"))
-
-
-def _dict(cls: Any, rows: Any) -> None:
-    rows[3].__dict__ = dict(vars(rows[3]), x=Array("new"))
-
-
-def _equal_dict(cls: Any, rows: Any) -> None:
-    rows[3].__dict__ = dict(vars(rows[3]))
-    vars(rows[3])["y"] = Array("new")
-
-
-def _dict_of_a_subclass(cls: Any, rows: Any) -> None:
-    rows[3].__dict__ = type("D", (dict,), {})(vars(rows[3]), x=Array("new"))
-
-
-def _other_class(cls: Any, rows: Any) -> None:
-    rows[3].__class__ = type("Other", (cls,), {"__slots__": ()})
-
-
-def _extra(cls: Any, rows: Any) -> None:
-    rows[3].extra = Array("extra")
 
 
 def _fewer_versions(cls: Any, rows: Any) -> None:
@@ -355,34 +292,40 @@ def _fewer_versions(cls: Any, rows: Any) -> None:
         attempt(getattr, rows[0], "x")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        _property,
-        _getattribute,
-        _default,
-        _swapped,
-        _other_slot,
-        _no_slots,
-        _shadowed,
-        _dict,
-        _equal_dict,
-        _dict_of_a_subclass,
-        _other_class,
-        _extra,
-        _fewer_versions,
-    ],
-)
+def of_the_class(change: str) -> Callable[[Any, Any], Any]:
+    return lambda cls, rows: CLASS_CHANGES[change](cls)
+
+
+def of_a_row(change: str) -> Callable[[Any, Any], Any]:
+    return lambda cls, rows: INSTANCE_CHANGES[change](rows[3])
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    # Those after which a result can still be built.
+    **{
+        f"{name} of the class": of_the_class(name)
+        for name in CLASS_CHANGES
+        if name not in ("property", "bases")
+    },
+    **{name: of_a_row(name) for name in INSTANCE_CHANGES if name != "all deleted"},
+    "another slot": _other_slot,
+    "no slots": _no_slots,
+    "all shadowed": lambda cls, rows: [vars(each).update(x=Array("shadow")) for each in rows],
+    "no more versions": _fewer_versions,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("warm", [False, True])
-def test_a_class_or_a_dict_that_changes(space: str, change: Any, warm: bool) -> None:
+def test_a_class_or_an_instance_that_changes(space: str, change: str, warm: bool) -> None:
     cls = new_class(space)
     f, tree, one = made(lambda i: cls(x=Array(i), y=Array(-i), tag=i))
     if warm:
         _fewer_versions(cls, rows_of(tree))
         remember(f, tree)
     done = []
-    is_seen(f, tree, lambda: done.append(attempt(change, cls, rows_of(tree))))
+    is_seen(f, tree, lambda: done.append(attempt(CHANGES[change], cls, rows_of(tree))))
     if not isinstance(done[0], Exception):
         for name in ("x", "tag"):
             is_seen(f, tree, lambda: attempt(setattr, one, name, Array("last")))  # noqa: B023
@@ -539,18 +482,3 @@ def test_the_array_of_an_object_is_replaced() -> None:
     is_seen(f, tree, lambda: setattr(one, "metadata", {"kind": "other"}))
     is_seen(f, tree, lambda: rows_of(tree)[7].metadata.update(kind="other"))
     is_seen(f, tree, lambda: setattr(one, "__class__", type("V", (Variable,), {"__slots__": ()})))
-
-
-def test_arrays_and_other_changes_of_objects() -> None:
-    source = random.Random(3)
-    f, tree, _ = made(lambda i: Variable(Array(i), kind=i % 3))
-    for _ in range(150):
-        for one in source.sample(rows_of(tree), 3):
-            one.value = source.choice((Array, Array, Array, OtherArray, lambda: None))()
-        if source.random() < 0.1:
-            source.choice(rows_of(tree)).metadata["kind"] = source.randrange(4)
-        if source.random() < 0.1:
-            tree["rows"][2], tree["rows"][3] = tree["rows"][3], tree["rows"][2]
-        for _ in range(source.choice((1, 2, 66))):
-            found = f(tree)
-        assert same(found, tree)

@@ -43,57 +43,34 @@ def watched(x: Any) -> tuple[Any, Any]:
     return x, weakref.ref(x)
 
 
-def test_arrays_are_not_kept_by_structures(registry: Any) -> None:
-    x, ref = watched(Array())
-    arrays, structure = core.flatten(registry, [x, 1])
-    assert testing.match(structure, [x, 1]) == (x,)
-    del x, arrays
-    assert ref() is None, "it dies without a collection"
-
-
-def test_trees_and_arrays_are_not_kept_by_calls() -> None:
-    f = make_jit(lambda m, x: (m.weight, x))
+def test_trees_arrays_and_results_are_not_kept_by_calls() -> None:
+    f = make_jit(lambda m, x: (m.weight, [Array(x.value)]))
     m, ref = watched(Linear(weight=Array(), bias=None))
     x, array_ref = watched(Array())
-    f(m, x), f(m, x)
-    del m, x
-    assert ref() is None and array_ref() is None
+    f(m, x)
+    result, result_ref = watched(f(m, x)[1][0])
+    del m, x, result
+    assert ref() is None and array_ref() is None and result_ref() is None, "without a collection"
 
 
-def test_results_are_not_kept() -> None:
-    f = make_jit(lambda x: [Array(x.value)])
-    result = f(Array())
-    result, ref = watched(result[0])
-    del result
-    assert ref() is None
-
-
-def test_statics_die_with_the_function() -> None:
-    s, ref = watched(Static())
+def test_statics_die_with_the_variant_and_with_the_function() -> None:
     f = make_jit(lambda x, s: x)
-    f(Array(), s)
-    variant = weakref.ref(f._find_or_compile(Array(), s)[0])
-    cache = weakref.ref(f._parts()[0])
-    del s
-    assert not dies(ref)
+    refs = []
+    for _ in range(2):
+        s, ref = watched(Static())
+        refs.append(ref)
+        f(Array(), s)
+        del s
+        f._parts()[0].clear()
+        assert not dies(ref), "it is in the predicted variant"
+    assert dies(refs[0])
+    variant, cache = weakref.ref(f._find_or_compile(Array(), 1)[0]), weakref.ref(f._parts()[0])
     f, function_ref = None, weakref.ref(f)
-    assert dies(ref) and dies(variant) and dies(cache) and dies(function_ref)
-
-
-def test_statics_die_with_the_variant() -> None:
-    f = make_jit(lambda s: None)
-    s, ref = watched(Static())
-    f(s)
-    del s
-    f._parts()[0].clear()
-    assert not dies(ref), "it is the predicted variant"
-    f(1)
-    assert dies(ref)
+    assert all(map(dies, (refs[1], variant, cache, function_ref)))
 
 
 def test_evicted_variants_die() -> None:
-    options = Hooks(make_registry(), maxsize=2)
-    f = make_jit(lambda s: None, options)
+    f = make_jit(lambda s: None, Hooks(make_registry(), maxsize=2))
     refs = []
     for _ in range(10):
         s, ref = watched(Static())
@@ -114,92 +91,72 @@ def test_a_trace_that_fails_keeps_nothing() -> None:
     assert dies(ref) and dies(static_ref)
 
 
-def test_an_error_in_a_match_keeps_nothing() -> None:
-    f = make_jit(lambda x, s: x)
-    f(Array(), 1)
-    x, ref = watched(Array())
-    with pytest.raises(TypeError):
-        f(x, set())
-    with pytest.raises(TypeError):
-        f(x)
-    del x
-    assert dies(ref)
+# ---- cycles ----
 
 
-def test_cycles_through_statics() -> None:
-    s, ref = watched(Static())
-    f = make_jit(lambda x, s: x)
-    f(Array(), s)
-    s.f = f
-    del s, f
-    assert dies(ref)
+def through_a_static() -> Any:
+    s: Any = Static()
+    s.f = make_jit(lambda x, s: (x, [s]))
+    s.result = s.f(Array(), s)
+    return s
 
 
-def test_cycles_through_what_is_wrapped() -> None:
+def through_what_is_wrapped() -> Any:
     def fun(x: Any) -> Any:
         return x
 
-    ref = weakref.ref(fun)
     fun.jitted = make_jit(fun)  # type: ignore[attr-defined]
     fun.jitted(Array())  # type: ignore[attr-defined]
-    del fun
-    assert dies(ref)
+    return fun
 
 
-def test_cycles_through_the_result() -> None:
-    s, ref = watched(Static())
-    f = make_jit(lambda x, s: (x, [s]))
-    s.f, s.result = f, f(Array(), s)
-    del f, s
-    assert dies(ref)
-
-
-def test_cycles_through_attributes_options_and_caches() -> None:
+def through_attributes_options_and_the_cache() -> Any:
     f = make_jit(lambda x: x)
-    f.me = f
-    f._hooks.f = f
+    f.me = f._hooks.f = f
     f(Array())
-    cache, arrays = f._parts()
-    f._hooks.cache = cache
-    refs = [weakref.ref(f), weakref.ref(cache), weakref.ref(f._hooks)]
-    del f, cache, arrays
-    assert all(map(dies, refs))
+    f._hooks.cache = f._parts()[0]
+    return f
 
 
-def test_cycles_through_structures() -> None:
-    s, ref = watched(Static())
+def through_structures() -> Any:
+    s: Any = Static()
     s.all = core.flatten(make_registry(), Linear(weight=s, size=[s], bias=Box([], aux=s)))
-    del s
-    assert dies(ref)
+    return s
 
 
-def test_cycles_through_bound_methods() -> None:
-    class Thing(Linear):
-        pass
-
-    Thing.method = make_jit(lambda self: None)  # type: ignore[attr-defined]
-    thing: Any = Thing()
-    ref, bound_ref = weakref.ref(thing), weakref.ref(thing.method)
-    assert bound_ref() is None
+def through_a_bound_method() -> Any:
+    Thing: Any = type("Thing", (Linear,), {"method": make_jit(lambda self: None)})
+    thing = Thing()
+    bound = weakref.ref(thing.method)
+    assert bound() is None
     thing.bound = thing.method
-    type_ref = weakref.ref(Thing)
     thing.bound()
-    del thing
-    assert dies(ref)
-    del Thing
-    assert dies(type_ref)
+    return thing
 
 
-def test_cycles_through_the_registry() -> None:
+def through_the_registry() -> Any:
     def classify(cls: type, x: Any) -> tuple[Any, ...]:
         return "static", None
 
-    registry = make_registry(classify=classify)
-    classify.registry = registry  # type: ignore[attr-defined]
-    core.flatten(registry, 1)
-    ref = weakref.ref(registry)
-    del registry, classify
-    assert dies(ref)
+    classify.registry = make_registry(classify=classify)  # type: ignore[attr-defined]
+    core.flatten(classify.registry, 1)  # type: ignore[attr-defined]
+    return classify
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(through_a_static, through_what_is_wrapped, through_attributes_options_and_the_cache),
+        *(through_structures, through_a_bound_method, through_the_registry),
+    ],
+)
+def test_cycles(make: Callable[[], Any]) -> None:
+    x = make()
+    refs = [weakref.ref(x), weakref.ref(type(x))] if isinstance(x, Linear) else [weakref.ref(x)]
+    assert refs[0]() is not None
+    del x
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * len(refs)
 
 
 def test_wrapped_in_the_middle_of_a_collection() -> None:
@@ -216,88 +173,63 @@ def test_wrapped_in_the_middle_of_a_collection() -> None:
     f = make_jit(lambda x: 3)
     f(Array())
     last = Last()
-    last.f = f  # type: ignore[attr-defined]
-    f.last = last
+    last.f, f.last = f, last  # type: ignore[attr-defined]
     del f, last
     gc.collect()
     assert seen
 
 
-class TestTypes:
-    def test_types_are_not_kept(self, registry: Any) -> None:
-        class Tree(Module):
-            dynamic = ("a",)
+# ---- types ----
 
-        class Data(Record):
-            pass
 
-        class Node(Box):
-            pass
+def test_types_are_not_kept(registry: Any) -> None:
+    types: list[Any] = [
+        type("Tree", (Module,), {"dynamic": ("a",)}),
+        *(type("Local", (base,), {}) for base in (Record, Box, Static, Array)),
+    ]
+    refs = [weakref.ref(t) for t in types]
+    before = testing.num_types(registry)
+    tree = [types[0](a=1), types[1](1, 2, 3), types[2]([1]), types[3](), types[4]()]
+    arrays, structure = core.flatten(registry, tree)
+    testing.match(structure, tree)
+    assert testing.num_types(registry) - before == 5 + 2  # list and int
+    del types, tree, arrays
+    # A structure holds the types of its nodes and its statics, not the types of arrays.
+    gc.collect()
+    assert [r() is None for r in refs] == [False, False, False, False, True]
+    del structure
+    assert all(map(dies, refs)) and testing.num_types(registry) == before + 2
 
-        class Leaf:
-            pass
 
-        class Kind(Array):
-            pass
-
-        types = [Tree, Data, Node, Leaf, Kind]
-        refs = [weakref.ref(t) for t in types]
-        before = testing.num_types(registry)
-        tree = [Tree(a=1), Data(1, 2, 3), Node([1]), Leaf(), Kind()]
-        arrays, structure = core.flatten(registry, tree)
-        testing.match(structure, tree)
-        extra = testing.num_types(registry) - before
-        assert extra == 5 + 2  # list and int
-        del Tree, Data, Node, Leaf, Kind, types, tree
-        # A structure holds the types of its nodes and its statics, not the types of arrays.
-        del arrays
+def test_new_types_at_old_addresses(registry: Any) -> None:
+    for i in range(20):
+        base: Any = (Module, Array, Static)[i % 3]
+        x = type("Brief", (base,), {"dynamic": ("a",)})()
+        assert registry.kind(x) == ("module", "array", "static")[i % 3]
+        del x
         gc.collect()
-        assert [r() is None for r in refs] == [False, False, False, False, True]
-        del structure
-        assert all(map(dies, refs))
-        assert testing.num_types(registry) == before + 2
-
-    def test_a_new_type_at_an_old_address(self, registry: Any) -> None:
-        for i in range(20):
-            base: Any = (Module, Array, Static)[i % 3]
-            cls = type("Brief", (base,), {"dynamic": ("a",)})
-            x = cls(a=1) if base is Module else cls()
-            kind = ("module", "array", "static")[i % 3]
-            assert registry.kind(x) == kind
-            del cls, x
-            gc.collect()
-        assert testing.num_types(registry) == 0
-
-    def test_the_registry_dies_first(self) -> None:
-        registry = make_registry()
-        cls: Any = type("Brief", (Static,), {})
-        core.flatten(registry, cls())
-        del registry
+    assert testing.num_types(registry) == 0
+    types = [type(f"T{i}", (Static,), {}) for i in range(1000)]
+    core.flatten(registry, [t() for t in types])
+    for count in (1001, 501, 1):
         gc.collect()
-        ref = weakref.ref(cls)
-        del cls
-        assert dies(ref)
-
-    def test_both_die_together(self) -> None:
-        registry = make_registry()
-        cls: Any = type("Brief", (Static,), {})
-        core.flatten(registry, cls())
-        cls.registry = registry
-        refs = weakref.ref(registry), weakref.ref(cls)
-        del registry, cls
-        assert all(map(dies, refs))
-
-    def test_many_types(self, registry: Any) -> None:
-        types = [type(f"T{i}", (Static,), {}) for i in range(1000)]
-        core.flatten(registry, [t() for t in types])
-        assert testing.num_types(registry) == 1001
-        del types[::2]
-        gc.collect()
-        assert testing.num_types(registry) == 501
+        assert testing.num_types(registry) == count
         assert all(registry.kind(t()) == "static" for t in types)
-        types.clear()
-        gc.collect()
-        assert testing.num_types(registry) == 1
+        del types[:: 2 if count > 501 else 1]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_registry_dies_with_a_type_or_before(together: bool) -> None:
+    registry, cls = make_registry(), type("Brief", (Static,), {})
+    core.flatten(registry, cls())
+    if together:
+        cls.registry = registry  # type: ignore[attr-defined]
+    refs = weakref.ref(registry), weakref.ref(cls)
+    del registry
+    gc.collect()
+    assert (refs[0]() is None) is not together
+    del cls
+    assert all(map(dies, refs))
 
 
 # ---- what finalizers find ----

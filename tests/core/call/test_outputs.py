@@ -103,11 +103,6 @@ class TestOutputsOfAVariant:
         assert repr(variant) == f"<Variant of {variant.structure!r}, traces: 1, hits: 1>"
         assert "n=3" in repr(variant)
 
-    def test_none_before_the_first(self) -> None:
-        f = make_jit(lambda x: x)
-        variant, _ = f._find_or_compile(Array())
-        assert variant.outputs == ()
-
     def test_they_outlive_the_variant(self) -> None:
         f, variant = called(lambda x: (x, Value("s")), Array())
         outputs = variant.outputs

@@ -39,16 +39,6 @@ def test_a_static_argument_is_one_value() -> None:
     assert jit.f._find_or_compile(x, holder)[0].structure.num_leaves == 1
 
 
-def test_numbers_are_traced_elsewhere() -> None:
-    jit = Jit(traced=(int,))
-    for number in range(5):
-        assert jit(number, 1) == (number, 1)
-    assert jit(0, 2) == (0, 2)
-    assert jit(0, True) == (0, True)
-    assert len(jit.cache.variants()) == 3
-    assert jit.hooks.count("compile") == 3
-
-
 def test_a_static_argument_that_changes_in_place() -> None:
     class Box:
         def __init__(self, n: int) -> None:

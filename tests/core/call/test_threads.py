@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Hostile, Linear, Value, core, make_jit, make_registry, same
+from core_support import Array, Hooks, Hostile, Linear, Value, make_jit, make_registry, same
 from thread_support import THREADS, in_threads
 
 
@@ -176,34 +176,3 @@ def test_threads_meet_a_type() -> None:
 
         in_threads(work)
         assert f._hooks.count("compile") >= 1
-
-
-def test_threads_flatten_trees() -> None:
-    registry = make_registry()
-
-    def work(number: int) -> None:
-        for n in range(100):
-            x = {"a": tree(n), "b": [tree(number)] * 3}
-            arrays, structure = core.flatten(registry, x)
-            give_way()
-            assert same(structure.unflatten(arrays), x)
-            assert hash(structure) == hash(core.flatten(registry, x)[1])
-
-    in_threads(work)
-
-
-def test_threads_call_proxies_and_methods() -> None:
-    shared = jit()
-
-    class Thing(Linear):
-        method = shared
-
-    thing = Thing(weight=Array(), bias=None, size=1, activation=2)
-    p = core.CallProxy(shared, (tree(1),), None)
-
-    def work(number: int) -> None:
-        for i in range(100):
-            assert same(thing.method(number), (thing, (number,)))
-            assert p(number, i % 3)[1] == (number, i % 3)
-
-    in_threads(work)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Frozen, Maybe, OtherArray, Slots
+from core_support import Array, Maybe, OtherArray
 from outcome_support import attempt
 from variable_support import (
     Key,
@@ -200,52 +200,6 @@ def four(a: Any, b: Any, c: Any = None, d: Any = None, e: Any = None) -> Any:
     return step([a, b, c, d, e])
 
 
-def test_several_large_arguments() -> None:
-    for count in (2, 5):  # a record holds four
-        trees = [large(i + 12) for i in range(count)]
-        jit = make_variable_jit(four)
-        warm(jit, *trees)
-        for i in (0, count - 1):
-            for change in ("another variable", "state", "no value", "metadata", "twice"):
-                x = trees[i].blocks[3].w
-                CHANGES[change](trees[i], x)
-                for _ in range(3):
-                    same_as_fresh(jit, *trees)
-                trees[i] = large(i + 8)
-                for _ in range(3):
-                    same_as_fresh(jit, *trees)
-                warm(jit, *trees)
-        trees.reverse()
-        for _ in range(3):
-            same_as_fresh(jit, *trees)
-
-
-def test_small_arguments_among_large_ones() -> None:
-    a, b = large(), large()
-    small = [Var(Array(1)), Param(Array(2))]
-    jit = make_variable_jit(four)
-    warm(jit, a, small, b, small[0]._raw_value)
-    jit.handed_over.clear()
-    for change in (
-        lambda: small.append(Var(Array(3))),
-        lambda: small.reverse(),
-        lambda: small.pop(),
-        lambda: setattr(small[0], "_trace_state", TraceState()),
-        lambda: small.append(small[0]),
-        lambda: small.pop(),
-        lambda: small.append(a.rng),
-        lambda: small.pop(),
-        lambda: small.insert(0, b.blocks[1]),
-        lambda: small.pop(0),
-        lambda: small.clear(),
-    ):
-        change()
-        for _ in range(3):
-            same_as_fresh(jit, a, small, b)
-            same_as_fresh(jit, small, a, b)
-        warm(jit, a, small, b)
-
-
 def test_packed_arguments() -> None:
     """The tuple and the dict that the arguments are packed in may have the same address again."""
 
@@ -355,20 +309,3 @@ def test_random_changes(seed: int) -> None:
             trees = [large() for _ in trees]
             if not isinstance(found, AttributeError):  # of a tree that cannot be shown
                 raise found
-
-
-def test_other_objects_beside_variables() -> None:
-    jit = make_variable_jit(step)
-    tree: Any = [Slots(x=Var(Array(i)), y=Array(i), tag=i) for i in range(30)]
-    tree += [Frozen({"a": Var(Array(1)), "b": 1})]
-    warm(jit, tree)
-    for change in (
-        lambda: tree[3].x._trace_state.is_valid(),
-        lambda: setattr(tree[3], "y", Array(4)),
-        lambda: setattr(tree[3], "x", Var(Array(3))),
-        lambda: setattr(tree[30], "items", {"a": Var(Array(2)), "b": 1}),
-        lambda: setattr(tree[3], "y", tree[4].x),
-        lambda: setattr(tree[3], "y", Array(4)),
-        lambda: setattr(tree[3], "tag", 3.0),
-    ):
-        is_seen(jit, tree, change)

@@ -4,9 +4,7 @@ What occurs again, and where, is a part of the structure: a call does what the f
 a jit, whatever calls were made before.
 """
 
-import gc
 import random
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -244,20 +242,6 @@ def test_a_change_after_many_calls(change: str) -> None:
     same_as_fresh(jit, tree, other)
 
 
-def test_a_state_is_asked_once() -> None:
-    jit = make_variable_jit(
-        lambda a, b: None, graph=1, traced=lambda a, b: (None, b"\0\0\0\0", (Array("new"),))
-    )
-    tree, other = shared()
-    warm(jit, tree, other)
-    state = TraceState()
-    tree.blocks[2].w._trace_state = state
-    for _ in range(3):
-        jit(tree, other)
-    assert state.asked == 1 and jit.handed_over == []
-    assert tree.blocks[0].b._raw_value.value == "new"
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_random_sharing(seed: int) -> None:
     source = random.Random(seed)
@@ -281,11 +265,6 @@ def test_random_sharing(seed: int) -> None:
 
 
 # ---- Structures ----
-
-
-def structure_of(*args: Any) -> Any:
-    options = Hooks(make_registry())
-    return make_jit(tell, options)._find(*args)[1]
 
 
 def test_structures() -> None:
@@ -322,17 +301,3 @@ def test_by_identity_are_types() -> None:
         with pytest.raises(TypeError):
             make_registry(by_identity=wrong)
     assert core.Registry is type(make_registry())
-
-
-def test_nothing_leaks() -> None:
-    jit = tells()
-    tree, other = shared()
-    refs = [weakref.ref(x) for x in (tree, other, tree.blocks[1], tree.blocks[2].w)]
-    for _ in range(50):
-        jit(tree, other)
-        jit(other, tree)
-    holding_itself(lambda t: [t])
-    jit(tree, tree)
-    del tree, other
-    gc.collect()
-    assert [r() for r in refs] == [None] * 4

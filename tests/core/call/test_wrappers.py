@@ -43,12 +43,6 @@ def test_rebuild() -> None:
     assert f._hooks.count("prepare") == f._hooks.count("compile") == 1
 
 
-def test_rebuild_with_arrays_that_are_not_iterable() -> None:
-    cache, _ = make_jit(lambda x: x)._parts()
-    with pytest.raises(TypeError, match="not iterable"):
-        core.FilterJit._rebuild(cache, 1)
-
-
 def test_wrapped_of_a_function_that_cannot_be_built() -> None:
     class HeldRecord(Record):
         def __call__(self, x: Any) -> Any:

@@ -132,34 +132,45 @@ def lets_another_thread_run(w: World) -> Any:
 
 @action()
 def empties(w: World) -> Any:
-    w.container.clear()
+    w.items.clear()
     gc.collect()
     return NOTHING
 
 
 @action()
 def shrinks(w: World) -> Any:
-    if w.container:
-        w.container.pop() if isinstance(w.container, list) else w.container.popitem()
+    if w.items:
+        w.items.pop() if isinstance(w.items, list) else w.items.popitem()
     return NOTHING
 
 
 @action()
 def grows(w: World) -> Any:
-    if isinstance(w.container, list):
-        w.container.extend([Array()] * 1000)
+    if isinstance(w.items, list):
+        w.items.extend([Array()] * 1000)
     else:
-        w.container.update({f"new{i}": 1 for i in range(1000)})
+        w.items.update({f"new{i}": 1 for i in range(1000)})
     return NOTHING
 
 
 @action()
 def replaces(w: World) -> Any:
-    if isinstance(w.container, list):
-        w.container[:] = [[Array()] for _ in w.container]
+    for place in range(len(w.items)) if isinstance(w.items, list) else list(w.items):
+        w.items[place] = [Array()]
+    gc.collect()
+    return NOTHING
+
+
+@action()
+def puts_others_under_other_keys(w: World) -> Any:
+    if isinstance(w.items, list):
+        w.items.reverse()
+    elif w.items is not w.container:
+        w.container.__dict__ = {"other": 1}
     else:
-        for key in list(w.container):
-            w.container[key] = [Array()]
+        others = dict(enumerate(w.items.values()))
+        w.items.clear()
+        w.items.update(others)
     gc.collect()
     return NOTHING
 

@@ -22,6 +22,9 @@ class Interrupt(BaseException):
     """As KeyboardInterrupt, it must not be swallowed."""
 
 
+Fields = wide(5)
+
+
 class World:
     """A FilterJit, a tree with a trap in it, and the action of the trap.
 
@@ -29,7 +32,7 @@ class World:
     tree, if not as the argument of the FilterJit.
     """
 
-    def __init__(self, action: Callable[["World"], Any], at: int, container: type = list) -> None:
+    def __init__(self, action: Callable[["World"], Any], at: int, container: Any = list) -> None:
         self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, False
         self.hooks = cs.Hooks(cs.make_registry(), maxsize=6)
         self.container: Any = container()
@@ -65,17 +68,22 @@ class World:
         if isinstance(self.container, list):
             self.container[:] = items
         else:
-            self.container.clear()
-            self.container.update({f"k{i}": item for i, item in enumerate(items)})
+            self.items.clear()
+            self.items.update(zip(Fields.dynamic, items, strict=True))
+
+    @property
+    def items(self) -> Any:
+        """The list or dict that holds the items of the container."""
+        return vars(self.container) if isinstance(self.container, Fields) else self.container
 
     def tree(self) -> Any:
         return [self.container, {"k": self.k}]
 
     def renew(self) -> None:
         if self.remake is not None:
-            place = 2 if isinstance(self.container, list) else "k2"
-            if len(self.container) == 5:
-                self.trap = self.container[place] = self.remake()
+            place = 2 if isinstance(self.container, list) else Fields.dynamic[2]
+            if len(self.items) == 5:
+                self.trap = self.items[place] = self.remake()
 
     def call(self) -> Any:
         tree = self.tree()
@@ -83,6 +91,14 @@ class World:
             return self.run(tree)
         # Only the stack holds the tree, as it holds a temporary.
         return self.jits[-1](tree) if self.jits else None
+
+    def quietly(self, call: Callable[[], Any]) -> Any:
+        """Makes a call in which the trap does not act."""
+        self.armed, armed = False, self.armed
+        try:
+            return call()
+        finally:
+            self.armed = armed
 
     def ordinary_call(self, n: Any = 1) -> Any:
         return self.f([self.x, n, {"k": self.k}])
@@ -135,6 +151,15 @@ def loud_eq(w: World) -> type:
     return static_type(__eq__=lambda self, other: w.answer(True))
 
 
+def loud_str(w: World, name: str) -> type:
+    """A subclass of str with the trap in the method of that name."""
+
+    def method(self: Any, other: Any) -> Any:
+        return w.answer(getattr(str, name)(self, other))
+
+    return type("Loud", (str,), {"__slots__": (), "__hash__": str.__hash__, name: method})
+
+
 def renewed(w: World, make: Callable[[], Any]) -> Any:
     """Makes a trap now, and another for each call."""
     w.remake = make
@@ -146,7 +171,7 @@ def make_world(
     action: Callable[[World], Any],
     at: int = 1,
     phase: str = "first",
-    container: type = list,
+    container: Any = list,
 ) -> World:
     """A World whose trap, in the place of that name, is armed for the next call.
 

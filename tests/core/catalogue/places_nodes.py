@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, Point, Record, Value
-from places import NOTHING, Wide, World, loud_eq, place, renewed, static, static_type
+from places import NOTHING, Wide, World, loud_eq, loud_str, place, renewed, static, static_type
 
 
 @place()
@@ -188,15 +188,6 @@ def field_of_a_module(w: World) -> Any:
     loud = loud_eq(w)
     fields = {name: [name] for name in Wide.dynamic}
     return renewed(w, lambda: Wide(**{**fields, Wide.dynamic[0]: loud()}))
-
-
-def loud_str(w: World, name: str) -> type:
-    """A subclass of str with the trap in the method of that name."""
-
-    def method(self: Any, other: Any) -> Any:
-        return w.answer(getattr(str, name)(self, other))
-
-    return type("Loud", (str,), {"__slots__": (), "__hash__": str.__hash__, name: method})
 
 
 @place()

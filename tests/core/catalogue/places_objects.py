@@ -5,7 +5,7 @@ from typing import Any
 
 import core_support as cs
 from core_support import Array, Described, Frozen, Object, Pair, Slots, core
-from places import World, loud_eq, place, renewed, static
+from places import World, loud_eq, loud_str, place, renewed, static
 
 
 def stored(name: str, w: World, on_set: bool = False) -> property:
@@ -48,14 +48,8 @@ def eq_within_a_held_field(w: World) -> Any:
 
 @place()
 def keys_of_a_held_field(w: World) -> Any:
-    class Key(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> Any:
-            return w.answer(str.__eq__(self, other))
-
-    return renewed(w, lambda: Frozen({Key("b"): w.y, Key("a"): 1}))
+    key = loud_str(w, "__eq__")
+    return renewed(w, lambda: Frozen({key("b"): w.y, key("a"): 1}))
 
 
 @place()
@@ -149,19 +143,14 @@ def static_of_a_described_type(w: World) -> Any:
 
 @place()
 def names_of_a_described_type(w: World) -> Any:
-    class Name(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> Any:
-            return w.answer(str.__eq__(self, other))
+    name = loud_str(w, "__eq__")
 
     def told(self: Any) -> Any:
         return ("x",), ("nodes", "y"), None
 
     cls: Any = type("Told", (Described,), {"describe": told})
     one = cls(("x",))
-    one.__dict__ = {Name("x"): w.y, "nodes": ("x",), Name("y"): 2}
+    one.__dict__ = {name("x"): w.y, "nodes": ("x",), name("y"): 2}
     w.run = lambda tree: (w.f(tree), tree)[1]
     return one
 
@@ -230,16 +219,11 @@ def details_of_an_object(w: World) -> Any:
 
 @place()
 def names_that_are_held(w: World) -> Any:
-    class Name(str):
-        __slots__ = ()
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> Any:
-            return w.answer(str.__eq__(self, other))
+    name = loud_str(w, "__eq__")
 
     def ask(cls: type, x: Any) -> Any:
         kind = cs.classify(cls, x)
-        return (*kind[:5], (Name("none"),), *kind[6:]) if cls is Pair else kind
+        return (*kind[:5], (name("none"),), *kind[6:]) if cls is Pair else kind
 
     w.registry(classify=ask)
     return Pair(x=w.y, y=1, tag=2)

@@ -1,11 +1,12 @@
 """Places of the hostile matrix in the tree functions."""
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, core, partition_dict, tree_leaves, tree_paths
-from places import PLACES, World, loud_eq, static
+from places import PLACES, World, loud_eq, renewed, static, static_type
 
 
 def tree_function(
@@ -137,3 +138,41 @@ tree_function(
         }
     ),
 )
+
+
+def up_to(name: str, make: Callable[[World, Any], Any]) -> None:
+    """Registers a place that is met where a tree is compared with the structure of an equal one."""
+
+    def compare(w: World, registry: Any, tree: Any) -> Any:
+        structure = w.quietly(lambda: core.tree_flatten(registry, tree, True, None))[1]
+        w.renew()
+        structure._subtrees(tree)
+        return tree
+
+    def trap(w: World) -> Any:
+        loud = static_type(__eq__=lambda self, other: w.answer(True), __call__=lambda self: None)
+        return renewed(w, lambda: make(w, loud()))
+
+    tree_function(f"{name} in _subtrees", compare, trap)
+
+
+up_to("aux data", lambda w, loud: cs.Box([w.y, 1], aux=loud))
+up_to("a static field", lambda w, loud: Linear(weight=w.y, size=loud))
+up_to("a field of a dataclass", lambda w, loud: cs.Record(w.y, 1, loud))
+up_to("a default factory", lambda w, loud: collections.defaultdict(loud, a=w.y))
+
+
+def flattens(w: World) -> Any:
+    w.registry(flatten_one_level=lambda x: w.answer(cs.flatten_one_level(x)))
+    w.run = lambda tree: compare_box(w, tree)
+    return cs.Box([w.y, 1], aux=2)
+
+
+def compare_box(w: World, tree: Any) -> Any:
+    registry = w.hooks.registry
+    w.quietly(lambda: core.tree_flatten(registry, tree, True, None))[1]._subtrees(tree)
+    core.combine(registry, (tree, tree), None, False)
+    return tree
+
+
+PLACES["flatten_one_level in _subtrees"] = flattens

@@ -4,6 +4,7 @@ Nothing may crash.  The call raises the exception of the action or returns the r
 cache stays consistent, and the next ordinary calls are right.
 """
 
+import collections
 import gc
 import itertools
 import sys
@@ -13,7 +14,7 @@ import core_support as cs
 import pytest
 from actions import ACTIONS, HARMLESS
 from catalogue import PLACES
-from places import UNRAISABLE, ActionError, Interrupt, World, make_world
+from places import UNRAISABLE, ActionError, Fields, Interrupt, World, make_world
 
 
 def consistent(w: World) -> None:
@@ -32,7 +33,7 @@ def right(w: World, result: Any) -> bool:
     return w.run is not None or cs.same(result, w.tree())
 
 
-def trap_acts(name: str, action: str, at: int, phase: str, container: type) -> bool:
+def trap_acts(name: str, action: str, at: int, phase: str, container: Any) -> bool:
     """Makes a call with a trap and checks its outcome.  Returns whether the trap acted."""
     w, result = make_world(name, ACTIONS[action], at, phase, container), None
     try:
@@ -78,15 +79,20 @@ def _unraisable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda details: None)
 
 
-PHASES = ("first", "again", "other")
-CHANGES = ("empties", "shrinks", "grows", "replaces")
+# The containers of the trap, where the action changes them.
+PHASES: dict[str, tuple[Any, ...]] = {
+    "first": (list, dict, Fields),
+    "again": (list, dict, Fields, lambda: collections.defaultdict(int)),
+    "other": (list, dict, collections.OrderedDict),
+}
+CHANGES = ("empties", "shrinks", "grows", "replaces", "puts_others_under_other_keys")
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_place_and_actions(name: str) -> None:
     met = dict.fromkeys(ACTIONS, 0)
     for action, phase in itertools.product(ACTIONS, PHASES):
-        for container in (list, dict) if action in CHANGES else (list,):
+        for container in PHASES[phase][: 9 if action in CHANGES else 1]:
             for at in (1, 2, 3):
                 if not trap_acts(name, action, at, phase, container):
                     break

@@ -1,4 +1,4 @@
-"""User code that runs in the middle of a walk, the changes that it makes, and the trees."""
+"""Code that runs once, deep trees, and calls within calls."""
 
 import collections
 import gc
@@ -10,21 +10,17 @@ from core_support import (
     Box,
     Described,
     Frozen,
-    Hostile,
     Linear,
-    Maybe,
-    Module,
     Pair,
     Record,
     Slots,
-    Value,
     Variable,
     core,
     partition_dict,
     tree_leaves,
     tree_paths,
 )
-from node_support import LoudRecord, wide
+from node_support import wide
 
 
 class Once:
@@ -38,178 +34,6 @@ class Once:
         if self.calls == self.at:
             self.action()
             gc.collect()
-
-
-# ---- changes of a container ----
-
-
-def _clear(c: Any) -> None:
-    (c if hasattr(c, "clear") else vars(c)).clear()
-
-
-def _shrink(c: Any) -> None:
-    c.pop() if isinstance(c, list) else (c if isinstance(c, dict) else vars(c)).popitem()
-
-
-def _replace(c: Any) -> None:
-    """Puts other objects in the same places."""
-    if isinstance(c, list):
-        c[:] = [[Array()] for _ in c]
-    else:
-        d = c if isinstance(c, dict) else vars(c)
-        for k in list(d):
-            d[k] = [Array()]
-
-
-def _grow(c: Any) -> None:
-    if isinstance(c, list):
-        c.extend(range(1000))
-    else:
-        (c if isinstance(c, dict) else vars(c)).update({f"new{i}": i for i in range(1000)})
-
-
-def _rekey(c: Any) -> None:
-    if isinstance(c, dict):
-        items = list(c.items())
-        c.clear()
-        c.update((i, v) for i, (_, v) in enumerate(items))
-    elif isinstance(c, list):
-        c.reverse()
-    else:
-        c.__dict__ = {}
-
-
-def _class(c: Any) -> None:
-    if isinstance(c, Module):
-        c.__class__ = type("Elsewhere", (type(c),), {})
-    else:
-        _shrink(c)
-
-
-CHANGES = [_clear, _shrink, _replace, _grow, _rekey, _class]
-
-# ---- the containers ----
-
-
-Fields = wide(10)
-
-CONTAINERS: dict[str, Callable[[], Any]] = {
-    "list": list,
-    "dict": dict,
-    "ordered": collections.OrderedDict,
-    "default": lambda: collections.defaultdict(int),
-    "module": Fields,
-}
-
-
-def fill(container: Any, trap: Any = None) -> None:
-    """Replaces the items by leaves and nodes that nothing else holds, with the trap among them."""
-    items = [
-        *(Array(i) for i in range(3)),
-        [Array(), Value("x" * 50), [Array()]],
-        Linear(weight=Array(), bias=(Array(), "text"), size=1),
-        Array() if trap is None else trap,
-        {"k00": Array(), "k": Array()},
-        (1.5, 2),
-        *(Array(i) for i in range(2)),
-    ]
-    if isinstance(container, list):
-        container[:] = items
-    elif isinstance(container, dict):
-        container.clear()
-        container.update({f"k{i:02}": item for i, item in enumerate(items)})
-    else:
-        vars(container).clear()
-        for name, item in zip(Fields.dynamic, items, strict=True):
-            setattr(container, name, item)
-
-
-def filled(kind: str, trap: Any = None) -> Any:
-    container = CONTAINERS[kind]()
-    fill(container, trap)
-    return container
-
-
-# ---- objects that call a hook in the middle of a walk ----
-
-
-class Factory(Hostile):
-    """A default_factory that calls a hook when it is compared."""
-
-    __hash__ = Hostile.__hash__
-
-    def __call__(self) -> int:
-        return 0
-
-
-TRAPS: dict[str, Callable[[Callable[[], Any]], Any]] = {
-    "hash": lambda hook: Hostile(on_hash=hook),
-    "eq": lambda hook: Hostile(on_eq=hook),
-    "is_array": lambda hook: Maybe(True, hook),
-    "is_array_static": lambda hook: Maybe(False, hook),
-    "flatten_one_level": lambda hook: Box([Array(), 1], hook=hook),
-    "in_tuple": lambda hook: Box([], aux=((Hostile(on_eq=hook), Hostile(on_hash=hook)),)),
-    "getattr": lambda hook: LoudRecord(hook),
-    "aux": lambda hook: Box([Array()], aux=Hostile(on_eq=hook)),
-    "static_field": lambda hook: Linear(weight=Array(), size=Hostile(on_eq=hook)),
-    "dataclass_field": lambda hook: Record(Array(), [1], Hostile(on_eq=hook)),
-    "factory": lambda hook: collections.defaultdict(Factory(on_eq=hook), a=Array()),
-}
-
-# ---- the walks ----
-
-ARRAYS = ("arrays",)
-
-
-def early(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Calls in which the hook runs while the tree is walked."""
-
-    def is_leaf(x: Any) -> bool:
-        hook()
-        return False
-
-    def expression_of(filter: Any) -> Any:
-        hook()
-        return "leaf", lambda x: isinstance(x, Array)
-
-    def filters() -> Any:
-        """A filter for each leaf of the first two levels, and one for each deeper subtree."""
-        is_leaf = lambda x: x is not tree and x is not tree[0]
-        leaves, structure = core.tree_flatten(registry, tree, True, is_leaf)
-        return structure.unflatten(["filter"] * len(leaves))
-
-    return {
-        "leaves": lambda: tree_leaves(registry, tree, is_leaf),
-        "paths": lambda: tree_paths(registry, tree, is_leaf),
-        "flatten": lambda: core.tree_flatten(registry, tree, ARRAYS, is_leaf),
-        "partition": lambda: core.partition(registry, tree, (ARRAYS,), is_leaf, None),
-        "partition_dict": lambda: partition_dict(registry, tree, True, (ARRAYS,), is_leaf),
-        "combine": lambda: core.combine(registry, (tree, tree), is_leaf, False),
-        "tree_of_filters": lambda: core.partition(
-            registry, tree, (("tree", filters(), expression_of),), None, None
-        ),
-    }
-
-
-def late(registry: Any, tree: Any, hook: Callable[[], Any]) -> dict[str, Callable[[], Any]]:
-    """Calls in which the hook runs after the leaves have been taken out of the tree."""
-
-    def takes(leaf: Any) -> bool:
-        hook()
-        return isinstance(leaf, Array)
-
-    def matches(text: str) -> bool:
-        hook()
-        return text < "k05"
-
-    leaf, array, path = ("leaf", takes), ("array", takes), ("path", (("deep",), ("glob", matches)))
-    return {
-        "flatten": lambda: core.tree_flatten(registry, tree, leaf, None),
-        "flatten_not": lambda: core.tree_flatten(registry, tree, ("not", ("or", leaf, path)), None),
-        "partition": lambda: core.partition(registry, tree, (path, array), None, "none"),
-        "partition_and": lambda: core.partition(registry, tree, (("and", leaf, leaf),), None, None),
-        "partition_dict": lambda: partition_dict(registry, tree, array, (path,), None),
-    }
 
 
 # ---- deep trees ----

@@ -1,6 +1,7 @@
 """Uses deep trees, or calls within calls, on a thread with a small stack.
 
-Usage: ``small_stack.py trees KIB DEPTH`` or ``small_stack.py calls KIB NAME``.
+Usage: ``small_stack.py trees KIB DEPTH`` or ``small_stack.py calls KIB NAME``;
+0 KiB stands for the main thread.
 """
 
 import os
@@ -100,10 +101,13 @@ def endless_calls(name: str) -> Callable[[], None]:
 def main() -> None:
     what, size, detail = sys.argv[1:]
     run = deep_trees(int(detail)) if what == "trees" else endless_calls(detail)
-    threading.stack_size(int(size) << 10)
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    if int(size) == 0:
+        run()
+    else:
+        threading.stack_size(int(size) << 10)
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
     sys.stdout.flush()
     os._exit(0)
 

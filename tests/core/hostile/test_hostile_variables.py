@@ -29,14 +29,39 @@ from variable_support import (
 )
 
 
+class Loud(str):
+    """A key of a dict that is compared in Python."""
+
+    hook: Any = None
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if Loud.hook is not None:
+            Loud.hook()
+        return str.__eq__(self, other)
+
+    def __lt__(self, other: str) -> bool:
+        if Loud.hook is not None:
+            Loud.hook()
+        return str.__lt__(self, other)
+
+
+class Guard(Level):
+    """Has a value that runs a hook."""
+
+    hook: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        hook = object.__getattribute__(self, "__dict__").get("hook")
+        if name == "value" and hook is not None:
+            hook()
+        return object.__getattribute__(self, name)
+
+
 @pytest.fixture(autouse=True)
-def _without_a_hook() -> Iterator[None]:
+def _without_hooks() -> Iterator[None]:
     yield
-    Tree.on_describe = None
-
-
-def nothing_is_returned(*args: Any) -> tuple[None, bytes, tuple[()]]:
-    return None, b"", ()
+    Tree.on_describe = Loud.hook = None
 
 
 # ---- faults that these tests have found ----
@@ -48,7 +73,7 @@ def test_captures_that_another_call_replaces() -> None:
     def fun(a: Any, small: Any, b: Any, c: Any) -> None:
         pass
 
-    jit = make_variable_jit(fun, traced=lambda a, small, b, c: nothing_is_returned())
+    jit = make_variable_jit(fun, traced=lambda a, small, b, c: (None, b"", ()))
     a, b, c, small = large(), large(), large(), Var(Array(1), TraceState())
     warm(jit, a, small, b, c)
 
@@ -92,7 +117,6 @@ from outcome_support import raised
 jit = make_variable_jit(lambda x: jit(x))
 traced = make_variable_jit(lambda x: None, traced=lambda x: (None, b"", ()), graph=2)
 unfinished = make_variable_jit(lambda x: None, traced=lambda x: (None, None, ()))
-def state(f, make): return TraceState(hook=lambda: f(make()))
 class Guard:
     value = property(lambda self: guarded(Array(1)))
 guarded = make_variable_jit(lambda x: None, guards=((Guard(), "value", None, "no"),))
@@ -139,51 +163,32 @@ def test_calls_within_calls_without_end(name: str) -> None:
 # ---- changes in the middle of a call ----
 
 
-def _clear_caches(jit: Any, tree: Any) -> None:
-    jit._inner._parts()[0].clear()
-
-
 def _call_again(jit: Any, tree: Any) -> None:
     jit(tree)
     jit(large(3))
     jit(Var(Array(1), TraceState()))
 
 
-def _many_calls(jit: Any, tree: Any) -> None:
-    for _ in range(70):
-        jit(tree)
-
-
 def _new_blocks(jit: Any, tree: Any) -> None:
-    for i in range(len(tree.blocks)):
-        tree.blocks[i] = block(i)
-
-
-def _values(jit: Any, tree: Any) -> None:
-    for x in variables_in(tree):
-        x._raw_value = Array(50)
-
-
-def _states(jit: Any, tree: Any) -> None:
-    for x in variables_in(tree):
-        x._trace_state = TraceState()
-
-
-def _other_calls(jit: Any, tree: Any) -> None:
-    in_threads(lambda n: [jit(large(5)) for _ in range(3)], 2)
+    tree.blocks[:] = [block(i) for i in range(len(tree.blocks))]
 
 
 def _swap_and_call(jit: Any, tree: Any) -> None:
     _new_blocks(jit, tree)
-    _many_calls(jit, tree)
+    for _ in range(70):
+        jit(tree)
     _new_blocks(jit, tree)
     gc.collect()
 
 
+def _put(name: str, make: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    return lambda jit, tree: [setattr(x, name, make()) for x in variables_in(tree)]
+
+
 ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "clear caches": _clear_caches,
+    "clear caches": lambda jit, tree: jit._inner._parts()[0].clear(),
     "call again": _call_again,
-    "many calls": _many_calls,
+    "many calls": lambda jit, tree: [jit(tree) for _ in range(70)],
     "new blocks": _new_blocks,
     "no blocks": lambda jit, tree: tree.blocks.clear(),
     "reversed blocks": lambda jit, tree: tree.blocks.reverse(),
@@ -193,10 +198,10 @@ ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "an attribute less": lambda jit, tree: vars(tree).pop("rng", None),
     "another dict": lambda jit, tree: setattr(tree, "__dict__", {}),
     "table": lambda jit, tree: tree.table.clear(),
-    "values": _values,
-    "states": _states,
+    "values": _put("_raw_value", lambda: Array(50)),
+    "states": _put("_trace_state", TraceState),
     "raise": lambda jit, tree: fail(),
-    "another thread": _other_calls,
+    "another thread": lambda jit, tree: in_threads(lambda n: [jit(large(5))] * 3, 2),
     "swap and call": _swap_and_call,
     "reason": lambda jit, tree: setattr(jit, "_reason", "given"),
     "collect": lambda jit, tree: gc.collect(),
@@ -206,112 +211,50 @@ ACTIONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Guard(Level):
-    """Has a value that runs a hook."""
-
-    hook: Any = None
-
-    def __getattribute__(self, name: str) -> Any:
-        hook = object.__getattribute__(self, "__dict__").get("hook")
-        if name == "value" and hook is not None:
-            hook()
-        return object.__getattribute__(self, name)
-
-
-class Loud(str):
-    """A key of a dict that is compared in Python."""
-
-    hook: Any = None
-
-    def __hash__(self) -> int:
-        return str.__hash__(self)
-
-    def __eq__(self, other: object) -> bool:
-        if Loud.hook is not None:
-            Loud.hook()
-        return str.__eq__(self, other)
-
-    def __lt__(self, other: str) -> bool:
-        if Loud.hook is not None:
-            Loud.hook()
-        return str.__lt__(self, other)
-
-
-def _in_a_state(jit: Any, tree: Any, hook: Any) -> Any:
-    tree.blocks[1].w._trace_state = TraceState(hook=hook)
-
-
-def _in_describe(jit: Any, tree: Any, hook: Any) -> Any:
+def _in_describe(jit: Any, tree: Any, hook: Any) -> None:
     Tree.on_describe = lambda x: hook()
     tree.blocks[1].new = 3
 
 
-def _in_a_class(jit: Any, tree: Any, hook: Any) -> Any:
+def _in_a_class(jit: Any, tree: Any, hook: Any) -> None:
     """In `classify`, of a type that is new."""
     tree.blocks[1].new = type("NewTree", (Tree,), {})(x=Var(Array(1)))
     Tree.on_describe = lambda x: hook()
 
 
-def _in_a_key(jit: Any, tree: Any, hook: Any) -> Any:
-    tree.table[Loud("z")] = Var(Array(1))
-    tree.table[Loud("b")] = Var(Array(1))
+def _in_a_key(jit: Any, tree: Any, hook: Any) -> None:
+    tree.table.update({Loud(name): Var(Array(1)) for name in "zb"})
     Loud.hook = hook
 
 
-def _in_a_guard(jit: Any, tree: Any, hook: Any) -> Any:
-    jit.level.hook = hook
-
-
-def _in_is_array(jit: Any, tree: Any, hook: Any) -> Any:
-    tree.blocks[1].x = Maybe(True, hook)
-
-
-def _in_a_finalizer(jit: Any, tree: Any, hook: Any) -> Any:
-    class Dying(Array):
-        __slots__ = ()
-
-        def __del__(self) -> None:
-            hook()
-
-    tree.blocks[1].b._raw_value = Dying(3)
+def _in_a_finalizer(jit: Any, tree: Any, hook: Any) -> None:
+    space = {"__slots__": (), "__del__": lambda self: hook()}
+    tree.blocks[1].b._raw_value = type("Dying", (Array,), space)(3)
     tree.rng._raw_value = OtherArray(4)
 
 
-def _in_the_function(jit: Any, tree: Any, hook: Any) -> Any:
-    jit.in_function = hook
-
-
-WHERE = {
-    "state": _in_a_state,
+WHERE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "state": lambda jit, tree, hook: setattr(
+        tree.blocks[1].w, "_trace_state", TraceState(hook=hook)
+    ),
     "describe": _in_describe,
     "class": _in_a_class,
     "key": _in_a_key,
-    "guard": _in_a_guard,
-    "is_array": _in_is_array,
+    "guard": lambda jit, tree, hook: setattr(jit.level, "hook", hook),
+    "is_array": lambda jit, tree, hook: setattr(tree.blocks[1], "x", Maybe(True, hook)),
     "finalizer": _in_a_finalizer,
-    "function": _in_the_function,
+    "function": lambda jit, tree, hook: setattr(jit, "in_function", hook),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("action", ACTIONS)
-def test_a_change_in_the_middle_of_a_call(where: str, action: str) -> None:
-    """No crash, and the calls after it are right."""
-    if (where, action) == ("finalizer", "raise"):
-        return  # see test_an_error_in_a_finalizer
-    for is_warm in (False, True):
-        for at in (1, 2, 5):
-            _change_in_the_middle(where, action, is_warm, at)
-        _change_in_the_middle(where, action, is_warm, 2, graph=1)
+def _share(tree: Any, other: Any) -> None:
+    tree.blocks[4] = tree.blocks[0]
+    tree.blocks[5].w = tree.blocks[1].w
+    other.blocks[2] = tree.blocks[1]
+    other.rng = tree.rng
 
 
-def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
-    _change_in_the_middle("finalizer", "raise", True, 1)
-
-
-def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph: int = 0) -> None:
+def _change(where: str, action: str, is_warm: bool, at: int, graph: int = 0) -> None:
     level = Guard()
 
     def fun(tree: Any, other: Any = None) -> None:
@@ -322,12 +265,12 @@ def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph
     jit = make_variable_jit(fun, graph, guards=((level, "value", None, "guard"),))
     jit.level, jit.in_function = level, None
     tree, other, bystander = large(6), large(6), [Var(Array(1000)), Param(Array(1001))]
+    new, more = large(6), large(6)
     if graph:
-        _share(tree, other)
+        _share(tree, other), _share(new, more)
     if is_warm:
         warm(jit, tree, other)
-    hook = Once(lambda: ACTIONS[action](jit, tree), at)
-    WHERE[where](jit, tree, hook)
+    WHERE[where](jit, tree, Once(lambda: ACTIONS[action](jit, tree), at))
     for _ in range(3):
         try:
             jit(tree, other)
@@ -338,9 +281,6 @@ def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph
     jit.in_function = level.hook = Loud.hook = Tree.on_describe = None
     if jit._reason is not None:
         del jit._reason
-    new, more = large(6), large(6)
-    if graph:
-        _share(new, more)
     for _ in range(3):
         same_as_fresh(jit, new, more)
     warm(jit, new, more)
@@ -349,11 +289,23 @@ def _change_in_the_middle(where: str, action: str, is_warm: bool, at: int, graph
     assert jit.handed_over == []
 
 
-def _share(tree: Any, other: Any) -> None:
-    tree.blocks[4] = tree.blocks[0]
-    tree.blocks[5].w = tree.blocks[1].w
-    other.blocks[2] = tree.blocks[1]
-    other.rng = tree.rng
+@pytest.mark.slow
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_change_in_the_middle_of_a_call(
+    where: str, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No crash, and the calls after it are right."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    for is_warm in (False, True):
+        for at in (1, 2, 5):
+            _change(where, action, is_warm, at)
+        _change(where, action, is_warm, 2, graph=1)
+
+
+def test_an_error_in_a_finalizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    _change("finalizer", "raise", True, 1)
 
 
 def test_random_changes_in_the_middle() -> None:
@@ -392,14 +344,10 @@ def test_threads() -> None:
         for i in range(150):
             if i % 40 == 0:
                 tree.blocks[1] = block(1)
-            same_as_fresh_in_a_thread(tree)
-
-    def same_as_fresh_in_a_thread(tree: Any) -> None:
-        before = [x._raw_value.value for x in variables_in(tree)]
-        jit(tree, None)
-        after = [x._raw_value.value for x in variables_in(tree)]
-        expected = [x + 1 + i if i % 2 == 0 else x for i, x in enumerate(before)]
-        assert after == expected
+            before = [x._raw_value.value for x in variables_in(tree)]
+            jit(tree, None)
+            after = [x._raw_value.value for x in variables_in(tree)]
+            assert after == [x + 1 + i if i % 2 == 0 else x for i, x in enumerate(before)]
 
     try:
         in_threads(work)

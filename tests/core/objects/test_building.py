@@ -30,25 +30,6 @@ def test_init_is_a_call_once_the_class_has_changed(registry: Any) -> None:
         assert len(calls) == 2
 
 
-def test_a_class_that_is_changed_by_the_call_of_another(registry: Any) -> None:
-    """The call of the first object changes the class of the second, in the middle of a build."""
-    cls = new_class("dict", "init")
-
-    class First(Object):
-        layout = layout(("x",), mode="call")
-
-        def __init__(self, x: Any) -> None:
-            super().__init__(x=x)
-            if armed:
-                cls.__init__ = lambda self, **values: Object.__init__(self, new=1, **values)
-
-    armed: list[int] = []
-    tree = [First(Array(0)), cls(x=Array(1), y=Array(2), tag="tag")]
-    arrays, structure = core.flatten(registry, tree)
-    armed.append(1)
-    assert structure.unflatten(arrays)[1].new == 1
-
-
 def test_fill_calls_no_code_of_the_class(registry: Any) -> None:
     class Loud(Pair):
         def __new__(cls, *args: Any) -> Any:

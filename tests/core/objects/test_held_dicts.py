@@ -18,7 +18,6 @@ from core_support import (
 )
 from node_support import HeldMixed
 from object_support import check_walks
-from outcome_support import attempt
 
 # ---- held dicts ----
 
@@ -106,37 +105,6 @@ def test_the_keys_of_a_variable(registry: Any) -> None:
         outer._subtrees(tree)
     tree["a"].metadata = [("kind", "k")]
     assert testing.match(structure, tree) is None
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
-@pytest.mark.parametrize(
-    "value", [{"k": Array(1)}, 1, _Sub(k=1), {"k": Array(1), "l": 2}, {}], ids=str
-)
-def test_a_held_value_that_changes_in_a_walk(registry: Any, value: Any, at: int) -> None:
-    """The property reads another value from the `at`-th time on."""
-
-    class Loud(Object):
-        layout = layout(("items", "x"), held=("items",))
-        count = 0
-
-        @property
-        def items(self) -> Any:
-            Loud.count += 1
-            return self.__dict__["items"] if Loud.count < at else value
-
-        @items.setter
-        def items(self, value: Any) -> None:
-            self.__dict__["items"] = value
-
-    tree = [Loud(items={"k": Array(1)}, x=Array(2)), Array(3)]
-    for call in (
-        lambda: core.flatten(registry, tree)[1].unflatten([Array(0)] * 3),
-        lambda: core.tree_flatten(registry, tree, True, None)[1]._subtrees(tree),
-        lambda: testing.match(core.flatten(registry, tree)[1], tree),
-    ):
-        Loud.count = 0
-        found = attempt(call)
-        assert isinstance(found, (RuntimeError, ValueError, tuple, list, type(None)))
 
 
 def test_a_class_that_changes_in_a_walk(registry: Any) -> None:

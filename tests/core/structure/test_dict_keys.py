@@ -1,6 +1,7 @@
 """Keys of dicts are compared exactly, and sorted except in an OrderedDict."""
 
 import collections
+import functools
 import math
 from typing import Any
 
@@ -29,14 +30,13 @@ def test_order_matters_in_an_ordered_dict(registry: Any) -> None:
 
 def test_keys_are_exact(registry: Any) -> None:
     keys = [1, True, 1.0, 0.0, -0.0, "1", MyStr("1"), MyInt(1), (1,), (True,), None, Level.ONE]
-    check_all_differ(registry, [{k: 0} for k in keys], [{equal_copy(k): 0} for k in keys])
-    make: Any = collections.OrderedDict
-    check_all_differ(registry, [make({k: 0}) for k in keys], [make({k: 0}) for k in keys])
-    check_all_differ(
-        registry,
-        [collections.defaultdict(int, {k: 0}) for k in keys],
-        [collections.defaultdict(int, {k: 0}) for k in keys],
-    )
+    for make in (
+        dict,
+        collections.OrderedDict,
+        functools.partial(collections.defaultdict, int),
+    ):
+        trees, again = ([make({k: 0}) for k in c] for c in (keys, map(equal_copy, keys)))
+        check_all_differ(registry, trees, again)
 
 
 def test_str_subclasses(registry: Any) -> None:

@@ -1,27 +1,37 @@
-"""Structures are equal if their nodes, open leaves and statics are; errors of statics are named."""
+"""Structures are equal if their nodes, open leaves and statics are; errors of statics are named, and
+the repr of a Structure is short."""
 
+import gc
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from core_support import (
     Array,
+    Box,
     Hostile,
     Keyed,
     Linear,
     Point,
+    Record,
     Unhashable,
     Value,
     core,
     make_registry,
+    testing,
 )
-from outcome_support import fail
+from node_support import Ambiguous
+from outcome_support import fail, raised
 
 
-def test_statics_are_compared_exactly(registry: Any) -> None:
-    nan = float("nan")
+def structure_of(registry: Any, tree: Any, expression: Any = ("arrays",)) -> Any:
+    return core.tree_flatten(registry, tree, expression, None)[1]
+
+
+def test_static_leaves_are_compared_exactly(registry: Any) -> None:
     values: list[Callable[[], Any]] = [
-        *map(lambda v: lambda: v, (1, True, 1.0, 0.0, -0.0, nan, 1j, "1", b"1", len, int)),
+        *map(lambda v: lambda: v, (1, True, 1.0, 0.0, -0.0, float("nan"), 1j, "1", b"1", len, int)),
         lambda: Value(1),
         lambda: Value(True),
         lambda: Keyed(1),
@@ -30,10 +40,10 @@ def test_statics_are_compared_exactly(registry: Any) -> None:
         lambda: frozenset([1]),
         lambda: frozenset([True]),
     ]
-    structure_of = lambda v: core.tree_flatten(registry, [v(), Array()], ("arrays",), None)[1]
-    structures = [structure_of(v) for v in values]
+    structures = [structure_of(registry, [v(), Array()]) for v in values]
     for i, one in enumerate(structures):
-        assert structure_of(values[i]) == one and hash(structure_of(values[i])) == hash(one)
+        again = structure_of(registry, [values[i](), Array()])
+        assert again == one and hash(again) == hash(one)
         for k, other in enumerate(structures):
             # A Value is compared by the == of its class.
             alike = i == k or {i, k} == {11, 12}
@@ -41,54 +51,15 @@ def test_statics_are_compared_exactly(registry: Any) -> None:
 
 
 def test_structures_with_other_open_leaves_differ(registry: Any) -> None:
-    structure_of = lambda *tree: core.tree_flatten(registry, list(tree), ("arrays",), None)[1]
     x = Array()
-    assert (
-        structure_of(1, x) != structure_of(x, 1)
-        and structure_of(1, x) != structure_of(x, x)
-        and structure_of(1, 1) != structure_of(1, x)
-    )
-    assert structure_of(x, 1) == structure_of(Array(), 1)
-    assert core.tree_flatten(registry, [x, 1], True, None)[1] != structure_of(x, 1)
+    structures = [structure_of(registry, tree) for tree in ([1, x], [x, 1], [x, x], [1, 1])]
+    structures += [structure_of(registry, [x, 1], True), structure_of(make_registry(), [1, x])]
+    for i, one in enumerate(structures):
+        assert [one == other for other in structures].index(True) == i or i == 4
+        assert one != 1
+    assert structures[4] == structures[2], "both leaves are open"
     with pytest.raises(TypeError):
-        structure_of(1, x) < structure_of(1, x)  # noqa: B015
-    assert structure_of(1) != 1
-    assert structure_of(1) != core.tree_flatten(make_registry(), [1], ("arrays",), None)[1]
-
-
-def test_statics_without_a_hash(registry: Any) -> None:
-    s = Unhashable()
-    make = lambda x: core.tree_flatten(registry, {"k": [0, x]}, False, None)[1]
-    assert make(s) == make(s) and make(s) != make(Unhashable())
-    with pytest.raises(TypeError, match="unhashable") as info:
-        hash(make(s))
-    assert info.value.__notes__ == ["(while hashing the static `['k'][1]`)"]
-    root = core.tree_flatten(registry, s, False, None)[1]
-    with pytest.raises(TypeError) as info:
-        hash(root)
-    assert info.value.__notes__ == ["(while hashing the static at the root)"]
-    # A static field needs no hash.
-    assert hash(core.tree_flatten(registry, Linear(size=s), True, None)[1]) is not None
-
-
-def test_statics_that_fail_are_named(registry: Any) -> None:
-    make = lambda x: core.tree_flatten(registry, {"k": (Array(), x)}, ("arrays",), None)[1]
-    bad = [Hostile(on_hash=fail), Linear(size=Hostile(on_hash=fail))]
-    for x, path in zip(bad, ("['k'][1]", "['k'][1].size"), strict=True):
-        with pytest.raises(ZeroDivisionError) as info:
-            hash(make(x))
-        assert info.value.__notes__ == [f"(while hashing the static `{path}`)"]
-        assert not hasattr(info.value, "__filterjit_error_context__")
-    with pytest.raises(ZeroDivisionError) as info:
-        assert make(Hostile()) == make(Hostile(on_eq=fail))
-    assert info.value.__notes__ == ["(while comparing the static `['k'][1]`)"]
-
-
-def test_static_fields_that_fail_to_compare_are_named(registry: Any) -> None:
-    make = lambda x: core.tree_flatten(registry, [Linear(size=x)], True, None)[1]
-    with pytest.raises(ZeroDivisionError) as info:
-        assert make(Hostile()) == make(Hostile(on_eq=fail))
-    assert info.value.__notes__ == ["(while comparing the static `[0].size`)"]
+        structures[0] < structures[1]  # noqa: B015
 
 
 @pytest.mark.parametrize("hashed", [False, True])
@@ -107,3 +78,157 @@ def test_single_nodes(registry: Any, hashed: bool) -> None:
             one._equal_nodes(i, other, j)
     with pytest.raises(TypeError):
         one._equal_nodes(0, "no Structure", 0)
+
+
+# ---- errors of statics ----
+
+
+def without_key() -> Any:
+    keyed = Keyed(1)
+    del keyed.key
+    return keyed
+
+
+HASHES: list[tuple[Callable[[], Any], type[Exception]]] = [
+    (lambda: Hostile(on_hash=fail), ZeroDivisionError),
+    (set, TypeError),
+    (bytearray, TypeError),
+    (Unhashable, TypeError),
+    (without_key, AttributeError),
+]
+
+
+@pytest.mark.parametrize("make, error", HASHES)
+def test_a_static_that_cannot_be_hashed(registry: Any, make: Any, error: type[Exception]) -> None:
+    bad = make()
+    places: list[tuple[Any, Any, str]] = [
+        ({"a": [1, Point(Array(), bad)]}, [("a",), (1,), "y"], "`['a'][1].y`"),
+        (Linear(weight=[1, bad]), ["weight", (1,)], "`weight[1]`"),
+        (Record(0, bad, 0), ["other"], "`other`"),
+        (bad, [], "at the root"),
+    ]
+    if error is not TypeError:  # a static field needs no hash
+        places.append((Linear(size=bad), ["size"], "`size`"))
+    for tree, path, text in places:
+        structure = core.flatten(registry, tree)[1]
+        for _ in range(2):
+            found = raised(error, hash, structure)
+            assert found.__filterjit_error_context__ == ("hash", path, bad)
+        with_leaves = raised(error, hash, structure_of(registry, tree))
+        assert with_leaves.__notes__ == [f"(while hashing the static {text})"]
+        assert not hasattr(with_leaves, "__filterjit_error_context__")
+    assert hash(core.flatten(registry, Linear(size=Unhashable()))[1]) is not None
+    s = Unhashable()
+    make_one = lambda x: structure_of(registry, {"k": [0, x]}, False)
+    assert make_one(s) == make_one(s) and make_one(s) != make_one(Unhashable())
+    with pytest.raises(TypeError, match="unhashable"):
+        testing.match(core.flatten(registry, [s])[1], [Unhashable()])
+
+
+def test_a_static_that_cannot_be_compared(registry: Any) -> None:
+    for wrap, path, text in (
+        (lambda s: [1, s], [(1,)], "`[1]`"),
+        (lambda s: [Linear(size=s)], [(0,), "size"], "`[0].size`"),
+    ):
+        one, two = (wrap(Hostile(on_eq=hook)) for hook in (None, fail))
+        structures = [core.flatten(registry, tree)[1] for tree in (one, two)]
+        for s in structures:
+            hash(s)
+        found = raised(ZeroDivisionError, lambda s=structures: s[0] == s[1])
+        assert found.__filterjit_error_context__[:2] == ("compare", path)
+        raised(ZeroDivisionError, testing.match, structures[1], one)
+        named = raised(
+            ZeroDivisionError,
+            lambda a=one, b=two: structure_of(registry, a) == structure_of(registry, b),
+        )
+        assert named.__notes__ == [f"(while comparing the static {text})"]
+    structure = core.flatten(registry, [Hostile(equal=Ambiguous())])[1]
+    with pytest.raises(ValueError, match="ambiguous"):
+        testing.match(structure, [Hostile()])
+    bad = Box([], hook=fail)
+    found = raised(ZeroDivisionError, core.flatten, registry, {"k": (1, [bad])})
+    assert found.__filterjit_error_context__ == ("flatten", [("k",), (1,), (0,)], bad)
+
+
+def test_exceptions_that_take_no_attributes(registry: Any) -> None:
+    class Bare(Exception):
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise RuntimeError("no attributes")
+
+    def fail_bare() -> None:
+        raise Bare
+
+    raised(Bare, hash, core.flatten(registry, [Hostile(on_hash=fail_bare)])[1])
+
+
+def test_hash_that_fails_after_another_has_succeeded(registry: Any) -> None:
+    def hook() -> None:
+        bad.on_hash = None
+        hash(structure)
+        fail()
+
+    bad = Hostile(on_hash=hook)
+    structure = core.flatten(registry, [1, bad])[1]
+    raised(ZeroDivisionError, hash, structure)
+    assert hash(structure) == hash(core.flatten(registry, [1, Hostile()])[1])
+
+
+class Last:
+    """Runs code when a snapshot drops it."""
+
+    def __del__(self) -> None:
+        gc.collect()
+        hash(structures[0])
+
+
+structures: list[Any] = []
+
+
+def test_what_a_failed_hash_has_taken_is_dropped_while_others_look(registry: Any) -> None:
+    value, bad = [Last()], Hostile(on_hash=fail)
+    structures[:] = [core.flatten(registry, [Linear(size=value), bad])[1]]
+    raised(ZeroDivisionError, hash, structures[0])
+    value[:] = [1]  # type: ignore[list-item]
+    bad.on_hash = None
+    other = core.flatten(registry, [Linear(size=[1]), Hostile()])[1]
+    assert hash(structures[0]) == hash(other)
+    assert testing.match(structures.pop(), [Linear(size=[1]), Hostile()]) == ()
+
+
+# ---- repr ----
+
+
+def test_repr(registry: Any) -> None:
+    some = lambda n: ", ".join(["*"] * n)
+    tens = ", ".join(f"{i}: (*,)" for i in range(10))
+    rows = ", ".join(f"[*, {i}, {i}]" for i in range(10))
+    numbers = ", ".join(map(str, range(10)))
+    for tree, expression, expected in (
+        ([0] * 10, True, f"[{some(10)}]"),
+        ([0] * 11, True, f"[{some(10)}, ... 1 more]"),
+        ((0,), True, "(*,)"),
+        ((), True, "()"),
+        (range(10**6), True, "*"),
+        ([0] * 10**6, True, f"[{some(10)}, ... 999990 more]"),
+        ({i: (i,) for i in range(12)}, True, f"{{{tens}, ... 2 more}}"),
+        (defaultdict(int, a=1), True, "defaultdict(default_factory=<class 'int'>, 'a': *)"),
+        (
+            Linear(weight=1, bias=None, size=3, activation="a"),
+            True,
+            "Linear(weight=*, bias=None, size=3, activation='a')",
+        ),
+        ("x" * 100, False, f"'{'x' * 59}..."),
+        # Leaves that the repr skips are counted.
+        (
+            ([[Array(), i, i] for i in range(12)], list(range(20)), "end", Array()),
+            ("arrays",),
+            f"([{rows}, ... 2 more], [{numbers}, ... 10 more], 'end', *)",
+        ),
+    ):
+        assert repr(structure_of(registry, tree, expression)) == f"Structure({expected})"
+    tree = 0
+    for _ in range(7):
+        tree = [tree] * 6  # type: ignore[assignment]
+    shown = repr(structure_of(registry, tree, True))
+    assert len(shown) < 3000 and "more" in shown
+    assert shown.count("[") == shown.count("]") and shown.endswith("])")

@@ -6,9 +6,21 @@ import random
 from typing import Any
 
 import pytest
-from contents_support import Half, Mixed, Named, Pair, Shell, Slotted, classify_pairs
 from core_support import Array, Keyed, Linear, classify, core, make_registry, testing
-from statics_support import ByIdentity, Color, Flat, MyFloat, MyStr
+from statics_support import (
+    ByIdentity,
+    Color,
+    Flat,
+    Half,
+    Mixed,
+    MyFloat,
+    MyStr,
+    Named,
+    Pair,
+    Shell,
+    Slotted,
+    classify_pairs,
+)
 
 WORDS: list[Any] = [0, 1, True, False, 1.0, 0.0, -0.0, float("nan"), 2**70, -1, -2, 1j, "a", b"a"]
 WORDS += [None, "1", MyStr("a"), MyFloat(1.0), Color.RED, ByIdentity(), int, (1, "a"), Flat((1,))]

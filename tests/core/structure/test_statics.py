@@ -1,108 +1,351 @@
-"""Static values are compared exactly, by type and value."""
+"""Static values are compared exactly, by type and contents, in each place where one can stand."""
 
+import copy
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Keyed, Linear, Record, Unhashable, Value, core, testing
-from statics_support import COMPOUND, DISTINCT, by_identity, check_all_differ, equal_copy
+from core_support import (
+    Array,
+    Hostile,
+    Keyed,
+    Linear,
+    Record,
+    Unhashable,
+    Value,
+    core,
+    make_registry,
+)
+from statics_support import (
+    COMPOUND,
+    DISTINCT,
+    FIELDS,
+    PLACES,
+    ByIdentity,
+    Half,
+    Mixed,
+    MyInt,
+    MyStr,
+    Named,
+    Pair,
+    Shell,
+    Slotted,
+    by_identity,
+    calls,
+    check_all_differ,
+    classify_pairs,
+    equal_copy,
+    matches,
+    seen,
+)
 
 
-@pytest.mark.parametrize("value", [3, (Value(1),), Value(1), [1]])
-@pytest.mark.parametrize("hashed", [(), (0,), (1,), (0, 1)])
-def test_equality_does_not_depend_on_what_was_hashed(
-    registry: Any, value: Any, hashed: tuple[int, ...]
-) -> None:
-    for tree in (Linear(size=value), Box([], aux=value)):
-        pair = [core.flatten(registry, tree)[1] for _ in range(2)]
-        for i in hashed:
-            hash(pair[i])
-        assert pair[0] == pair[1] and pair[1] == pair[0]
+@pytest.fixture
+def registry() -> Any:
+    return make_registry(classify=classify_pairs)
 
 
-def test_leaves_are_exact(registry: Any) -> None:
+def set_item(holder: Any, key: Any, item: Any) -> None:
+    holder[key] = item
+
+
+class Other(Pair):
+    pass
+
+
+# A value, and what makes another one of it.
+CHANGES: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+    (lambda: Value(1), lambda x: setattr(x, "value", 5)),
+    (lambda: Keyed(1), lambda x: setattr(x, "key", 1.0)),
+    (lambda: Pair(1), lambda x: setattr(x, "a", True)),
+    (lambda: Pair(1), lambda x: setattr(x, "b", 0)),
+    (lambda: Pair(0.0), lambda x: setattr(x, "a", -0.0)),
+    (lambda: Pair("a"), lambda x: setattr(x, "a", MyStr("a"))),
+    (lambda: Pair(1), lambda x: x.__dict__.update(a=2)),
+    (lambda: Pair(1), lambda x: setattr(x, "__dict__", {"a": 2, "b": None})),
+    (lambda: Pair([1]), lambda x: setattr(x, "__class__", Other)),
+    (lambda: Slotted(1), lambda x: setattr(x, "a", True)),
+    (lambda: Slotted(1), lambda x: setattr(x, "b", 0)),
+    (lambda: Half(1), lambda x: setattr(x, "a", True)),
+    (lambda: Half(1), lambda x: setattr(x, "b", 0)),
+    (lambda: Mixed(1), lambda x: setattr(x, "b", 0)),
+    (lambda: Shell([1]), lambda x: x.inside.append(1)),
+    (lambda: Shell(Pair([1])), lambda x: x.inside.a.append(1)),
+    (lambda: Named(1, 2), lambda x: setattr(x, "note", 1)),
+    (lambda: Pair([{1}]), lambda x: x.a[0].add(2)),
+    (lambda: Pair([Value(1)]), lambda x: setattr(x.a[0], "value", 2)),
+    (lambda: Pair([Keyed([1])]), lambda x: x.a[0].key.append(1)),
+    (lambda: Pair([frozenset([Keyed(1)])]), lambda x: setattr(next(iter(x.a[0])), "key", 2)),
+]
+CONTAINERS: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+    (lambda: [1], lambda x: x.append(1)),
+    (lambda: [1], lambda x: x.clear()),
+    (lambda: [1], lambda x: set_item(x, 0, True)),
+    (lambda: [1, 2], lambda x: x.reverse()),
+    # Python gives both the same hash.
+    (lambda: [-1], lambda x: set_item(x, 0, -2)),
+    (lambda: [0], lambda x: set_item(x, 0, 2**61 - 1)),
+    (lambda: [2**70], lambda x: set_item(x, 0, 2**70 + 2**61 - 1)),
+    (lambda: [[1]], lambda x: x[0].clear()),
+    (lambda: [Keyed("immutable"), Keyed([1])], lambda x: x[1].key.append(2)),
+    (list, lambda x: x.append(1)),
+    (lambda: {1}, lambda x: x.add(2)),
+    (lambda: {"k": 1}, lambda x: set_item(x, "k", 1.0)),
+    (lambda: {"k": 1}, lambda x: set_item(x, "l", x.pop("k"))),
+    (lambda: {"k": 1}, lambda x: x.update(l=2)),
+    (lambda: {"k": 1, "l": 2}, lambda x: set_item(x, "k", True)),
+    (lambda: {"k": 1, "l": 2}, lambda x: set_item(x, "k", x.pop("k"))),
+    (lambda: {1: 1, "k": 1}, lambda x: set_item(x, "k", True)),
+    (dict, lambda x: x.update(k=1)),
+    (lambda: {"k": [1]}, lambda x: x["k"].append(2)),
+]
+WRAPS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda x: x,
+    "in tuples": lambda x: (1, (x,)),
+    "in a list": lambda x: [0, [x]],
+    "in a dict": lambda x: {"a": 0, "k": x},
+    "in an object": lambda x: Pair(1, [x]),
+    "in a key": lambda x: Keyed((0, x)),
+}
+
+
+def check_change(registry: Any, place: Any, make: Any, change: Any) -> None:
+    value, different = make(), make()
+    change(different)
+    tree, equal = place(value), place(make())
+    structure, other = seen(registry, tree), core.flatten(registry, equal)[1]
+    assert matches(structure, equal) and structure == other and hash(structure) == hash(other)
+    assert not matches(structure, place(different))
+    change(value)
+    # The tree would be traced with the changed value.
+    for each in (tree, equal, tree, equal):
+        assert not matches(structure, each)
+    after = core.flatten(registry, tree)[1]
+    assert structure != after != other and other == core.flatten(registry, equal)[1]
+    assert structure != core.flatten(registry, place(different))[1], "of the value that it was"
+    assert hash(after) != hash(other)
+
+
+@pytest.mark.parametrize("place", FIELDS)
+def test_changes_in_place(registry: Any, place: str) -> None:
+    """A value that has changed is another one, also if it is the same object."""
+    for make, change in CHANGES + CONTAINERS:
+        check_change(registry, PLACES[place], make, change)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_changes_inside(registry: Any, wrap: str) -> None:
+    for make, change in CHANGES + CONTAINERS:
+        for place in ("field of a module", "aux data"):
+            check_change(registry, lambda x, put=PLACES[place]: put(WRAPS[wrap](x)), make, change)
+
+
+def test_changes_of_leaves(registry: Any) -> None:
+    """A leaf has a hash; the containers in its key are compared by their elements."""
+    leaf = PLACES["leaf"]
+    for make, change in CHANGES:
+        check_change(registry, leaf, make, change)
+    for make, change in CONTAINERS:
+        check_change(registry, lambda x: leaf(Shell(x)), make, change)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_that_differ(registry: Any, place: str) -> None:
     leaves = [v for v in DISTINCT if type(v) is not tuple and v is not None]
-    check_all_differ(registry, [[v] for v in leaves], [[equal_copy(v)] for v in leaves])
+    values = leaves if place in ("leaf", "key of a dict") else DISTINCT
+    if place == "field of a module":
+        values = values + COMPOUND
+    if place == "key of a dict":  # a dict finds one of those that are equal by ==, and sorts them
+        values = [1, True, 1.0, 0.0, -0.0, math.nan, 2**70, MyInt(1)]
+    put = PLACES[place]
+    check_all_differ(registry, [put(v) for v in values], [put(equal_copy(v)) for v in values])
 
 
-def test_fields_are_exact(registry: Any) -> None:
-    values = DISTINCT + COMPOUND
-    check_all_differ(
-        registry,
-        [Linear(size=v) for v in values],
-        [Linear(size=equal_copy(v)) for v in values],
-    )
+def containers() -> list[Any]:
+    few = [1, True, 1.0, 0.0, -0.0, math.nan, "1", None]
+    return [
+        *([v] for v in few),
+        *({v} for v in few),
+        *({v: 0} for v in few),
+        *({0: v} for v in few),
+        *([[v]] for v in few),
+        *(({"k": [v]},) for v in few),
+        *([], {}, set(), [1, 2], [2, 1], {1, 2}, {1, 2.0}, {"a": 1, "b": 2}),
+    ]
 
 
-def test_unhashable_fields_are_exact(registry: Any) -> None:
+@pytest.mark.parametrize("place", FIELDS)
+def test_containers_that_differ(registry: Any, place: str) -> None:
     """Static fields need no hash: lists, dicts and sets are compared by their elements."""
+    put, x, y = PLACES[place], Unhashable(), Unhashable()
+    check_all_differ(registry, [put(v) for v in containers()], [put(v) for v in containers()])
+    check_all_differ(registry, [put(v) for v in (x, y, [x])], [put(v) for v in (x, y, [x])])
 
-    def make() -> list[Any]:
-        few = [1, True, 1.0, 0.0, -0.0, math.nan, "1", None]
-        return [
-            *([v] for v in few),
-            *({v} for v in few),
-            *({v: 0} for v in few),
-            *({0: v} for v in few),
-            *([[v]] for v in few),
-            *(({"k": [v]},) for v in few),
-            [],
-            {},
-            set(),
-            [1, 2],
-            [2, 1],
-            {1, 2},
-            {1, 2.0},
-            {"a": 1, "b": 2},
-        ]
 
-    for wrap in (
-        lambda v: Linear(size=v),
-        lambda v: Record(1, 2, v),
-        lambda v: Box([], aux=v),
+@pytest.mark.parametrize(
+    "make", [Pair, Slotted, Half, Mixed, lambda *x: [*x], lambda *x: Shell([*x])]
+)
+def test_no_key_is_asked_for(registry: Any, make: Any) -> None:
+    """What is compared by address is read by the core."""
+    tree = Linear(size=make((1, make("text")), [make(2.0), {"k": make(None)}]))
+    structure = seen(registry, tree)
+    calls.clear()
+    assert matches(structure, tree)
+    again = Linear(size=make((1, make("".join("text"))), [make(2.0), {"k": make(None)}]))
+    assert matches(structure, again) and calls == []
+
+
+# ---- types for which the registry has a key ----
+
+
+def keyed_by(key: Any) -> Any:
+    value = ByIdentity()
+    value.key = key  # type: ignore[attr-defined]
+    return value
+
+
+@pytest.fixture
+def keyed() -> Any:
+    keys = ((ByIdentity, lambda p: p.key), (MyInt, lambda i: [int(i)]))
+    return make_registry(classify=classify_pairs, keyed=keys)
+
+
+@pytest.mark.parametrize("wrap", [*WRAPS.values(), lambda p: {p}, lambda p: frozenset([p])])
+def test_keyed_types(keyed: Any, wrap: Any) -> None:
+    keys: list[Any] = [1, True, 1.0, (1,), [1], {1: 2}, {1}, frozenset([1, True, (1,)])]
+    for put in (PLACES[name] for name in (FIELDS if wrap is WRAPS["alone"] else FIELDS[:1])):
+        make = lambda put=put: [put(wrap(keyed_by(copy.copy(k)))) for k in keys]
+        check_all_differ(keyed, make(), make())
+    value = keyed_by(1)
+    tree = Linear(weight=Array(), size=wrap(value))
+    structure = seen(keyed, tree)
+    for key, same in ((True, False), (1, True), (2, False), (1, True)):
+        value.key = key
+        assert matches(structure, tree) == same
+
+
+def test_which_types_are_keyed(keyed: Any) -> None:
+    class Sub(ByIdentity):
+        key = 1
+
+    structure = core.flatten(keyed, [MyInt(3), 3])[1]
+    for tree, same in (([MyInt(3), 3], 1), ([3, MyInt(3)], 0), ([MyInt(4), 3], 0), ([Sub(), 3], 0)):
+        assert matches(structure, tree) == bool(same)
+    assert not matches(core.flatten(keyed, [Sub()])[1], [Sub()])
+    # A type that the registry has another key for has no contents by its kind.
+    other = make_registry(classify=classify_pairs, keyed=((Slotted, lambda x: x.a),))
+    structure = seen(other, Linear(size=[Slotted(1, 2)]))
+    assert matches(structure, Linear(size=[Slotted(1, 3)]))
+    assert not matches(structure, Linear(size=[Slotted(True, 2)]))
+
+
+def test_identity_as_a_key(keyed: Any) -> None:
+    """Stands in the keys of functions: equal if it is of the same object."""
+    value: list[int] = []
+    for make in (
+        lambda v: [keyed_by((core.identity(v), 1))],
+        lambda v: Linear(size=[1, core.identity(v)]),
     ):
-        check_all_differ(registry, [wrap(v) for v in make()], [wrap(v) for v in make()])
+        structure = seen(keyed, make(value))
+        value.append(1)
+        assert matches(structure, make(value)) and not matches(structure, make([*value]))
+    others = (list, [], (list,), core.identity, type(core.identity(1)))
+    for v in others:
+        structure = core.flatten(keyed, [keyed_by((core.identity(v), 1))])[1]
+        for w in others:
+            assert matches(structure, [keyed_by((core.identity(w), 1))]) == (v is w)
+    assert not matches(core.flatten(keyed, [keyed_by(core.identity(list))])[1], [keyed_by([])])
 
 
-def test_fields_without_a_hash_are_compared_by_identity(registry: Any) -> None:
-    x, y = Unhashable(), Unhashable()
-    check_all_differ(
-        registry,
-        [Linear(size=v) for v in (x, y, [x], [y])],
-        [Linear(size=v) for v in (x, y, [x], [y])],
-    )
+def test_keys_that_fail_or_hold_themselves(keyed: Any) -> None:
+    value = ByIdentity()
+    with pytest.raises(AttributeError):
+        matches(core.flatten(keyed, [keyed_by(1)])[1], [value])
+    value.key = value  # type: ignore[attr-defined]
+    assert matches(core.flatten(keyed, [value])[1], [value])
+    first, second = Keyed(0), Keyed(0)
+    first.key, second.key = (first,), (second,)
+    structure = core.flatten(make_registry(), [first])[1]
+    assert matches(structure, [second])
+    second.key = (first,)
+    assert not matches(structure, [second])
+
+
+@pytest.mark.parametrize("bad", [(1,), ((1, 2),), ((int,),), [(int, str)], ([int, str],)])
+def test_bad_pairs_of_a_type_and_a_key(bad: Any) -> None:
+    with pytest.raises(TypeError):
+        make_registry(keyed=bad)
+    with pytest.raises(TypeError, match="positional"):
+        core.Registry(Array)
+
+
+# ---- by their own equality, and by identity ----
 
 
 def test_values_by_their_own_equality(registry: Any) -> None:
-    _, structure = core.flatten(registry, [Value(3), Array()])
-    assert testing.match(structure, [Value(3), Array()]) is not None
-    assert testing.match(structure, [Value(4), Array()]) is None
-    assert testing.match(structure, [3, Array()]) is None
+    structure = core.flatten(registry, [Value(3), Array()])[1]
+    for value, same in ((Value(3), True), (Value(4), False), (3, False)):
+        assert matches(structure, [value, Array()]) == same
     # The == of the class takes 1 and True as equal.
-    assert testing.match(core.flatten(registry, [Value(1)])[1], [Value(True)]) is not None
+    assert matches(core.flatten(registry, [Value(1)])[1], [Value(True)])
+    value = Value(1)
+    structure = seen(registry, [value])
+    for number, same in ((2, False), (1, True)):
+        value.value = number
+        assert matches(structure, [value]) == same
+    thing = ByIdentity()
+    structure = core.flatten(registry, [thing])[1]
+    thing.anything = 1  # type: ignore[attr-defined]
+    assert matches(structure, [thing]) and not matches(structure, [ByIdentity()])
 
 
-def test_a_kind_with_a_key(registry: Any) -> None:
-    trees = [[Keyed(v)] for v in (1, True, 1.0, (1,), (True,))]
-    check_all_differ(registry, trees, [[Keyed(v)] for v in (1, True, 1.0, (1,), (True,))])
+@pytest.mark.parametrize("make", [lambda p: [p], lambda p: {"k": p}, lambda p: Keyed((0, p))])
+def test_another_object_at_the_same_address(registry: Any, make: Any) -> None:
+    """The parts of a frozen value are held, so no other object gets their addresses."""
+    value = make(ByIdentity())
+    tree = Record(1, 2, value)
+    structures = []
+    for _ in range(100):
+        structure = core.flatten(registry, tree)[1]
+        hash(structure)
+        assert matches(structure, tree)
+        structures.append(structure)
+        if isinstance(value, Keyed):
+            value.key = (0, ByIdentity())
+        else:
+            value["k" if isinstance(value, dict) else 0] = ByIdentity()
+        assert not matches(structure, tree)
+    assert not any(matches(s, tree) for s in structures)
 
 
-def test_nan_equals_itself(registry: Any) -> None:
-    _, structure = core.flatten(registry, [math.nan, Array()])
-    assert testing.match(structure, [float("nan"), Array()]) is not None
-    assert testing.match(structure, [-math.nan, Array()]) is None
+def test_the_class_of_a_value_changes(registry: Any) -> None:
+    """By its own hash and __eq__, it is what it was."""
+    own, other = (type(name, (Value,), {}) for name in ("Own", "Other"))
+    value = own(1)
+    tree = Record(1, 2, [value])
+    before = seen(registry, tree)
+    value.__class__ = other
+    assert not matches(before, tree)
+    after = core.flatten(registry, tree)[1]
+    hash(after)
+    assert before != after
+    assert matches(after, Record(1, 2, [other(1)])) and not matches(after, Record(1, 2, [own(1)]))
 
 
-def test_arguments_of_same_static(registry: Any) -> None:
-    for arguments in ((), (registry, 1), (1, 2, 3), (registry, 1, 2, 3)):
-        with pytest.raises(TypeError, match="takes"):
-            core.same_static(*arguments)
+# ---- what Python asks ----
 
 
-def test_what_cannot_change(registry: Any) -> None:
+def test_same_static_and_is_immutable(registry: Any) -> None:
     ask = lambda value: core.is_immutable(registry, value)
     assert all(map(ask, (1, "a", 2.5, None, (), (1, "a"), by_identity)))
     assert not any(map(ask, ([], {}, {1}, (1, [2]), Value(1), Keyed(1))))
-    for arguments in ((), (registry,), (1, 2), (registry, 1, 2)):
-        with pytest.raises(TypeError, match="takes"):
-            core.is_immutable(*arguments)
+    for function, number in ((core.is_immutable, 2), (core.same_static, 3)):
+        for arguments in ((), (registry,), (1, 2, 3)[:number], (registry, 1, 2, 3)):
+            with pytest.raises(TypeError, match="takes"):
+                function(*arguments)
+    bad = Hostile()
+    pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
+    bad.on_hash = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        core.same_static(registry, *pair)

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from core_support import (
     Array,
+    Hooks,
     Linear,
     Value,
     core,
+    core_signature,
     make_jit,
     make_registry,
     partition_dict,
@@ -173,6 +175,15 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "static_leaf_none": lambda: structure._static_leaf(0),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
+        "match_registry": lambda: testing.match(r, 1),
+        "match_few": lambda: testing.match(jitted),
+        "jitted_few": lambda: core.flatten(r),
+        "jitted_registry": lambda: core.flatten(structure, 1),
+        "output_flatten": lambda: core.output_flatten(3),
+        "output_unflatten_few": lambda: core.output_unflatten(1),
+        "output_unflatten_trace": lambda: core.output_unflatten("a", ()),
+        "output_unflatten_arrays": lambda: core.output_unflatten(1, 3),
+        "rebuild": lambda: core.FilterJit._rebuild(1, 2),
     }
     return calls
 
@@ -206,7 +217,20 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
     assert structure.combine({"b": 1, "a.0": 2}) == {"a": [2, 1], "b": 1}
     f = make_jit(lambda a, b: a)
     f([x, 1], b=x)
-    assert f._find_or_compile([x, 1], b=x)[0].structure.paths == ("a.0", "b")
+    structure = f._find_or_compile([x, 1], b=x)[0].structure
+    assert structure.paths == ("a.0", "b")
+    # It describes the arguments of a call, not one tree.
+    for call in (
+        lambda: structure.unflatten([x, x]),
+        lambda: structure.combine({"a.0": x, "b": x}),
+        lambda: structure._subtrees([x]),
+        lambda: structure._skeleton(0),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            call()
+    structure = core.tree_flatten(registry, [lambda: 0, x], ("arrays",), None)[1]
+    with pytest.raises((TypeError, ValueError)):  # the function of a cache has no open leaves
+        core.Cache(registry, structure, core_signature(lambda: 0), Hooks(registry), 9, {})
 
 
 def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:

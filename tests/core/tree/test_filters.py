@@ -139,6 +139,7 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
         for tree, where in (
             ({"k": [1, (2, 3)]}, "`['k'][1][1]`"),
             (Linear(weight=Record(1, 3, "tag")), "`weight.other`"),
+            (Point(1, [3]), "`y[0]`"),
             (3, "at the root"),
         ):
             with pytest.raises(ZeroDivisionError, match="mine") as info:

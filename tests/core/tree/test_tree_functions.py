@@ -191,12 +191,6 @@ def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> No
     assert structure.paths == ("0", "1", "2") and structure.num_leaves == 3
 
 
-def test_repr_and_paths_of_leaf_lists(registry: Any) -> None:
-    nested = core.tree_flatten(registry, [[1, 2], {"a": 3}], True, None)[1]
-    assert repr(nested) == "Structure([[*, *], {'a': *}])"
-    assert nested.paths == ("0.0", "0.1", "1.a")
-
-
 # ---- None, is_leaf ----
 
 
