@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._locks import Lock
 from .._compat import _jax_compat
 from . import _deferred
 
@@ -22,7 +23,7 @@ class _SharedSetting:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._calls: set[tuple[int, object]] = set()  # (thread, a token for each call)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -43,7 +44,6 @@ class _SharedSetting:
 
     def _after_fork(self) -> None:
         # Other threads, and so their calls, do not exist in the child.
-        self._lock = threading.Lock()
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
             self.switch_off()

@@ -6,14 +6,13 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
-import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 from .. import _core
+from .._base._locks import Lock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
@@ -143,15 +142,10 @@ class _Functions:
         self.timed = False
         self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self._refs: set[_CacheRef] = set()
         self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
         self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self.lock = threading.Lock()
 
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`."""

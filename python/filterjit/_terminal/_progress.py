@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._base._checks import check_bool
+from .._base._locks import Lock
 from .._base._package import public
 from . import _notebook, _terminal
 
@@ -56,7 +57,7 @@ class Job:
         self._told = 0
         # Released when the job ends. An interrupt in a method of threading.Event could leave the
         # lock of the event held.
-        self._running = threading.Lock()
+        self._running = Lock()
         self._running.acquire()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
@@ -97,12 +98,12 @@ class _Display:
     notebook stays, and says at the end how long it took."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[Job, TaskID] = {}
         self._lines: dict[Job, Callable[[str], None]] = {}  # in a notebook
