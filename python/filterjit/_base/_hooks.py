@@ -18,8 +18,8 @@ from .. import _core
 class CallHooks(Protocol):
     """What the C core asks for on the path of a call (csrc/call/call.c).
 
-    A hit calls none of these hooks, except `before_raising_call` and `wait` where the program can
-    raise while it runs. "The call" is a call of a FilterJit, and also `_find` and `_find_or_compile`,
+    A hit calls none of these hooks, except `before_raising_call`, `wait` and `run_deferred` where the
+    program can raise while it runs, and `choose` where an argument is asked in each call. "The call" is a call of a FilterJit, and also `_find` and `_find_or_compile`,
     which bind and flatten as a call does.
 
     An exception of a hook other than `prepare` and `translate_error` goes through
