@@ -14,6 +14,7 @@ from filterjit import filter_jit, report
 from filterjit._observe import _events
 from filterjit._observe._events import Event, EventLog
 from filterjit._observe._page import page
+from filterjit._observe._recorder import recorder
 
 VOID = {"meta", "link"}
 KINDS = ("trace", "lowering", "compile", "first run")
@@ -198,8 +199,6 @@ def test_retraces_of_one_cause_are_told_once() -> None:
 
 def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog()
-    for module in ("_recorder", "_retraces"):
-        monkeypatch.setattr(f"filterjit._observe.{module}.event_log", log)
 
     @filter_jit
     def f(x: Any, n: int) -> Any:
@@ -209,7 +208,7 @@ def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     f(X, 1)
     assert log.events == []
-    log.keep()
+    monkeypatch.setattr(recorder, "log", log)
     for n in (2, 2, 2, 3):
         f(X, n)
     kinds = [event.kind for event in log.events]
@@ -232,7 +231,6 @@ def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_log_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_events, "_MOST_EVENTS", 3)
     log = EventLog()
-    log.keep()
     f = filter_jit(lambda x: x)
     f(X)
     for _ in range(5):

@@ -15,7 +15,6 @@ from .._compat import _jax_compat
 from .._observe import _records, _retraces
 from .._observe._functions import FunctionRecord
 from .._observe._recorder import recorder
-from .._shardings._place import is_tracing
 from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
 from ._caches import names_of
 
@@ -96,6 +95,8 @@ class FlatFunction:
             find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
                 and the call finds both in JAX's caches.
         """
+        from .._shardings._place import is_tracing
+
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
         if not hooks.compares or jax.config.jax_disable_jit or is_tracing():

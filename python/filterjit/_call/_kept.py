@@ -17,7 +17,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -29,6 +29,7 @@ from .._shardings._place import is_tracing
 from .._shardings._specs import default_device
 from . import _direct
 from ._flat_function import FlatFunction
+from ._keepers import Keep, Keeper, calls, keep_nothing
 from ._sharded_call import ShardedCall, stand_ins
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -43,32 +44,6 @@ class _NotAsked(Exception):
 
 class _Other(Exception):
     """A loaded program was called with arrays of another kind."""
-
-
-Keep = Callable[[Any], None]
-"""Keeps the program that a call has traced. It takes the ``jax.stages.Compiled``, or None if JAX has
-compiled it for a call."""
-
-
-def keep_nothing(_: Any) -> None:
-    """Is what keeps a program where there is nothing to keep, or no keeper."""
-
-
-class Keeper(Protocol):
-    """Where programs are kept."""
-
-    def find(self, call: "KeptCall", arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
-        """Returns the ``jax.stages.Compiled`` of a call, or None, and what keeps a program that is not
-        found.
-
-        The variant then has the structure of the result. It may trace the call, and raises what the
-        trace raises.
-        """
-        ...
-
-    def settle(self) -> Any:
-        """Is called before a trace that `find` does not make."""
-        ...
 
 
 class _Loaded:
@@ -346,11 +321,3 @@ def _asked(call: KeptCall) -> Iterator[None]:
         yield
     finally:
         _thread.asked.pop()
-
-
-# Of a variant; it lives as long as the variant, whatever its `call` is.
-calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
-
-# Returns the keeper for the option `program_cache` of a function, if there is one.
-# `_aot._program_option` sets it.
-keeper_for: Callable[[Any], Keeper | None] | None = None

@@ -92,9 +92,10 @@ def _start_report() -> None:
 
 
 def _start_events() -> None:
-    from .._observe._events import event_log
+    from .._observe._events import EventLog
+    from .._observe._recorder import recorder
 
-    event_log.keep()
+    recorder.log = EventLog()
 
 
 def _finish(
@@ -124,17 +125,19 @@ def _finish(
     if html is None:
         return
     from .._base._files import replacing
-    from .._observe._events import event_log
+    from .._observe._events import EventLog
     from .._observe._page import page
+    from .._observe._recorder import recorder
 
+    log = recorder.log or EventLog()
     text = page(
         figures,
-        list(event_log.events),
+        list(log.events),
         begin=begin,
         end=end,
         advice=advise(figures, end - begin, installed, "its row below tells why"),
         title=program,
-        dropped=event_log.dropped,
+        dropped=log.dropped,
     )
     try:
         with replacing(html) as file:

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -23,10 +23,12 @@ from .. import _core
 from .._compat import _jax_compat
 from .._terminal._progress import Job, watcher
 from . import _program, _records
-from ._causes import Explanation
-from ._events import event_log
 from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Cost
+
+if TYPE_CHECKING:
+    from ._causes import Explanation
+    from ._events import EventLog
 
 logger = logging.getLogger("filterjit")
 
@@ -108,6 +110,7 @@ class _WouldCompileError(Exception):
 
 class _Recorder:
     def __init__(self) -> None:
+        self.log: EventLog | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
         self._other_names: set[str] = set()  # the names of such programs
         self._listening = False
@@ -177,7 +180,7 @@ class _Recorder:
                     if again:
                         attributed.append(record.again)
             if record is not None:
-                event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
+                self._add_event("lowering" if event == _LOWERED else "compile", record, duration)
             cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
             if event == _LOWERED:
                 cost.lowering = duration
@@ -223,6 +226,16 @@ class _Recorder:
         with functions.lock:
             for one in work.costs:
                 one.add(cost)
+
+    def _add_event(
+        self,
+        kind: str,
+        record: FunctionRecord,
+        seconds: float,
+        reason: "Explanation | None" = None,
+    ) -> None:
+        if self.log is not None:
+            self.log.add(kind, record, seconds, reason)
 
     def _find(
         self, fun_name: str, is_compiled: bool = False
@@ -305,7 +318,7 @@ class _Recorder:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False
             self._exclude_from_trace(work.traced)
-            event_log.add("trace", record, work.traced, work.reason)
+            self._add_event("trace", record, work.traced, work.reason)
             self._add(work, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
             if traces and len(stack) == 1 and not work.is_proof:
                 work.job = watcher.job(record.name_and_place)
@@ -315,7 +328,7 @@ class _Recorder:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
         return any(work.on_purpose for work in self._thread.stack)
 
-    def set_reason(self, reason: Explanation) -> None:
+    def set_reason(self, reason: "Explanation") -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""
         if self._thread.stack:
             self._thread.stack[-1].reason = reason
@@ -338,7 +351,7 @@ class _Recorder:
                 return  # the call waits too, and raises the error itself
             seconds = time.perf_counter() - stack[-1].compiled_at
             self._add(stack[-1], Cost(first_run=seconds))
-            event_log.add("first run", stack[-1].record, seconds)
+            self._add_event("first run", stack[-1].record, seconds)
 
     def record_program(
         self, variant: _core.Variant, arrays: Sequence[Any], contents: _program.Contents
