@@ -15,7 +15,7 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._hooks import CallHooks
+from .._base._hooks import CallHooks, Failure
 from .._base._later import later
 from .._compat import _jax_compat
 from .._observe import _program, _records
@@ -319,16 +319,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Raises the TypeError of arguments that do not fit the signature."""
         _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate(self, failure: Failure) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`."""
-        return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
+        return _errors.translate(failure, _errors.jit_id_of(failure.variant))
 
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /

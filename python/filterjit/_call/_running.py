@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._hooks import Failure
 from .._base._locks import Lock
 from .._compat import _jax_compat
 from . import _deferred
@@ -112,6 +113,13 @@ class RunningHooks:
     def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
         """Runs what this thread has deferred since the call began."""
         _deferred.run(variant, first, again)
+
+    def translate_error(self, /, *failure: Any) -> BaseException | str:
+        """Returns the exception to raise in the place of that of a `Failure`, or a reason."""
+        return self.translate(Failure(*failure))
+
+    def translate(self, failure: Failure) -> BaseException | str:
+        raise NotImplementedError
 
     def wait(self, outputs: tuple[Any, ...], /) -> None:
         """Waits until the device is done, so that a program that raises has raised."""

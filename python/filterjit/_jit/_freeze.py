@@ -34,6 +34,7 @@ import numpy as np
 from .. import _core
 from .._base import _errors
 from .._base._checks import known_options
+from .._base._hooks import Failure
 from .._base._package import public
 from .._base._unwrap import code_of
 from .._base._words import key_paths
@@ -295,16 +296,9 @@ class FrozenHooks(FunctionHooks):
         of = self.constants
         _signature.raise_misfit(of.name, of.qualname, of.signature, args, kwargs)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate(self, failure: Failure) -> BaseException | str:
         """Names the constants that were deleted, besides what all functions do."""
-        found = super().translate_error(f, exception, variant, arrays)
+        found = super().translate(failure)
         if isinstance(found, (RuntimeError, ValueError)) and "deleted" in str(found):
             deleted = [] if "`freeze`" in str(found) else self.constants.deleted()
             if deleted:

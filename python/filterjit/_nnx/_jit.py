@@ -25,8 +25,9 @@ from .._observe._report import CacheInfo
 from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._hooks import NNXHooks
+from ._nnx_shardings import NNXShardings
+from ._prefixes import Prefixes
 from ._registry import registry
-from ._shardings import NNXShardings, Prefixes
 from ._trace import ONCE, GraphFunction, TracedFunction, TreeFunction
 
 
