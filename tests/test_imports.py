@@ -1,10 +1,13 @@
-"""What a start does without: modules that a first call does not need are imported when they are used."""
+"""The modules of the package: which a start does without, and how they are called."""
 
 import json
+import pathlib
+from collections import Counter
 from typing import Any
 
 import pytest
 
+import filterjit
 from support.processes import run_code
 
 IMPORTED = """
@@ -32,13 +35,21 @@ LEFT_OUT = {
     "_call._kept": set(),
     "_call._processes": set(),
     "_call._sharded_call": set(),
-    "_call._shardings": set(),
+    "_call._sharding_options": set(),
     "_jit._freeze": set(),
     "_jit._partial": set(),
     "_jit._plain": set(),
     "_trees._partition": set(),
 }
-OBSERVE = ("_functions", "_numbers", "_program", "_recorder", "_records", "_retraces", "_words")
+OBSERVE = (
+    "_function_records",
+    "_jaxpr",
+    "_numbers",
+    "_recorder",
+    "_records",
+    "_retraces",
+    "_wording",
+)
 
 
 def imported(code: str) -> set[str]:
@@ -79,3 +90,12 @@ def test_what_is_observed_in_a_first_call(of_a_call: set[str]) -> None:
 )
 def test_what_is_imported_when_it_is_used(code: str, module: str) -> None:
     assert module in imported(CALL + code)
+
+
+def test_no_name_of_a_module_occurs_twice() -> None:
+    """A module's name says what is in it without the name of its folder."""
+    package = pathlib.Path(filterjit.__file__).parent
+    names = Counter(
+        file.parent.name if file.stem == "__init__" else file.stem for file in package.rglob("*.py")
+    )
+    assert [name for name, n in names.items() if n > 1] == []

@@ -188,7 +188,7 @@ def _changes_of_equinox() -> _Changes | None:
 def _changes_of_flax() -> _Changes:
     # Not from `filterjit.nnx`, which may be what imports Flax.
     from ._nnx._cached_partial import cached_partial
-    from ._nnx._jit import jit as ours
+    from ._nnx._nnx_jit import jit as ours
 
     nnx = sys.modules["flax.nnx"]
     changes: _Changes = [(nnx, "jit", ours)]

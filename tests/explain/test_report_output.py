@@ -11,7 +11,7 @@ from explain_support import X
 import filterjit
 from filterjit import filter_jit
 from filterjit._observe._plot import draw
-from filterjit._observe._words import TIMES
+from filterjit._observe._wording import TIMES
 from support.terminals import terminal
 
 

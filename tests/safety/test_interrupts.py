@@ -24,7 +24,7 @@ import pytest
 import filterjit
 from filterjit._base import _locks
 from filterjit._call import _running
-from filterjit._observe._functions import functions
+from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
 from filterjit._terminal import _progress
 

@@ -10,18 +10,18 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import CallHooks, Failure
 from .._base._errors import MismatchError
-from .._base._hooks import CallHooks, Failure
 from .._call import _direct, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
 from .._observe import _causes, _compare, _explain, _records
 from .._observe._causes import Cause, Explanation
-from .._observe._functions import functions
+from .._observe._function_records import functions
 from .._observe._recorder import recorder
 from .._observe._records import Aval
-from .._observe._words import NOT_GIVEN
+from .._observe._wording import NOT_GIVEN
 from .._trees._registry import is_traced, leaves_of
 from . import _executable
 from ._encode import Unsupported

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from .._compat import _equinox_compat, _jax_compat
-from ._hooks import Failure
+from ._call_hooks import Failure
 from ._package import public
 from ._words import format_path as format_path
 from ._words import key_paths

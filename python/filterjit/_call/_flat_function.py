@@ -13,7 +13,7 @@ from .._base import _errors
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _records, _retraces
-from .._observe._functions import FunctionRecord
+from .._observe._function_records import FunctionRecord
 from .._observe._recorder import recorder
 from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
 from ._caches import names_of

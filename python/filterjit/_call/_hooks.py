@@ -15,10 +15,10 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._hooks import CallHooks, Failure
+from .._base._call_hooks import CallHooks, Failure
 from .._base._later import later
 from .._compat import _jax_compat
-from .._observe import _program, _records
+from .._observe import _jaxpr, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
 from .._trees._nodes import span
@@ -99,9 +99,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """The Structures of what `freeze` was given, and the arrays that it made constants."""
         return [], []
 
-    def contents(self, closed: Any) -> _program.Contents:
+    def contents(self, closed: Any) -> _jaxpr.Contents:
         """Returns what a program contains, for reports."""
-        return _program.contents(closed)
+        return _jaxpr.contents(closed)
 
     def needed_by(self, fun: Any) -> Any:
         """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""

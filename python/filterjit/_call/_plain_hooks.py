@@ -9,7 +9,7 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._hooks import Failure
+from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks

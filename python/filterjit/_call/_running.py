@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._hooks import Failure
+from .._base._call_hooks import Failure
 from .._base._locks import Lock
 from .._compat import _jax_compat
 from . import _deferred
@@ -104,7 +104,7 @@ def ignore_donation(variant: _core.Variant) -> None:
 
 
 class RunningHooks:
-    """The hooks around a program that can raise while it runs; see `_base._hooks.CallHooks`."""
+    """The hooks around a program that can raise while it runs; see `_base._call_hooks.CallHooks`."""
 
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Silences JAX's log of failed callbacks until the current call of `variant` is over."""

@@ -12,7 +12,7 @@ from ._donation import Donation
 from ._named import NONE, Named
 
 if TYPE_CHECKING:
-    from ._shardings import Shardings
+    from ._sharding_options import Shardings
 
 DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 

@@ -38,7 +38,7 @@ from .._trees import _registry
 from ._donation import same_memory, tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
-from ._shardings import Shardings
+from ._sharding_options import Shardings
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
 

@@ -293,7 +293,7 @@ def filter_jit(
         check_on_retrace("filter_jit", on_retrace, max_traces)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
-        from .._call._shardings import Shardings
+        from .._call._sharding_options import Shardings
 
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(

@@ -23,7 +23,7 @@ from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
-from .._observe import _functions
+from .._observe import _function_records
 
 if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
@@ -398,7 +398,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, also those of equal functions that were
         jitted with equal settings: they share their programs."""
-        _functions.clear(self._parts()[0])
+        _function_records.clear(self._parts()[0])
 
     @property
     def variants(self) -> list[_core.Variant]:

@@ -33,8 +33,8 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import Failure
 from .._base._checks import known_options
-from .._base._hooks import Failure
 from .._base._package import public
 from .._base._unwrap import code_of
 from .._base._words import key_paths
@@ -42,9 +42,9 @@ from .._call import _lost_changes, _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks, marked
 from .._compat import _jax_compat
-from .._observe import _compare, _program, _records
+from .._observe import _compare, _jaxpr, _records
 from .._observe._recorder import recorder
-from .._observe._words import show_bytes
+from .._observe._wording import show_bytes
 from .._trees._nodes import span
 from .._trees._registry import leaves_of, registry
 from .._trees._tree_functions import tree_paths
@@ -307,9 +307,9 @@ class FrozenHooks(FunctionHooks):
 
     # ---- called by the base class ----
 
-    def contents(self, closed: Any) -> _program.Contents:
+    def contents(self, closed: Any) -> _jaxpr.Contents:
         """Returns the contents of a program without the constants that were asked for."""
-        found = _program.contents(closed)
+        found = _jaxpr.contents(closed)
         asked = {id(x) for x in self.constants.all()}
         others = [x for x in found.constants if id(x) not in asked]
         return found._replace(constants=others)

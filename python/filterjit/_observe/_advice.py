@@ -4,7 +4,7 @@ from typing import Any
 
 from . import _handed_over
 from ._causes import PLACE_ONCE
-from ._words import count, show_seconds
+from ._wording import count, show_seconds
 
 _MUCH = 0.05  # of the time of the program
 _MANY_ARRAYS = 8

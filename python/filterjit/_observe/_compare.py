@@ -17,7 +17,15 @@ from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
 from ._remedies import decorator_of, of_number, of_value
-from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
+from ._wording import (
+    class_name,
+    describe,
+    describe_node,
+    dtype_of,
+    is_of_library,
+    place_of,
+    shorten,
+)
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 

@@ -8,7 +8,7 @@ import dataclasses
 import time
 
 from ._causes import Explanation
-from ._functions import FunctionRecord
+from ._function_records import FunctionRecord
 
 _MOST_EVENTS = 100_000  # later ones are counted only
 

@@ -19,11 +19,11 @@ from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
-from ._functions import functions
+from ._function_records import functions
 from ._labels import labels_of
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
-from ._words import describe, place_of
+from ._wording import describe, place_of
 
 _MOST_VARIANTS = 16  # that a call is compared with
 _DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ._words import count
+from ._wording import count
 
 # What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
 _CURES = {

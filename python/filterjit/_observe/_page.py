@@ -16,7 +16,7 @@ from typing import Any
 
 from . import _handed_over
 from ._events import Event
-from ._words import count, file_and_line, show_bytes, show_seconds, total
+from ._wording import count, file_and_line, show_bytes, show_seconds, total
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._words import TIMES, count, shorten_name, show_seconds, total
+from ._wording import TIMES, count, shorten_name, show_seconds, total
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

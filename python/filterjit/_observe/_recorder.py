@@ -22,8 +22,8 @@ import jax
 from .. import _core
 from .._compat import _jax_compat
 from .._terminal._progress import Job, watcher
-from . import _program, _records
-from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
+from . import _jaxpr, _records
+from ._function_records import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Cost
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ class _Recorder:
             self._add_event("first run", stack[-1].record, seconds)
 
     def record_program(
-        self, variant: _core.Variant, arrays: Sequence[Any], contents: _program.Contents
+        self, variant: _core.Variant, arrays: Sequence[Any], contents: _jaxpr.Contents
     ) -> None:
         """Records what a program that was just traced contains, and logs what it captured."""
         stack = self._thread.stack
@@ -362,9 +362,9 @@ class _Recorder:
             return
         record = stack[-1].record
         try:
-            program = _program.summarize(contents)
+            program = _jaxpr.summarize(contents)
             if program.captured is not None:
-                names = _program.names_of_captured(variant.arguments(tuple(arrays))[0])
+                names = _jaxpr.names_of_captured(variant.arguments(tuple(arrays))[0])
                 named = dataclasses.replace(program.captured, names=names)
                 program = dataclasses.replace(program, captured=named)
         except Exception:  # an unexpected jaxpr must not make the call fail

@@ -17,7 +17,7 @@ from .. import _core
 from .._compat import _jax_compat
 
 if TYPE_CHECKING:
-    from ._program import Program
+    from ._jaxpr import Program
 
 # The options of JAX that are part of the key of a compiled program and have a public name.
 _CONFIG = (

@@ -13,7 +13,7 @@ from .._base._files import replacing
 from .._base._package import public
 from .._terminal._text import align, html_table, widths_of
 from ._plot import draw
-from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
+from ._wording import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
 @public

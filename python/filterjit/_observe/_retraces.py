@@ -14,7 +14,7 @@ from .._base._checks import check_bool, one_of, positive_int
 from .._base._later import later
 from .._base._package import PACKAGE, is_installed, public
 from . import _records
-from ._functions import FunctionRecord
+from ._function_records import FunctionRecord
 from ._recorder import recorder
 from ._records import TraceRecord
 

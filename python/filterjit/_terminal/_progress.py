@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .._base._checks import check_bool
 from .._base._locks import Lock
 from .._base._package import public
-from . import _notebook, _terminal
+from . import _notebook, _rich_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -45,7 +45,7 @@ def show_progress(on: bool = True) -> None:
 def _enabled() -> bool:
     if _wanted is False or (_wanted is None and os.environ.get("FILTERJIT_PROGRESS") == "0"):
         return False
-    return _terminal.stderr_is_terminal() or _notebook.is_notebook()
+    return _rich_progress.stderr_is_terminal() or _notebook.is_notebook()
 
 
 class Job:
@@ -114,7 +114,7 @@ class _Display:
                 self._lines[job] = _notebook.show_line(f"filterjit: compiling {job.what} ...")
                 return
             if not self._tasks:
-                self._progress = _terminal.progress(
+                self._progress = _rich_progress.progress(
                     lambda rich: (
                         rich.SpinnerColumn(style="cyan"),
                         rich.TextColumn(

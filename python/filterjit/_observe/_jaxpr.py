@@ -9,7 +9,7 @@ import jax
 
 from .._base._unwrap import closure_of, unwrap_chain
 from .._compat import _jax_compat
-from ._words import show_bytes
+from ._wording import show_bytes
 
 if TYPE_CHECKING:
     from ._loops import Loop

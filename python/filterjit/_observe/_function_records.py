@@ -18,10 +18,10 @@ from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
 from ._numbers import NumberWatch
 from ._records import Cost
-from ._words import file_and_line
+from ._wording import file_and_line
 
 if TYPE_CHECKING:
-    from ._program import Captured
+    from ._jaxpr import Captured
 
 _KEPT_ALIVE = 1000  # caches
 

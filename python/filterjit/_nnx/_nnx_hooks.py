@@ -3,12 +3,12 @@
 from typing import Any
 
 from .. import _core
+from .._base._call_hooks import Failure
 from .._base._errors import is_of_key
-from .._base._hooks import Failure
 from .._call import _signature
 from .._call._plain_hooks import NO_KEY, AsInJax, HandOver
 from .._call._settings import Settings
-from ._registry import registry
+from ._nnx_registry import registry
 from ._trace import OWNER
 
 
