@@ -19,8 +19,8 @@ the innermost trace of its thread, so each second is counted once (`_recorder`).
 the `FunctionRecord` of the function. It refers to the Cache weakly and outlives it, so that reports
 can add it to the total of its name (`_function_records`). The sizes of executables are looked up in JAX's
 caches, while a listener raises if JAX would begin to trace, lower or compile for it. A report also
-compares the programs of a function with each other, for the one cause of most of them (`_again`). It is
-drawn by `_plot`, and with the log of events (`_events`) it is a page (`_page`).
+compares the programs of a function with each other, for the one cause of most of them (`_again`). With
+the log of events (`_events`) it is a page (`_page`).
 
 **What a program contains** (`_jaxpr`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
 each new trace: the equations by source line, unrolled loops, captured arrays. Only numbers and names

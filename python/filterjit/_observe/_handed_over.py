@@ -36,17 +36,6 @@ def _upstream(decorator: str) -> str:
     return "jax.jit" if decorator == "jit" else "flax.nnx.jit"
 
 
-def brief(function: dict[str, Any]) -> str:
-    """Returns in a few words how many calls of the function of a report were handed over, and why
-    most of them; an empty text if none was."""
-    reasons = Counter[str](function.get("handed_over", {}))
-    if not reasons:
-        return ""
-    ((reason, _),) = reasons.most_common(1)
-    upstream = _upstream(function.get("decorator", ""))
-    return f"{count(reasons.total(), 'call')} made by {upstream}: {reason}"
-
-
 def remarks(handed_over: Counter[str], decorator: str) -> list[str]:
     """Returns a remark for each reason, the most frequent first."""
     return [

@@ -37,8 +37,6 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
-_MOST_OTHER_NAMES = 10_000
-
 
 class _OpenTrace:
     """A trace, and what JAX does for its variant until the call is over.
@@ -112,7 +110,6 @@ class _Recorder:
     def __init__(self) -> None:
         self.log: EventLog | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
-        self._other_names: set[str] = set()  # the names of such programs
         self._listening = False
         self._thread = _Thread()
 
@@ -141,7 +138,7 @@ class _Recorder:
         if event == _FROM_DISK:
             self._thread.from_disk += 1
 
-    def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
+    def _on_begin(self, event: str, _value: Any = None, **_: Any) -> None:
         """Is called when JAX begins to trace, lower or compile."""
         thread = self._thread
         if thread.refuses_to_compile and event in (_TRACED, _LOWERED, _COMPILED):
@@ -153,7 +150,7 @@ class _Recorder:
             if work.job is None:
                 work.job = watcher.job(work.record.name_and_place)
                 watcher.begin(work.job)
-        elif thread.job is None and (record := self._find(fun_name)[0]) is not None:
+        elif thread.job is None and (record := self._find()[0]) is not None:
             thread.job = watcher.job(record.name_and_place)
             watcher.begin(thread.job)
 
@@ -171,7 +168,7 @@ class _Recorder:
                 record = work.record
                 attributed = work.costs
             else:
-                record, variant_cost = self._find(fun_name, event == _COMPILED)
+                record, variant_cost = self._find(event == _COMPILED)
                 if record is not None:
                     attributed = [record.cost]
                 if record is not None and variant_cost is not None:
@@ -204,16 +201,13 @@ class _Recorder:
 
     def _on_traced(self, duration: float, fun_name: str) -> None:
         """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
-        of an outermost trace includes. Remembers the name of any other trace: a program of this
-        name may not be filterjit's."""
+        of an outermost trace includes."""
         stack = self._thread.stack
         work = stack[-1] if stack else None
         if work is not None and work.traced is not None and work.record.label == fun_name:
             rest = max(0.0, duration - work.traced)
             work.traced = None
             self._add(work, Cost(tracing=rest))
-        elif fun_name and len(self._other_names) < _MOST_OTHER_NAMES:
-            self._other_names.add(fun_name)
 
     def _exclude_from_trace(self, seconds: float) -> None:
         """Leaves seconds that have been counted out of the innermost trace that is open."""
@@ -237,19 +231,15 @@ class _Recorder:
         if self.log is not None:
             self.log.add(kind, record, seconds, reason)
 
-    def _find(
-        self, fun_name: str, is_compiled: bool = False
-    ) -> tuple[FunctionRecord | None, Cost | None]:
+    def _find(self, is_compiled: bool = False) -> tuple[FunctionRecord | None, Cost | None]:
         """Returns the record of the function whose program JAX lowers or compiles without a trace, and
         the `Cost` of the variant; None for each that is not known.
 
         If `is_compiled`, it also records where the arrays are.
         """
         call = _jax_compat.jit_call_under_way()
-        if call is None:
-            return self._find_by_name(fun_name)
-        observed = getattr(call[0], "observed", None)
-        if observed is None:
+        observed = None if call is None else getattr(call[0], "observed", None)
+        if call is None or observed is None:
             return None, None
         record, variant = observed()
         if variant is None:
@@ -257,19 +247,6 @@ class _Recorder:
         if is_compiled:
             _records.record_compiled(variant, call[1])
         return record, _records.record_of(variant).cost
-
-    def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
-        """Returns the record of the only function whose programs have this name, and the `Cost`
-        of its variant if it has only one; None for each of them otherwise."""
-        name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
-        if not name or name in self._other_names:
-            return None, None
-        found = [pair for pair in functions.live() if pair[1].label == name]
-        if len(found) != 1:
-            return None, None
-        cache, record = found[0]
-        variants = cache.variants()
-        return record, _records.record_of(variants[0]).cost if len(variants) == 1 else None
 
     # ---- the traces ----
 
