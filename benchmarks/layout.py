@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 
 import filterjit
-from filterjit._terminal import _terminal
+from filterjit._terminal import _rich_progress
 from filterjit._terminal._text import align, widths_of
 
 
@@ -37,7 +37,7 @@ def machine() -> str:
 
 def progress(names: Sequence[str]) -> Iterator[str]:
     """Yields the names one by one. On a terminal it shows a bar with the remaining time."""
-    bar = _terminal.progress(
+    bar = _rich_progress.progress(
         lambda rich: (
             rich.BarColumn(),
             rich.MofNCompleteColumn(),

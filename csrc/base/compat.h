@@ -1,4 +1,6 @@
-/* All code that depends on the version of Python.
+/* The code that depends on the version of Python, except where one type or the module has
+ * something more or less (filter_jit.c, module.c), and for a garbage collector that starts
+ * where objects are created (fields.c).
  *
  * Two things differ between versions: the names of API functions, and the places where an
  * instance keeps its attributes and a dict its values.  These places are internal to CPython.
@@ -32,7 +34,8 @@
  * - Immortal objects get no references from fj_compat_add_references.  Of other objects,
  *   3.14 keeps the count in 32 bits beside flags, which Py_SET_REFCNT leaves as they are.
  *
- * Nothing in this file runs Python code.
+ * Nothing in this file runs Python code, except on 3.11: fj_compat_take_exception makes the
+ * exception, and where an object is created the garbage collector may start.
  */
 #ifndef FJ_COMPAT_H
 #define FJ_COMPAT_H

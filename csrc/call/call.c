@@ -13,12 +13,13 @@
  *          (build.c).
  *
  * The work that is not on this path is done in Python, by hooks (call_hooks.c).  A hit calls
- * none, except before_raising_call and wait if the program can raise.
+ * none, except before_raising_call, wait and run_deferred if the program can raise, and choose
+ * if an argument is asked each time which of its numbers are traced.
  *
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant
- * and one to the cache, and after the first two steps it only reads `hooks` from `self`,
- * which never changes, and replaces `*last`.
+ * and one to the cache.  From `self` it reads only what never changes once there is a cache:
+ * `hooks`, `arrays` and `cache`.  It replaces `*last`.
  */
 #include "call/call.h"
 

@@ -1,5 +1,5 @@
 /* The hooks of a call: methods of a FilterJit's `hooks`, a Python object, called by name.
- * `_base/_hooks.py` has their protocol.
+ * `_base/_call_hooks.py` has their protocol.
  *
  *   prepare              before the first call of a FilterJit
  *   raise_binding_error  when the arguments do not fit the signature

@@ -1,7 +1,7 @@
 /* What all direct calls share: how to ask JAX, and whether to ask.  The Python type
  * DirectContext.
  *
- * The core knows nothing of JAX: Python gives it objects, by what they take and return.
+ * The core imports nothing of JAX: Python gives it objects, by what they take and return.
  */
 #ifndef FJ_DIRECT_CONTEXT_H
 #define FJ_DIRECT_CONTEXT_H
@@ -19,7 +19,7 @@ enum {
     FJ_KEY_TYPE,      /* the type of typed random keys, which wrap an array */
     FJ_GET_DATA,      /* keys -> the array */
     FJ_GET_IMPL,      /* keys -> what they are keys of, to be compared by identity */
-    FJ_CONFIGURATION, /* () -> tuple of values, to be compared by identity */
+    FJ_CONFIGURATION, /* () -> tuple of values, compared by identity, then by == */
     FJ_GET_SETTING,   /* setting -> its value, to be compared by identity */
     FJ_SETTINGS,      /* tuple: settings that are not in the configuration */
     FJ_IS_PROFILED,   /* () -> bool: a profiler wants to hear of jax.jit's calls */

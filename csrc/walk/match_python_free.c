@@ -5,7 +5,8 @@
  * no leaf has to be asked whether it is an array, all keys are plain, and every container is
  * read directly.  So nothing can change or be freed during the walk, and borrowed references
  * are safe.  For the common containers nothing is allocated as long as the buffer is large
- * enough. An object that cannot be compared without Python code ends the walk with
+ * enough; a key of a dict is hashed only where it is not the very object that the node has.
+ * An object that cannot be compared without Python code ends the walk with
  * FJ_MATCH_NEEDS_PYTHON; so does a node of a kind that is not named here.
  *
  * A large argument that has been the same object for some calls is recorded while the walk

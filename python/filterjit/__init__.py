@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._jit._partial import PartialFilterJit
     from ._jit._plain import jit
     from ._observe._causes import Cause, Explanation, Move
-    from ._observe._functions import clear_caches
+    from ._observe._function_records import clear_caches
     from ._observe._report import CacheInfo, report, time_calls
     from ._observe._report_output import Report
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
@@ -110,7 +110,7 @@ _MODULES = {
     ),
     "_core": ("Variant",),
     "_observe._causes": ("Cause", "Explanation", "Move"),
-    "_observe._functions": ("clear_caches",),
+    "_observe._function_records": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_install": ("install", "installed", "uninstall"),

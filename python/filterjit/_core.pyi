@@ -7,10 +7,10 @@ from typing import Any, Concatenate, Generic, Self, final, overload
 
 from typing_extensions import ParamSpec, TypeVar, disjoint_base
 
-from ._base._hooks import CallHooks
+from ._base._call_hooks import CallHooks
 from ._jit._filter_jit import BoundFilterJit
 from ._jit._filter_jit import FilterJit as PublicFilterJit
-from ._observe._functions import FunctionRecord
+from ._observe._function_records import FunctionRecord
 from ._observe._records import VariantRecord
 
 _P = ParamSpec("_P", default=...)  # the parameters of a function

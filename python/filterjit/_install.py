@@ -20,9 +20,7 @@ JAX's options after `install`.
 import contextlib
 import functools
 import importlib
-import os
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -30,19 +28,10 @@ from typing import Any
 
 from ._base._after_import import AfterImport
 from ._base._checks import check_bool
+from ._base._locks import RLock
 from ._base._package import public
 
-_lock = threading.RLock()
-
-
-def _forked() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
+_lock = RLock()
 
 _Changes = list[tuple[Any, str, Any]]
 """What becomes what: (owner, name of an attribute, its new value)."""
@@ -199,7 +188,7 @@ def _changes_of_equinox() -> _Changes | None:
 def _changes_of_flax() -> _Changes:
     # Not from `filterjit.nnx`, which may be what imports Flax.
     from ._nnx._cached_partial import cached_partial
-    from ._nnx._jit import jit as ours
+    from ._nnx._nnx_jit import jit as ours
 
     nnx = sys.modules["flax.nnx"]
     changes: _Changes = [(nnx, "jit", ours)]

@@ -8,6 +8,6 @@ import flax.nnx as _flax_nnx  # noqa: F401 (first: `install` waits for it, and t
 
 # isort: on
 from ._nnx._cached_partial import CachedJit, cached_partial
-from ._nnx._jit import NNXJit, jit
+from ._nnx._nnx_jit import NNXJit, jit
 
 __all__ = ["CachedJit", "NNXJit", "cached_partial", "jit"]

@@ -575,7 +575,7 @@ class Hooks:
 
 if TYPE_CHECKING:
     # mypy checks the stand-in against the protocol of the hooks.
-    from filterjit._base._hooks import CallHooks
+    from filterjit._base._call_hooks import CallHooks
 
     _hooks: type[CallHooks] = Hooks
 

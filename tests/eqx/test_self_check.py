@@ -29,7 +29,7 @@ from filterjit._compat import (
     _private,
     _registered_compat,
 )
-from filterjit._observe import _program
+from filterjit._observe import _jaxpr
 from support.comparison import Jit, Traces, check, comparable, runtime_message
 from support.features import kind
 from support.processes import run_code
@@ -593,7 +593,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     def refuse(jaxpr: Any) -> Any:
         raise NotImplementedError
 
-    monkeypatch.setattr(_program, "contents", refuse)
+    monkeypatch.setattr(_jaxpr, "contents", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
     monkeypatch.setattr(_running.RunningHooks, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]

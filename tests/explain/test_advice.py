@@ -16,7 +16,8 @@ def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
 
 
 def advice(*functions: dict[str, Any], seconds: float = 10.0, equinox: bool = False) -> str:
-    return advise({"functions": list(functions), "others": None}, seconds, equinox)
+    install = "install()" if equinox else ""
+    return advise({"functions": list(functions), "others": None}, seconds, install)
 
 
 def test_nothing_was_called() -> None:
@@ -112,15 +113,22 @@ def test_calls_that_were_handed_over() -> None:
 
 def test_reasons_that_were_told_are_not_promised() -> None:
     lost = {"functions": [function(traces=3, compiling=9.0, again=2.0)], "others": None}
-    text = advise(lost, 10.0, False, "the explanations above tell why")
+    text = advise(lost, 10.0, "", "the explanations above tell why")
     assert text.endswith("m.f was traced 3 times; the explanations above tell why.")
 
 
 def test_a_program_of_jax_jit_alone() -> None:
     report: dict[str, Any] = {"functions": [], "others": {"compiles": 12}}
-    assert advise(report, 2.0, False) == (
-        "filterjit jitted no function in 2.00 s: JAX compiled 12 programs of `jax.jit` and of single "
-        "operations, which `run` leaves as they are."
+    assert advise(report, 2.0, "") == (
+        "filterjit jitted no function in 2.00 s: JAX compiled 12 programs of functions and single "
+        "operations that `run` leaves as they are."
+    )
+
+
+def test_what_keeps_it_so_without_run() -> None:
+    report: dict[str, Any] = {"functions": [function(dispatch=0.1)], "others": None}
+    assert "`filterjit.install(jax=True)` in the program" in advise(
+        report, 9.0, "install(jax=True)"
     )
 
 
@@ -154,5 +162,5 @@ def test_the_last_line_of_run(name: str, tmp_path: Path) -> None:
 
 def test_the_cause_is_not_repeated_below_a_report() -> None:
     row = function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")
-    said = advise({"functions": [row], "others": None}, 10.0, False, above=True)
+    said = advise({"functions": [row], "others": None}, 10.0, "", above=True)
     assert said.endswith("m.f was traced 50 times; the cause stands above.")

@@ -15,13 +15,13 @@ from explain_support import X, row_of
 
 from filterjit import filter_jit
 from filterjit._compat import _jax_compat
-from filterjit._observe import _program
+from filterjit._observe import _jaxpr
 
 # ---- equations and loops ----
 
 
-def program_of(f: Any, *args: Any) -> _program.Program:
-    return _program.summarize(_program.contents(filter_jit(f).trace(*args).jaxpr))
+def program_of(f: Any, *args: Any) -> _jaxpr.Program:
+    return _jaxpr.summarize(_jaxpr.contents(filter_jit(f).trace(*args).jaxpr))
 
 
 def body(x: Any) -> Any:
@@ -170,7 +170,7 @@ STRAIGHT += [lambda x: list(map(body, [x] * 700))]
 @pytest.mark.parametrize("f", STRAIGHT)
 def test_no_loop_is_found_without_one(f: Any) -> None:
     program = program_of(f, X)
-    assert program.equations >= _program.LARGE
+    assert program.equations >= _jaxpr.LARGE
     assert program.loop is None
     assert program.lines
 
@@ -181,7 +181,7 @@ def test_lines_of_small_programs_are_not_determined() -> None:
             x = x * 2
         return x
 
-    assert program_of(f, X) == _program.Program(20)
+    assert program_of(f, X) == _jaxpr.Program(20)
 
 
 def test_nested_programs_count_once() -> None:

@@ -26,8 +26,8 @@ from filterjit import filter_jit
 from filterjit.__main__ import main
 from filterjit._base import _versions
 from filterjit._compat import _private
-from filterjit._observe import _program
-from filterjit._observe._functions import functions
+from filterjit._observe import _jaxpr
+from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run_code
 
@@ -497,7 +497,7 @@ def test_a_report_during_a_trace() -> None:
 
 
 def test_a_program_that_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_program, "summarize", lambda contents: 1 / 0)
+    monkeypatch.setattr(_jaxpr, "summarize", lambda contents: 1 / 0)
     f = filter_jit(lambda x: x * 2)
     assert (f(X) == 2).all()
     assert row_of(f)["variants"][0]["equations"] is None

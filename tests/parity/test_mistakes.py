@@ -244,7 +244,6 @@ CALLING: dict[str, tuple[Any, str]] = {
         "devices=...)` must be devices or a mesh, not 'cpu'",
     ),
     "filterjit.saved_info(3)": (TypeError, f"`saved_info(path)` {PATH} 3"),
-    "filterjit.report().plot(3)": (TypeError, f"`plot(path)` {PATH} 3"),
     "filterjit.report().text('a.txt')": (
         TypeError,
         "`text(file)` must be an open file or None, not",

@@ -22,7 +22,7 @@ import pytest
 import filterjit
 from cases import CASES
 from filterjit import Packed, filter_jit, pack
-from filterjit._observe._functions import functions
+from filterjit._observe._function_records import functions
 from filterjit._packed import _pack_layout
 from support.comparison import comparable
 from support.modules import Holder

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._observe import _program
+from filterjit._observe import _jaxpr
 from support.comparison import Jit, Traces, check, runtime_message
 
 ONE = jnp.array(1.0)
@@ -560,7 +560,7 @@ def test_a_program_that_is_its_own_jaxpr() -> None:
     holder.jaxpr = holder
     inner = Program(Equation(other=holder))
     program = Program(Equation(a=[inner], b={"k": inner}), Equation())
-    assert not _program.contents(program).callbacks
+    assert not _jaxpr.contents(program).callbacks
     inner.eqns[0].primitive = Primitive()
     inner.eqns[0].primitive.name = "pure_callback"
-    assert _program.contents(Program(Equation(a=[inner], b=inner))).callbacks
+    assert _jaxpr.contents(Program(Equation(a=[inner], b=inner))).callbacks

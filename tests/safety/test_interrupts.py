@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from filterjit._base import _locks
 from filterjit._call import _running
-from filterjit._observe._functions import functions
+from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
 from filterjit._terminal import _progress
 
@@ -110,7 +111,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def _fresh_locks() -> Iterator[None]:
     """Replaces the locks, so that a test that leaves one locked does not block the others."""
     yield
-    functions._after_fork()
+    _locks._after_fork()
 
 
 class State:

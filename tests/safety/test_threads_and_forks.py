@@ -5,6 +5,8 @@ import gc
 import importlib.util
 import logging
 import os
+import pathlib
+import re
 import signal
 import sys
 import threading
@@ -423,21 +425,21 @@ def test_a_signal_whose_handler_calls_the_same_function() -> None:
     np.testing.assert_array_equal(f(X, 2)[0], np.asarray(X) * 2)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_locks_held_at_a_fork() -> None:
-    """Locks held by threads that do not exist in the child."""
+    """Each lock of the package may be held by a thread that does not exist in the child."""
     run_code("""
-import os, warnings; warnings.simplefilter("ignore")
-import jax.numpy as jnp, filterjit
-from filterjit import _install
-from filterjit._terminal import _progress
-from filterjit._call import _running
-from filterjit._observe._functions import functions
-import threading
-f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+import os, threading, warnings; warnings.simplefilter("ignore")
+import jax, jax.numpy as jnp, filterjit
+from jax.sharding import PartitionSpec
+from filterjit._base import _locks
+mesh = jax.make_mesh((1,), ("x",))
+f = filterjit.filter_jit(lambda x, n: x * n, donate="all", in_shardings=None)
 x = jnp.arange(3.0)
-f(jnp.arange(3.0), 1)
-locks = [functions.lock, _progress._display._lock, _install._lock,
-         _running._quiet_donation._lock, _running._quiet_callbacks._lock]
+with jax.set_mesh(mesh):
+    f(jnp.arange(3.0), 1)
+locks = list(_locks._all)
+assert len(locks) >= 6, locks
 held, done = threading.Event(), threading.Event()
 def hold():
     for lock in locks: lock.acquire()
@@ -447,11 +449,54 @@ t = threading.Thread(target=hold); t.start(); held.wait()
 pid = os.fork()
 if not pid:
     import signal; signal.alarm(60)
+    for lock in locks:
+        assert lock.acquire(blocking=False), lock
+        lock.release()
     f.eval_shape(x, 2); filterjit.install(); filterjit.uninstall()
     os._exit(0)
+assert not any(lock.acquire(blocking=False) for lock in locks)  # still held here
 done.set(); t.join()
 assert os.waitpid(pid, 0)[1] == 0
 """)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_the_same_thread_holds_locks() -> None:
+    run_code("""
+import os
+from filterjit._base._locks import Lock, RLock
+for lock in (Lock(), RLock()):
+    with lock:
+        pid = os.fork()
+        if not pid:
+            with lock:  # of the child, which nothing holds
+                pass
+    if not pid:
+        with lock:
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+""")
+
+
+def test_each_lock_is_made_by_the_helper() -> None:
+    """So that `test_locks_held_at_a_fork` has seen each kind of it."""
+    package = pathlib.Path(filterjit.__file__).parent
+    made = re.compile(
+        r"\b(?:Lock|RLock|Condition|Semaphore|BoundedSemaphore|Barrier|allocate_lock)\("
+    )
+    found = set()
+    for file in package.rglob("*.py"):
+        text = (
+            file.read_text()
+            .replace("type(threading.Lock())", "")
+            .replace("type(threading.RLock())", "")
+        )
+        ours = re.search(r"from \.+_base\._locks import (.*)", text)
+        for match in made.finditer(text):
+            name = match[0][:-1]
+            if ours is None or name not in ours[1].split(", ") or text[match.start() - 1] == ".":
+                found.add((file.name, name))
+    assert found == {("_locks.py", "Lock"), ("_locks.py", "RLock")}
 
 
 @pytest.mark.skipif(

@@ -10,18 +10,18 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import CallHooks, Failure
 from .._base._errors import MismatchError
-from .._base._hooks import CallHooks
 from .._call import _direct, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
 from .._observe import _causes, _compare, _explain, _records
 from .._observe._causes import Cause, Explanation
-from .._observe._functions import functions
+from .._observe._function_records import functions
 from .._observe._recorder import recorder
 from .._observe._records import Aval
-from .._observe._words import NOT_GIVEN
+from .._observe._wording import NOT_GIVEN
 from .._trees._registry import is_traced, leaves_of
 from . import _executable
 from ._encode import Unsupported
@@ -175,16 +175,10 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     ) -> None:
         _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException:
+    def translate(self, failure: Failure) -> BaseException:
         """Returns a MismatchError with paths for arrays that do not fit; other exceptions are
         translated as in any call."""
+        _, exception, variant, arrays = failure
         # JAX's error for a spec is neither of the two in JAX 0.10.0 and older.
         if variant is not None and (
             isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
@@ -192,7 +186,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             causes = self._compare_arrays(variant, arrays)
             if causes:
                 return self._mismatch(causes).with_traceback(None)
-        return _errors.translate(exception, variant, arrays, self.jit_id)
+        return _errors.translate(failure, self.jit_id)
 
     def _avals(self) -> list[Aval]:
         leaves = jax.tree_util.tree_leaves(self.stage.args_info)

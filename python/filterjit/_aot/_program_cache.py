@@ -28,7 +28,8 @@ import numpy as np
 from .. import _core
 from .._base._checks import one_of
 from .._base._package import public
-from .._call._kept import Keep, Keeper, KeptCall, keep_nothing
+from .._call._keepers import Keep, Keeper, keep_nothing
+from .._call._kept import KeptCall
 from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._recorder import recorder

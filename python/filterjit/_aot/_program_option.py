@@ -7,12 +7,12 @@ option, by the environment, or by the first use of ``filterjit.program_cache``.
 import os
 from typing import Literal
 
-from .._call import _kept
+from .._call import _keepers
 
 VARIABLE = "FILTERJIT_PROGRAM_CACHE"
 Path = str | os.PathLike[str] | Literal[False] | None
 
-current: _kept.Keeper | None = None
+current: _keepers.Keeper | None = None
 """The cache of the process, which `_program_cache` sets."""
 
 
@@ -27,7 +27,7 @@ def folder_of(path: Path) -> str | bool | None:
     return cache_of(path).store.path
 
 
-def _keeper_for(path: str | bool | None) -> _kept.Keeper | None:
+def _keeper_for(path: str | bool | None) -> _keepers.Keeper | None:
     """Returns the cache for the option `program_cache` of `Settings`."""
     if not isinstance(path, str):
         return current if path is None else None
@@ -36,6 +36,6 @@ def _keeper_for(path: str | bool | None) -> _kept.Keeper | None:
     return cache_of(path)
 
 
-_kept.keeper_for = _keeper_for
+_keepers.keeper_for = _keeper_for
 if os.environ.get(VARIABLE):
     from . import _program_cache as _program_cache

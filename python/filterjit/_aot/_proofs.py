@@ -29,6 +29,7 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import StaleProgramError
+from .._base._locks import Lock
 from .._call import _deferred, _lowered
 from .._call._kept import KeptCall
 from .._compat import _jax_compat
@@ -57,12 +58,12 @@ class Worker:
 
     def __init__(self, daemon: bool) -> None:
         self._daemon = daemon
+        self._lock = Lock()
         self._after_fork()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
         self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None

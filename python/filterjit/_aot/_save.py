@@ -15,7 +15,7 @@ from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._records import Aval
-from .._observe._words import describe_node
+from .._observe._wording import describe_node
 from .._trees._nodes import walk
 from . import _encode, _file, _program
 from ._encode import Json, Unsupported

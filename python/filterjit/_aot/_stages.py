@@ -17,7 +17,7 @@ from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
 from .._base._package import public
-from .._call import _kept
+from .._call import _keepers
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
 from .._observe import _report
@@ -296,16 +296,16 @@ def trace(
 
 def warm_up(
     f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[PreparedCall, Traced[Any, Any] | None, _kept.Keep]:
+) -> tuple[PreparedCall, Traced[Any, Any] | None, _keepers.Keep]:
     """Finds the program of a call in a program cache, or traces the call.
 
     Returns the call; the call traced, or None if its program was found; and what keeps the program.
     """
     with _refusing(f):
         prepared = prepare(f, args, kwargs)
-        kept = _kept.calls.get(prepared.variant)
+        kept = _keepers.calls.get(prepared.variant)
         if kept is None:
-            return prepared, _trace(prepared), _kept.keep_nothing
+            return prepared, _trace(prepared), _keepers.keep_nothing
         with prepared.working():
             return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
 

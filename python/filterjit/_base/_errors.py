@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from .._compat import _equinox_compat, _jax_compat
+from ._call_hooks import Failure
 from ._package import public
 from ._words import format_path as format_path
 from ._words import key_paths
@@ -187,12 +188,15 @@ def is_deleted(x: Any) -> bool:
     return is_array and x.is_deleted()
 
 
-def name_deleted(
-    exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
-) -> BaseException:
-    """Adds a note to `exception`, if it says that an array was deleted, which names the arguments
-    whose arrays were."""
-    if not isinstance(exception, (RuntimeError, ValueError)) or "deleted" not in str(exception):
+def name_deleted(failure: Failure) -> BaseException:
+    """Returns the exception of a call, with a note if it says that an array was deleted, which names
+    the arguments whose arrays were."""
+    _, exception, variant, arrays = failure
+    if (
+        variant is None
+        or not isinstance(exception, (RuntimeError, ValueError))
+        or "deleted" not in str(exception)
+    ):
         return exception
     paths = array_paths(variant.function, variant.structure)
     deleted = [format_path(path) for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
@@ -245,16 +249,11 @@ def name_untraceable(
     return exception
 
 
-def translate(
-    exception: BaseException, variant: _core.Variant | None, arrays: Sequence[Any], jit_id: bytes
-) -> BaseException:
-    """Returns the exception that a jitted call raises when it meets `exception`.
-
-    `variant` and `arrays` are the variant that was called and the arrays of the call. If the call
-    failed before it had a variant, `variant` is None and `arrays` may be incomplete.
-    """
-    exception = add_path(exception)
-    if variant is None:
+def translate(failure: Failure, jit_id: bytes) -> BaseException:
+    """Returns the exception that a jitted call raises when it has failed."""
+    exception = add_path(failure.exception)
+    failure = failure._replace(exception=exception)
+    if failure.variant is None:
         return exception
     if isinstance(exception, (_jax_compat.JaxRuntimeError, ValueError)):
         error = _equinox_compat.runtime_error(exception, jit_id)
@@ -262,5 +261,5 @@ def translate(
             error.__suppress_context__ = True  # as `from None` does
             return error
     if isinstance(exception, TypeError):
-        return name_untraceable(exception, variant, arrays)
-    return name_deleted(exception, variant, arrays)
+        return name_untraceable(exception, failure.variant, failure.arrays)
+    return name_deleted(failure)

@@ -2,7 +2,6 @@
 method of."""
 
 import functools
-import threading
 import types
 import weakref
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._locks import RLock
 from .._base._unwrap import unwrap_chain
 
 MAXSIZE = 4096
@@ -21,7 +21,7 @@ CACHES_ATTRIBUTE = "__filterjit_caches__"
 
 # Held for one look-up and one store. It is an RLock because the garbage collector may run while it
 # is held, and a finalizer may call a jitted function.
-_lock = threading.RLock()
+_lock = RLock()
 
 
 class FunctionCaches:

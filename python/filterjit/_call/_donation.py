@@ -3,16 +3,21 @@
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base import _errors
+from .._base._later import later
 from .._compat import _jax_compat
-from .._shardings._specs import Spec, same_spec
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
+
+if TYPE_CHECKING:
+    from .._shardings import _specs
+else:
+    _specs = later("_shardings._specs")
 
 _MODES = "a mode ('all', 'all-except-first', 'warn', 'warn-except-first' or 'none'), "
 UNUSED = ("ignore", "warn", "raise")
@@ -122,8 +127,8 @@ def tell_unused(
     *,
     raises: bool,
     taken: dict[int, int],
-    inputs: Sequence[Spec],
-    outputs: Sequence[Spec],
+    inputs: "Sequence[_specs.Spec]",
+    outputs: "Sequence[_specs.Spec]",
 ) -> None:
     """Tells of donated arrays whose memory no result can take, by their paths.
 
@@ -142,7 +147,9 @@ def tell_unused(
             continue
         equal = [j for j in free if same_memory(arrays[i], results[j])]
         spec = inputs[i]
-        fitting = [j for j in equal if None in (spec, outputs[j]) or same_spec(outputs[j], spec)]
+        fitting = [
+            j for j in equal if None in (spec, outputs[j]) or _specs.same_spec(outputs[j], spec)
+        ]
         if fitting:
             free.remove(fitting[0])
             continue

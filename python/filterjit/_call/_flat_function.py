@@ -2,8 +2,8 @@
 
 import os
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,17 +13,54 @@ from .._base import _errors
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _records, _retraces
-from .._observe._functions import FunctionRecord
+from .._observe._function_records import FunctionRecord
 from .._observe._recorder import recorder
-from .._shardings._place import is_tracing
 from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
 from ._caches import names_of
 
 if TYPE_CHECKING:
-    from ._hooks import FunctionHooks
-    from ._sharded_call import ShardedProgram
+    from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
+
+
+class TracedHooks(Protocol):
+    """What a trace asks of the hooks of its function; see `_hooks.FunctionHooks`."""
+
+    settings: "Settings"
+    registry: _core.Registry
+    decorator: str
+    updates_modules: bool
+    frozen: tuple[int, int]
+
+    @property
+    def compares(self) -> bool: ...
+    def compare_processes(
+        self,
+        name: str,
+        variant: _core.Variant,
+        arrays: tuple[Any, ...],
+        mesh: Any,
+        lower: Callable[[], Any],
+    ) -> None: ...
+    def before_raising_call(self, variant: _core.Variant, /) -> None: ...
+    def check_result(self, out: Any) -> Any: ...
+    def tell_unused(
+        self,
+        variant: _core.Variant,
+        signature: _core.Signature,
+        arrays: Sequence[Any],
+        results: Sequence[Any],
+    ) -> None: ...
+
+
+class TracedProgram(Protocol):
+    """What a trace tells of a program of its own, and asks it; see `_sharded_call.ShardedProgram`."""
+
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+    def before_trace(self, arrays: tuple[Any, ...]) -> None: ...
+    def after_trace(self, out: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None: ...
 
 
 class FlatFunction:
@@ -45,7 +82,7 @@ class FlatFunction:
 
     def __init__(self, f: _core.FilterJit, variant: _core.Variant) -> None:
         cache, _ = f._parts()
-        hooks = cast("FunctionHooks", cache.hooks)
+        hooks = cast(TracedHooks, cache.hooks)
         self.name, self.qualname = names_of(f.__wrapped__)
         self.jit_id = os.urandom(16)
         self._hooks = weakref.ref(hooks)
@@ -60,7 +97,7 @@ class FlatFunction:
         paths = _errors.array_paths(variant.function, variant.structure)
         self._paths = tuple(map(_errors.format_path, paths))
 
-    def make(self, program: "ShardedProgram | None" = None) -> Callable[..., _core.Output]:
+    def make(self, program: TracedProgram | None = None) -> Callable[..., _core.Output]:
         """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
 
         def flat(*arrays: Any) -> _core.Output:
@@ -96,6 +133,8 @@ class FlatFunction:
             find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
                 and the call finds both in JAX's caches.
         """
+        from .._shardings._place import is_tracing
+
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
         if not hooks.compares or jax.config.jax_disable_jit or is_tracing():
@@ -114,7 +153,7 @@ class FlatFunction:
             )
             self._compared.add(key)
 
-    def _trace(self, arrays: tuple[Any, ...], program: "ShardedProgram | None") -> _core.Output:
+    def _trace(self, arrays: tuple[Any, ...], program: TracedProgram | None) -> _core.Output:
         __tracebackhide__ = True
         __equinox_jit_id__ = self.jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
         variant, hooks = self._variant(), self._hooks()
@@ -142,7 +181,7 @@ class FlatFunction:
             return output
 
     def _call_function(
-        self, hooks: "FunctionHooks", variant: _core.Variant, arrays: tuple[Any, ...], traced: Any
+        self, hooks: TracedHooks, variant: _core.Variant, arrays: tuple[Any, ...], traced: Any
     ) -> Any:
         """Returns the result of the user's function for tracers."""
         __tracebackhide__ = True

@@ -9,26 +9,32 @@ import contextlib
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._hooks import CallHooks
+from .._base._call_hooks import CallHooks, Failure
+from .._base._later import later
 from .._compat import _jax_compat
-from .._observe import _explain, _program, _records
+from .._observe import _jaxpr, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
 from .._trees._nodes import span
-from . import _direct, _kept, _processes, _running, _signature
+from . import _direct, _keepers, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
 from ._donation import tell_unused
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
-from ._sharded_call import ShardedCall
+
+if TYPE_CHECKING:
+    from . import _kept, _processes, _sharded_call
+else:
+    _kept, _processes = later("_call._kept"), later("_call._processes")
+    _sharded_call = later("_call._sharded_call")
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -55,7 +61,8 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
 
 
 # A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of its own.
-_sharded: weakref.WeakKeyDictionary[_core.Variant, ShardedCall] = weakref.WeakKeyDictionary()
+_sharded: weakref.WeakKeyDictionary[_core.Variant, "_sharded_call.ShardedCall"]
+_sharded = weakref.WeakKeyDictionary()
 
 
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
@@ -92,9 +99,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """The Structures of what `freeze` was given, and the arrays that it made constants."""
         return [], []
 
-    def contents(self, closed: Any) -> _program.Contents:
+    def contents(self, closed: Any) -> _jaxpr.Contents:
         """Returns what a program contains, for reports."""
-        return _program.contents(closed)
+        return _jaxpr.contents(closed)
 
     def needed_by(self, fun: Any) -> Any:
         """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
@@ -158,7 +165,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
-            _explain.register(fun, cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -193,11 +199,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
 
         def make(variant: _core.Variant) -> Any:
             if is_sharded:
-                return ShardedCall(variant, signature, donated, settings, flat)
+                return _sharded_call.ShardedCall(variant, signature, donated, settings, flat)
             return jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
 
         call: Callable[..., _core.Output]
-        if keeper := _kept.keeper_for and _kept.keeper_for(settings.program_cache):
+        if keeper := _keepers.keeper_for and _keepers.keeper_for(settings.program_cache):
             kept = _kept.KeptCall(keeper, variant, cache, flat, make)
             call, jitted = kept, kept.jitted
         else:
@@ -261,9 +267,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         return found is not None and found.call_again(exception, arrays)
 
     @staticmethod
-    def _made_again(variant: _core.Variant) -> ShardedCall | _kept.KeptCall | None:
+    def _made_again(
+        variant: _core.Variant,
+    ) -> "_sharded_call.ShardedCall | _kept.KeptCall | None":
         """Returns what makes calls of a variant again."""
-        return _kept.calls.get(variant) or _sharded.get(variant)
+        return _keepers.calls.get(variant) or _sharded.get(variant)
 
     def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the positions of the arrays that a variant donates; arrays in the function
@@ -311,16 +319,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Raises the TypeError of arguments that do not fit the signature."""
         _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate(self, failure: Failure) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`."""
-        return _errors.translate(exception, variant, arrays, _errors.jit_id_of(variant))
+        return _errors.translate(failure, _errors.jit_id_of(failure.variant))
 
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
@@ -333,7 +334,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return None
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
-        kept = _kept.calls.get(variant)
+        kept = _keepers.calls.get(variant)
         if kept is not None and kept.is_loaded(arrays):
             return False
         try:

@@ -14,21 +14,22 @@ a program which runs already (`KeptCall.doubt`) gets the next call.
 """
 
 import contextlib
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
 from .. import _core
+from .._base._locks import Lock, RLock
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing
 from .._shardings._specs import default_device
 from . import _direct
 from ._flat_function import FlatFunction
+from ._keepers import Keep, Keeper, calls, keep_nothing
 from ._sharded_call import ShardedCall, stand_ins
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -43,32 +44,6 @@ class _NotAsked(Exception):
 
 class _Other(Exception):
     """A loaded program was called with arrays of another kind."""
-
-
-Keep = Callable[[Any], None]
-"""Keeps the program that a call has traced. It takes the ``jax.stages.Compiled``, or None if JAX has
-compiled it for a call."""
-
-
-def keep_nothing(_: Any) -> None:
-    """Is what keeps a program where there is nothing to keep, or no keeper."""
-
-
-class Keeper(Protocol):
-    """Where programs are kept."""
-
-    def find(self, call: "KeptCall", arrays: tuple[Any, ...]) -> tuple[Any, Keep]:
-        """Returns the ``jax.stages.Compiled`` of a call, or None, and what keeps a program that is not
-        found.
-
-        The variant then has the structure of the result. It may trace the call, and raises what the
-        trace raises.
-        """
-        ...
-
-    def settle(self) -> Any:
-        """Is called before a trace that `find` does not make."""
-        ...
 
 
 class _Loaded:
@@ -154,9 +129,9 @@ class KeptCall:
         self.traced = self.jitted if is_sharded else flat.callable_of(self.jitted)
         self.__dict__["jit_id"] = flat.jit_id
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
-        self._asking: dict[Any, threading.RLock] = {}  # by kind
+        self._asking: dict[Any, RLock] = {}  # by kind
         self._doubts: list[Callable[[], None]] = []
         self._is_dispatching = False
         self._num_calls = 0  # that were of a known kind
@@ -210,7 +185,7 @@ class KeptCall:
             self.keeper.settle()
             return None, keep
         if kind not in self._programs:
-            with self._asking.setdefault(kind, threading.RLock()):  # other threads wait
+            with self._asking.setdefault(kind, RLock()):  # other threads wait
                 if kind not in self._programs:
                     stage, keep = self.keeper.find(self, arrays)
                     self._add(kind, None if stage is None else _Loaded(stage, kind, self))
@@ -346,20 +321,3 @@ def _asked(call: KeptCall) -> Iterator[None]:
         yield
     finally:
         _thread.asked.pop()
-
-
-# Of a variant; it lives as long as the variant, whatever its `call` is.
-calls: weakref.WeakKeyDictionary[_core.Variant, KeptCall] = weakref.WeakKeyDictionary()
-
-
-def _after_fork() -> None:
-    for call in list(calls.values()):
-        call._lock, call._asking = threading.Lock(), {}  # threads that are no more may hold them
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-# Returns the keeper for the option `program_cache` of a function, if there is one.
-# `_aot._program_option` sets it.
-keeper_for: Callable[[Any], Keeper | None] | None = None

@@ -11,7 +11,7 @@ import jax
 
 from .. import _core
 from .._compat import _flax_compat, _jax_compat
-from .._observe._functions import FunctionRecord
+from .._observe._function_records import FunctionRecord
 from .._observe._retraces import stack_level
 
 Variables = list[tuple[str, Any, Any]]

@@ -9,6 +9,7 @@ import jax
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks
@@ -34,15 +35,8 @@ class AsInJax(FunctionHooks):
         super().inspect_new_trace(variant, arrays, outputs)
         return False
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
-        return exception if variant is None else _errors.name_deleted(exception, variant, arrays)
+    def translate(self, failure: Failure) -> BaseException | str:
+        return _errors.name_deleted(failure)
 
 
 class _Opaque:
@@ -119,24 +113,18 @@ class PlainHooks(AsInJax):
             raise HandOver(_NOT_TRACED.format("arguments"))
         return super().compile(f, variant)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate(self, failure: Failure) -> BaseException | str:
+        exception = failure.exception
         if isinstance(exception, HandOver):
             return str(exception)
-        if variant is None:
+        if failure.variant is None:
             # The arguments cannot be flattened, or a static one cannot be hashed.
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
             return NO_KEY
         if str(exception).startswith(_OF_ARGUMENTS):
             return "an argument is none that JAX takes"
-        return super().translate_error(f, exception, variant, arrays)
+        return super().translate(failure)
 
     def hand_over(
         self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._call_hooks import Failure
+from .._base._locks import Lock
 from .._compat import _jax_compat
 from . import _deferred
 
@@ -22,7 +24,7 @@ class _SharedSetting:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._calls: set[tuple[int, object]] = set()  # (thread, a token for each call)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)
@@ -43,7 +45,6 @@ class _SharedSetting:
 
     def _after_fork(self) -> None:
         # Other threads, and so their calls, do not exist in the child.
-        self._lock = threading.Lock()
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
             self.switch_off()
@@ -103,7 +104,7 @@ def ignore_donation(variant: _core.Variant) -> None:
 
 
 class RunningHooks:
-    """The hooks around a program that can raise while it runs; see `_base._hooks.CallHooks`."""
+    """The hooks around a program that can raise while it runs; see `_base._call_hooks.CallHooks`."""
 
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Silences JAX's log of failed callbacks until the current call of `variant` is over."""
@@ -112,6 +113,13 @@ class RunningHooks:
     def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
         """Runs what this thread has deferred since the call began."""
         _deferred.run(variant, first, again)
+
+    def translate_error(self, /, *failure: Any) -> BaseException | str:
+        """Returns the exception to raise in the place of that of a `Failure`, or a reason."""
+        return self.translate(Failure(*failure))
+
+    def translate(self, failure: Failure) -> BaseException | str:
+        raise NotImplementedError
 
     def wait(self, outputs: tuple[Any, ...], /) -> None:
         """Waits until the device is done, so that a program that raises has raised."""

@@ -1,7 +1,7 @@
 """`Settings`: what a jitted function was given besides the function."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -10,7 +10,9 @@ from ._caches import MAXSIZE
 from ._chosen import NOTHING, Chosen
 from ._donation import Donation
 from ._named import NONE, Named
-from ._shardings import Shardings
+
+if TYPE_CHECKING:
+    from ._sharding_options import Shardings
 
 DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
@@ -40,7 +42,7 @@ class Settings:
     maxsize: int = MAXSIZE
     on_retrace: OnRetrace = None
     max_traces: int | None = None
-    shardings: Shardings | None = None
+    shardings: "Shardings | None" = None
     same_on_all_processes: bool | None = None
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False

@@ -18,7 +18,6 @@ traced once, and then jitted again with them: JAX finds the trace of the flat fu
 """
 
 import dataclasses
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors
+from .._base._locks import Lock
 from .._base._words import key_paths
 from .._compat import _jax_compat
 from .._observe import _records
@@ -38,7 +38,7 @@ from .._trees import _registry
 from ._donation import same_memory, tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
-from ._shardings import Shardings
+from ._sharding_options import Shardings
 
 _ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
 
@@ -137,7 +137,7 @@ class ShardedCall:
         self.needs_outputs = settings.shardings is not None and (
             self.shardings.has_outputs or donated != ()
         )
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}

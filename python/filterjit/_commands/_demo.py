@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._base._files import replacing
-from .._terminal import _terminal
+from .._terminal import _rich_progress
 
 # Maps the name of each required module to the package to install.
 _NEEDED = {"equinox": "equinox", "optax": "optax", "rich": "rich", "sklearn": "scikit-learn"}
@@ -345,7 +345,7 @@ def compare(equinox_run: Trainee, filterjit_run: Trainee) -> list[str]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, int], Advance]]:
     """Shows a progress bar for each task that is begun on a terminal, and nothing elsewhere."""
-    progress = _terminal.progress(
+    progress = _rich_progress.progress(
         lambda rich: (
             "{task.description:<8}",
             rich.BarColumn(),

@@ -19,6 +19,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from .._base._after_import import after_import
@@ -78,7 +79,7 @@ def run(
         raise
     finally:
         if report or html is not None:
-            _finish(argv[0], report, explain, html, begin, time.perf_counter(), prog)
+            _finish(argv[0], report, explain, html, begin, time.perf_counter(), jax, prog)
 
 
 def _start_report() -> None:
@@ -91,9 +92,10 @@ def _start_report() -> None:
 
 
 def _start_events() -> None:
-    from .._observe._events import event_log
+    from .._observe._events import EventLog
+    from .._observe._recorder import recorder
 
-    event_log.keep()
+    recorder.log = EventLog()
 
 
 def _finish(
@@ -103,35 +105,39 @@ def _finish(
     html: str | None,
     begin: float,
     end: float,
+    jax: bool,
     prog: str,
 ) -> None:
     """Prints the report and writes the page. The exit status stays that of the program."""
-    import jax  # noqa: F401 (if the program has not: what waits for JAX imports the modules below)
+    import_module("jax")  # if the program has not: what waits for JAX imports the modules below
 
     from .._observe._advice import RUN_EXPLAIN, advise
     from .._observe._report import report as make_report
 
     made = make_report()
-    figures, equinox = made.as_dict(), "equinox" in sys.modules
+    figures = made.as_dict()
+    installed = "install(jax=True)" if jax else "install()" if "equinox" in sys.modules else ""
     if report:
         sys.stdout.flush()
         reasons = "the explanations above tell why" if explain else RUN_EXPLAIN
         print(made.text(sys.stderr), file=sys.stderr)
-        print(advise(figures, end - begin, equinox, reasons, above=True), file=sys.stderr)
+        print(advise(figures, end - begin, installed, reasons, above=True), file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
-    from .._observe._events import event_log
+    from .._observe._events import EventLog
     from .._observe._page import page
+    from .._observe._recorder import recorder
 
+    log = recorder.log or EventLog()
     text = page(
         figures,
-        list(event_log.events),
+        list(log.events),
         begin=begin,
         end=end,
-        advice=advise(figures, end - begin, equinox, "its row below tells why"),
+        advice=advise(figures, end - begin, installed, "its row below tells why"),
         title=program,
-        dropped=event_log.dropped,
+        dropped=log.dropped,
     )
     try:
         with replacing(html) as file:

@@ -112,7 +112,7 @@ def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
     """Returns the function and the arguments of the innermost call of a ``jax.jit`` in this thread that
     has not found its program, which JAX compiles then.
 
-    Fallback: None, and what was compiled without a trace is known by the name of the function only.
+    Fallback: None, and what was compiled without a trace counts for no function.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

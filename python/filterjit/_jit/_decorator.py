@@ -17,7 +17,6 @@ from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
 from .._call._donation import UNUSED, Donation
 from .._call._settings import DONATE, Settings
-from .._call._shardings import Shardings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit
@@ -294,6 +293,8 @@ def filter_jit(
         check_on_retrace("filter_jit", on_retrace, max_traces)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
+        from .._call._sharding_options import Shardings
+
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,

@@ -14,7 +14,7 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._aot import _program_option as _program_option  # says where calls find programs
-from .._aot import _stages, _warm_up
+from .._base._later import later
 from .._base._package import suggesting
 from .._base._words import note_context
 from .._call._caches import attributes_of
@@ -23,8 +23,16 @@ from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
-from .._observe import _causes, _explain, _functions, _report, _report_output
-from . import _freeze, _partial
+from .._observe import _function_records
+
+if TYPE_CHECKING:
+    from .._aot import _stages, _warm_up
+    from .._observe import _causes, _explain, _report, _report_output
+    from . import _freeze, _partial
+else:  # what no call needs
+    _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
+    _explain, _report = later("_observe._explain"), later("_observe._report")
+    _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -102,7 +110,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
         *,
         threads: int | None = None,
-    ) -> _warm_up.WarmUp:
+    ) -> "_warm_up.WarmUp":
         """Compiles the method for many signatures, so that calls with them are hits.
 
         Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
@@ -110,7 +118,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         """
         return _warm_up.warm_up(self.__func__, (self.__self__,), signatures, threads)
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
         """Returns the method with the instance and these arguments given once; see
         FilterJit.partial."""
         return self.__func__.partial(self.__self__, *args, **kwargs)
@@ -122,7 +130,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         constants, but for those of more than `max_bytes` bytes; see FilterJit.freeze."""
         return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs, max_bytes)
 
-    def explain(self, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
+    def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
 
         Returns an `Explanation`. Nothing is traced and nothing runs.
@@ -278,7 +286,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
         *,
         threads: int | None = None,
-    ) -> _warm_up.WarmUp:
+    ) -> "_warm_up.WarmUp":
         """Compiles the function for many signatures, so that calls with them are hits.
 
         Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`
@@ -294,7 +302,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         """
         return _warm_up.warm_up(self, (), signatures, threads)
 
-    def partial(self, /, *args: Any, **kwargs: Any) -> _partial.PartialFilterJit[_T]:
+    def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
         """Returns the function with these arguments given once.
 
         Their containers are copied, now and whenever `args` and `keywords` are read, so changes
@@ -343,7 +351,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         """
         return _freeze.freeze(self, args, kwargs, max_bytes)
 
-    def explain(self, /, *args: Any, **kwargs: Any) -> _causes.Explanation:
+    def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
 
         Returns an `Explanation`. Nothing is traced and nothing runs.
@@ -368,11 +376,11 @@ class FilterJit(_core.FilterJit[_P, _T]):
             return (None,) * len(arrays)
         return shardings.specs_of_inputs(variant, self._parts()[0].signature, arrays)
 
-    def report(self) -> _report_output.Report:
+    def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""
         return _report.report_of(self._parts()[0])
 
-    def cache_info(self) -> _report.CacheInfo:
+    def cache_info(self) -> "_report.CacheInfo":
         """Returns CacheInfo(hits, misses, variants, maxsize, bytes).
 
         Examples:
@@ -390,7 +398,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, also those of equal functions that were
         jitted with equal settings: they share their programs."""
-        _functions.clear(self._parts()[0])
+        _function_records.clear(self._parts()[0])
 
     @property
     def variants(self) -> list[_core.Variant]:

@@ -33,6 +33,7 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import Failure
 from .._base._checks import known_options
 from .._base._package import public
 from .._base._unwrap import code_of
@@ -41,9 +42,9 @@ from .._call import _lost_changes, _signature
 from .._call._caches import function_of, names_of
 from .._call._hooks import FunctionHooks, marked
 from .._compat import _jax_compat
-from .._observe import _compare, _program, _records
+from .._observe import _compare, _jaxpr, _records
 from .._observe._recorder import recorder
-from .._observe._words import show_bytes
+from .._observe._wording import show_bytes
 from .._trees._nodes import span
 from .._trees._registry import leaves_of, registry
 from .._trees._tree_functions import tree_paths
@@ -295,16 +296,9 @@ class FrozenHooks(FunctionHooks):
         of = self.constants
         _signature.raise_misfit(of.name, of.qualname, of.signature, args, kwargs)
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate(self, failure: Failure) -> BaseException | str:
         """Names the constants that were deleted, besides what all functions do."""
-        found = super().translate_error(f, exception, variant, arrays)
+        found = super().translate(failure)
         if isinstance(found, (RuntimeError, ValueError)) and "deleted" in str(found):
             deleted = [] if "`freeze`" in str(found) else self.constants.deleted()
             if deleted:
@@ -313,9 +307,9 @@ class FrozenHooks(FunctionHooks):
 
     # ---- called by the base class ----
 
-    def contents(self, closed: Any) -> _program.Contents:
+    def contents(self, closed: Any) -> _jaxpr.Contents:
         """Returns the contents of a program without the constants that were asked for."""
-        found = _program.contents(closed)
+        found = _jaxpr.contents(closed)
         asked = {id(x) for x in self.constants.all()}
         others = [x for x in found.constants if id(x) not in asked]
         return found._replace(constants=others)

@@ -17,7 +17,7 @@ from .._call._donation import Donation
 from .._call._named import Named, NotNamed, signature_for, without_iterators
 from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
-from .._call._shardings import Shardings
+from .._call._sharding_options import Shardings
 from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace, check_on_retrace

@@ -7,7 +7,7 @@ from typing import Any
 from .._base._checks import check_callable
 from .._base._package import public
 from .._compat import _nnx_compat as compat
-from ._jit import NNXJit, new_jit
+from ._nnx_jit import NNXJit, new_jit
 from ._trace import GraphFunction
 
 

@@ -23,8 +23,8 @@ from .._call._named import Named
 from .._call._plain_hooks import HandOver
 from .._compat import _nnx_compat as compat
 from .._trees._registry import is_traced
-from ._registry import registry
-from ._shardings import DO_NOT_FIT, Prefixes, mark
+from ._nnx_registry import registry
+from ._prefixes import DO_NOT_FIT, Prefixes, mark
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
 

@@ -17,12 +17,12 @@ lowered and compiled, but not for which function. The flat function of a variant
 stack of its thread, ``Variant.defer`` removes it when the call ends, and an event is attributed to
 the innermost trace of its thread, so each second is counted once (`_recorder`). ``Cache.record`` is
 the `FunctionRecord` of the function. It refers to the Cache weakly and outlives it, so that reports
-can add it to the total of its name (`_functions`). The sizes of executables are looked up in JAX's
+can add it to the total of its name (`_function_records`). The sizes of executables are looked up in JAX's
 caches, while a listener raises if JAX would begin to trace, lower or compile for it. A report also
-compares the programs of a function with each other, for the one cause of most of them (`_again`). It is
-drawn by `_plot`, and with the log of events (`_events`) it is a page (`_page`).
+compares the programs of a function with each other, for the one cause of most of them (`_again`). With
+the log of events (`_events`) it is a page (`_page`).
 
-**What a program contains** (`_program`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
+**What a program contains** (`_jaxpr`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
 each new trace: the equations by source line, unrolled loops, captured arrays. Only numbers and names
 are stored, no jaxpr and no array.
 """

@@ -4,7 +4,7 @@ from typing import Any
 
 from . import _handed_over
 from ._causes import PLACE_ONCE
-from ._words import count, show_seconds
+from ._wording import count, show_seconds
 
 _MUCH = 0.05  # of the time of the program
 _MANY_ARRAYS = 8
@@ -16,7 +16,7 @@ RUN_EXPLAIN = "`run --explain` tells why"
 def advise(
     report: dict[str, Any],
     seconds: float,
-    equinox: bool,
+    install: str,
     reasons: str = RUN_EXPLAIN,
     above: bool = False,
 ) -> str:
@@ -25,7 +25,8 @@ def advise(
     Arguments:
         report: of `Report.as_dict`, with timed calls.
         seconds: that the program ran.
-        equinox: whether the program uses Equinox, whose `filter_jit` has been replaced.
+        install: the call that has replaced what the program uses, ``install()`` or
+            ``install(jax=True)``; an empty text if the program uses nothing of it.
         reasons: where the reasons of retraces are told, in words.
         above: whether the report stands above the line, which tells the one cause of most retraces.
     """
@@ -40,14 +41,14 @@ def advise(
         )
         retraced = _retraced(functions, dispatch, seconds, reasons, above)
         found = [text for text in (retraced, handed) if text]
-        return said + (" ".join(found) or _advice(functions, dispatch, seconds, equinox))
+        return said + (" ".join(found) or _advice(functions, dispatch, seconds, install))
     if handed:
         return handed
     others = report["others"] or {}
     if others.get("compiles"):
         return (
             f"filterjit jitted no function in {show_seconds(seconds)}: JAX compiled "
-            f"{count(others['compiles'], 'program')} of `jax.jit` and of single operations, which "
+            f"{count(others['compiles'], 'program')} of functions and single operations that "
             "`run` leaves as they are."
         )
     return f"No jitted function was called in {show_seconds(seconds)}."
@@ -78,10 +79,10 @@ def _retraced(
     )
 
 
-def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, equinox: bool) -> str:
+def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, install: str) -> str:
     if dispatch < _MUCH * seconds:
-        if equinox:
-            return "`filterjit.install()` in the program keeps it so without `run`."
+        if install:
+            return f"`filterjit.{install}` in the program keeps it so without `run`."
         return "There is little more to gain."
     heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
     each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, _timed_hits(heaviest))

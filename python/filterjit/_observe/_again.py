@@ -13,7 +13,7 @@ from .._trees._nodes import tree_of
 from . import _records
 from ._causes import TITLES, Cause, in_order
 from ._compare import StructureComparison, compare_traces
-from ._functions import FunctionRecord
+from ._function_records import FunctionRecord
 from ._records import TraceRecord
 from ._remedies import of_number
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from .._base._package import public
-from ._words import count, show_bytes
+from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
 

@@ -17,7 +17,15 @@ from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
 from ._remedies import decorator_of, of_number, of_value
-from ._words import class_name, describe, describe_node, dtype_of, is_of_library, place_of, shorten
+from ._wording import (
+    class_name,
+    describe,
+    describe_node,
+    dtype_of,
+    is_of_library,
+    place_of,
+    shorten,
+)
 
 _EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
 
@@ -61,6 +69,7 @@ class StructureComparison:
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
         self.parameters: dict[str, str] = {}  # of numbers that differ, by their paths
+        self.numbers: list[tuple[str, Any, Any]] = []  # that differ: their paths and values
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
 
@@ -289,6 +298,8 @@ class StructureComparison:
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
+        if type(x) in (int, float, complex):
+            self.numbers.append((format_path(path), x, y))
         if type(y) in (int, float, complex) and self._is_leaf and path:
             self.parameters[format_path(path)] = str(path[0])
             remedy = of_number(self.cache, {str(path[0])})

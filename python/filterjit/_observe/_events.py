@@ -1,14 +1,14 @@
 """A log of what was traced, lowered, compiled and first run, and when.
 
-Nothing is logged until `EventLog.keep` is called, as ``filterjit run --html`` does. A hit logs
-nothing: what is known of calls between two events are the counters of the function.
+Nothing is logged until the recorder has an `EventLog`, which ``filterjit run --html`` gives it. A hit
+logs nothing: what is known of calls between two events are the counters of the function.
 """
 
 import dataclasses
 import time
 
 from ._causes import Explanation
-from ._functions import FunctionRecord
+from ._function_records import FunctionRecord
 
 _MOST_EVENTS = 100_000  # later ones are counted only
 
@@ -37,21 +37,16 @@ class Event:
 
 
 class EventLog:
-    """The events since `keep` was called.
+    """The events since the recorder has it.
 
     Attributes:
-        on: whether events are logged.
         events: in the order in which they ended.
         dropped: how many events came after the last one that was kept.
     """
 
     def __init__(self) -> None:
-        self.on = False
         self.events: list[Event] = []
         self.dropped = 0
-
-    def keep(self) -> None:
-        self.on = True
 
     def add(
         self,
@@ -61,8 +56,6 @@ class EventLog:
         reason: Explanation | None = None,
     ) -> None:
         """Logs what took some seconds and has just ended."""
-        if not self.on:
-            return
         if len(self.events) >= _MOST_EVENTS:
             self.dropped += 1
             return
@@ -71,6 +64,3 @@ class EventLog:
         told = ("", ()) if reason is None else (str(reason), reason.kinds)
         event = Event(kind, record.name, record.place, now - seconds, now, calls, *told)
         self.events.append(event)
-
-
-event_log = EventLog()

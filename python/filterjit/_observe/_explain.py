@@ -6,7 +6,6 @@ their traces.
 """
 
 import dataclasses
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,28 +19,14 @@ from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import StructureComparison, compare_placements, compare_traces
-from ._functions import functions
+from ._function_records import functions
 from ._labels import labels_of
 from ._placement import placement_of
 from ._records import Aval, TraceRecord
-from ._words import describe, place_of
+from ._wording import describe, place_of
 
 _MOST_VARIANTS = 16  # that a call is compared with
 _DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
-
-# The caches of functions by the code that the user wrote, each with the codes of all that the
-# function wraps. A function that is recreated has a new cache, which is found here.
-_caches_by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def register(fun: Any, cache: _core.Cache) -> None:
-    """Remembers, weakly, that `cache` belongs to `fun`."""
-    code = code_of(fun)
-    if code is not None:
-        found = _caches_by_code.setdefault(code, weakref.WeakKeyDictionary())
-        found[cache] = codes_of(fun)
 
 
 def explain(
@@ -166,7 +151,7 @@ def _explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
         return [Cause("cleared", "", "", "", remedy)]
     codes = codes_of(fun)
     code = code_of(fun)
-    alike = _caches_by_code.get(code) if code is not None else None
+    alike = functions.by_code.get(code) if code is not None else None
     others = [
         other
         for other, its in list((alike or {}).items())

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ._words import count
+from ._wording import count
 
 # What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
 _CURES = {
@@ -34,17 +34,6 @@ def cure(reason: str) -> str:
 
 def _upstream(decorator: str) -> str:
     return "jax.jit" if decorator == "jit" else "flax.nnx.jit"
-
-
-def brief(function: dict[str, Any]) -> str:
-    """Returns in a few words how many calls of the function of a report were handed over, and why
-    most of them; an empty text if none was."""
-    reasons = Counter[str](function.get("handed_over", {}))
-    if not reasons:
-        return ""
-    ((reason, _),) = reasons.most_common(1)
-    upstream = _upstream(function.get("decorator", ""))
-    return f"{count(reasons.total(), 'call')} made by {upstream}: {reason}"
 
 
 def remarks(handed_over: Counter[str], decorator: str) -> list[str]:

@@ -10,7 +10,7 @@ from .._base._unwrap import is_function
 from .._trees._nodes import Node, tree_of, walk
 from .._trees._registry import registry
 from ._compare import StructureComparison
-from ._words import describe_node, place_of
+from ._wording import describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
 _WIDTH = 40  # characters of a value that are shown

@@ -22,7 +22,7 @@ import jax
 
 from .._base._package import PACKAGE
 from .._compat import _jax_compat
-from ._words import file_and_line
+from ._wording import file_and_line
 
 _MOST_LINES = 8
 _FEWEST_COPIES = 8  # of a loop's body

@@ -4,33 +4,22 @@ It is the retrace that people meet most: a step counter in a state, a learning r
 without being asked, once a function, where many misses in a row differ in one number.
 """
 
-import dataclasses
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._base._errors import format_path
+from .._base._later import later
 from .._trees._nodes import tree_of
-from ._compare import StructureComparison
+
+if TYPE_CHECKING:
+    from . import _compare
+else:
+    _compare = later("_observe._compare")
 
 _MANY = 20  # misses in a row
 
 
-class _Comparison(StructureComparison):
-    """Also collects the numbers that differ."""
-
-    def __init__(self, cache: _core.Cache) -> None:
-        super().__init__(cache.hooks.registry, cache=cache)
-        self.numbers: list[tuple[str, Any, Any]] = []
-
-    def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        if type(x) in (int, float, complex):
-            self.numbers.append((format_path(path), x, y))
-        super()._add_other_value(x, y, path)
-
-
-@dataclasses.dataclass
 class NumberWatch:
     """The latest misses of one function.
 
@@ -42,11 +31,12 @@ class NumberWatch:
         has_told: whether a number was told.
     """
 
-    last: Callable[[], _core.Variant | None] = lambda: None
-    path: str = ""
-    seen: set[Any] = dataclasses.field(default_factory=set)
-    hits: int = 0
-    has_told: bool = False
+    def __init__(self) -> None:
+        self.last: Callable[[], _core.Variant | None] = lambda: None
+        self.path = ""
+        self.seen: set[Any] = set()
+        self.hits = 0
+        self.has_told = False
 
     def before_trace(self, cache: _core.Cache, variant: _core.Variant) -> str | None:
         """Returns what to tell of a number, where the variant, which is about to be traced for the
@@ -79,7 +69,7 @@ def _only_number(
 ) -> tuple[str, Any, Any, str] | None:
     """Returns the path and the two values of the number that is all in which two variants differ,
     and what helps; None if there is another difference."""
-    comparison = _Comparison(cache)
+    comparison = _compare.StructureComparison(cache.hooks.registry, cache=cache)
     first_array = cache.function.num_leaves
     comparison.compare(tree_of(was.structure, first_array), tree_of(now.structure, first_array))
     if not len(comparison.causes) == len(comparison.numbers) == 1:

@@ -7,16 +7,13 @@ all text that comes from the program is escaped.
 """
 
 import collections
-import contextlib
 import html
-import linecache
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import _handed_over
 from ._events import Event
-from ._words import count, file_and_line, show_bytes, show_seconds, total
+from ._wording import count, file_and_line, show_bytes, show_seconds, total
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5
@@ -97,19 +94,18 @@ def _key(f: dict[str, Any]) -> _Key:
 
 def _row(f: dict[str, Any], events: Sequence[Event], begin: float, seconds: float) -> str:
     retraces = sum(1 for event in events if event.reason)
-    loops = [v["loop"] for v in f["variants"] if v["loop"] is not None]
     marks = [count(f["calls"], "call"), count(f["traces"], "trace"), show_seconds(total(f))]
-    if handed := _handed_over.brief(f):
-        marks = [f"<b>{_escape(handed)}</b>", *(marks if f["calls"] else [])]
+    if handed := sum(f.get("handed_over", {}).values()):
+        marks = [f"<b>{count(handed, 'call')} handed over</b>", *(marks if f["calls"] else [])]
     if retraces:
         marks.append(f"<b>{count(retraces, 'retrace')}</b>")
-    if loops:
+    if any(v["loop"] is not None for v in f["variants"]):
         marks.append("<b>unrolled loop</b>")
     return (
         f'<details class="function"><summary><div class="name">{_escape(f["name"])}'
         f"<small>{' · '.join(marks)}</small></div>"
         f"{_timeline(f, events, begin, seconds)}</summary>\n"
-        f"{_details(f, events, loops, begin)}</details>\n"
+        f"{_details(f, events, begin)}</details>\n"
     )
 
 
@@ -199,9 +195,7 @@ def _axis(seconds: float) -> str:
 # ---- what a row unfolds into ----
 
 
-def _details(
-    f: dict[str, Any], events: Sequence[Event], loops: Sequence[dict[str, Any]], begin: float
-) -> str:
+def _details(f: dict[str, Any], events: Sequence[Event], begin: float) -> str:
     parts = []
     if f["file"] is not None:
         parts.append(f"<p><code>{_escape(file_and_line(f['file'], f['line']))}</code></p>")
@@ -220,13 +214,8 @@ def _details(
         if len(reasons) > _MOST_REASONS:
             shown.append(f"<li>and {len(reasons) - _MOST_REASONS:,} other reasons</li>")
         parts.append(f'<h2>Retraces</h2><ul class="retraces">{"".join(shown)}</ul>')
-    if loops:
-        shown = [_loop(loop) for loop in {tuple(x.items()): x for x in loops}.values()]
-        parts.append(f'<h2>Unrolled loops</h2><ul class="loops">{"".join(shown)}</ul>')
-    loop_lines = {f"{file_and_line(x['file'], x['line'])}," for x in loops}
-    remarks = [text for text in f["remarks"] if not text.startswith(tuple(loop_lines) or ("\0",))]
-    if remarks:
-        shown = [f"<li>{_escape(text)}</li>" for text in remarks]
+    if f["remarks"]:
+        shown = [f"<li>{_escape(text)}</li>" for text in f["remarks"]]
         parts.append(f"<h2>Remarks</h2><ul>{''.join(shown)}</ul>")
     if f["variants"]:
         parts.append(_variants(f["variants"]))
@@ -249,18 +238,6 @@ def _times(events: Sequence[Event], begin: float) -> str:
     spent = show_seconds(sum(event.end - event.begin for event in events))
     many = "" if len(events) == 1 else f"{len(events):,} times, the last of them below, the first "
     return f"{many}at {at}, {spent} of tracing"
-
-
-def _loop(loop: dict[str, Any]) -> str:
-    source = ""
-    with contextlib.suppress(ValueError):  # a name that no file can have, before Python 3.13
-        source = linecache.getline(loop["file"], loop["line"]).strip()
-    share = min(1.0, loop["copies"] * loop["size"] / max(1, loop["total"]))
-    return (
-        f"<li><code>{_escape(file_and_line(loop['file'], loop['line']))}</code>"
-        f"<pre>{_escape(source)}</pre>{loop['copies']:,} copies of {loop['size']:,} equations, "
-        f"{share:.0%} of the program: jax.lax.scan or fori_loop would keep one copy</li>"
-    )
 
 
 def _variants(variants: Sequence[dict[str, Any]]) -> str:

@@ -15,18 +15,20 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from .. import _core
 from .._compat import _jax_compat
 from .._terminal._progress import Job, watcher
-from . import _program, _records
-from ._causes import Explanation
-from ._events import event_log
-from ._functions import FunctionRecord, clear_caches, clear_with_equinox, functions
+from . import _jaxpr, _records
+from ._function_records import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Cost
+
+if TYPE_CHECKING:
+    from ._causes import Explanation
+    from ._events import EventLog
 
 logger = logging.getLogger("filterjit")
 
@@ -34,8 +36,6 @@ _TRACED = "/jax/core/compile/jaxpr_trace_duration"
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
-
-_MOST_OTHER_NAMES = 10_000
 
 
 class _OpenTrace:
@@ -108,8 +108,8 @@ class _WouldCompileError(Exception):
 
 class _Recorder:
     def __init__(self) -> None:
+        self.log: EventLog | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
-        self._other_names: set[str] = set()  # the names of such programs
         self._listening = False
         self._thread = _Thread()
 
@@ -138,7 +138,7 @@ class _Recorder:
         if event == _FROM_DISK:
             self._thread.from_disk += 1
 
-    def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
+    def _on_begin(self, event: str, _value: Any = None, **_: Any) -> None:
         """Is called when JAX begins to trace, lower or compile."""
         thread = self._thread
         if thread.refuses_to_compile and event in (_TRACED, _LOWERED, _COMPILED):
@@ -150,7 +150,7 @@ class _Recorder:
             if work.job is None:
                 work.job = watcher.job(work.record.name_and_place)
                 watcher.begin(work.job)
-        elif thread.job is None and (record := self._find(fun_name)[0]) is not None:
+        elif thread.job is None and (record := self._find()[0]) is not None:
             thread.job = watcher.job(record.name_and_place)
             watcher.begin(thread.job)
 
@@ -168,7 +168,7 @@ class _Recorder:
                 record = work.record
                 attributed = work.costs
             else:
-                record, variant_cost = self._find(fun_name, event == _COMPILED)
+                record, variant_cost = self._find(event == _COMPILED)
                 if record is not None:
                     attributed = [record.cost]
                 if record is not None and variant_cost is not None:
@@ -177,7 +177,7 @@ class _Recorder:
                     if again:
                         attributed.append(record.again)
             if record is not None:
-                event_log.add("lowering" if event == _LOWERED else "compile", record, duration)
+                self._add_event("lowering" if event == _LOWERED else "compile", record, duration)
             cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
             if event == _LOWERED:
                 cost.lowering = duration
@@ -201,16 +201,13 @@ class _Recorder:
 
     def _on_traced(self, duration: float, fun_name: str) -> None:
         """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
-        of an outermost trace includes. Remembers the name of any other trace: a program of this
-        name may not be filterjit's."""
+        of an outermost trace includes."""
         stack = self._thread.stack
         work = stack[-1] if stack else None
         if work is not None and work.traced is not None and work.record.label == fun_name:
             rest = max(0.0, duration - work.traced)
             work.traced = None
             self._add(work, Cost(tracing=rest))
-        elif fun_name and len(self._other_names) < _MOST_OTHER_NAMES:
-            self._other_names.add(fun_name)
 
     def _exclude_from_trace(self, seconds: float) -> None:
         """Leaves seconds that have been counted out of the innermost trace that is open."""
@@ -224,19 +221,25 @@ class _Recorder:
             for one in work.costs:
                 one.add(cost)
 
-    def _find(
-        self, fun_name: str, is_compiled: bool = False
-    ) -> tuple[FunctionRecord | None, Cost | None]:
+    def _add_event(
+        self,
+        kind: str,
+        record: FunctionRecord,
+        seconds: float,
+        reason: "Explanation | None" = None,
+    ) -> None:
+        if self.log is not None:
+            self.log.add(kind, record, seconds, reason)
+
+    def _find(self, is_compiled: bool = False) -> tuple[FunctionRecord | None, Cost | None]:
         """Returns the record of the function whose program JAX lowers or compiles without a trace, and
         the `Cost` of the variant; None for each that is not known.
 
         If `is_compiled`, it also records where the arrays are.
         """
         call = _jax_compat.jit_call_under_way()
-        if call is None:
-            return self._find_by_name(fun_name)
-        observed = getattr(call[0], "observed", None)
-        if observed is None:
+        observed = None if call is None else getattr(call[0], "observed", None)
+        if call is None or observed is None:
             return None, None
         record, variant = observed()
         if variant is None:
@@ -244,19 +247,6 @@ class _Recorder:
         if is_compiled:
             _records.record_compiled(variant, call[1])
         return record, _records.record_of(variant).cost
-
-    def _find_by_name(self, fun_name: str) -> tuple[FunctionRecord | None, Cost | None]:
-        """Returns the record of the only function whose programs have this name, and the `Cost`
-        of its variant if it has only one; None for each of them otherwise."""
-        name = fun_name[4:-1] if fun_name.startswith("jit(") else fun_name
-        if not name or name in self._other_names:
-            return None, None
-        found = [pair for pair in functions.live() if pair[1].label == name]
-        if len(found) != 1:
-            return None, None
-        cache, record = found[0]
-        variants = cache.variants()
-        return record, _records.record_of(variants[0]).cost if len(variants) == 1 else None
 
     # ---- the traces ----
 
@@ -305,7 +295,7 @@ class _Recorder:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False
             self._exclude_from_trace(work.traced)
-            event_log.add("trace", record, work.traced, work.reason)
+            self._add_event("trace", record, work.traced, work.reason)
             self._add(work, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
             if traces and len(stack) == 1 and not work.is_proof:
                 work.job = watcher.job(record.name_and_place)
@@ -315,7 +305,7 @@ class _Recorder:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
         return any(work.on_purpose for work in self._thread.stack)
 
-    def set_reason(self, reason: Explanation) -> None:
+    def set_reason(self, reason: "Explanation") -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""
         if self._thread.stack:
             self._thread.stack[-1].reason = reason
@@ -338,10 +328,10 @@ class _Recorder:
                 return  # the call waits too, and raises the error itself
             seconds = time.perf_counter() - stack[-1].compiled_at
             self._add(stack[-1], Cost(first_run=seconds))
-            event_log.add("first run", stack[-1].record, seconds)
+            self._add_event("first run", stack[-1].record, seconds)
 
     def record_program(
-        self, variant: _core.Variant, arrays: Sequence[Any], contents: _program.Contents
+        self, variant: _core.Variant, arrays: Sequence[Any], contents: _jaxpr.Contents
     ) -> None:
         """Records what a program that was just traced contains, and logs what it captured."""
         stack = self._thread.stack
@@ -349,9 +339,9 @@ class _Recorder:
             return
         record = stack[-1].record
         try:
-            program = _program.summarize(contents)
+            program = _jaxpr.summarize(contents)
             if program.captured is not None:
-                names = _program.names_of_captured(variant.arguments(tuple(arrays))[0])
+                names = _jaxpr.names_of_captured(variant.arguments(tuple(arrays))[0])
                 named = dataclasses.replace(program.captured, names=names)
                 program = dataclasses.replace(program, captured=named)
         except Exception:  # an unexpected jaxpr must not make the call fail

@@ -8,14 +8,16 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._compat import _jax_compat
-from ._program import Program
+
+if TYPE_CHECKING:
+    from ._jaxpr import Program
 
 # The options of JAX that are part of the key of a compiled program and have a public name.
 _CONFIG = (
@@ -176,7 +178,7 @@ class VariantRecord:
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
-    program: Program | None = None
+    program: "Program | None" = None
     placed: set[int] = dataclasses.field(default_factory=set)
     loaded: int = 0
     kept: list[Kept] = dataclasses.field(default_factory=list)

@@ -12,7 +12,7 @@ from typing import Any
 from .. import _core
 from .._base._unwrap import is_function
 from .._compat import _jax_compat
-from ._words import dtype_of
+from ._wording import dtype_of
 
 _FLAG = "A flag has two programs, one for each value: this is normal."
 _MODE = (

@@ -16,14 +16,14 @@ from .._base._package import public
 from .._compat import _jax_compat
 from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
-from ._functions import FunctionRecord, dispatch_seconds, functions
+from ._function_records import FunctionRecord, dispatch_seconds, functions
+from ._jaxpr import Program
 from ._labels import labels_of
 from ._placement import HOST, recorded_placement, unplaced
-from ._program import Program
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
 from ._report_output import Report
-from ._words import STAGES, show_bytes, total
+from ._wording import STAGES, show_bytes, total
 
 
 @public

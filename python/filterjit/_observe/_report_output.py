@@ -1,19 +1,15 @@
-"""The class `Report`: the figures of a report, and their output as a table and as a plot."""
+"""The class `Report`: the figures of a report, and their output as a table."""
 
 import contextlib
 import html
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from .._base import _versions
-from .._base._checks import as_path
-from .._base._files import replacing
 from .._base._package import public
 from .._terminal._text import align, html_table, widths_of
-from ._plot import draw
-from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
+from ._wording import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
 @public
@@ -170,28 +166,6 @@ class Report:
         if self._others is not None and (warning := _versions.warning()) is not None:
             found.append(warning)
         return found
-
-    def plot(self, path: str | os.PathLike[str]) -> str:
-        """Draws a bar chart of the seconds of the twelve most expensive functions.
-
-        Needs Matplotlib. The suffix of `path`, such as ``.svg`` or ``.png``, selects the format. An
-        existing file is replaced only when the new one is complete.
-
-        Arguments:
-            path: of the picture.
-
-        Returns:
-            The path.
-
-        Raises:
-            ModuleNotFoundError: if Matplotlib is not installed.
-        """
-        path = as_path("plot(path)", path)
-        figure = draw(self._functions)
-        with replacing(path) as file:
-            kind = os.path.splitext(path)[1][1:].lower()
-            figure.savefig(file, format=kind or "png", dpi=160)
-        return path
 
 
 def _paragraph(text: str) -> str:

@@ -5,24 +5,28 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
 from .. import _core
 from .._base._checks import check_bool, one_of, positive_int
+from .._base._later import later
 from .._base._package import PACKAGE, is_installed, public
 from . import _records
-from ._causes import Explanation
-from ._events import event_log
-from ._explain import explain_trace
-from ._functions import FunctionRecord
+from ._function_records import FunctionRecord
 from ._recorder import recorder
 from ._records import TraceRecord
 
+if TYPE_CHECKING:
+    from . import _explain
+    from ._causes import Explanation
+else:
+    _explain = later("_observe._explain")
+
 logger = logging.getLogger("filterjit")
 
-OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | None
+OnRetrace = Literal["log", "warn", "raise"] | Callable[["Explanation"], Any] | None
 
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
@@ -88,9 +92,11 @@ def before_trace(
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
-    if not (_log_all or event_log.on or on_retrace is not None or max_traces is not None):
+    if not (
+        _log_all or recorder.log is not None or on_retrace is not None or max_traces is not None
+    ):
         return
-    explanation = explain_trace(
+    explanation = _explain.explain_trace(
         cache,
         fun,
         variant,
@@ -106,7 +112,7 @@ def before_trace(
     if max_traces is not None and num_traces > max_traces:
         raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
-    if event_log.on and kind not in ("first", "options"):
+    if recorder.log is not None and kind not in ("first", "options"):
         recorder.set_reason(explanation)
     if _log_all and kind not in ("first", "options"):
         _log(cache.record, explanation)
@@ -122,7 +128,7 @@ def before_trace(
         on_retrace(explanation)
 
 
-def _log(record: FunctionRecord, explanation: Explanation) -> None:
+def _log(record: FunctionRecord, explanation: "Explanation") -> None:
     kinds, times = _logged.get(record.key, ((), 0))
     times = times + 1 if kinds == explanation.kinds else 1
     _logged[record.key] = explanation.kinds, times

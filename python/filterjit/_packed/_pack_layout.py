@@ -14,8 +14,6 @@ the Layout together with these values.
 
 import dataclasses
 import math
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +22,7 @@ import jax
 from jax import lax
 
 from .. import _core
+from .._base._locks import RLock
 from .._trees._registry import registry
 from .._trees._tree_functions import Structure  # which makes Structures picklable
 
@@ -301,16 +300,7 @@ def layout_in(static: Any) -> Layout:
 # From the hash of a Structure to weak references to the Layouts with it, none of which keeps it
 # alive. A Structure refers to the user's objects, which may refer to a Packed.
 _layouts: dict[int, list[weakref.ref[Layout]]] = {}
-_lock = threading.RLock()
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = RLock()
 
 
 class _Ref(weakref.ref[Layout]):

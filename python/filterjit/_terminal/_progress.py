@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .._base._checks import check_bool
+from .._base._locks import Lock
 from .._base._package import public
-from . import _notebook, _terminal
+from . import _notebook, _rich_progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -44,7 +45,7 @@ def show_progress(on: bool = True) -> None:
 def _enabled() -> bool:
     if _wanted is False or (_wanted is None and os.environ.get("FILTERJIT_PROGRESS") == "0"):
         return False
-    return _terminal.stderr_is_terminal() or _notebook.is_notebook()
+    return _rich_progress.stderr_is_terminal() or _notebook.is_notebook()
 
 
 class Job:
@@ -56,7 +57,7 @@ class Job:
         self._told = 0
         # Released when the job ends. An interrupt in a method of threading.Event could leave the
         # lock of the event held.
-        self._running = threading.Lock()
+        self._running = Lock()
         self._running.acquire()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
@@ -97,12 +98,12 @@ class _Display:
     notebook stays, and says at the end how long it took."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset)
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[Job, TaskID] = {}
         self._lines: dict[Job, Callable[[str], None]] = {}  # in a notebook
@@ -113,7 +114,7 @@ class _Display:
                 self._lines[job] = _notebook.show_line(f"filterjit: compiling {job.what} ...")
                 return
             if not self._tasks:
-                self._progress = _terminal.progress(
+                self._progress = _rich_progress.progress(
                     lambda rich: (
                         rich.SpinnerColumn(style="cyan"),
                         rich.TextColumn(

@@ -24,9 +24,10 @@ from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
 from .._observe._retraces import OnRetrace, check_on_retrace
-from ._hooks import NNXHooks
-from ._registry import registry
-from ._shardings import NNXShardings, Prefixes
+from ._nnx_hooks import NNXHooks
+from ._nnx_registry import registry
+from ._nnx_shardings import NNXShardings
+from ._prefixes import Prefixes
 from ._trace import ONCE, GraphFunction, TracedFunction, TreeFunction
 
 

@@ -10,16 +10,32 @@ exception, unless the hook's docstring says otherwise.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .. import _core
+
+
+class Failure(NamedTuple):
+    """A call that has failed.
+
+    Attributes:
+        f: what was called.
+        exception: with what.
+        variant: None if the call failed before it had one.
+        arrays: those that were collected: all arrays of the call if there is a variant.
+    """
+
+    f: _core.FilterJit
+    exception: BaseException
+    variant: _core.Variant | None
+    arrays: tuple[Any, ...]
 
 
 class CallHooks(Protocol):
     """What the C core asks for on the path of a call (csrc/call/call.c).
 
-    A hit calls none of these hooks, except `before_raising_call` and `wait` where the program can
-    raise while it runs. "The call" is a call of a FilterJit, and also `_find` and `_find_or_compile`,
+    A hit calls none of these hooks, except `before_raising_call`, `wait` and `run_deferred` where the
+    program can raise while it runs, and `choose` where an argument is asked in each call. "The call" is a call of a FilterJit, and also `_find` and `_find_or_compile`,
     which bind and flatten as a call does.
 
     An exception of a hook other than `prepare` and `translate_error` goes through
@@ -82,21 +98,12 @@ class CallHooks(Protocol):
         """
         ...
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
+    def translate_error(self, /, *failure: Any) -> BaseException | str:
         """Returns the exception to raise in the place of `exception`, often `exception` itself.
 
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
         for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
-        `exception` is not set while the hook runs. `variant` is None where the call failed before
-        it had one. `arrays` are the arrays that were collected: all arrays of the call if there is a
-        variant.
+        `exception` is not set while the hook runs. The arguments are those of a `Failure`.
 
         Returns: an exception; or a str, and then the result of the call is that of `hand_over`.
         Anything else is ignored, and `exception` is raised.

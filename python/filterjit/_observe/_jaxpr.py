@@ -3,14 +3,16 @@
 import dataclasses
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
 from .._base._unwrap import closure_of, unwrap_chain
 from .._compat import _jax_compat
-from ._loops import Loop, lines_and_loop
-from ._words import show_bytes
+from ._wording import show_bytes
+
+if TYPE_CHECKING:
+    from ._loops import Loop
 
 LARGE = 1000  # equations: the lines and loops of smaller programs are not determined
 CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
@@ -67,7 +69,7 @@ class Program:
 
     equations: int
     lines: tuple[tuple[str, int, int], ...] = ()
-    loop: Loop | None = None
+    loop: "Loop | None" = None
     captured: Captured | None = None
     callbacks: bool = False
 
@@ -99,6 +101,8 @@ def summarize(contents: Contents) -> Program:
     captured = _captured(contents.constants)
     if len(equations) < LARGE:
         return Program(len(equations), captured=captured, callbacks=callbacks)
+    from ._loops import lines_and_loop
+
     lines, loop = lines_and_loop(equations)
     return Program(len(equations), lines, loop, captured, callbacks)
 

@@ -6,21 +6,22 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
-import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._base._locks import Lock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
 from ._numbers import NumberWatch
-from ._program import Captured
 from ._records import Cost
-from ._words import file_and_line
+from ._wording import file_and_line
+
+if TYPE_CHECKING:
+    from ._jaxpr import Captured
 
 _KEPT_ALIVE = 1000  # caches
 
@@ -67,7 +68,7 @@ class FunctionRecord:
     hits: int = 0
     refused: int = 0
     dispatch: float | None = None
-    captured: Captured | None = None
+    captured: "Captured | None" = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
     has_told_lost: bool = False
@@ -137,21 +138,20 @@ class _Functions:
         timed_since: when the timing was turned on.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
+        by_code: the caches by the code that the user wrote, each with the codes of all that its
+            function wraps. A function that is recreated has a new cache, which is found here.
     """
 
     def __init__(self) -> None:
         self.timed = False
         self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
-        self.lock = threading.Lock()
+        self.lock = Lock()
+        self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
+        self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
         self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
         self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
-
-    def _after_fork(self) -> None:
-        self.lock = threading.Lock()
 
     def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
         """Begins the record of a new cache, of the function `fun`."""
@@ -159,6 +159,9 @@ class _Functions:
         name = f"{cache.attributes.get('__module__', '?')}.{cache.attributes.get('__qualname__') or label}"
         decorator = getattr(cache.hooks, "decorator", "filter_jit")
         self._register(cache, name, label, _place_of(fun), decorator, hash(codes_of(fun)))
+        code = code_of(fun)
+        if code is not None:
+            self.by_code.setdefault(code, weakref.WeakKeyDictionary())[cache] = codes_of(fun)
 
     def register_compiled(self, cache: _core.Cache, name: str, fun: Any = None) -> None:
         """Begins the record of the cache of a compiled function: that of `fun`, if it is known."""

@@ -3,11 +3,12 @@
 from typing import Any
 
 from .. import _core
+from .._base._call_hooks import Failure
 from .._base._errors import is_of_key
 from .._call import _signature
 from .._call._plain_hooks import NO_KEY, AsInJax, HandOver
 from .._call._settings import Settings
-from ._registry import registry
+from ._nnx_registry import registry
 from ._trace import OWNER
 
 
@@ -24,17 +25,10 @@ class NNXHooks(AsInJax):
     def needed_by(self, fun: Any) -> Any:
         return getattr(fun, OWNER)()
 
-    def translate_error(
-        self,
-        f: _core.FilterJit,
-        exception: BaseException,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        /,
-    ) -> BaseException | str:
-        if variant is None and is_of_key(exception):  # for the error of Flax
+    def translate(self, failure: Failure) -> BaseException | str:
+        if failure.variant is None and is_of_key(failure.exception):  # for the error of Flax
             return HandOver(NO_KEY)
-        return super().translate_error(f, exception, variant, arrays)
+        return super().translate(failure)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
