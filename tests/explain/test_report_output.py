@@ -23,7 +23,7 @@ def test_text_and_picture(functions: int, tmp_path: Path) -> None:
         f = filter_jit(lambda x, n=n: x + n)
         f(X)
         rows += f.report().as_dict()["functions"]
-    report = filterjit.Report(rows, False)
+    report = filterjit.types.Report(rows, False)
     text = str(report)
     assert "\x1b" not in text and all(line == line.rstrip() for line in text.splitlines())
     assert len(text.splitlines()) == 3 + max(0, functions - 1) + (functions > 0) or functions == 0
@@ -93,7 +93,7 @@ def test_a_failed_plot_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Figure, "savefig", fail)
     with pytest.raises(KeyboardInterrupt):
-        filterjit.Report([], False).plot(path)
+        filterjit.types.Report([], False).plot(path)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["report.png"]
 
 

@@ -19,7 +19,8 @@ import pytest
 from explain_support import jitted
 
 import filterjit
-from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+from filterjit import RetraceError, RetraceWarning, filter_jit
+from filterjit.types import Explanation
 from support import processes
 
 X = jnp.ones(2)
@@ -267,15 +268,25 @@ def test_pickling_of_explanations() -> None:
     assert pickle.loads(pickle.dumps(explanation)) == explanation
 
 
-OBSERVING = ["CacheInfo", "Explanation", "Report", "RetraceError", "RetraceWarning"]
-OBSERVING += ["clear_caches", "log_retraces", "report", "time_calls"]
+OBSERVING = [
+    "RetraceError",
+    "RetraceWarning",
+    "clear_caches",
+    "log_retraces",
+    "report",
+    "time_calls",
+]
+RETURNED = ["CacheInfo", "Explanation", "Report"]
 
 
-@pytest.mark.parametrize("name", OBSERVING)
-def test_public_names_belong_to_filterjit(name: str) -> None:
-    public = getattr(filterjit, name)
-    assert (public.__module__, public.__qualname__) == ("filterjit", name)
-    assert "in module filterjit\n" in pydoc.render_doc(public)
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [*((filterjit, name) for name in OBSERVING), *((filterjit.types, name) for name in RETURNED)],
+)
+def test_public_names_belong_to_filterjit(module: Any, name: str) -> None:
+    public = getattr(module, name)
+    assert (public.__module__, public.__qualname__) == (module.__name__, name)
+    assert f"in module {module.__name__}\n" in pydoc.render_doc(public)
 
 
 def test_a_first_trace_that_failed_is_no_trace() -> None:

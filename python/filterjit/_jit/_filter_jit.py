@@ -62,7 +62,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
     __signature__ = _Signature()
 
     @property
@@ -202,7 +202,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
     _bound_type = BoundFilterJit
 
     __signature__ = _Signature()

@@ -12,7 +12,7 @@ import jax
 from .. import _core
 from .._base._checks import check_bool
 from .._base._errors import array_paths
-from .._base._package import public
+from .._base._package import public, public_type
 from .._compat import _jax_compat
 from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
@@ -26,7 +26,7 @@ from ._report_output import Report
 from ._words import STAGES, show_bytes, total
 
 
-@public
+@public_type
 class CacheInfo(NamedTuple):
     """The counters of one jitted function.
 

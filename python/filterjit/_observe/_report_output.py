@@ -10,13 +10,13 @@ from typing import Any
 from .._base import _versions
 from .._base._checks import as_path
 from .._base._files import replacing
-from .._base._package import public
+from .._base._package import public_type
 from .._terminal._text import align, html_table, widths_of
 from ._plot import draw
 from ._words import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
-@public
+@public_type
 class Report:
     """Where the time of jitted functions went, most expensive function first.
 
