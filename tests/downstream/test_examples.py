@@ -45,12 +45,16 @@ def test_a_program_is_short_and_says_how_it_is_run(path: Path) -> None:
     assert f"examples/{path.name}" in (EXAMPLES.parent / "docs/examples.md").read_text()
 
 
-def test_digits() -> None:
-    assert printed("digits.py", "100") == [
-        "loss #, then #; accuracy on other digits #",
-        "the same losses to the bit: True",
-        "# steps a second, with eqx.filter_jit #: # times as many",
+def test_demo(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    lines = printed("demo.py", "100", str(picture))
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == [
+        "equinox.filter_jit",
+        "filterjit.filter_jit",
     ]
+    assert lines[2].replace("equinox  ", "filterjit").split()[3:] == lines[3].split()[3:]
+    assert lines[4] == "the same losses to the bit: True; # times as many steps a second"
+    assert "</svg>" in picture.read_text()
 
 
 def test_a_fit_of_diffrax() -> None:
