@@ -216,18 +216,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         ],
     ),
     (
-        "Packed state",
-        "",
-        [
-            "pack((x, x)).replace((x,))",
-            "pack((x, x)).replace((x, jnp.ones(3)))",
-            "pack((x, x)).replace((x, jax.device_put(x, devices[1])))",
-            "packed = pack(place((x, x), P('data'), mesh))\njax.device_put(packed, devices[0]).unpack()",
-            "jax.tree.map(lambda buffer: 0, pack(x)).unpack()",
-            "jax.tree.map(lambda buffer: buffer[None], pack(x)).unpack()",
-        ],
-    ),
-    (
         "Shardings",
         "[Many devices](sharding.md). `ProcessMismatchError` needs several processes: it tells which of "
         "them is about to run what, the path in the arguments at which the calls differ, and the first "

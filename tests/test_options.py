@@ -197,8 +197,6 @@ def _with_bool(name: str, option: str, value: Any) -> None:
     owner, _, method = name.rpartition(".")
     if name == "combine":
         fun(MODEL, **{option: value})
-    elif owner == "Packed":
-        getattr(filterjit.pack(MODEL), method)(**{option: value})
     elif owner == "Compiled":
         getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
     elif name == "program_cache":
@@ -219,7 +217,7 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 def test_options_that_are_bools_are_found() -> None:
     assert {name for name, _ in BOOLS} >= {
         *("filter_jit", "install", "installed", "combine", "direct", "time_calls", "log_retraces"),
-        *("show_progress", "Compiled.save", "Packed.unpack"),
+        *("show_progress", "Compiled.save"),
     }
 
 

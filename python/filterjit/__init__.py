@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ._observe._functions import clear_caches
     from ._observe._report import report, time_calls
     from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
-    from ._packed._pack import Packed, pack
     from ._shardings._place import place
     from ._shardings._rules import ShardingRules, fsdp
     from ._terminal._progress import show_progress
@@ -40,7 +39,6 @@ __all__ = [
     "Filter",
     "FreezeWarning",
     "MismatchError",
-    "Packed",
     "ProcessMismatchError",
     "RetraceError",
     "RetraceWarning",
@@ -60,7 +58,6 @@ __all__ = [
     "jit",
     "load",
     "log_retraces",
-    "pack",
     "partition",
     "partition_dict",
     "place",
@@ -88,7 +85,6 @@ _MODULES = {
     "_jit._decorator": ("filter_jit",),
     "_jit._freeze": ("FreezeWarning",),
     "_jit._plain": ("jit",),
-    "_packed._pack": ("Packed", "pack"),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_shardings._place": ("place",),
     "_shardings._rules": ("ShardingRules", "fsdp"),

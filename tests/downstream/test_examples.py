@@ -14,14 +14,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
 
 
-def test_packed_training() -> None:
-    done = run(EXAMPLES / "packed_training.py", "50", timeout=300, env=environment())
-    first, times, last = done.stdout.splitlines()
-    assert first.startswith("145 arrays, in 2 buffers; loss ")
-    assert re.fullmatch(r"\d+ us a step, packed \d+ us", times)
-    assert last == "equal to the bit: True" or jax.__version_info__ < (0, 12)
-
-
 def losses(*arguments: str | Path) -> list[str]:
     """Returns what a program prints, but for its speed."""
     done = run(*arguments, timeout=300, env=environment())

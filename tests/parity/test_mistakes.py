@@ -43,7 +43,6 @@ class Plain:
 
 f = filter_jit(step)
 structure, groups = filterjit.partition_dict(MODEL)
-packed = filterjit.pack(MODEL)
 compiled = f.lower(MODEL, X).compile()
 donating = filter_jit(lambda x: x + 1, donate="all")
 count = nnx.Variable(jnp.zeros(2))
@@ -291,11 +290,6 @@ TREES: dict[str, tuple[Any, str]] = {
     "filterjit.tree_paths(MODEL, True)": (
         TypeError,
         "`is_leaf` must be a function of a node or None",
-    ),
-    "packed.replace(X)": (ValueError, "the tree itself was a `Linear` of 5 children, is an array"),
-    "packed.replace(jax.tree.map(lambda x: x[:1], MODEL))": (
-        ValueError,
-        "`weight` was float32[2,2], is float32[1,2]",
     ),
     "ShardingRules(3)": (TypeError, "`ShardingRules(rules)` must be a dict from path patterns"),
     "ShardingRules('**.weight')": (TypeError, "or pairs of these, not '**.weight'"),

@@ -8,7 +8,6 @@ import collections
 import dataclasses
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -134,14 +133,12 @@ class _Functions:
 
     Attributes:
         timed: whether their calls are timed.
-        timed_since: when the timing was turned on.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
     """
 
     def __init__(self) -> None:
         self.timed = False
-        self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = threading.Lock()
         self._refs: set[_CacheRef] = set()
@@ -232,8 +229,6 @@ class _Functions:
         return total is not None and total.cost.traces > 0
 
     def time_calls(self, on: bool) -> None:
-        if on and not self.timed:
-            self.timed_since = time.perf_counter()
         self.timed = on
         for cache, _ in self.live():
             cache.timed = int(on)
