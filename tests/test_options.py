@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from filterjit._base._switches import Switches
 from filterjit._jit import _decorator
 from support.public import public_routines, public_types
 
@@ -216,10 +217,17 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 
 def test_options_that_are_bools_are_found() -> None:
     assert {name for name, _ in BOOLS} >= {
-        *("filter_jit", "install", "installed", "combine", "direct", "time_calls", "log_retraces"),
-        *("show_progress", "Compiled.save"),
+        *("filter_jit", "install", "installed", "combine", "time_calls"),
+        "Compiled.save",
     }
 
 
-def test_progress_is_shown_by_default() -> None:
-    assert inspect.signature(filterjit.show_progress).parameters["on"].default is True
+def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repr(Switches()) == "<switches: direct=True, explain=False, progress=True>"
+    for name, value in (("DIRECT", "0"), ("EXPLAIN", "1"), ("PROGRESS", "")):
+        monkeypatch.setenv(f"FILTERJIT_{name}", value)
+    assert repr(Switches()) == "<switches: direct=False, explain=True, progress=True>"
+    with pytest.raises(AttributeError, match=r"has no .explian.\. Did you mean .explain."):
+        filterjit.switches.explian = True  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"`filterjit\.switches\.direct` must be a bool"):
+        filterjit.switches.direct = "no"  # type: ignore[assignment]

@@ -19,17 +19,16 @@ if TYPE_CHECKING:
         StaleProgramError,
         StaticArgumentError,
     )
-    from ._call._direct import direct
+    from ._base._switches import switches
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._freeze import FreezeWarning
     from ._jit._plain import jit
     from ._observe._functions import clear_caches
     from ._observe._report import report, time_calls
-    from ._observe._retraces import RetraceError, RetraceWarning, log_retraces
+    from ._observe._retraces import RetraceError, RetraceWarning
     from ._shardings._place import place
     from ._shardings._rules import ShardingRules, fsdp
-    from ._terminal._progress import show_progress
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
     from ._trees._tree_functions import flatten, tree_paths, unflatten
@@ -47,7 +46,6 @@ __all__ = [
     "StaticArgumentError",
     "clear_caches",
     "combine",
-    "direct",
     "filter_jit",
     "flatten",
     "fsdp",
@@ -57,14 +55,13 @@ __all__ = [
     "is_inexact_array",
     "jit",
     "load",
-    "log_retraces",
     "partition",
     "partition_dict",
     "place",
     "program_cache",
     "report",
     "saved_info",
-    "show_progress",
+    "switches",
     "time_calls",
     "tree_paths",
     "unflatten",
@@ -79,8 +76,9 @@ _MODULES = {
         "StaticArgumentError",
     ),
     "_observe._functions": ("clear_caches",),
-    "_observe._retraces": ("RetraceError", "RetraceWarning", "log_retraces"),
+    "_observe._retraces": ("RetraceError", "RetraceWarning"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
+    "_base._switches": ("switches",),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
     "_jit._freeze": ("FreezeWarning",),
@@ -88,8 +86,6 @@ _MODULES = {
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_shardings._place": ("place",),
     "_shardings._rules": ("ShardingRules", "fsdp"),
-    "_terminal._progress": ("show_progress",),
-    "_call._direct": ("direct",),
     "_observe._report": ("report", "time_calls"),
     "_aot._file": ("saved_info",),
     "_aot._load": ("load",),
@@ -108,7 +104,7 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
         module = next((module for module, names in _MODULES.items() if name in names), None)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if module != "_install":
+        if module not in ("_install", "_base._switches"):
             # Before the module, which needs it too: `install` waits for JAX, and then imports
             # modules of ours, of which none may be half imported.
             import_module("jax")

@@ -11,6 +11,7 @@ from ._aot._file import SavedInfo
 from ._aot._program_cache import ProgramCache
 from ._aot._stages import Compiled, Lowered, Traced
 from ._aot._warm_up import Warmed, WarmUp
+from ._base._switches import Switches
 from ._core import Structure, Variant
 from ._jit._filter_jit import BoundFilterJit, FilterJit
 from ._jit._partial import PartialFilterJit
@@ -32,6 +33,7 @@ __all__ = [
     "Report",
     "SavedInfo",
     "Structure",
+    "Switches",
     "Traced",
     "Variant",
     "WarmUp",

@@ -54,7 +54,7 @@ CELLS = (
     "slow.report()",
     "f.report()",
     """
-    filterjit.show_progress(False)
+    filterjit.switches.progress = False
     y = slow(jnp.ones((4, 4)))
     """,
     "print(f.lower(x, 2).compile().explain(x, 3))",

@@ -100,13 +100,13 @@ def test_direct_calls_are_turned_off() -> None:
     f = filter_jit(lambda x: x + 1)
     for _ in range(30):
         f(X)
-    filterjit.direct(False)
+    filterjit.switches.direct = False
     try:
         for _ in range(5):
             assert (f(X) == X + 1).all()
         assert row_of(f)["passed_on"]["direct calls are turned off"] == 5
     finally:
-        filterjit.direct()
+        filterjit.switches.direct = True
     before = row_of(f)["direct"]
     f(X)
     assert row_of(f)["direct"] == before + 1

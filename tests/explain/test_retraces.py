@@ -1,4 +1,4 @@
-"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
+"""What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
 
 import functools
 import importlib
@@ -34,16 +34,16 @@ def test_log(caplog: pytest.LogCaptureFixture) -> None:
     assert "`b`" in caplog.text and "int 2" in caplog.text
 
 
-def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
+def test_explain_all(caplog: pytest.LogCaptureFixture) -> None:
     f, _ = jitted()
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             f(X)
             caplog.clear()
             f(jnp.ones(3))
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     f(jnp.ones(4))
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
 
@@ -86,12 +86,12 @@ def test_retraces_in_installed_libraries_are_one_line(
     )
     monkeypatch.syspath_prepend(folder)
     solve = importlib.import_module("solver_of_test").solve
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == (
         "solver_of_test.solve (solver_of_test.py:2) compiles again because `a`: different shape: was "
@@ -160,13 +160,13 @@ def test_max_traces() -> None:
 def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFixture) -> None:
     shapes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (2, 3, 4)]
     f, traces = jitted(on_retrace="raise", max_traces=1)
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             assert not f.warm_up([((s,), {}) for s in shapes]).errors
             f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     assert len(traces) == 6 and caplog.records == []
     for n in (2, 3, 4):
         f(jnp.ones(n)), f(X, 1), f(X, 2)
@@ -272,7 +272,6 @@ OBSERVING = [
     "RetraceError",
     "RetraceWarning",
     "clear_caches",
-    "log_retraces",
     "report",
     "time_calls",
 ]
@@ -381,10 +380,10 @@ def test_explanations_cost_nothing_on_a_hit() -> None:
     for f in (plain, explained):
         f(X, 1), f(X, 1)
     expected = _python_calls(lambda: plain(X, 1))
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         for f in (plain, explained):
             assert _python_calls(lambda f=f: f(X, 1)) == expected  # type: ignore[misc]
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     assert len(expected) == 1  # the lambda

@@ -1,4 +1,4 @@
-"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces`."""
+"""What happens at a retrace: `on_retrace`, and the switch `explain`."""
 
 import logging
 import os
@@ -10,8 +10,9 @@ from typing import Any, Literal
 import jax
 
 from .. import _core
-from .._base._checks import check_bool, one_of, positive_int
+from .._base._checks import one_of, positive_int
 from .._base._package import PACKAGE, is_installed, public
+from .._base._switches import switches
 from . import _records
 from ._causes import Explanation
 from ._events import event_log
@@ -26,7 +27,6 @@ OnRetrace = Literal["log", "warn", "raise"] | Callable[[Explanation], Any] | Non
 
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
-_log_all = False
 _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
 """The causes that were logged last of each function, and how many times in a row."""
 
@@ -40,23 +40,6 @@ class RetraceError(RuntimeError):
 class RetraceWarning(UserWarning):
     """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a function, it
     compiles in each of many calls, since a Python number in its arguments changes."""
-
-
-@public
-def log_retraces(on: bool = True) -> None:
-    """Logs why a function compiles again, for each retrace of every jitted function. Of functions in
-    installed libraries, it logs one line; so it does of a function that compiles again for the same
-    causes for the fourth time in a row and more often.
-
-    The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
-    if the program does not configure logging.
-
-    Arguments:
-        on: False stops the logging.
-    """
-    global _log_all
-    check_bool("log_retraces(on=...)", on)
-    _log_all = on
 
 
 def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
@@ -88,7 +71,7 @@ def before_trace(
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
-    if not (_log_all or event_log.on or on_retrace is not None or max_traces is not None):
+    if not (switches.explain or event_log.on or on_retrace is not None or max_traces is not None):
         return
     explanation = explain_trace(
         cache,
@@ -108,11 +91,11 @@ def before_trace(
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if event_log.on and kind not in ("first", "options"):
         recorder.set_reason(explanation)
-    if _log_all and kind not in ("first", "options"):
+    if switches.explain and kind not in ("first", "options"):
         _log(cache.record, explanation)
     if kind in ("first", "options") or explanation.causes[0].is_of_function:
         return  # no program of this very function is compiled
-    if on_retrace == "log" and not _log_all:
+    if on_retrace == "log" and not switches.explain:
         _log(cache.record, explanation)
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
