@@ -29,10 +29,6 @@ JITTED = filterjit.filter_jit(example)
 NNX_JITTED = filterjit.nnx.jit(example)
 # Those whose options stand beside arguments of a function of the user's need a function.
 CALLS: dict[str, Callable[..., Any]] = {
-    "FilterJit.freeze": lambda **given: JITTED.freeze(MODEL, **given),
-    "BoundFilterJit.freeze": lambda **given: BOUND.freeze(MODEL, **given),
-    "nnx.NNXJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
-    "nnx.CachedJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
     "Traced.lower": lambda **given: JITTED.trace(MODEL, 1.0).lower(**given),
     "Lowered.compile": lambda **given: JITTED.lower(MODEL, 1.0).compile(**given),
 }
@@ -77,7 +73,6 @@ def _misspelt(name: str) -> str:
 def test_the_functions_are_found() -> None:
     found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install", "load", "place"}
     found |= {
-        "FilterJit.freeze",
         "FilterJit.warm_up",
         "Compiled.save",
         "Lowered.save",
@@ -131,7 +126,6 @@ def test_the_signature_is_that_of_the_source(name: str) -> None:
 
 WORDS = {
     ("filter_jit", "donate"): get_args(get_args(_decorator.Donate)[0]),
-    ("filter_jit", "donate_unused"): get_args(_decorator.DonateUnused),
     ("filter_jit", "functions"): get_args(_decorator.Functions),
     **{(name, "on_retrace"): ("log", "warn", "raise") for name in ("filter_jit", "jit", "nnx.jit")},
 }

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ._base._switches import switches
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
-    from ._jit._freeze import FreezeWarning
     from ._jit._plain import jit
     from ._observe._functions import clear_caches
     from ._observe._report import report, time_calls
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Filter",
-    "FreezeWarning",
     "MismatchError",
     "ProcessMismatchError",
     "RetraceError",
@@ -81,7 +79,6 @@ _MODULES = {
     "_base._switches": ("switches",),
     "_install": ("install", "installed", "uninstall"),
     "_jit._decorator": ("filter_jit",),
-    "_jit._freeze": ("FreezeWarning",),
     "_jit._plain": ("jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_shardings._place": ("place",),

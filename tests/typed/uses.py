@@ -31,7 +31,7 @@ def scale(x: jax.Array, factor: float, *, name: str = "") -> jax.Array:
     return x * factor
 
 
-@filter_jit(donate="none", max_traces=10, on_retrace="log", keep_unused=True, inline=True)
+@filter_jit(donate="none", on_retrace="log", keep_unused=True, inline=True)
 def count(x: jax.Array) -> dict[str, int]:
     return {"size": x.size}
 
@@ -199,7 +199,7 @@ def test_given_arguments() -> None:
     assert_type(functools.partial(scale, X)(2.0), jax.Array)
     assert_type(Net(1).loss.partial(X)(), jax.Array)
     assert_type(scale.freeze(X)(2.0), jax.Array)
-    assert_type(scale.freeze(X, max_bytes=100).cache_info(), filterjit.types.CacheInfo)
+    assert_type(scale.freeze(X).cache_info(), filterjit.types.CacheInfo)
     assert_type(Net(1).loss.freeze()(X), jax.Array)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 
 from .. import _core
-from .._base._checks import one_of, positive_int
+from .._base._checks import one_of
 from .._base._package import PACKAGE, is_installed, public
 from .._base._switches import switches
 from . import _records
@@ -33,7 +33,7 @@ _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
 
 @public
 class RetraceError(RuntimeError):
-    """A function compiles again, which ``on_retrace="raise"`` or ``max_traces`` forbids."""
+    """A function compiles again, which ``on_retrace="raise"`` forbids."""
 
 
 @public
@@ -42,18 +42,16 @@ class RetraceWarning(UserWarning):
     compiles in each of many calls, since a Python number in its arguments changes."""
 
 
-def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
-    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take these options."""
+def check_on_retrace(function: str, on_retrace: Any) -> None:
+    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take this."""
     if on_retrace is not None and not callable(on_retrace):
         also = "a callable that takes an explanation, or None"
         option = f"{function}(..., on_retrace=...)"
         one_of(option, on_retrace, ("log", "warn", "raise"), also=also)
-    positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 
 def before_trace(
     on_retrace: OnRetrace,
-    max_traces: int | None,
     cache: _core.Cache,
     fun: Any,
     variant: _core.Variant,
@@ -63,7 +61,7 @@ def before_trace(
     runs, with the record of the trace that begins. What is traced ahead of time is none.
 
     Raises:
-        RetraceError: if `on_retrace` or `max_traces` forbids the trace.
+        RetraceError: if `on_retrace` forbids the trace.
     """
     trace.on_purpose = recorder.is_on_purpose()
     if jax.config.jax_disable_jit or trace.on_purpose:
@@ -71,7 +69,7 @@ def before_trace(
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
-    if not (switches.explain or event_log.on or on_retrace is not None or max_traces is not None):
+    if not (switches.explain or event_log.on or on_retrace is not None):
         return
     explanation = explain_trace(
         cache,
@@ -83,11 +81,6 @@ def before_trace(
         trace.context,
         earlier,
     )
-    variants = {id(v): v for v in (*cache.variants(), variant)}
-    traces = [t for v in variants.values() for t in _records.record_of(v).traces]
-    num_traces = sum(not t.on_purpose for t in traces)
-    if max_traces is not None and num_traces > max_traces:
-        raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if event_log.on and kind not in ("first", "options"):
         recorder.set_reason(explanation)
