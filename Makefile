@@ -1,6 +1,7 @@
 # Everything starts from a fresh machine with Python 3.11+, a C compiler and make. `make` prints:
 #
-#   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares
+#   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares:
+#                  examples/demo.py
 #   make test      the tests, but for those that take long; of those with many cases, a third
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
@@ -44,7 +45,7 @@ help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m filterjit demo --program-cache build/demo
+	$(BIN)/python examples/demo.py 6000 demo.svg
 
 demo-distributed: $(VENV)/.installed
 	$(BIN)/python examples/distributed.py
@@ -121,4 +122,4 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist demo.svg demo.png python/*.egg-info python/filterjit/*.so
+	rm -rf $(VENV) build dist demo.svg python/*.egg-info python/filterjit/*.so

@@ -23,7 +23,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks-more.md",
     "README.md": "index.md",
 }
-PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory", "packed"))
+PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory"))
 # The search finds a name in the reference first, and last in pages that have it in each line.
 BOOSTS = {"reference.md": 8, "errors.md": 0.2, "causes.md": 0.2}
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")

@@ -10,7 +10,6 @@ closure, which has the arrays of the model as constants too. All are timed alter
 """
 
 import functools
-import math
 import os
 import sys
 import time
@@ -117,7 +116,7 @@ def _calls(model: Model) -> dict[str, Callable[[], Any]]:
     leaves = arrays_in(filterjit.flatten(tree)[0])
     flat = jax.jit(lambda leaves, x: function(structure.unflatten(leaves), x))
     ours = filterjit.filter_jit(function)
-    frozen = ours.freeze(tree, max_bytes=math.inf)
+    frozen = ours.freeze(tree)
     closed = jax.jit(lambda x: function(tree, x))
     calls = {
         "flat": lambda: flat(leaves, x),
@@ -205,7 +204,7 @@ def measure_size(count: int, width: int, seconds: float) -> Size:
     for _ in range(2):
         jax.clear_caches()
         f = filterjit.filter_jit(chain)
-        frozen = f.freeze(matrices, max_bytes=math.inf)
+        frozen = f.freeze(matrices)
         tries.append((compiled(f, matrices, x), compiled(frozen, x)))
     compiling, compiling_frozen = map(min, zip(*tries, strict=True))
     calls: dict[str, Callable[[], Any]] = {

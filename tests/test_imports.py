@@ -30,7 +30,6 @@ LEFT_OUT = {
     "_functions": set(),
     "_install": set(),
     "_nnx": set(),
-    "_packed": set(),
     "_shardings": set(),
     "_call._kept": set(),
     "_call._processes": set(),

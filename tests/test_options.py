@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from filterjit._base._switches import Switches
 from filterjit._jit import _decorator
 from support.public import public_routines, public_types
 
@@ -28,10 +29,6 @@ JITTED = filterjit.filter_jit(example)
 NNX_JITTED = filterjit.nnx.jit(example)
 # Those whose options stand beside arguments of a function of the user's need a function.
 CALLS: dict[str, Callable[..., Any]] = {
-    "FilterJit.freeze": lambda **given: JITTED.freeze(MODEL, **given),
-    "BoundFilterJit.freeze": lambda **given: BOUND.freeze(MODEL, **given),
-    "nnx.NNXJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
-    "nnx.CachedJit.freeze": lambda **given: NNX_JITTED.freeze(MODEL, **given),
     "Traced.lower": lambda **given: JITTED.trace(MODEL, 1.0).lower(**given),
     "Lowered.compile": lambda **given: JITTED.lower(MODEL, 1.0).compile(**given),
 }
@@ -76,7 +73,6 @@ def _misspelt(name: str) -> str:
 def test_the_functions_are_found() -> None:
     found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install", "load", "place"}
     found |= {
-        "FilterJit.freeze",
         "FilterJit.warm_up",
         "Compiled.save",
         "Lowered.save",
@@ -130,7 +126,6 @@ def test_the_signature_is_that_of_the_source(name: str) -> None:
 
 WORDS = {
     ("filter_jit", "donate"): get_args(get_args(_decorator.Donate)[0]),
-    ("filter_jit", "donate_unused"): get_args(_decorator.DonateUnused),
     ("filter_jit", "functions"): get_args(_decorator.Functions),
     **{(name, "on_retrace"): ("log", "warn", "raise") for name in ("filter_jit", "jit", "nnx.jit")},
 }
@@ -197,8 +192,6 @@ def _with_bool(name: str, option: str, value: Any) -> None:
     owner, _, method = name.rpartition(".")
     if name == "combine":
         fun(MODEL, **{option: value})
-    elif owner == "Packed":
-        getattr(filterjit.pack(MODEL), method)(**{option: value})
     elif owner == "Compiled":
         getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
     elif name == "program_cache":
@@ -218,10 +211,17 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 
 def test_options_that_are_bools_are_found() -> None:
     assert {name for name, _ in BOOLS} >= {
-        *("filter_jit", "install", "installed", "combine", "direct", "time_calls", "log_retraces"),
-        *("show_progress", "Compiled.save", "Packed.unpack"),
+        *("filter_jit", "install", "installed", "combine", "time_calls"),
+        "Compiled.save",
     }
 
 
-def test_progress_is_shown_by_default() -> None:
-    assert inspect.signature(filterjit.show_progress).parameters["on"].default is True
+def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert repr(Switches()) == "<switches: direct=True, explain=False, progress=True>"
+    for name, value in (("DIRECT", "0"), ("EXPLAIN", "1"), ("PROGRESS", "")):
+        monkeypatch.setenv(f"FILTERJIT_{name}", value)
+    assert repr(Switches()) == "<switches: direct=False, explain=True, progress=True>"
+    with pytest.raises(AttributeError, match=r"has no .explian.\. Did you mean .explain."):
+        filterjit.switches.explian = True  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"`filterjit\.switches\.direct` must be a bool"):
+        filterjit.switches.direct = "no"  # type: ignore[assignment]

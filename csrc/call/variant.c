@@ -334,7 +334,7 @@ static PyType_Slot variant_slots[] = {
 };
 
 PyType_Spec fj_variant_spec = {
-    .name = "filterjit.Variant",
+    .name = "filterjit.types.Variant",
     .basicsize = sizeof(FjVariant),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -207,7 +207,7 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *op, *tree, *result = NULL, *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     if (!PyArg_ParseTuple(args, "OO:match", &op, &tree) ||
-        expect_type(op, "filterjit.Structure") < 0) {
+        expect_type(op, "filterjit.types.Structure") < 0) {
         return NULL;
     }
     FjStructure *structure = (FjStructure *)op;
@@ -238,7 +238,7 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
 static PyObject *
 testing_num_nodes(PyObject *Py_UNUSED(module), PyObject *structure)
 {
-    return expect_type(structure, "filterjit.Structure") < 0
+    return expect_type(structure, "filterjit.types.Structure") < 0
                ? NULL
                : PyLong_FromUnsignedLong(((FjStructure *)structure)->count);
 }

@@ -515,7 +515,7 @@ static PyType_Slot structure_slots[] = {
 };
 
 PyType_Spec fj_structure_spec = {
-    .name = "filterjit.Structure",
+    .name = "filterjit.types.Structure",
     .basicsize = sizeof(FjStructure),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
              Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -4,60 +4,10 @@ The modules that a command uses are imported when it runs.
 """
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
-
-
-def _add_demo(commands: Any) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="train a classifier with equinox.filter_jit and filterjit.filter_jit, and compare",
-        description=(
-            "Trains a small classifier of handwritten digits twice, alternately with "
-            "equinox.filter_jit and filterjit.filter_jit. Prints a table, draws a picture, and "
-            "exits with status 1 if the two trainings differ in any bit of the results."
-        ),
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument(
-        "--steps", type=_count, default=6000, help="number of training steps with each filter_jit"
-    )
-    parser.add_argument(
-        "--batch-size", type=_count, default=32, help="number of digits in a training step"
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="random seed of the parameters, the batches and the test set",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PREFIX",
-        default="./demo",
-        help="write the picture to PREFIX.svg and PREFIX.png",
-    )
-    parser.add_argument("--no-plot", action="store_true", help="do not draw a picture")
-    parser.add_argument(
-        "--program-cache", metavar="FOLDER", help="keep filterjit's programs for the next start"
-    )
-    parser.set_defaults(run=_run_demo)
-
-
-def _run_demo(options: argparse.Namespace) -> int:
-    from ._commands import _demo
-
-    return _with_exit_status(_demo.run, options)
 
 
 def _add_run(commands: Any) -> None:
@@ -258,7 +208,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="show the versions of filterjit, JAX and Python, and exit",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_demo(commands)
     _add_run(commands)
     _add_show(commands)
     _add_cache(commands)
@@ -266,30 +215,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     for command in commands.choices.values():
         command.set_defaults(error=command.error)
     return parser
-
-
-@contextlib.contextmanager
-def _no_lost_interrupt() -> Iterator[None]:
-    """Repeats each KeyboardInterrupt that occurs where Python cannot raise exceptions.
-
-    JAX registers a Python callback of the garbage collector. An interrupt in there is only printed.
-    """
-    import _thread
-    import threading
-
-    before = sys.unraisablehook
-
-    def hook(unraisable: Any) -> None:
-        if unraisable.exc_type is KeyboardInterrupt:
-            threading.Timer(0.02, _thread.interrupt_main).start()
-        else:
-            before(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
 
 
 def _with_exit_status(
@@ -300,8 +225,7 @@ def _with_exit_status(
     The status is 130 after Ctrl-C, and 141 if the reader of stdout has closed it, as of ``| head``.
     """
     try:
-        with _no_lost_interrupt():
-            status = command(options)
+        status = command(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -58,7 +58,7 @@ def test_arguments_that_it_was_compiled_for(first: Any) -> None:
     np.testing.assert_array_equal(out[1]["layer"].weight, X * 3)
     assert out[2:] == (3, "a") and type(out[1]["point"]) is Point
     assert first(name="a", tree=tree(), n=3, x=np.asarray(X))[3] == "a"
-    assert isinstance(first, filterjit.Compiled)
+    assert isinstance(first, filterjit.types.Compiled)
 
 
 def mismatch(compiled: Any, *args: Any, **kwargs: Any) -> list[str]:

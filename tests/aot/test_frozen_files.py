@@ -1,7 +1,6 @@
 """A frozen function ahead of time: it is compiled, saved and loaded as one file without weights."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -53,27 +52,23 @@ def test_lower_compile_and_warm_up() -> None:
 
 
 @pytest.mark.parametrize("portable", [False, True])
-@pytest.mark.parametrize("max_bytes", [math.inf, 64, 0])
-def test_one_file(portable: bool, max_bytes: float, tmp_path: Path) -> None:
+def test_one_file(portable: bool, tmp_path: Path) -> None:
     """The static values of the frozen arguments need not be saved: here, a local lambda."""
     model = _mlp()
-    frozen = predict.freeze(model, max_bytes=max_bytes)
+    frozen = predict.freeze(model)
     frozen.lower(X, 2.0).compile().save(tmp_path / "f", portable=portable)
     expected = comparable(predict(model, X, 2.0))
     loaded = filterjit.load(tmp_path / "f")
     assert comparable(loaded(X, 2.0)) == expected
     info = filterjit.saved_info(tmp_path / "f")
     sizes = [x.nbytes for x in jtu.tree_leaves(model) if eqx.is_array(x)]
-    sizes = [size for size in sizes if size <= max_bytes]
     assert info.frozen == (len(sizes), sum(sizes))
     assert [path for path, _ in info.arguments] == ["x", "scale"]
-    words = f"frozen: {len(sizes)} arrays of {sum(sizes)} bytes are constants"
-    assert (words in str(info)) == bool(sizes)
+    assert f"frozen: {len(sizes)} arrays of {sum(sizes)} bytes are constants" in str(info)
 
 
 def test_show(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "f"
-    predict.freeze(X, max_bytes=math.inf)
     filter_jit(lambda w, x: w * x).freeze(X).lower(X).compile().save(path)
     assert command_line.main(["show", str(path)]) == 0
     assert "frozen: 1 array of 16 bytes are constants" in capsys.readouterr().out
@@ -83,13 +78,13 @@ def test_show(tmp_path: Path, capsys: Any) -> None:
 
 
 _SAVE = """
-import sys, math
+import sys
 import jax, jax.numpy as jnp, filterjit
 big = jnp.arange(90_000.0).reshape(300, 300) / 90_000
 model = {"big": big, "bias": jnp.arange(300.0), "one": jnp.asarray(2.0), "half": big.astype("bfloat16")}
 def predict(model, x):
     return (model["big"] @ x + model["bias"]) * model["one"] + model["half"].sum().astype("float32")
-frozen = filterjit.filter_jit(predict).freeze(model, max_bytes=math.inf)
+frozen = filterjit.filter_jit(predict).freeze(model)
 x = jnp.ones(300)
 compiled = frozen.lower(x).compile()
 compiled.save(sys.argv[1] + "/executable")

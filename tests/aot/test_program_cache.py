@@ -167,11 +167,6 @@ KEPT = {
         def f(x): return "a", x.shape[0]
         def main(): return f(jnp.ones(3))
     """,
-    "a packed tree": """
-        @filter_jit
-        def f(packed): return filterjit.pack(packed.unpack())
-        def main(): return f(filterjit.pack({"a": jnp.ones(3), "b": jnp.ones(2)})).unpack()
-    """,
     "an inner jit, custom derivatives, logging, printing": """
         import logging
         @jax.jit

@@ -190,7 +190,7 @@ def test_everything(tmp_path: Path, portable: bool) -> None:
     compiled, loaded = through(tmp_path, use, tree, X, 3, name="b", portable=portable)
     for call in (compiled, loaded):
         same(call(tree, X + 1, 3, name="b"), use(tree, X + 1, 3, name="b"))
-    assert isinstance(loaded, filterjit.Compiled) and repr(loaded) == "<Compiled of use>"
+    assert isinstance(loaded, filterjit.types.Compiled) and repr(loaded) == "<Compiled of use>"
     with pytest.raises(MismatchError, match="`n`: compiled for the int 3, called with the int 4"):
         loaded(tree, X, 4, name="b")
     with pytest.raises(MismatchError, match=r"`x`: compiled for float32\[3\], called with int32"):

@@ -31,7 +31,7 @@ def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
 
     signatures = [((spec(i + 1), i), {}) for i in range(6)] + [((spec(2), 7), {"scale": 2.0})]
     report = f.warm_up(signatures, threads=threads)
-    assert isinstance(report, filterjit.WarmUp) and report.errors == ()
+    assert isinstance(report, filterjit.types.WarmUp) and report.errors == ()
     assert len(traces) == 7
     arrays = [jnp.array(np.ones(i + 1, np.float32)) for i in range(6)]
     compiles.since()

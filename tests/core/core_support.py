@@ -581,7 +581,7 @@ if TYPE_CHECKING:
 
 
 class Jit(core.FilterJit):  # type: ignore[misc]
-    """What `filterjit.FilterJit` is, without JAX."""
+    """What `filterjit.types.FilterJit` is, without JAX."""
 
     __slots__ = ()
 

@@ -14,14 +14,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
 
 
-def test_packed_training() -> None:
-    done = run(EXAMPLES / "packed_training.py", "50", timeout=300, env=environment())
-    first, times, last = done.stdout.splitlines()
-    assert first.startswith("145 arrays, in 2 buffers; loss ")
-    assert re.fullmatch(r"\d+ us a step, packed \d+ us", times)
-    assert last == "equal to the bit: True" or jax.__version_info__ < (0, 12)
-
-
 def losses(*arguments: str | Path) -> list[str]:
     """Returns what a program prints, but for its speed."""
     done = run(*arguments, timeout=300, env=environment())
@@ -45,12 +37,16 @@ def test_a_program_is_short_and_says_how_it_is_run(path: Path) -> None:
     assert f"examples/{path.name}" in (EXAMPLES.parent / "docs/examples.md").read_text()
 
 
-def test_digits() -> None:
-    assert printed("digits.py", "100") == [
-        "loss #, then #; accuracy on other digits #",
-        "the same losses to the bit: True",
-        "# steps a second, with eqx.filter_jit #: # times as many",
+def test_demo(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    lines = printed("demo.py", "100", str(picture))
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == [
+        "equinox.filter_jit",
+        "filterjit.filter_jit",
     ]
+    assert lines[2].replace("equinox  ", "filterjit").split()[3:] == lines[3].split()[3:]
+    assert lines[4] == "the same losses to the bit: True; # times as many steps a second"
+    assert "</svg>" in picture.read_text()
 
 
 def test_a_fit_of_diffrax() -> None:

@@ -78,7 +78,7 @@ def test_share() -> None:
             ],
             True,
             "Most is of m.g, 20.0 us a hit with 40 arrays: give those that are the same in every "
-            "call once, with `freeze` or `partial`, and `pack` a state that it returns.",
+            "call once, with `freeze` or `partial`.",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_what_to_do(functions: list[dict[str, Any]], equinox: bool, expected: st
     assert expected in text and "\n" not in text
 
 
-def test_nnx_jit_is_not_told_to_pack() -> None:
+def test_nnx_jit_is_not_told_to_freeze() -> None:
     variants = [{"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40}]
     row = function(hits=200_000, dispatch=4.0, variants=variants, decorator="nnx.jit")
     assert advice(row).endswith(

@@ -204,7 +204,7 @@ def test_the_costliest_stands_first_and_others_below(monkeypatch: pytest.MonkeyP
         rows.append(row_of(f))
     rows[0]["again"], rows[1]["again"] = 1.0, 2.0
     rows[0]["cause"], rows[1]["cause"] = "the cheap one", "the costly one"
-    report = filterjit.Report(rows, False)
+    report = filterjit.types.Report(rows, False)
     first, *_ = str(report).splitlines()
     assert first == "the costly one" and "the cheap one" in str(report).splitlines()[2:]
     pytest.importorskip("rich")

@@ -26,7 +26,8 @@ from explain_support import jitted
 
 import filterjit
 import filterjit.nnx
-from filterjit import Explanation, filter_jit
+from filterjit import filter_jit
+from filterjit.types import Explanation
 from support.processes import environment, run_code
 
 KEY = jax.random.key(0)

@@ -54,7 +54,7 @@ CELLS = (
     "slow.report()",
     "f.report()",
     """
-    filterjit.show_progress(False)
+    filterjit.switches.progress = False
     y = slow(jnp.ones((4, 4)))
     """,
     "print(f.lower(x, 2).compile().explain(x, 3))",
@@ -144,6 +144,6 @@ def test_the_html_of_a_report_is_escaped() -> None:
     f(X)
     (row,) = f.report().as_dict()["functions"]
     row |= {"name": bad, "remarks": [bad], "cause": bad}
-    html = filterjit.Report([row], True)._repr_html_()
+    html = filterjit.types.Report([row], True)._repr_html_()
     assert "<script" not in html and html.count("&lt;script&gt;") == 4
     assert html.index("<p>") < html.index("<table>") < html.rindex("<p>")

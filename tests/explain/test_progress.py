@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import filterjit
 from filterjit._terminal import _progress
 from support.processes import environment, run_code, run_on_terminal
 
@@ -68,7 +69,7 @@ def test_without_rich_a_line_is_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setup", "inside", "args", "env"),
     [
-        ("filterjit.show_progress(False)", "", (), {}),
+        ("filterjit.switches.progress = False", "", (), {}),
         ("", "", (), {"FILTERJIT_PROGRESS": "0"}),
         ("", "", ("60",), {}),  # too short
     ],
@@ -114,7 +115,7 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_progress, "_PATIENCE", 0.02)
     monkeypatch.setattr(_progress, "_REFRESH", 0.01)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("FILTERJIT_PROGRESS", raising=False)
+    monkeypatch.setattr(filterjit.switches, "progress", True)
     watcher = _progress._Watcher()
 
     def work(i: int) -> None:

@@ -27,7 +27,6 @@ from filterjit.__main__ import main
 from filterjit._base import _versions
 from filterjit._compat import _private
 from filterjit._observe import _jaxpr
-from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run_code
 
@@ -101,13 +100,13 @@ def test_direct_calls_are_turned_off() -> None:
     f = filter_jit(lambda x: x + 1)
     for _ in range(30):
         f(X)
-    filterjit.direct(False)
+    filterjit.switches.direct = False
     try:
         for _ in range(5):
             assert (f(X) == X + 1).all()
         assert row_of(f)["passed_on"]["direct calls are turned off"] == 5
     finally:
-        filterjit.direct()
+        filterjit.switches.direct = True
     before = row_of(f)["direct"]
     f(X)
     assert row_of(f)["direct"] == before + 1
@@ -371,28 +370,6 @@ def test_a_function_without_a_name_is_called_by_its_class() -> None:
     assert str(f.explain(X)).startswith("`MLP`: compiles")
     f(X)
     assert row_of(f)["name"].endswith(".MLP")
-
-
-def many_small_arrays(calls: int) -> Any:
-    f = filter_jit(lambda tree: [x + 1 for x in tree])
-    tree = [jnp.ones(2) for _ in range(60)]
-    for _ in range(calls):
-        tree = f(tree)
-    return f
-
-
-def test_pack_is_named_where_dispatch_is_much_of_the_time() -> None:
-    assert row_of(many_small_arrays(100))["remarks"] == []  # not timed
-    filterjit.time_calls()
-    try:
-        f = many_small_arrays(100)
-        functions.timed_since = time.perf_counter() - 20 * row_of(f)["dispatch"] - 1
-        assert row_of(f)["remarks"] == []
-        functions.timed_since = time.perf_counter() - row_of(f)["dispatch"]
-        (remark,) = row_of(f)["remarks"]
-        assert "takes 60 arrays of 8 B in the mean" in remark and "`filterjit.pack`" in remark
-    finally:
-        filterjit.time_calls(False)
 
 
 def test_lower_and_compile_are_counted() -> None:

@@ -15,7 +15,7 @@ def test_text(functions: int) -> None:
         f = filter_jit(lambda x, n=n: x + n)
         f(X)
         rows += f.report().as_dict()["functions"]
-    report = filterjit.Report(rows, False)
+    report = filterjit.types.Report(rows, False)
     text = str(report)
     assert "\x1b" not in text and all(line == line.rstrip() for line in text.splitlines())
     assert len(text.splitlines()) == 3 + max(0, functions - 1) + (functions > 0) or functions == 0

@@ -1,4 +1,4 @@
-"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces` and ``run --explain``."""
+"""What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
 
 import functools
 import importlib
@@ -19,7 +19,8 @@ import pytest
 from explain_support import jitted
 
 import filterjit
-from filterjit import Explanation, RetraceError, RetraceWarning, filter_jit
+from filterjit import RetraceError, RetraceWarning, filter_jit
+from filterjit.types import Explanation
 from support import processes
 
 X = jnp.ones(2)
@@ -33,16 +34,16 @@ def test_log(caplog: pytest.LogCaptureFixture) -> None:
     assert "`b`" in caplog.text and "int 2" in caplog.text
 
 
-def test_log_retraces(caplog: pytest.LogCaptureFixture) -> None:
+def test_explain_all(caplog: pytest.LogCaptureFixture) -> None:
     f, _ = jitted()
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             f(X)
             caplog.clear()
             f(jnp.ones(3))
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     f(jnp.ones(4))
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
 
@@ -85,12 +86,12 @@ def test_retraces_in_installed_libraries_are_one_line(
     )
     monkeypatch.syspath_prepend(folder)
     solve = importlib.import_module("solver_of_test").solve
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == (
         "solver_of_test.solve (solver_of_test.py:2) compiles again because `a`: different shape: was "
@@ -141,31 +142,36 @@ def test_the_first_call_of_another_instance_is_no_retrace() -> None:
     functions = [Model(X, 1), Model(X, 2), Model(X, 1).method, Model(X, 2).method]
     functions += [Plain().method, Plain().method, lambda x: x, lambda x: x]
     for fun in functions:
-        f = filter_jit(fun, on_retrace="raise", max_traces=1)
+        f = filter_jit(fun, on_retrace="raise")
         f(X), f(X)
 
 
-def test_max_traces() -> None:
-    f, traces = jitted(max_traces=2)
-    f(X), f(X, 1)
-    with pytest.raises(
-        RetraceError, match=r"max_traces=2[^`]*`.*f`: compiles again because\n.*`b`"
-    ):
-        f(X, 2)
-    assert len(traces) == 2
+def test_a_function_that_counts_allows_some() -> None:
+    allowed = [1, 2]
+
+    def limit(explanation: Explanation) -> None:
+        if not allowed:
+            raise RetraceError(str(explanation))
+        allowed.pop()
+
+    f, traces = jitted(on_retrace=limit)
+    f(X), f(X, 1), f(X, 2)
+    with pytest.raises(RetraceError, match=r"compiles again because\n.*`b`"):
+        f(X, 3)
+    assert len(traces) == 3
     assert f(X, 1) is not None
 
 
 def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFixture) -> None:
     shapes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (2, 3, 4)]
-    f, traces = jitted(on_retrace="raise", max_traces=1)
-    filterjit.log_retraces()
+    f, traces = jitted(on_retrace="raise")
+    filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
             assert not f.warm_up([((s,), {}) for s in shapes]).errors
             f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     assert len(traces) == 6 and caplog.records == []
     for n in (2, 3, 4):
         f(jnp.ones(n)), f(X, 1), f(X, 2)
@@ -176,22 +182,13 @@ def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFix
 
 
 def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> None:
-    inner, traces = jitted(on_retrace="raise", max_traces=1)
+    inner, traces = jitted(on_retrace="raise")
     outer = filter_jit(lambda x: inner(x))
     outer.warm_up([((jnp.ones(n),), {}) for n in (2, 3)])
     assert len(traces) == 2
     with pytest.raises(RetraceError, match="compiles again"):
         outer(jnp.ones(4))
     assert len(traces) == 2
-
-
-def test_only_traces_of_calls_count_to_max_traces() -> None:
-    f, traces = jitted(max_traces=1)
-    f.lower(X, 1), f.lower(X, 2)
-    f(X)
-    with pytest.raises(RetraceError, match="more than max_traces=1"):
-        f(X, 3)
-    assert len(traces) == 3
 
 
 def test_a_callable_that_raises() -> None:
@@ -205,9 +202,7 @@ def test_a_callable_that_raises() -> None:
     assert len(f.variants) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"on_retrace": "shout"}, {"max_traces": 0}, {"max_traces": True}]
-)
+@pytest.mark.parametrize("options", [{"on_retrace": "shout"}, {"on_retrace": 3}])
 def test_bad_options(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         filter_jit(lambda: 0, **options)
@@ -267,21 +262,30 @@ def test_pickling_of_explanations() -> None:
     assert pickle.loads(pickle.dumps(explanation)) == explanation
 
 
-OBSERVING = ["CacheInfo", "Explanation", "Report", "RetraceError", "RetraceWarning"]
-OBSERVING += ["clear_caches", "log_retraces", "report", "time_calls"]
+OBSERVING = [
+    "RetraceError",
+    "RetraceWarning",
+    "clear_caches",
+    "report",
+    "time_calls",
+]
+RETURNED = ["CacheInfo", "Explanation", "Report"]
 
 
-@pytest.mark.parametrize("name", OBSERVING)
-def test_public_names_belong_to_filterjit(name: str) -> None:
-    public = getattr(filterjit, name)
-    assert (public.__module__, public.__qualname__) == ("filterjit", name)
-    assert "in module filterjit\n" in pydoc.render_doc(public)
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [*((filterjit, name) for name in OBSERVING), *((filterjit.types, name) for name in RETURNED)],
+)
+def test_public_names_belong_to_filterjit(module: Any, name: str) -> None:
+    public = getattr(module, name)
+    assert (public.__module__, public.__qualname__) == (module.__name__, name)
+    assert f"in module {module.__name__}\n" in pydoc.render_doc(public)
 
 
 def test_a_first_trace_that_failed_is_no_trace() -> None:
     fails = [True]
 
-    @filter_jit(on_retrace="raise", max_traces=1)
+    @filter_jit(on_retrace="raise")
     def f(x: Any) -> Any:
         if fails:
             raise ValueError("a mistake")
@@ -297,7 +301,7 @@ def test_a_first_trace_that_failed_is_no_trace() -> None:
 
 
 def test_calls_under_disable_jit_are_no_traces() -> None:
-    f = filter_jit(lambda x: x * 2, max_traces=1, on_retrace="raise")
+    f = filter_jit(lambda x: x * 2, on_retrace="raise")
     with jax.disable_jit():
         for _ in range(3):
             f(X)
@@ -366,14 +370,14 @@ def _python_calls(f: Callable[[], Any]) -> list[str]:
 
 def test_explanations_cost_nothing_on_a_hit() -> None:
     plain = filter_jit(lambda x, n: x)
-    explained = filter_jit(lambda x, n: x, on_retrace="raise", max_traces=5)
+    explained = filter_jit(lambda x, n: x, on_retrace="raise")
     for f in (plain, explained):
         f(X, 1), f(X, 1)
     expected = _python_calls(lambda: plain(X, 1))
-    filterjit.log_retraces()
+    filterjit.switches.explain = True
     try:
         for f in (plain, explained):
             assert _python_calls(lambda f=f: f(X, 1)) == expected  # type: ignore[misc]
     finally:
-        filterjit.log_retraces(False)
+        filterjit.switches.explain = False
     assert len(expected) == 1  # the lambda

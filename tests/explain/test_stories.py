@@ -64,7 +64,7 @@ def test_recreated_lambdas(functions: str, expected: int) -> None:
 def test_a_weak_type_that_changes() -> None:
     """The first state is made from a Python number and has a weak type; the state that the first
     step returns does not. So the second step compiles again."""
-    explanations: list[filterjit.Explanation] = []
+    explanations: list[filterjit.types.Explanation] = []
 
     @filter_jit(on_retrace=explanations.append)
     def step(state: Any, x: Any) -> Any:

@@ -124,7 +124,7 @@ class Machine:
         if self.pretend:
             options = PretendOptions(Settings(donate, functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
-            f = filterjit.FilterJit(fun, options, signature, {})
+            f = filterjit.types.FilterJit(fun, options, signature, {})
         else:
             f = filterjit.filter_jit(
                 fun,

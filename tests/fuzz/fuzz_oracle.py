@@ -29,9 +29,9 @@ import jax.tree_util as jtu
 import numpy as np
 
 import filterjit
-from filterjit import PartialFilterJit
 from filterjit._jit._filter_jit import BoundFilterJit
 from filterjit._trees import _static_keys
+from filterjit.types import PartialFilterJit
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from support.statics import (
@@ -209,7 +209,7 @@ KINDS: dict[type, Kind] = {
         lambda x: ([("func", x.func)], [x.args, x.keywords]),
         lambda x, aux, children: jtu.Partial(aux[0], *children[0], **children[1]),
     ),
-    filterjit.FilterJit: Kind(
+    filterjit.types.FilterJit: Kind(
         "filter_jit",
         # Wrappers are equal if they share a Cache: one for each function and options.
         lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),

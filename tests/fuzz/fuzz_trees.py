@@ -25,7 +25,7 @@ import numpy as np
 from fuzz_flax import Slotted, change_flax, draw_flax
 from fuzz_oracle import WRAPPER, copy, is_array, kind_of, remember, twin, walk
 
-from filterjit import PartialFilterJit
+from filterjit.types import PartialFilterJit
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from support.statics import (

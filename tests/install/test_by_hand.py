@@ -43,7 +43,9 @@ def test_by_hand(names: str, first: bool) -> None:
     pytest.importorskip("flax.nnx")
     patches = "\n".join(["import filterjit", *(IMPORTS[name] for name in names.split())])
     expected = (
-        "filterjit.FilterJit" if "jax" in names else "type(filterjit._jit._plain.upstream_jit(len))"
+        "filterjit.types.FilterJit"
+        if "jax" in names
+        else "type(filterjit._jit._plain.upstream_jit(len))"
     )
     imports, uses = PROGRAM.split("x = jnp.ones(3)\n")
     parts = [patches, imports] if first else [imports, patches]
@@ -61,6 +63,6 @@ def test_install_beside_it() -> None:
         filterjit.uninstall()
         assert jax.jit(lambda x: x + 1)(1) == 2 and jax.jit is filterjit.jit
         jax.jit = before
-        assert type(jax.jit(len)) is not filterjit.FilterJit
+        assert type(jax.jit(len)) is not filterjit.types.FilterJit
         """
     )

@@ -27,7 +27,7 @@ def not_installed() -> Iterator[None]:
 
 
 def is_ours(f: Any) -> bool:
-    return isinstance(f, filterjit.FilterJit)
+    return isinstance(f, filterjit.types.FilterJit)
 
 
 def test_install_and_uninstall() -> None:
@@ -133,10 +133,10 @@ def test_jax_is_not_imported() -> None:
         import jax
         jax.config.update('jax_num_cpu_devices', 2)
         f = jit(lambda x: x + 1)
-        assert isinstance(f, filterjit.FilterJit) and f(1) == 2
+        assert isinstance(f, filterjit.types.FilterJit) and f(1) == 2
         assert len(jax.devices()) == 2
         filterjit.uninstall()
-        assert not isinstance(jax.jit(len), filterjit.FilterJit)
+        assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
         """
     )
 
@@ -154,7 +154,7 @@ def test_names_of_filterjit_may_be_what_imports_jax(first: str) -> None:
         filterjit.install(jax=True)
         {first}
         import jax, flax.nnx
-        assert isinstance(jax.jit(len), filterjit.FilterJit)
+        assert isinstance(jax.jit(len), filterjit.types.FilterJit)
         assert flax.nnx.jit is filterjit.nnx.jit
         """
     )

@@ -352,7 +352,7 @@ def test_methods_of_the_result() -> None:
     f.clear_cache()
     assert f.cache_info().variants == 0
     with pytest.raises(filterjit.RetraceError):
-        g = filterjit.nnx.jit(lambda m: m.v * 1, max_traces=1)
+        g = filterjit.nnx.jit(lambda m: m.v * 1, on_retrace="raise")
         g(m)
         m.tag = 5
         g(m)

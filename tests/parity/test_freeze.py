@@ -4,7 +4,6 @@ import copy
 import gc
 import inspect
 import json
-import math
 import pickle
 import threading
 import warnings
@@ -23,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 import cases
 import filterjit
 from cases import CASES, Case
-from filterjit import FreezeWarning, filter_jit
+from filterjit import filter_jit
 from support.comparison import Traces, comparable
 from support.processes import environment, run_code
 
@@ -81,8 +80,6 @@ def test_the_cases_of_inference(case: Case) -> None:
     assert jtu.tree_leaves(frozen) == []
     jaxpr = frozen.trace(*case.args[1:]).jaxpr
     assert len(jaxpr.in_avals) == len(cases.arrays_in(case.args[1:]))
-    kept = f.freeze(case.args[0], max_bytes=0)
-    assert _close(kept(*case.args[1:]), expected)
 
 
 def test_what_was_frozen_can_be_returned() -> None:
@@ -118,26 +115,6 @@ def test_x64_at_the_time_of_the_trace() -> None:
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
         x = np.ones(4)
         assert frozen(x).dtype == f(w, x).dtype == "float64"
-
-
-def test_keys_stay_arguments() -> None:
-    f = filter_jit(lambda key, w, x: jax.random.normal(key, (4,)) * w + x)
-    key = jax.random.key(1)
-    frozen = f.freeze(key, X)
-    assert comparable(frozen(X)) == comparable(f(key, X, X))
-    assert len(jtu.tree_leaves(frozen)) == 1
-
-
-def test_larger_arrays_stay_arguments() -> None:
-    model = _mlp()
-    frozen = predict.freeze(model, max_bytes=64)
-    weights = [layer.weight for layer in model.layers if layer.weight.nbytes > 64]
-    assert [x is y for x, y in zip(jtu.tree_leaves(frozen), weights, strict=True)] == [True]
-    assert comparable(frozen(X)) == comparable(predict(model, X))
-    doubled = jtu.tree_map(lambda x: 2 * x, frozen)
-    expected = eqx.tree_at(lambda m: m.layers[0].weight, model, 2 * model.layers[0].weight)
-    assert comparable(doubled(X)) == comparable(predict(expected, X))
-    assert doubled._parts()[0] is frozen._parts()[0]  # one program for both
 
 
 # ---- arguments ----
@@ -185,14 +162,6 @@ def test_its_signature_and_its_errors() -> None:
     assert str(inspect.signature(by_name)).startswith("(*, model: Any = <frozen>, x: Any")
     assert comparable(by_name(x=X)) == comparable(frozen(X))
     assert comparable(by_name(x=X, model=_mlp(1))) == comparable(predict(_mlp(1), X))
-
-
-def test_an_argument_called_max_bytes() -> None:
-    f = filter_jit(lambda max_bytes, x: max_bytes * x)
-    assert comparable(f.freeze(X)(X)) == comparable(X * X)
-    for bad in (-1, math.nan, True, "x"):
-        with pytest.raises(ValueError, match=f"None or a number of at least 0, not {bad!r}"):
-            f.freeze(X, max_bytes=bad)
 
 
 def test_shardings_are_refused() -> None:
@@ -342,12 +311,10 @@ def test_a_deleted_array(again: bool) -> None:
     expected = comparable(frozen(X))
     model.layers[1].weight.delete()
     assert comparable(frozen(X)) == expected  # the program has its own copy
-    message = r"frozen argument `model.layers\[1\].weight` was deleted.* after `freeze`"
+    message = r"frozen argument `model.layers\[1\].weight` was deleted.*"
     with pytest.raises(RuntimeError, match=message):
         frozen(jnp.arange(4))
     assert comparable(frozen(X)) == expected
-    with pytest.raises(RuntimeError, match=r"`model.layers\[1\].weight` was deleted.*before"):
-        predict.freeze(model)
 
 
 def test_an_argument_that_is_deleted_is_named() -> None:
@@ -358,19 +325,13 @@ def test_an_argument_that_is_deleted_is_named() -> None:
     with pytest.raises((RuntimeError, ValueError)) as caught:
         frozen(x)
     assert "argument x)" in "".join(caught.value.__notes__)
-    w = jnp.ones(4)
-    kept = times.freeze(w, max_bytes=0)
-    w.delete()
-    with pytest.raises((RuntimeError, ValueError)) as caught:
-        kept(X)
-    assert "the function.tree)" in "".join(caught.value.__notes__)
 
 
 def test_arrays_that_cannot_be_arguments() -> None:
     with pytest.raises(TypeError) as caught:
         times.freeze({"a": np.array(["text"])})
     assert caught.value.__notes__ == ["(argument `tree['a']` of `freeze`)"]
-    with pytest.raises(TypeError, match=r"`tree\.a` of `freeze` is a ShapeDtypeStruct"):
+    with pytest.raises(TypeError, match="`tree` of `freeze` has a ShapeDtypeStruct"):
         times.freeze({"a": jax.ShapeDtypeStruct((2,), "float32"), "b": X})
 
 
@@ -393,25 +354,22 @@ def test_donation() -> None:
             filter_jit(_mlp(), donate=donate).freeze()
 
 
-@pytest.mark.parametrize("max_bytes", [None, 0])
-def test_the_first_argument_is_not_donated_and_the_others_are(max_bytes: Any) -> None:
+def test_the_first_argument_is_not_donated_and_the_others_are() -> None:
     f = filter_jit(lambda a, b: a + b, donate="all-except-first")
     w = jnp.arange(4.0)
-    for frozen in (f.freeze(w, max_bytes=max_bytes), f.freeze(a=w, max_bytes=max_bytes)):
-        for _ in range(2):
-            x = jnp.ones(4)
-            assert comparable(frozen(b=x)) == comparable(w + 1)
-            assert x.is_deleted() and not w.is_deleted()
-        with pytest.raises(ValueError, match="`freeze` would be donated"):
-            frozen.freeze(b=w)
-        with pytest.raises(ValueError, match="`partial` would be donated"):
-            frozen.partial(b=w)
+    frozen = f.freeze(w)
+    for _ in range(2):
+        x = jnp.ones(4)
+        assert comparable(frozen(b=x)) == comparable(w + 1)
+        assert x.is_deleted() and not w.is_deleted()
+    with pytest.raises(ValueError, match="`freeze` would be donated"):
+        frozen.freeze(b=w)
+    with pytest.raises(ValueError, match="`partial` would be donated"):
+        frozen.partial(b=w)
+    with pytest.raises(ValueError, match="takes the first argument by position"):
+        f.freeze(a=w)
     again, x = jnp.ones(4), jnp.ones(4)
-    f.freeze(a=w, max_bytes=max_bytes)(a=again, b=x)
-    assert x.is_deleted() and not again.is_deleted() and not w.is_deleted()
-    frozen = f.freeze(max_bytes=max_bytes)
-    x = jnp.ones(4)
-    frozen(again, x)
+    f.freeze()(again, x)
     assert x.is_deleted() and not again.is_deleted()
     with pytest.raises(ValueError, match="`b` of `freeze`"):
         f.freeze(a=w, b=w)
@@ -445,7 +403,7 @@ def test_transformations_around_it() -> None:
         assert _close(frozen(X), predict(model, X))
 
 
-def test_tracers_stay_arguments() -> None:
+def test_tracers() -> None:
     """So it can be frozen inside a trace, and its gradients are those of a plain call."""
     model = _mlp()
     grads = eqx.filter_grad(lambda m: jnp.sum(predict.freeze(m)(X)))(model)
@@ -466,14 +424,13 @@ def test_tracers_stay_arguments() -> None:
 
 def test_freeze_of_freeze_and_partial_of_freeze() -> None:
     model = _mlp()
-    once = predict.freeze(model, max_bytes=64)
+    once = predict.freeze(model)
     twice = once.freeze(X)
-    assert len(jtu.tree_leaves(twice)) == 1  # what `max_bytes` has left
-    assert comparable(twice(2.0)) == comparable(predict(model, X, 2.0))
-    assert comparable(once.partial(X)(2.0)) == comparable(predict(model, X, 2.0))
-    assert comparable(twice.freeze(scale=3.0)()) == comparable(predict(model, X, 3.0))
+    assert _close(twice(2.0), predict(model, X, 2.0))
+    assert _close(once.partial(X)(2.0), predict(model, X, 2.0))
+    assert _close(twice.freeze(scale=3.0)(), predict(model, X, 3.0))
     count, size = twice._hooks.frozen
-    assert (count, size) == (4, sum(x.nbytes for x in cases.arrays_in(model)) - 128 + X.nbytes)
+    assert (count, size) == (5, sum(x.nbytes for x in cases.arrays_in(model)) + X.nbytes)
 
 
 # ---- its programs ----
@@ -495,13 +452,11 @@ def test_its_programs_are_its_own() -> None:
 
 def test_options_are_those_of_the_function() -> None:
     seen: list[Any] = []
-    f = filter_jit(lambda w, x: w * x, max_traces=2, on_retrace=seen.append, maxsize=7)
+    f = filter_jit(lambda w, x: w * x, on_retrace=seen.append, maxsize=7)
     frozen = f.freeze(X)
     frozen(X), frozen(X)
     frozen(jnp.ones((2, 4)))
     assert [cause.kind for cause in seen[0].causes] == ["shape"]
-    with pytest.raises(filterjit.RetraceError):
-        frozen(jnp.ones((3, 4)))
     assert frozen.cache_info().maxsize == 7
     compiled = filter_jit(lambda w, x: w * x, compiler_options={"xla_cpu_enable_fast_math": True})
     assert comparable(compiled.freeze(X)(X)) == comparable(X * X)
@@ -514,7 +469,7 @@ def test_options_are_those_of_the_function() -> None:
 def test_explain_and_report() -> None:
     frozen = predict.freeze(_mlp())
     predict(_mlp(), X)
-    assert frozen.explain(X).causes[0].kind == "first"
+    assert not frozen.explain(X).hit
     frozen(X)
     assert frozen.explain(X).hit
     assert "`scale`" in str(frozen.explain(X, 2.0)) and "(frozen)" in str(frozen.explain(X, 2.0))
@@ -522,43 +477,11 @@ def test_explain_and_report() -> None:
     assert "frozen predict: 4 arrays, 232 B" in repr(frozen)
 
 
-def test_constants_that_were_asked_for_are_not_reported(caplog: Any) -> None:
-    """The report names large arrays that a program captured by accident."""
-    big, other = jnp.ones((600, 600)), jnp.ones((700, 700))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        frozen = filter_jit(lambda w, x: w @ x).freeze(big, max_bytes=math.inf)
-        capturing = filter_jit(lambda w, x: (w @ x, other)).freeze(big, max_bytes=math.inf)
-    frozen(jnp.ones(600))
-    frozen.lower(jnp.ones((600, 2)))
-    assert "captures" not in str(frozen.report()) + caplog.text
-    capturing(jnp.ones(600))
-    assert "captures 1.9 MiB" in str(capturing.report())
-
-
-def test_large_constants_warn() -> None:
-    big = {"a": jnp.ones((200, 400)), "b": jnp.ones((600, 600)), "c": jnp.ones((256, 256))}
-    with pytest.warns(FreezeWarning) as caught:
-        times.freeze(big)
-    (warning,) = caught
-    assert warning.filename == __file__
-    text = str(warning.message)
-    for words in ("`times.freeze`", "2 arrays", "256 KiB", "1.7 MiB in", "`tree['b']` of 1.4 MiB"):
-        assert words in text
-    assert "max_bytes=262144" in text and "math.inf" in text
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(jtu.tree_leaves(times.freeze(big, max_bytes=262144))) == 2
-        assert jtu.tree_leaves(times.freeze(big, max_bytes=math.inf)) == []
-        times.freeze(big["c"])
-
-
 def test_pickles_and_copies() -> None:
-    frozen = predict.freeze(_Scaled(X), max_bytes=4)
+    frozen = predict.freeze(_Scaled(X))
     for again in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen), copy.deepcopy(frozen)):
         assert again is not frozen
         assert comparable(again(X)) == comparable(frozen(X))
-        assert len(jtu.tree_leaves(again)) == 1
 
 
 class _Scaled(eqx.Module):
@@ -660,10 +583,14 @@ for name, w in on.items():
     a, b = f(w, x), frozen(x)
     assert a.sharding == b.sharding and a.committed == b.committed, name
     assert a.dtype == b.dtype and (a == b).all(), name
-    frozen.lower(x).compile().save(f"{sys.argv[1]}/{name}")
-    c = filterjit.load(f"{sys.argv[1]}/{name}")(x)
-    assert (a == c).all() and a.devices() == c.devices(), name
-    answers[name] = len(jax.tree.leaves(frozen))
+    try:
+        frozen.lower(x).compile().save(f"{sys.argv[1]}/{name}")
+    except ValueError as e:
+        assert "cannot be saved: the sharding" in str(e) and name in ("rows", "all", "one"), e
+    else:
+        c = filterjit.load(f"{sys.argv[1]}/{name}")(x)
+        assert (a == c).all() and a.devices() == c.devices(), name
+    assert not jax.tree.leaves(frozen)
     try:
         frozen(jax.device_put(x, devices[1]))
         assert name == "plain"
@@ -678,7 +605,7 @@ w.delete()
 try:
     answers["deleted"] = float(frozen(jnp.ones(64)).sum())
 except (RuntimeError, ValueError) as e:
-    answers["deleted"] = e.__notes__[0]
+    answers["deleted"] = "deleted" if "deleted" in str(e) else str(e)
 print(json.dumps(answers))
 """
 
@@ -686,8 +613,8 @@ print(json.dumps(answers))
 @pytest.mark.thorough
 @pytest.mark.parametrize("simplified", [0, 1])
 def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
-    """An array that is committed to a device decides where the program runs, also as a constant;
-    one on several devices stays an argument. JAX may pass large constants as hidden arguments."""
+    """An array that is committed to a device decides where the program runs, also as a constant. `save`
+    refuses some that are on several. JAX may pass large constants as hidden arguments."""
     if simplified and jax.__version_info__ < (0, 10):
         pytest.skip("JAX 0.9 does not tell the shardings of such a program: `save` refuses it")
     variables = {
@@ -696,9 +623,7 @@ def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
     }
     done = run_code(_DEVICES, tmp_path, env=environment((), **variables))
     found = json.loads(done.stdout)
-    deleted = found.pop("deleted")
-    assert found == {"plain": 0, "third": 0, "rows": 1, "all": 1, "one": 1}
-    assert deleted == ("(deleted after `freeze`: argument w)" if simplified else 8192.0)
+    assert found == {"deleted": "deleted" if simplified else 8192.0}
 
 
 @pytest.mark.slow

@@ -333,11 +333,11 @@ def test_equality_of_bound_methods_of_other_instances() -> None:
         other = Thing(weight, size).method
         assert first != other and not operator.eq(first, other)
     assert first != Other([ONE, 1], [2, -1]).method
-    assert first != filterjit.BoundFilterJit(filterjit.filter_jit(len), first.__self__)
+    assert first != filterjit.types.BoundFilterJit(filterjit.filter_jit(len), first.__self__)
     assert (first == 1) is False
     # An object that is not a pytree equals what its own __eq__ says, if it has a hash.
     f = filterjit.filter_jit(lambda self: self)
-    bound = functools.partial(filterjit.BoundFilterJit, f)
+    bound = functools.partial(filterjit.types.BoundFilterJit, f)
     for one, two, equal in ((1, 1, True), (1, True, False), ("a", "b", False), (f, f, True)):
         assert (bound(one) == bound(two)) is equal
     for make in (lambda: Holder(None, {object(): [1]}.keys()), lambda: Thing(bytearray(b"1"))):
@@ -355,7 +355,9 @@ def test_errors_while_bound_methods_are_compared() -> None:
         def __hash__(self) -> int:
             return 1 // (not Loud.fails)
 
-    bound = functools.partial(filterjit.BoundFilterJit, filterjit.filter_jit(lambda self: self))
+    bound = functools.partial(
+        filterjit.types.BoundFilterJit, filterjit.filter_jit(lambda self: self)
+    )
     one, two = bound([Loud()]), bound([Loud()])
     for fails in (False, True):
         Loud.fails = fails

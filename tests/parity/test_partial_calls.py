@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit import PartialFilterJit
+from filterjit.types import PartialFilterJit
 from support.comparison import Traces, comparable
 
 X = jnp.arange(4.0)

@@ -538,7 +538,7 @@ def test_methods_of_filter_jit() -> None:
     f.clear_cache()
     assert f.cache_info().variants == 0
     with pytest.raises(filterjit.RetraceError):
-        limited = filterjit.jit(lambda y: y, max_traces=1)
+        limited = filterjit.jit(lambda y: y, on_retrace="raise")
         limited(x)
         limited(jnp.ones(4))
 

@@ -125,7 +125,7 @@ def test_a_function_without_a_signature() -> None:
     assert not hasattr(f, "__signature__")
     with pytest.raises(ValueError, match="no signature"):
         inspect.signature(f)
-    assert not hasattr(filterjit.FilterJit, "__signature__")
+    assert not hasattr(filterjit.types.FilterJit, "__signature__")
 
 
 class HasMethods:

@@ -231,7 +231,7 @@ def test_equality_of_structures(data: Any, tree: Any) -> None:
         assert one != two or hash_of(one) == hash_of(two)
 
 
-def hash_of(structure: fj.Structure) -> Any:
+def hash_of(structure: fj.types.Structure) -> Any:
     try:
         return hash(structure)
     except TypeError:  # the aux data of Childless cannot be hashed

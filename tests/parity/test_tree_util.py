@@ -141,12 +141,12 @@ def test_any_two_trees(name: str) -> None:
 
 
 @functools.cache
-def all_trees() -> dict[str, tuple[Any, Any, fj.Structure]]:
+def all_trees() -> dict[str, tuple[Any, Any, fj.types.Structure]]:
     trees = {name: make() for name, make in TREES.items()}
     return {n: (t, jtu.tree_structure(t), fj.flatten(t, True)[1]) for n, t in trees.items()}
 
 
-def hash_of(structure: fj.Structure) -> Any:
+def hash_of(structure: fj.types.Structure) -> Any:
     try:
         return hash(structure)
     except TypeError:
@@ -276,7 +276,7 @@ def test_shapes_and_tracers_are_leaves() -> None:
 def test_a_structure_is_a_static_argument() -> None:
     traces: list[Any] = []
 
-    def f(structure: fj.Structure, leaves: list[Any]) -> Any:
+    def f(structure: fj.types.Structure, leaves: list[Any]) -> Any:
         traces.append(structure)
         return jtu.tree_map(jnp.negative, fj.unflatten(structure, leaves))
 
@@ -396,7 +396,7 @@ def test_a_structure_is_immutable_and_made_by_flatten() -> None:
     structure = fj.flatten([ONE, 1])[1]
     assert (structure.num_leaves, structure.paths) == (1, ("0",))
     with pytest.raises(TypeError):
-        fj.Structure()
+        fj.types.Structure()
     for name in ("num_leaves", "paths", "other"):
         with pytest.raises(AttributeError):
             setattr(structure, name, 1)

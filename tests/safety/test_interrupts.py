@@ -233,7 +233,7 @@ class Structural(Call):
 
 
 class Watched(Call):
-    options = {"max_traces": 9, "on_retrace": "log"}
+    options = {"on_retrace": "log"}
     statics = (1,)
 
 

@@ -31,7 +31,7 @@ def refusals(f: Any) -> list[str | None]:
 
 
 def _variants(f: Any) -> list[Any]:
-    if isinstance(f, filterjit.Compiled):  # it holds a FilterJit, with the variant compiled
+    if isinstance(f, filterjit.types.Compiled):  # it holds a FilterJit, with the variant compiled
         (f,) = (x for x in gc.get_referents(f) if isinstance(x, _core.FilterJit))
     return list(f._parts()[0].variants())
 

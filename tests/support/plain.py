@@ -41,7 +41,7 @@ def compare(
         results.append((list(program(decorator, traces)), traces.count))
     (expected, theirs), (found, ours) = results
     assert found == expected
-    ours_made: list[Any] = [f for f in made if isinstance(f, filterjit.FilterJit)]
+    ours_made: list[Any] = [f for f in made if isinstance(f, filterjit.types.FilterJit)]
     reasons = {reason for f in ours_made for reason in f._hooks.handed_over}
     assert handed_over is None or bool(reasons) == handed_over, reasons
     assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here

@@ -8,11 +8,11 @@ from typing import Any
 import filterjit
 from filterjit import nnx
 
-MODULES = (filterjit, nnx)
+MODULES = (filterjit, filterjit.types, nnx)
 
 
 def _named(module: types.ModuleType, name: str) -> str:
-    return f"{module.__name__}.{name}".removeprefix("filterjit.")
+    return f"{module.__name__}.{name}".removeprefix("filterjit.").removeprefix("types.")
 
 
 def public_names() -> dict[str, Any]:

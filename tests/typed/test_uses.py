@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from filterjit import Compiled, FilterJit, PartialFilterJit, Structure, _core, filter_jit
+from filterjit import _core, filter_jit
+from filterjit.types import Compiled, FilterJit, PartialFilterJit, Structure
 
 HERE = Path(__file__).parent
 USES: dict[str, Any] = {"__name__": "uses"}
@@ -46,4 +47,4 @@ def test_the_types_are_subscriptable() -> None:
 
 def test_filter_jit_is_public() -> None:
     assert isinstance(filter_jit(len), FilterJit)
-    assert (FilterJit.__module__, FilterJit.__qualname__) == ("filterjit", "FilterJit")
+    assert (FilterJit.__module__, FilterJit.__qualname__) == ("filterjit.types", "FilterJit")

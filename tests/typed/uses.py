@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 
 import filterjit
-from filterjit import FilterJit, filter_jit
+from filterjit import filter_jit
+from filterjit.types import FilterJit
 
 T = TypeVar("T")
 X = jnp.ones(3)
@@ -30,7 +31,7 @@ def scale(x: jax.Array, factor: float, *, name: str = "") -> jax.Array:
     return x * factor
 
 
-@filter_jit(donate="none", max_traces=10, on_retrace="log", keep_unused=True, inline=True)
+@filter_jit(donate="none", on_retrace="log", keep_unused=True, inline=True)
 def count(x: jax.Array) -> dict[str, int]:
     return {"size": x.size}
 
@@ -163,17 +164,17 @@ def test_stages(tmp_path: pathlib.Path) -> None:
     compiled = scale.lower(spec, 2.0).compile()
     assert_type(compiled(X, 2.0), jax.Array)
     assert_type(scale.trace(spec, 2.0).lower().compile()(X, 2.0), jax.Array)
-    counted: filterjit.Compiled[[jax.Array], dict[str, int]] = count.lower(spec).compile()
+    counted: filterjit.types.Compiled[[jax.Array], dict[str, int]] = count.lower(spec).compile()
     assert_type(counted(X), dict[str, int])
     assert_type(compiled.as_text(), str | None)
     assert compiled.cost_analysis() is not None
     compiled.save(tmp_path / "scale", platforms=None)
     loaded = filterjit.load(tmp_path / "scale")
     assert loaded(X, 2.0).shape == (3,)
-    saved: filterjit.Compiled[[jax.Array, float], jax.Array] = loaded
+    saved: filterjit.types.Compiled[[jax.Array, float], jax.Array] = loaded
     assert_type(saved(X, 2.0), jax.Array)
     assert scale.eval_shape(X, 2.0) == spec
-    assert_type(scale.warm_up([((spec, 3.0), {})], threads=1), filterjit.WarmUp)
+    assert_type(scale.warm_up([((spec, 3.0), {})], threads=1), filterjit.types.WarmUp)
 
     # The function compiled from a method takes the instance.
     net = Net(2)
@@ -181,7 +182,7 @@ def test_stages(tmp_path: pathlib.Path) -> None:
     assert_type(Net.loss.trace(net, spec).lower().compile()(net, X), jax.Array)
 
 
-def wrong_stages(compiled: filterjit.Compiled[[jax.Array], jax.Array], net: Net) -> None:
+def wrong_stages(compiled: filterjit.types.Compiled[[jax.Array], jax.Array], net: Net) -> None:
     compiled("x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     compiled.sav("file")  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
     compiled.save("file", portabel=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
@@ -198,16 +199,16 @@ def test_given_arguments() -> None:
     assert_type(functools.partial(scale, X)(2.0), jax.Array)
     assert_type(Net(1).loss.partial(X)(), jax.Array)
     assert_type(scale.freeze(X)(2.0), jax.Array)
-    assert_type(scale.freeze(X, max_bytes=100).cache_info(), filterjit.CacheInfo)
+    assert_type(scale.freeze(X).cache_info(), filterjit.types.CacheInfo)
     assert_type(Net(1).loss.freeze()(X), jax.Array)
 
 
 def test_inspection() -> None:
-    assert_type(scale.explain(X, 2.0), filterjit.Explanation)
-    assert_type(scale.report(), filterjit.Report)
+    assert_type(scale.explain(X, 2.0), filterjit.types.Explanation)
+    assert_type(scale.report(), filterjit.types.Report)
     assert_type(scale.cache_info().hits, int)
-    assert_type(Net(1).loss.explain(X), filterjit.Explanation)
-    assert_type(Net(1).loss.cache_info(), filterjit.CacheInfo)
+    assert_type(Net(1).loss.explain(X), filterjit.types.Explanation)
+    assert_type(Net(1).loss.cache_info(), filterjit.types.CacheInfo)
     assert len(scale.variants) > 0
     scale.clear_cache()
     Net(1).loss.clear_cache()
@@ -240,7 +241,7 @@ def test_trees() -> None:
 
     leaves, whole = filterjit.flatten(net)
     assert_type(filterjit.unflatten(whole, leaves), Box[jax.Array])
-    assert_type(whole, filterjit.Structure[Box[jax.Array]])
+    assert_type(whole, filterjit.types.Structure[Box[jax.Array]])
 
 
 def wrong_trees(net: Net) -> None:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 from .. import __version__
 from .._base._checks import as_path
-from .._base._package import public
+from .._base._package import public, public_type
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
@@ -106,7 +106,7 @@ def malformed(path: str, error: Exception) -> ValueError:
 # ---- what a file is ----
 
 
-@public
+@public_type
 @dataclasses.dataclass(frozen=True)
 class SavedInfo:
     """What the header of a file says.

@@ -27,7 +27,7 @@ import numpy as np
 
 from .. import _core
 from .._base._checks import one_of
-from .._base._package import public
+from .._base._package import public, public_type
 from .._call._keepers import Keep, Keeper, keep_nothing
 from .._call._kept import KeptCall
 from .._call._lowered import UnknownProgramError
@@ -256,7 +256,7 @@ def cache_of(path: str | os.PathLike[str]) -> _Cache:
     return _caches.setdefault(store.path, _Cache(store))
 
 
-@public
+@public_type
 class ProgramCache:
     """The program cache that a call of `program_cache` has turned on.
 

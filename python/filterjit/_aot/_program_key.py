@@ -119,9 +119,7 @@ def _atom(x: Any) -> str:
 
 def _options(settings: Settings) -> Settings:
     """Returns the options that a program depends on."""
-    return dataclasses.replace(
-        settings, program_cache=None, on_retrace=None, max_traces=None, maxsize=1
-    )
+    return dataclasses.replace(settings, program_cache=None, on_retrace=None, maxsize=1)
 
 
 def environment() -> str:

@@ -16,7 +16,7 @@ import jax
 from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
-from .._base._package import public
+from .._base._package import public_type
 from .._call import _keepers
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
@@ -79,7 +79,7 @@ class _Stage:
         return f"<{type(self).__name__} of {self.prepared.name}>"
 
 
-@public
+@public_type
 class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
 
@@ -91,7 +91,7 @@ class Traced(_Stage, Generic[_P, _T]):
             return Lowered(self.stage.lower(**options), prepared)
 
 
-@public
+@public_type
 class Lowered(_Stage, Generic[_P, _T]):
     """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
 
@@ -175,7 +175,7 @@ class Compiled(_core.CallProxy[_P, _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
 
     def __new__(
         cls, function: _core.FilterJit, stage: Any, prepared: PreparedCall

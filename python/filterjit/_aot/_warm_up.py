@@ -14,7 +14,7 @@ import jax
 from .. import _core
 from .._base._checks import positive_int
 from .._base._errors import short
-from .._base._package import public
+from .._base._package import public_type
 from .._observe._records import Aval
 from .._terminal._text import html_table
 from . import _stages
@@ -23,7 +23,7 @@ from ._prepared import PreparedCall
 logger = logging.getLogger("filterjit")
 
 
-@public
+@public_type
 @dataclasses.dataclass
 class Warmed:
     """What ``warm_up`` did for one signature; times are in seconds.
@@ -59,7 +59,7 @@ class Warmed:
         return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
 
 
-@public
+@public_type
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
     """What ``warm_up`` did; ``str()`` gives a readable list.

@@ -23,6 +23,11 @@ def public(x: _T, module: str = "filterjit") -> _T:
     return suggesting(x)
 
 
+def public_type(x: _T) -> _T:
+    """Decorates a class of `filterjit.types`, as `public` does."""
+    return public(x, "filterjit.types")
+
+
 _PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
-from .._base._checks import check_bool
-from .._base._package import public
+from .._base._switches import tell
 from .._compat import _direct_compat, _jax_compat
 
 _AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
@@ -52,7 +51,6 @@ def _make_context() -> _core.DirectContext | None:
     if parts is None or not _jax_compat.clears_with_jax(_forget):
         return None
     made = _core.DirectContext(*parts, _plan)
-    made.enabled = os.environ.get("FILTERJIT_DIRECT", "1") != "0"
     made.after = int(os.environ.get("FILTERJIT_DIRECT_AFTER", _AFTER))
     return made
 
@@ -61,21 +59,12 @@ def _make_context() -> _core.DirectContext | None:
 _context = _make_context()
 
 
-@public
-def direct(on: bool = True) -> None:
-    """Turns direct calls on or off, for all jitted functions of the process.
-
-    A direct call runs the executable of a program without ``jax.jit``, where its arrays and JAX's
-    configuration are like those of earlier calls. It returns the same. Direct calls are on by
-    default; the environment variable ``FILTERJIT_DIRECT=0`` turns them off from the start. How many
-    calls were direct, and why others were not, is in `filterjit.report`.
-
-    Arguments:
-        on: whether calls may be direct.
-    """
-    check_bool("direct(on=...)", on)
+def _turn(on: bool) -> None:
     if _context is not None:
         _context.enabled = on
+
+
+tell("direct", _turn)
 
 
 class _After:

@@ -20,7 +20,6 @@ else:
     _specs = later("_shardings._specs")
 
 _MODES = "a mode ('all', 'all-except-first', 'warn', 'warn-except-first' or 'none'), "
-UNUSED = ("ignore", "warn", "raise")
 
 
 class _Hole:
@@ -125,17 +124,15 @@ def tell_unused(
     arrays: Sequence[Any],
     results: Sequence[Any],
     *,
-    raises: bool,
     taken: dict[int, int],
     inputs: "Sequence[_specs.Spec]",
     outputs: "Sequence[_specs.Spec]",
 ) -> None:
-    """Tells of donated arrays whose memory no result can take, by their paths.
+    """Warns of donated arrays whose memory no result can take, by their paths.
 
     Arguments:
         donated: the positions of the donated arrays.
         arrays, results: the tracers of a trace.
-        raises: whether to raise a ValueError; else it is a warning.
         taken: the results that take the memory of an array for sure.
         inputs, outputs: the specs of `arrays` and `results`.
     """
@@ -160,6 +157,4 @@ def tell_unused(
         lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}")
     if lines:
         text = "\n".join(["donated arrays whose memory no result can take:", *lines])
-        if raises:
-            raise ValueError(text)
         warnings.warn(text, stacklevel=2)

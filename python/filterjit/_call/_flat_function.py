@@ -189,9 +189,7 @@ class FlatFunction:
         cache, settings = self._cache(), hooks.settings
         _kept_by_jax.forget((fun, arguments), functions=settings.functions == "structure")
         if cache is not None:
-            _retraces.before_trace(
-                settings.on_retrace, settings.max_traces, cache, fun, variant, traced
-            )
+            _retraces.before_trace(settings.on_retrace, cache, fun, variant, traced)
         call, names = _signature.call_with_arguments, self._signature.names
         is_told = hooks.updates_modules or self._record.has_told_lost
         if is_told or not _lost_changes.has_variables(variant.structure):

@@ -307,7 +307,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             variant,
             arrays,
             results,
-            raises=self.settings.donate_unused == "raise",
             taken={},
             inputs=[None] * len(arrays),
             outputs=[None] * len(results),

@@ -30,8 +30,6 @@ class Settings:
         jitkwargs: what is passed on to ``jax.jit``, sorted by name.
         numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
         static: the static arguments of ``jax.jit``.
-        donate_unused: what to do about donated arrays whose memory no result can take: "ignore",
-            "warn" or "raise"; None follows from `donate`, or leaves it to JAX.
         traced: the leaves of the arguments that are traced if they are Python's numbers.
         program_cache: the folder in which programs are kept; None for that of the process, if it
             has one, and False for none.
@@ -41,13 +39,11 @@ class Settings:
     functions: str = "identity"
     maxsize: int = MAXSIZE
     on_retrace: OnRetrace = None
-    max_traces: int | None = None
     shardings: "Shardings | None" = None
     same_on_all_processes: bool | None = None
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False
     static: Named = NONE
-    donate_unused: str | None = None
     traced: Chosen = NOTHING
     program_cache: str | bool | None = None
 
@@ -76,7 +72,7 @@ class Settings:
     @property
     def is_quiet(self) -> bool:
         """Whether JAX's warning about donated buffers that it could not use is silenced."""
-        return self.donate in ("all", "all-except-first") or self.donate_unused is not None
+        return self.donate in ("all", "all-except-first") or bool(self.donation.chosen)
 
     @property
     def tells_unused(self) -> bool:
@@ -84,9 +80,7 @@ class Settings:
 
         Without shardings, "warn" as a mode leaves that to JAX.
         """
-        if self.donate_unused is not None:
-            return self.donate_unused != "ignore"
-        return (
+        return bool(self.donation.chosen) or (
             self.shardings is not None
             and isinstance(self.donate, str)
             and self.donate.startswith("warn")

@@ -205,7 +205,6 @@ class ShardedCall:
                 variant,
                 arrays,
                 output.arrays,
-                raises=self.settings.donate_unused == "raise",
                 taken=taken,
                 inputs=program.inputs,
                 outputs=specs,

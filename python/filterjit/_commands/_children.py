@@ -23,20 +23,7 @@ from typing import Any
 from .. import _install
 from .._base._after_import import after_import
 from .._base._package import PACKAGE
-
-
-def explain_retraces() -> None:
-    """Logs why functions are traced again, once the program has imported JAX.
-
-    JAX is not imported here, so that the program can set JAX's options.
-    """
-
-    def start() -> None:
-        from .._observe._retraces import log_retraces
-
-        log_retraces()
-
-    after_import("jax", start)
+from .._base._switches import switches
 
 
 def inherit(explain: bool) -> None:
@@ -70,8 +57,7 @@ def set_up(explain: bool, jax: bool) -> None:
     """Prepares a child, before it imports the main module."""
     _install.install(jax=jax)
     inherit(explain)
-    if explain:
-        explain_retraces()
+    switches.explain = switches.explain or explain
 
 
 # The child runs on the very package that this process runs on, which `sys_path` may not lead to:

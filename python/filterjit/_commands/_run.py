@@ -23,8 +23,9 @@ from importlib import import_module
 from typing import Any
 
 from .._base._after_import import after_import
+from .._base._switches import switches
 from .._install import install
-from ._children import explain_retraces, inherit
+from ._children import inherit
 
 
 def run(
@@ -64,8 +65,7 @@ def run(
         os.environ["FILTERJIT_PROGRAM_CACHE_TRUST"] = trust
     install(jax=jax)
     inherit(explain)
-    if explain:
-        explain_retraces()
+    switches.explain = switches.explain or explain
     if report or html is not None:
         after_import("jax", _start_report)
     if html is not None:

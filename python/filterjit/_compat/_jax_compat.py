@@ -278,14 +278,6 @@ def aval(x: Any) -> Any:
     return x if typeof is None else typeof(x)
 
 
-def varying_axes(aval: Any) -> Any:
-    """Returns the axes of a ``shard_map`` over which an array varies, to be compared.
-
-    Fallback: None, as outside of a ``shard_map``.
-    """
-    return getattr(aval, "manual_axis_type", None) or getattr(aval, "vma", None)
-
-
 def settings() -> Callable[[], AbstractContextManager[None]]:
     """Returns a function that returns a context in which JAX's settings and mesh are those of now.
 

@@ -15,7 +15,7 @@ from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
-from .._call._donation import UNUSED, Donation
+from .._call._donation import Donation
 from .._call._settings import DONATE, Settings
 from .._call._signature import inspect_signature
 from .._observe._retraces import OnRetrace, check_on_retrace
@@ -30,7 +30,6 @@ Donate = (
     | Mapping[str, Any]
 )
 Traced = Names | Mapping[str, Any]
-DonateUnused = Literal["ignore", "warn", "raise"]
 Functions = Literal["identity", "structure"]
 
 
@@ -48,7 +47,7 @@ class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
-_DEFAULTS = ("none", None, (), "identity", None, None, MAXSIZE, None, None, None, None, None)
+_DEFAULTS = ("none", (), "identity", None, MAXSIZE, None, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 _BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
 _STATIC = (
@@ -104,11 +103,9 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
 def filter_jit(
     *,
     donate: Donate = "none",
-    donate_unused: DonateUnused | None = None,
     traced: Traced = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -124,11 +121,9 @@ def filter_jit(
     fun: Callable[_P, _T],
     *,
     donate: Donate = "none",
-    donate_unused: DonateUnused | None = None,
     traced: Traced = (),
     functions: Functions = "identity",
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -144,11 +139,9 @@ def filter_jit(
     fun: Any = NOT_GIVEN,
     *,
     donate: Any = "none",
-    donate_unused: str | None = None,
     traced: Any = (),
     functions: str = "identity",
     on_retrace: Any = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -188,12 +181,9 @@ def filter_jit(
             argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
             that the program could not use. ``"none"``: no array. Or parameters, by name: a tuple
             such as ``("state", "cache")``, or a dict from names to True or to filters of the arrays
-            (see `Filter`), such as ``{"state": True, "model": "**.weight"}``. A function is asked
-            about tracers of the arrays, so it may look at shapes and dtypes.
-        donate_unused: what to do about donated arrays whose memory no result can take, as no
-            result has their shape and dtype: ``"ignore"``; ``"warn"``, with their paths; or
-            ``"raise"``, a ``ValueError`` from the trace. The default is ``"ignore"``, but for the
-            modes ``"warn"`` and ``"warn-except-first"``.
+            (see `Filter`), such as ``{"state": True, "model": "**.weight"}``: a warning then has the
+            paths of arrays whose memory no result can take. A function is asked about tracers of the
+            arrays, so it may look at shapes and dtypes.
         traced: which of Python's numbers are traced, weakly typed, as ``jax.jit`` traces them:
             ``traced=("step_size",)``, the names of parameters, for a number that changes in each
             call; or a dict from names to True or to filters, such as ``{"config": "**.lr"}``. A
@@ -217,9 +207,7 @@ def filter_jit(
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not
             a retrace, nor is what ``warm_up``, ``lower`` and ``trace`` do. So after ``warm_up``,
-            ``"raise"`` says that no call may compile.
-        max_traces: how many traces of calls are allowed, the first included. The next one raises a
-            `RetraceError` that tells the reason for it.
+            ``"raise"`` says that no call may compile; a function that counts allows some.
         maxsize: how many combinations of static values are kept. When there are more, the program
             that was used least recently is dropped.
         in_shardings: where the arguments are placed: a dict from names of parameters to values, a
@@ -270,8 +258,8 @@ def filter_jit(
         (1, 2)
     """
     options = (
-        donate, donate_unused, traced, functions, on_retrace, max_traces, maxsize,
-        in_shardings, out_shardings, mesh, same_on_all_processes, program_cache,
+        donate, traced, functions, on_retrace, maxsize, in_shardings, out_shardings, mesh,
+        same_on_all_processes, program_cache,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
         # Programs that jit a lambda again and again give none: no option is checked.
@@ -282,23 +270,20 @@ def filter_jit(
         names = f"a tuple of names of parameters, such as ({donate!r},)"
         one_of("filter_jit(..., donate=...)", donate, DONATE, also=names)
     else:
-        donate, donate_unused = Donation.of(donate) or "none", donate_unused or "ignore"
-    if donate_unused is not None:
-        one_of("filter_jit(..., donate_unused=...)", donate_unused, UNUSED)
+        donate = Donation.of(donate) or "none"
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = Chosen.of("traced", traced) or NOTHING
     positive_int("filter_jit(..., maxsize=...)", maxsize)
-    if on_retrace is not None or max_traces is not None:
-        check_on_retrace("filter_jit", on_retrace, max_traces)
+    check_on_retrace("filter_jit", on_retrace)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
         from .._call._sharding_options import Shardings
 
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
-        donate, functions, maxsize, on_retrace, max_traces, shardings, same_on_all_processes,
-        tuple(jitkwargs.items()), donate_unused=donate_unused, traced=traced,
+        donate, functions, maxsize, on_retrace, shardings, same_on_all_processes,
+        tuple(jitkwargs.items()), traced=traced,
         program_cache=folder_of(program_cache),
     )  # fmt: skip
     return _jit(settings, fun)

@@ -70,7 +70,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
     __signature__ = _Signature()
 
     @property
@@ -123,12 +123,10 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         FilterJit.partial."""
         return self.__func__.partial(self.__self__, *args, **kwargs)
 
-    def freeze(
-        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> "FilterJit[..., _T]":
+    def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
         """Returns the method with the instance and these arguments given once, their arrays
-        constants, but for those of more than `max_bytes` bytes; see FilterJit.freeze."""
-        return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs, max_bytes)
+        constants; see FilterJit.freeze."""
+        return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
@@ -210,7 +208,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
     _bound_type = BoundFilterJit
 
     __signature__ = _Signature()
@@ -320,9 +318,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         self._hooks.check_given(self, "partial", args, kwargs)
         return partial
 
-    def freeze(
-        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> "FilterJit[..., _T]":
+    def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
         """Returns the function with these arguments given once, their arrays constants.
 
         A call passes the other arguments only, so it costs what a program without these
@@ -333,15 +329,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
         and by each of its programs. What XLA can compute from constants alone, it computes
         when it compiles, so results may differ from those of a plain call by rounding.
 
-        Arrays of more than `max_bytes` bytes stay arguments, and so do tracers, PRNG keys and
-        arrays that are on several devices or not in the device's own memory. Without
-        `max_bytes`, a FreezeWarning tells of arrays of more than 256 KiB, which do not pay.
-        An argument of the function that is called max_bytes can be given by position.
-
         Raises ValueError for arguments that the function donates and for a function with
-        shardings, and RuntimeError for arrays that have been deleted. A trace raises for
-        those that have been deleted since, and ValueError for a static value that was changed
-        in place.
+        shardings. A trace raises RuntimeError for arrays that have been deleted, and
+        ValueError for a static value that was changed in place.
 
         Examples:
             >>> predict = filter_jit(lambda model, x: model(x))
@@ -349,7 +339,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> serve(jnp.ones(2)).shape
             (1,)
         """
-        return _freeze.freeze(self, args, kwargs, max_bytes)
+        return _freeze.freeze(self, args, kwargs)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.

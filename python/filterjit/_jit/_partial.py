@@ -48,7 +48,7 @@ class PartialFilterJit(_core.CallProxy[..., _T]):
     """
 
     __slots__ = ()
-    __module__ = "filterjit"
+    __module__ = "filterjit.types"
 
     def __new__(
         cls, function: _core.FilterJit[..., _T], args: tuple[Any, ...], keywords: dict[str, Any]

@@ -57,7 +57,6 @@ def jit(
     inline: Any = False,
     compiler_options: dict[str, Any] | None = None,
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     program_cache: Path = None,
     **others: Any,
@@ -81,7 +80,6 @@ def jit(
     inline: Any = False,
     compiler_options: dict[str, Any] | None = None,
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     program_cache: Path = None,
     **others: Any,
@@ -94,7 +92,6 @@ def jit(
     /,
     *,
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     program_cache: Path = None,
     **options: Any,
@@ -119,7 +116,6 @@ def jit(
     Arguments:
         fun: the function. If it is left out, a decorator is returned.
         on_retrace: see `filter_jit`.
-        max_traces: see `filter_jit`.
         maxsize: see `filter_jit`.
         program_cache: see `filter_jit`.
         options: those of ``jax.jit``. With one that is not named in the signature, all calls are
@@ -129,8 +125,7 @@ def jit(
         A `FilterJit`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that `filter_jit` does
-            not take. What ``jax.jit`` raises for the other options is raised too.
+        ValueError: if `on_retrace` or `maxsize` has a value that `filter_jit` does not take. What ``jax.jit`` raises for the other options is raised too.
 
     Examples:
         >>> @filterjit.jit(static_argnames="n")
@@ -144,12 +139,11 @@ def jit(
     """
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return upstream_jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
-    own = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
+    own = {"on_retrace": on_retrace, "maxsize": maxsize,
            "program_cache": folder_of(program_cache)}  # fmt: skip
     known_options("jit", options, [*option_names(upstream_jit), *own])
     positive_int("jit(..., maxsize=...)", maxsize)
-    if on_retrace is not None or max_traces is not None:
-        check_on_retrace("jit", on_retrace, max_traces)
+    check_on_retrace("jit", on_retrace)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)

@@ -114,15 +114,13 @@ class NNXJit(_core.VariableJit):
         """Returns the function with some arguments given; they are matched on each call."""
         return functools.partial(self, *args, **kwargs)
 
-    def freeze(
-        self, /, *args: Any, max_bytes: float | None = None, **kwargs: Any
-    ) -> FilterJit[..., Any]:
+    def freeze(self, /, *args: Any, **kwargs: Any) -> FilterJit[..., Any]:
         """Returns the function with these arguments given once, their arrays constants, such as a
         model that is served.
 
         It is what `freeze` of ``filter_jit(fun)`` returns, with Python's numbers traced: its
         `lower` returns what can be saved. A call changes none of the Variables in the arguments; a
-        warning tells if it would. Arrays of more than `max_bytes` bytes stay arguments.
+        warning tells if it would.
 
         Raises:
             ValueError: if the function was jitted with shardings.
@@ -136,7 +134,7 @@ class NNXJit(_core.VariableJit):
             if not (i in traced.static.positions or p.name in traced.static.names)
         ]
         jitted: Any = filter_jit(traced.fun, traced=tuple(names))
-        frozen: FilterJit[..., Any] = jitted.freeze(*args, max_bytes=max_bytes, **kwargs)
+        frozen: FilterJit[..., Any] = jitted.freeze(*args, **kwargs)
         return frozen
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
@@ -192,7 +190,6 @@ def jit(
     graph: bool | None = None,
     graph_updates: bool | None = None,
     on_retrace: OnRetrace = None,
-    max_traces: int | None = None,
     maxsize: int = MAXSIZE,
     program_cache: Path = None,
 ) -> Any:
@@ -220,7 +217,6 @@ def jit(
             ``flax.nnx.jit``.
         graph_updates: whether attributes of Modules are updated too; None for the same default.
         on_retrace: see `filterjit.filter_jit`.
-        max_traces: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
         program_cache: see `filterjit.filter_jit`.
 
@@ -228,7 +224,7 @@ def jit(
         An `NNXJit`, or a decorator if `fun` is left out.
 
     Raises:
-        ValueError: if `on_retrace`, `max_traces` or `maxsize` has a value that
+        ValueError: if `on_retrace` or `maxsize` has a value that
             `filterjit.filter_jit` does not take.
 
     Examples:
@@ -241,10 +237,9 @@ def jit(
         >>> count[...]
         Array([1., 1.], dtype=float32)
     """
-    if on_retrace is not None or max_traces is not None:
-        check_on_retrace("nnx.jit", on_retrace, max_traces)
+    check_on_retrace("nnx.jit", on_retrace)
     positive_int("nnx.jit(..., maxsize=...)", maxsize)
-    own: dict[str, Any] = {"on_retrace": on_retrace, "max_traces": max_traces, "maxsize": maxsize,
+    own: dict[str, Any] = {"on_retrace": on_retrace, "maxsize": maxsize,
            "program_cache": folder_of(program_cache)}  # fmt: skip
     modes: dict[str, Any] = {}
     if compat.supported:

@@ -92,7 +92,7 @@ def _advice(functions: list[dict[str, Any]], dispatch: float, seconds: float, in
     if arrays >= _MANY_ARRAYS and heaviest["decorator"] == "filter_jit":
         return (
             f"{most} with {arrays:,} arrays: give those that are the same in every call once, "
-            "with `freeze` or `partial`, and `pack` a state that it returns."
+            "with `freeze` or `partial`."
         )
     return f"{most}: do more in one call, with jax.lax.scan for example."
 

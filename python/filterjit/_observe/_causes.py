@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from .._base._package import public
+from .._base._package import public_type
 from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
@@ -42,7 +42,7 @@ TITLES = {
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
 
 
-@public
+@public_type
 @dataclasses.dataclass(frozen=True)
 class Cause:
     """One difference between a call and a compiled program.
@@ -93,7 +93,7 @@ def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> li
     return lines
 
 
-@public
+@public_type
 @dataclasses.dataclass(frozen=True)
 class Move:
     """An array that each such call copies to other devices.
@@ -114,7 +114,7 @@ class Move:
         return f"`{self.path}`: {show_bytes(self.bytes)}, from {self.was} to {self.to}"
 
 
-@public
+@public_type
 @dataclasses.dataclass(frozen=True)
 class Explanation:
     """Whether a call is a hit, and if not, why it compiles again.

@@ -1,7 +1,6 @@
 """The explanation of one call: why it is a hit, or why it traces or compiles again.
 
-An explanation is made only on request: by ``f.explain``, `on_retrace`, `max_traces` or
-`log_retraces`. It compares the call with the function's compiled programs and with the records of
+An explanation is made only on request: by ``f.explain``, `on_retrace` or `switches.explain`. It compares the call with the function's compiled programs and with the records of
 their traces.
 """
 

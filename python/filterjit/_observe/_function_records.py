@@ -6,7 +6,6 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -135,7 +134,6 @@ class _Functions:
 
     Attributes:
         timed: whether their calls are timed.
-        timed_since: when the timing was turned on.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
@@ -144,7 +142,6 @@ class _Functions:
 
     def __init__(self) -> None:
         self.timed = False
-        self.timed_since = 0.0
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = Lock()
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
@@ -235,8 +232,6 @@ class _Functions:
         return total is not None and total.cost.traces > 0
 
     def time_calls(self, on: bool) -> None:
-        if on and not self.timed:
-            self.timed_since = time.perf_counter()
         self.timed = on
         for cache, _ in self.live():
             cache.timed = int(on)

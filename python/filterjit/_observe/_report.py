@@ -1,8 +1,6 @@
 """Reports: where the time of jitted functions went, from the records of the functions."""
 
 import dataclasses
-import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +10,7 @@ import jax
 from .. import _core
 from .._base._checks import check_bool
 from .._base._errors import array_paths
-from .._base._package import public
+from .._base._package import public, public_type
 from .._compat import _jax_compat
 from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
@@ -26,7 +24,7 @@ from ._report_output import Report
 from ._wording import STAGES, show_bytes, total
 
 
-@public
+@public_type
 class CacheInfo(NamedTuple):
     """The counters of one jitted function.
 
@@ -148,30 +146,6 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
     return {name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
 
 
-# A call with fewer arrays, or with larger ones in the mean, gains nothing from `pack`, as
-# benchmarks/packed.py has measured on a CPU; one that is seldom made is not worth a remark.
-_MANY, _SMALL, _OFTEN = 50, 16 << 10, 10
-
-
-_MUCH_DISPATCH = 0.05  # of the time since calls are timed: below, dispatch is not worth a remark
-
-
-def _packing(record: _records.VariantRecord, hits: int, dispatch: float | None) -> list[str]:
-    """Returns a remark on a variant that would gain from `filterjit.pack`."""
-    avals = record.traces[-1].avals if record.traces else ()
-    sizes = [math.prod(a.shape) * getattr(a.dtype, "itemsize", 0) for a in avals]
-    if hits < _OFTEN or len(sizes) < _MANY or sum(sizes) > _SMALL * len(sizes):
-        return []
-    passed = time.perf_counter() - functions.timed_since
-    if dispatch is None or dispatch < _MUCH_DISPATCH * passed:
-        return []
-    mean = show_bytes(round(sum(sizes) / len(sizes)))
-    return [
-        f"takes {len(sizes):,} arrays of {mean} in the mean, and a call takes "
-        f"{1e6 * dispatch / hits:,.0f} us until it returns: `filterjit.pack` what it takes and returns"
-    ]
-
-
 _MOST_PATHS = 3  # more are counted, not written out
 _MUCH = 1 << 20  # bytes: it is not worth a remark that each call copies fewer from the host
 
@@ -225,7 +199,7 @@ def _kept(kept: list[_records.Kept]) -> list[str]:
     return remarks
 
 
-def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[str, Any]:
+def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
     loop, captured = program.loop, program.captured
@@ -233,8 +207,6 @@ def _variant_row(variant: _core.Variant, timed: bool, decorator: str) -> dict[st
     # A program that can raise is waited for, which is no dispatch.
     timed = timed and not program.callbacks
     dispatch = dispatch_seconds(variant.hit_time, record.cost) if timed else None
-    if decorator == "filter_jit":
-        remarks += _packing(record, variant.hits, dispatch)
     placement = _placement_row(variant, remarks)
     direct, passed_on = _direct_calls.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
@@ -273,7 +245,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
             timed_variants += [
                 (variant, record.dispatch is not None) for variant in cache.variants()
             ]
-    found = [(v, _variant_row(v, timed, whole.decorator)) for v, timed in timed_variants]
+    found = [(v, _variant_row(v, timed)) for v, timed in timed_variants]
     found.sort(key=lambda pair: total(pair[1]), reverse=True)
     labels = labels_of([variant for variant, _ in found])
     variants = [{"label": label, **row} for label, (_, row) in zip(labels, found, strict=True)]

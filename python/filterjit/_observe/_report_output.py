@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base import _versions
-from .._base._package import public
+from .._base._package import public_type
 from .._terminal._text import align, html_table, widths_of
 from ._wording import TIMES, shorten_name, show_bytes, show_seconds, total
 
 
-@public
+@public_type
 class Report:
     """Where the time of jitted functions went, most expensive function first.
 

@@ -1,4 +1,4 @@
-"""What happens at a retrace: `on_retrace`, `max_traces`, `log_retraces`."""
+"""What happens at a retrace: `on_retrace`, and the switch `explain`."""
 
 import logging
 import os
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 
 from .. import _core
-from .._base._checks import check_bool, one_of, positive_int
+from .._base._checks import one_of
 from .._base._later import later
 from .._base._package import PACKAGE, is_installed, public
+from .._base._switches import switches
 from . import _records
 from ._function_records import FunctionRecord
 from ._recorder import recorder
@@ -30,14 +31,13 @@ OnRetrace = Literal["log", "warn", "raise"] | Callable[["Explanation"], Any] | N
 
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
-_log_all = False
 _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
 """The causes that were logged last of each function, and how many times in a row."""
 
 
 @public
 class RetraceError(RuntimeError):
-    """A function compiles again, which ``on_retrace="raise"`` or ``max_traces`` forbids."""
+    """A function compiles again, which ``on_retrace="raise"`` forbids."""
 
 
 @public
@@ -46,35 +46,16 @@ class RetraceWarning(UserWarning):
     compiles in each of many calls, since a Python number in its arguments changes."""
 
 
-@public
-def log_retraces(on: bool = True) -> None:
-    """Logs why a function compiles again, for each retrace of every jitted function. Of functions in
-    installed libraries, it logs one line; so it does of a function that compiles again for the same
-    causes for the fourth time in a row and more often.
-
-    The messages go to the logger ``"filterjit"`` with level WARNING. Python shows them on stderr
-    if the program does not configure logging.
-
-    Arguments:
-        on: False stops the logging.
-    """
-    global _log_all
-    check_bool("log_retraces(on=...)", on)
-    _log_all = on
-
-
-def check_on_retrace(function: str, on_retrace: Any, max_traces: Any) -> None:
-    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take these options."""
+def check_on_retrace(function: str, on_retrace: Any) -> None:
+    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take this."""
     if on_retrace is not None and not callable(on_retrace):
         also = "a callable that takes an explanation, or None"
         option = f"{function}(..., on_retrace=...)"
         one_of(option, on_retrace, ("log", "warn", "raise"), also=also)
-    positive_int(f"{function}(..., max_traces=...)", max_traces, or_none=True)
 
 
 def before_trace(
     on_retrace: OnRetrace,
-    max_traces: int | None,
     cache: _core.Cache,
     fun: Any,
     variant: _core.Variant,
@@ -84,7 +65,7 @@ def before_trace(
     runs, with the record of the trace that begins. What is traced ahead of time is none.
 
     Raises:
-        RetraceError: if `on_retrace` or `max_traces` forbids the trace.
+        RetraceError: if `on_retrace` forbids the trace.
     """
     trace.on_purpose = recorder.is_on_purpose()
     if jax.config.jax_disable_jit or trace.on_purpose:
@@ -92,9 +73,7 @@ def before_trace(
     earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
-    if not (
-        _log_all or recorder.log is not None or on_retrace is not None or max_traces is not None
-    ):
+    if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
     explanation = _explain.explain_trace(
         cache,
@@ -106,19 +85,14 @@ def before_trace(
         trace.context,
         earlier,
     )
-    variants = {id(v): v for v in (*cache.variants(), variant)}
-    traces = [t for v in variants.values() for t in _records.record_of(v).traces]
-    num_traces = sum(not t.on_purpose for t in traces)
-    if max_traces is not None and num_traces > max_traces:
-        raise RetraceError(f"traced more than max_traces={max_traces} times\n{explanation}")
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if recorder.log is not None and kind not in ("first", "options"):
         recorder.set_reason(explanation)
-    if _log_all and kind not in ("first", "options"):
+    if switches.explain and kind not in ("first", "options"):
         _log(cache.record, explanation)
     if kind in ("first", "options") or explanation.causes[0].is_of_function:
         return  # no program of this very function is compiled
-    if on_retrace == "log" and not _log_all:
+    if on_retrace == "log" and not switches.explain:
         _log(cache.record, explanation)
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())

@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .._base._checks import check_bool
 from .._base._locks import Lock
-from .._base._package import public
+from .._base._switches import switches
 from . import _notebook, _rich_progress
 
 if TYPE_CHECKING:
@@ -23,29 +22,9 @@ if TYPE_CHECKING:
 _PATIENCE = 2.0  # seconds that a compilation takes before it is shown
 _REFRESH = 0.125  # seconds
 
-_wanted: bool | None = None
-
-
-@public
-def show_progress(on: bool = True) -> None:
-    """Turns the display of long compilations on or off.
-
-    On a terminal and in a notebook, filterjit shows the name of each function that has been compiling
-    for more than two seconds, and for how long. This is on by default, unless the environment variable
-    ``FILTERJIT_PROGRESS`` is ``0``. A call of this function overrides the variable.
-
-    Arguments:
-        on: False stops the display.
-    """
-    global _wanted
-    check_bool("show_progress(on=...)", on)
-    _wanted = on
-
 
 def _enabled() -> bool:
-    if _wanted is False or (_wanted is None and os.environ.get("FILTERJIT_PROGRESS") == "0"):
-        return False
-    return _rich_progress.stderr_is_terminal() or _notebook.is_notebook()
+    return switches.progress and (_rich_progress.stderr_is_terminal() or _notebook.is_notebook())
 
 
 class Job:

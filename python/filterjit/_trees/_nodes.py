@@ -1,7 +1,7 @@
 """The nodes of a Structure as a tree of Python objects.
 
 A Structure is a treedef together with its static leaves. The C core stores its nodes as a flat
-array; explanations, saved files and packed trees need them with their children and paths.
+array; explanations and saved files need them with their children and paths.
 """
 
 import dataclasses

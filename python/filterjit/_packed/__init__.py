@@ -1,1 +1,0 @@
-"""Trees with one buffer for all arrays of a dtype: `pack`."""
