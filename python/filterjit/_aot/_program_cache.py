@@ -34,6 +34,7 @@ from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Kept
 from . import _program, _program_key, _program_option, _proofs
+from ._encode import Json
 from ._proofs import Loaded, Proof, Traced
 from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store
 
@@ -63,12 +64,12 @@ class _Cache:
             return None, keep_nothing
         environment = _program_key.environment()
         key, entry, is_first = self._look_up(call, arrays, environment)
-        loading: Callable[[], Loaded | None] = lambda: None
+        load: _Load = lambda _: None
         if entry is not None and entry.state != TRACED:
             untried = self.trust == "always" and entry.alarm != entry.program
             runs = (entry.state == PROVEN or untried) and is_first and not _proofs.is_over
-            loading = self._loading(entry.program, call, variant, in_thread=not runs)
-            if runs and (loaded := loading()) is not None:
+            load = self._loading(entry.program, in_thread=not runs)
+            if runs and (loaded := load(lambda header: _tree_of(header, call))) is not None:
                 try:
                     Proof(
                         self.store, call, arrays, str(key), entry, environment, loaded, kept
@@ -89,11 +90,9 @@ class _Cache:
             kept.refuse(_text_of(e))
             return None, keep_nothing
         seconds = time.perf_counter() - begin
-        loaded = None
-        if entry is not None and entry.program == traced.digest:
-            loaded = loading()
-        if loaded is None:
-            loaded = self._loading(traced.digest, call, variant, lowered.out_tree)()
+        if entry is None or entry.program != traced.digest:
+            load = self._loading(traced.digest)
+        loaded = load(lambda _: lowered.out_tree)
         now = _after_trace(entry, traced.digest, is_first)
         kept.state = now.state if key is not None else "found"
         if loaded is not None:
@@ -125,49 +124,27 @@ class _Cache:
         is_first = _asked.setdefault((self.store.path, key), token) is token
         return key, self.store.entry(key), is_first
 
-    def _loading(
-        self,
-        digest: str,
-        call: KeptCall,
-        variant: _core.Variant,
-        out_tree: Any = None,
-        in_thread: bool = False,
-    ) -> Callable[[], Loaded | None]:
-        """Begins to load a program. Returns what returns it, or None if there is none.
-
-        Without the `out_tree` of a trace, the variant gets the structure of the result.
-        """
+    def _loading(self, digest: str, in_thread: bool = False) -> "_Load":
+        """Begins to load a program."""
         found = self.store.program(digest)
         if found is None:
-            return lambda: None
+            return lambda _: None
         header, blobs = found
-        try:
-            if out_tree is None:
-                known = _program_key.known_in(call)
-                tree = _program.result_of(header, call.registry, known)
-                output = variant.finish(tree, lambda: np.zeros(()))
-                out_tree = jax.tree_util.tree_structure(output)  # numbers the trace
-        except Exception:
-            logger.debug("a program of the program cache cannot be used", exc_info=True)
-            return lambda: None
 
-        def load() -> Loaded | None:
+        def decode() -> Callable[[Any], Any]:
+            return _program.decode(header, blobs, {device.id: device for device in jax.devices()})
+
+        decoded = _in_thread(decode) if in_thread else decode
+
+        def load(tree_of: Callable[[dict[str, Json]], Any]) -> Loaded | None:
             try:
-                devices = {device.id: device for device in jax.devices()}
-                stage = _program.decode(header, blobs, devices, out_tree)
-                return Loaded(stage, float(header["seconds"]))
+                make = decoded()
+                return Loaded(make(tree_of(header)), float(header["seconds"]))
             except Exception:
                 logger.debug("a program of the program cache cannot be used", exc_info=True)
                 return None
 
-        if not in_thread:
-            return load
-        future: concurrent.futures.Future[Loaded | None] = concurrent.futures.Future()
-        try:
-            threading.Thread(target=lambda: future.set_result(load()), daemon=True).start()
-        except RuntimeError:  # the interpreter exits
-            return load
-        return future.result
+        return load
 
     def _keeping(
         self,
@@ -212,6 +189,36 @@ class _Cache:
             _proofs.writer.do(write)
 
         return keep
+
+
+_Load = Callable[[Callable[[dict[str, Json]], Any]], Loaded | None]
+"""Returns a program, or None if there is none. It takes what returns the treedef of its result, of the
+header of its file."""
+
+
+def _tree_of(header: dict[str, Json], call: KeptCall) -> Any:
+    """Returns the treedef of a result that the file of a program describes; the variant gets its
+    structure."""
+    variant, _, _ = call.alive()
+    tree = _program.result_of(header, call.registry, _program_key.known_in(call))
+    return jax.tree_util.tree_structure(variant.finish(tree, lambda: np.zeros(())))
+
+
+def _in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Begins to call a function. Returns what waits for it, and returns or raises what it does."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as e:
+            future.set_exception(e)
+
+    try:
+        threading.Thread(target=run, daemon=True).start()
+    except RuntimeError:  # the interpreter exits
+        return function
+    return future.result
 
 
 def _text_of(error: Exception) -> str:
