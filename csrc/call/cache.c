@@ -265,8 +265,8 @@ cache_ignore_trace(PyObject *op, PyObject *args)
 {
     PyObject *variant;
     Py_ssize_t trace;
-    if (!PyArg_ParseTuple(args, "O!n:ignore_trace", fj_state_of(Py_TYPE(op))->variant, &variant,
-                          &trace)) {
+    if (!PyArg_ParseTuple(args, "O!n:ignore_trace", fj_state_of(Py_TYPE(op))->variant,
+                          &variant, &trace)) {
         return NULL;
     }
     if (trace < 0 || trace >= ((FjVariant *)variant)->num_traces) {
@@ -291,7 +291,8 @@ static PyMethodDef cache_methods[] = {
     {"ignore_trace", cache_ignore_trace, METH_VARARGS,
      "ignore_trace($self, variant, trace, /)\n--\n\n"
      "Says that no call runs the program of a trace.\n\n"
-     "Calls of a variant prepare for a program that can raise until it is known of each trace\n"
+     "Calls of a variant prepare for a program that can raise until it is known of each "
+     "trace\n"
      "that its program cannot."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
