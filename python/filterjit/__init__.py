@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from . import nnx as nnx
     from ._aot._file import SavedInfo, saved_info
     from ._aot._load import load
-    from ._aot._program_cache import ProgramCache, program_cache
+    from ._aot._program_option import ProgramCache, program_cache
     from ._aot._stages import Compiled, Lowered, Traced
     from ._aot._warm_up import Warmed, WarmUp
     from ._base._errors import (
@@ -129,7 +129,7 @@ _MODULES = {
     "_observe._report_output": ("Report",),
     "_aot._file": ("SavedInfo", "saved_info"),
     "_aot._load": ("load",),
-    "_aot._program_cache": ("ProgramCache", "program_cache"),
+    "_aot._program_option": ("ProgramCache", "program_cache"),
     "_aot._stages": ("Compiled", "Lowered", "Traced"),
     "_aot._warm_up": ("WarmUp", "Warmed"),
     "_trees._tree_functions": (

@@ -1,6 +1,5 @@
 """The options of a function that is compiled for one structure and one signature."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -15,40 +15,32 @@ is, so compiling is skipped there too.
 
 import concurrent.futures
 import logging
-import os
 import threading
 import time
 import zlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from .. import _core
-from .._base._checks import one_of
-from .._base._package import public
-from .._call._kept import Keep, Keeper, KeptCall, keep_nothing
+from .._call._kept import Keep, KeptCall, keep_nothing
 from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Kept
-from . import _program, _program_key, _program_option, _proofs
+from . import _program, _program_key, _proofs
 from ._encode import Json
 from ._proofs import Loaded, Proof, Traced
-from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store
+from ._store import PROVEN, TRACED, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
-
-Trust = Literal["proven", "always", "never"]
-TRUSTS = ("proven", "always", "never")
-_TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
-
 
 _asked: dict[tuple[str, str], object] = {}  # folders and keys that calls of this process had
 
 
-class _Cache:
+class Programs:
     """The programs in a folder: the keeper of the calls of `_kept`."""
 
     def __init__(self, store: Store, trust: str = "proven") -> None:
@@ -106,6 +98,11 @@ class _Cache:
 
     def settle(self) -> bool:
         return _proofs.settle()
+
+    def wait(self) -> None:
+        """Returns when programs are written and proven. Raises StaleProgramError."""
+        _proofs.writer.wait()
+        _proofs.wait(self.store)
 
     def _look_up(
         self, call: KeptCall, arrays: tuple[Any, ...], environment: str
@@ -236,121 +233,3 @@ def _after_trace(entry: Entry | None, program: str, is_first: bool) -> Entry:
         return Entry(program, TRACED if entry.state == TRIAL else TRIAL)
     # A program that a proof has found stale, and that a trace makes again, was no stale one.
     return Entry(program, TRACED if entry.alarm == program else PROVEN)
-
-
-# ---- which cache it is ----
-
-_caches: dict[str, _Cache] = {}  # of single functions
-
-
-def _of_environment() -> _Cache | None:
-    path = os.environ.get(_program_option.VARIABLE)
-    if not path:
-        return None
-    return _Cache(Store(path), _checked(_TRUST, os.environ.get(_TRUST, "proven")))
-
-
-def _checked(option: str, trust: Any) -> str:
-    one_of(option, trust, TRUSTS)
-    return str(trust)
-
-
-def cache_of(path: str | os.PathLike[str]) -> _Cache:
-    """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
-    path."""
-    store = Store(path)
-    return _caches.setdefault(store.path, _Cache(store))
-
-
-@public
-class ProgramCache:
-    """The program cache that a call of `program_cache` has turned on.
-
-    As a context manager, it ends with its block: then the cache is again what it was before.
-    """
-
-    def __init__(self, cache: _Cache | None, before: Keeper | None) -> None:
-        self._cache = cache
-        self._before = before
-
-    @property
-    def path(self) -> str | None:
-        """The folder; None if no programs are kept."""
-        return None if self._cache is None else self._cache.store.path
-
-    def wait(self) -> None:
-        """Returns when the programs that were compiled so far are written, and those that run are
-        proven.
-
-        Raises:
-            StaleProgramError: if a program that has run is not what a trace makes.
-        """
-        _proofs.writer.wait()
-        if self._cache is not None:
-            _proofs.wait(self._cache.store)
-
-    def close(self) -> None:
-        """Makes the program cache what it was before. Functions that were called keep theirs."""
-        if _program_option.current is self._cache:
-            _program_option.current = self._before
-
-    def __enter__(self) -> "ProgramCache":
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        self.close()
-        if kind is None:
-            self.wait()
-
-    def __repr__(self) -> str:
-        return f"<program cache {self.path!r}>"
-
-
-@public
-def program_cache(
-    path: str | os.PathLike[str] | None, *, trust: Trust = "proven", max_bytes: int = MAX_BYTES
-) -> ProgramCache:
-    """Keeps the programs of jitted functions in a folder, so that the next start of the program compiles
-    nothing that has not changed, and the start after that has its first result before it traces.
-
-    A program is kept under what it is: the lowered program and what it is compiled with. Which one a
-    call will have is a guess, by the arguments, the options, JAX's configuration, the sources of your
-    modules and what is installed. The second start traces each call before its first result; the same
-    program is not compiled again, and is *proven*. From then on it runs at once, and a thread traces it
-    meanwhile. If the traced program is another one, the next call of the function raises a
-    StaleProgramError, and so does ``wait()``; at the end of the process, which waits for the thread, it
-    is written to stderr. A program that differed in its trial, such as one that reads the time, is
-    always traced first.
-
-    The environment variables ``FILTERJIT_PROGRAM_CACHE`` and ``FILTERJIT_PROGRAM_CACHE_TRUST`` are the
-    folder and `trust` from the start, and ``filter_jit(f, program_cache=path)`` is for one function.
-
-    Arguments:
-        path: of the folder, which is made if it does not exist. Only its owner may be able to
-            write it: a file in it is machine code. None keeps no programs.
-        trust: which programs run before they are traced: those that are ``"proven"``; ``"always"``
-            each that the call had the last time, without a trial; ``"never"`` none, so that results are
-            those of a trace in each start, and only compiling is saved.
-        max_bytes: the size of all files together; those that were used least recently are removed.
-
-    Returns:
-        A `ProgramCache`, which is also a context manager.
-
-    Raises:
-        TypeError: if `path` is no path.
-        ValueError: if `path` is empty, `trust` is none of these words, or `max_bytes` is no positive
-            int.
-
-    Examples:
-        >>> import tempfile
-        >>> with filterjit.program_cache(tempfile.mkdtemp()):
-        ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
-    """
-    trusted = _checked("program_cache(..., trust=...)", trust)
-    cache = None if path is None else _Cache(Store(path, max_bytes), trusted)
-    made = ProgramCache(cache, _program_option.current)
-    _program_option.current = cache
-    return made
-
-
-_program_option.current = _of_environment()
