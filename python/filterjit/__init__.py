@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from . import types as types
     from ._aot._file import saved_info
     from ._aot._load import load
-    from ._aot._program_cache import program_cache
+    from ._aot._program_option import program_cache
     from ._base._errors import (
         MismatchError,
         ProcessMismatchError,
@@ -86,7 +86,7 @@ _MODULES = {
     "_observe._report": ("report", "time_calls"),
     "_aot._file": ("saved_info",),
     "_aot._load": ("load",),
-    "_aot._program_cache": ("program_cache",),
+    "_aot._program_option": ("program_cache",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }
 

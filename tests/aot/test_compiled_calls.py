@@ -319,3 +319,47 @@ def test_arrays_that_it_was_lowered_for_are_not_kept() -> None:
     gc.collect()
     assert gone() is None
     assert compiled(jnp.ones(3), 2).tolist() == [2, 2, 2]
+
+
+# ---- reports ----
+
+
+def row_of(name: str) -> dict[str, Any]:
+    (row,) = [
+        row for row in filterjit.report().as_dict()["functions"] if row["name"].endswith(name)
+    ]
+    return row
+
+
+def named_for_the_report(x: Any, n: int) -> Any:
+    return x * n
+
+
+def loaded_for_the_report(x: Any) -> Any:
+    return x * 2
+
+
+def test_a_report_counts_calls_and_mismatches() -> None:
+    compiled = filter_jit(named_for_the_report).lower(X, 3).compile()
+    for _ in range(40):
+        compiled(X, 3)
+    for other in (4, 3.0):
+        with pytest.raises(MismatchError):
+            compiled(X, other)
+    row = row_of("named_for_the_report (compiled)")
+    assert (row["calls"], row["hits"], row["traces"]) == (42, 40, 0)
+    assert "n=3" in row["variants"][0]["arguments"] and row["decorator"] == "compiled"
+    if jax.__version_info__ >= (0, 12):  # older ones have no direct calls of compiled functions
+        assert row["direct"] > 10
+
+
+def test_a_report_has_what_symbolic_dimensions_compile(tmp_path: Path) -> None:
+    pytest.importorskip("flatbuffers")
+    (n,) = jax.export.symbolic_shape("n")
+    spec = jax.ShapeDtypeStruct((n,), jnp.float32)
+    filter_jit(loaded_for_the_report).lower(spec).save(tmp_path / "f.jit")
+    loaded = filterjit.load(tmp_path / "f.jit")
+    for size in (1, 2, 3, 2, 1):
+        loaded(jnp.ones(size))
+    row = row_of("loaded_for_the_report (loaded)")
+    assert (row["calls"], row["hits"], row["compiles"]) == (5, 5, 3) and row["compiling"] > 0

@@ -19,6 +19,7 @@ from aot_support import copied, counts, new_process, same
 import filterjit
 from filterjit import filter_jit
 from filterjit._aot import _program_option, _proofs, _world
+from filterjit._call import _running
 
 HEAD = """
 import contextvars, dataclasses, datetime, enum, functools, itertools, os, pathlib, random, sys
@@ -629,6 +630,21 @@ def test_calls_of_other_kinds(tmp_path: Path) -> None:
             assert same(g(jnp.ones(shape)), 2 * jnp.ones(shape))
         assert counts(g) == (3, 3)  # two are on trial, and `f` had the key of the third
         assert g.cache_info()[:3] == (1, 3, 1)
+
+
+def test_a_hit_of_a_loaded_program_calls_no_hook(tmp_path: Path, monkeypatch: Any) -> None:
+    """Neither after its trial nor after its proof: no call runs the program of that trace."""
+    called: list[Any] = []
+    monkeypatch.setattr(_running.RunningHooks, "before_raising_call", lambda *_: called.append(1))
+    for loaded in (0, 1, 1):
+        new_process()
+        f = filter_jit(copied(double))
+        with filterjit.program_cache(tmp_path):
+            f(jnp.ones(2))
+        called.clear()
+        for _ in range(3):
+            f(jnp.ones(2))
+        assert counts(f)[1] == loaded and called == []
 
 
 def test_a_call_under_another_configuration(tmp_path: Path) -> None:

@@ -531,7 +531,7 @@ def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _equinox_compat.module_details() is None
     assert _executable_compat.jaxlib_version() == jax.__version__
     assert _executable_compat.executable_parts(object()) is None
-    assert _executable_compat.load_executable(b"", [], False, {}, [], None, None) is None
+    assert _executable_compat.load_executable(b"", [], False, {}, [], None) is None
     assert _jax_compat.signatures_of(object()) is None
     assert _jax_compat.may_be_handed_back(object())
     assert _equinox_compat.cache_clears() is None

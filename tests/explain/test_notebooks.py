@@ -57,7 +57,6 @@ CELLS = (
     filterjit.switches.progress = False
     y = slow(jnp.ones((4, 4)))
     """,
-    "print(f.lower(x, 2).compile().explain(x, 3))",
 )
 
 
@@ -116,7 +115,6 @@ def test_what_is_shown(tmp_path: Path) -> None:
     assert "__main__.slow" in last[6] and "<table" in text_of(outputs[6][-1], "text/html")
     assert last[7].startswith("filterjit: where the time")
     assert outputs[8] == []  # the display is turned off
-    assert last[9].startswith("`f`: raises MismatchError because")
     assert "ipykernel" not in "".join(text_of(one) for cell in outputs for one in cell)
 
 

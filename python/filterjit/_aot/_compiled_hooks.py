@@ -1,6 +1,5 @@
 """The options of a function that is compiled for one structure and one signature."""
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,8 +15,8 @@ from .._call import _direct, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
-from .._observe import _causes, _compare, _explain, _records
-from .._observe._causes import Cause, Explanation
+from .._observe import _causes, _compare, _records
+from .._observe._causes import Cause
 from .._observe._function_records import functions
 from .._observe._recorder import recorder
 from .._observe._records import Aval
@@ -111,23 +110,6 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             if name in self.settings.traced.names:
                 found = leaves_of(x)
                 self._traced[name] = bytes([leaf is array for leaf in found])
-
-    def explain(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Explanation:
-        """Returns whether a call of `f` would run, and if not, why. Runs nothing."""
-        variant, structure, arrays = f._find(*args, **kwargs)
-        function = f._parts()[0].function
-        paths = _errors.array_paths(function, structure)
-        causes: Sequence[Cause] = _explain.deleted_arrays(paths, arrays)
-        if not causes:
-            found = (
-                self._compare_structures(structure, function.num_leaves)
-                if variant is None
-                else self._compare_arrays(variant, arrays)
-            )
-            causes = tuple(dataclasses.replace(cause, remedy=_REMEDY) for cause in found)
-        return Explanation(f"`{self.name}`", not causes, tuple(causes), 1, compiled=True)
 
     def _compare_structures(self, structure: _core.Structure, first_array: int) -> list[Cause]:
         return _compare.compare_structures(

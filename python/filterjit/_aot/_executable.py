@@ -242,9 +242,9 @@ def decode_executable(
     devices: Devices,
     constants: Sequence[Any],
     args_info: Any,
-    out_tree: Any,
-) -> Any:
-    """Returns a ``jax.stages.Compiled`` from the result of `encode_executable`.
+) -> Callable[[Any], Any]:
+    """Loads the result of `encode_executable`. Returns what makes a ``jax.stages.Compiled`` of it, of the
+    treedef of its result, which raises ValueError for one of another number of arrays.
 
     `devices` are those that it runs on in the place of those that it was compiled for; `constants`
     are the arrays that JAX passes before the arguments.
@@ -258,7 +258,6 @@ def decode_executable(
     count = len(constants) + len(jax.tree_util.tree_leaves(args_info))
     if (
         not all(type(i) is int and 0 <= i < count for i in parts["kept_var_idx"])
-        or len(parts["output_avals"]) != out_tree.num_leaves
         or len(parts["input_avals"]) != len(parts["kept_var_idx"])
         or not parts["kept_var_idx"].issuperset(range(len(constants)))
         or any(
@@ -268,9 +267,13 @@ def decode_executable(
     ):
         raise ValueError("not an executable of these arguments")
     placed = list(map(jax.device_put, constants, parts["input_shardings"]))
-    compiled = _executable_compat.load_executable(
-        data, on, moved, parts, placed, args_info, out_tree
-    )
-    if compiled is None:
+    make = _executable_compat.load_executable(data, on, moved, parts, placed, args_info)
+    if make is None:
         raise Unsupported(_OTHER_FIELDS)
+
+    def compiled(out_tree: Any) -> Any:
+        if len(parts["output_avals"]) != out_tree.num_leaves:
+            raise ValueError("the number of results")
+        return make(out_tree)
+
     return compiled

@@ -203,7 +203,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
         avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
-        stage = _program.decode(header, blobs, devices, tree)
+        stage = _program.decode(header, blobs, devices)(tree)
     parameters = [
         _Parameter(name, _Parameter.__dict__[kind], default=None if optional else _Parameter.empty)
         for name, kind, optional in header["signature"]

@@ -6,7 +6,7 @@ their number among the statics of the call.
 """
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -78,14 +78,14 @@ def result_of(header: dict[str, Json], registry: _core.Registry, known: Sequence
 
 
 def decode(
-    header: dict[str, Json], blobs: Sequence[bytes], devices: Devices, out_tree: Any
-) -> jax.stages.Compiled:
-    """Returns the ``jax.stages.Compiled`` of a file with an executable.
+    header: dict[str, Json], blobs: Sequence[bytes], devices: Devices
+) -> Callable[[Any], jax.stages.Compiled]:
+    """Loads the executable of a file. Returns what makes the ``jax.stages.Compiled``, of the treedef of
+    the Output of a trace.
 
     Arguments:
         header, blobs: as `encode` has returned them; further blobs do not matter.
         devices: what it runs on.
-        out_tree: the treedef of the Output of a trace.
 
     Raises Unsupported, or anything for what is not as `encode` has written it.
     """
@@ -101,7 +101,7 @@ def decode(
             for aval, donated, _ in header["specs"]
         )
         return _executable.decode_executable(
-            header["program"], blobs[0], devices, constants, (infos, {}), out_tree
+            header["program"], blobs[0], devices, constants, (infos, {})
         )
 
 

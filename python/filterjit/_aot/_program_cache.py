@@ -15,40 +15,33 @@ is, so compiling is skipped there too.
 
 import concurrent.futures
 import logging
-import os
 import threading
 import time
 import zlib
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from .. import _core
-from .._base._checks import one_of
-from .._base._package import public, public_type
-from .._call._keepers import Keep, Keeper, keep_nothing
+from .._call._keepers import Keep, keep_nothing
 from .._call._kept import KeptCall
 from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Kept
-from . import _program, _program_key, _program_option, _proofs
+from . import _program, _program_key, _proofs
+from ._encode import Json
 from ._proofs import Loaded, Proof, Traced
-from ._store import MAX_BYTES, PROVEN, TRACED, TRIAL, Entry, Store
+from ._store import PROVEN, TRACED, TRIAL, Entry, Store
 
 logger = logging.getLogger("filterjit")
-
-Trust = Literal["proven", "always", "never"]
-TRUSTS = ("proven", "always", "never")
-_TRUST = "FILTERJIT_PROGRAM_CACHE_TRUST"
-
 
 _asked: dict[tuple[str, str], object] = {}  # folders and keys that calls of this process had
 
 
-class _Cache:
+class Programs:
     """The programs in a folder: the keeper of the calls of `_kept`."""
 
     def __init__(self, store: Store, trust: str = "proven") -> None:
@@ -64,12 +57,12 @@ class _Cache:
             return None, keep_nothing
         environment = _program_key.environment()
         key, entry, is_first = self._look_up(call, arrays, environment)
-        loading: Callable[[], Loaded | None] = lambda: None
+        load: _Load = lambda _: None
         if entry is not None and entry.state != TRACED:
             untried = self.trust == "always" and entry.alarm != entry.program
             runs = (entry.state == PROVEN or untried) and is_first and not _proofs.is_over
-            loading = self._loading(entry.program, call, variant, in_thread=not runs)
-            if runs and (loaded := loading()) is not None:
+            load = self._loading(entry.program, in_thread=not runs)
+            if runs and (loaded := load(lambda header: _tree_of(header, call))) is not None:
                 try:
                     Proof(
                         self.store, call, arrays, str(key), entry, environment, loaded, kept
@@ -90,11 +83,9 @@ class _Cache:
             kept.refuse(_text_of(e))
             return None, keep_nothing
         seconds = time.perf_counter() - begin
-        loaded = None
-        if entry is not None and entry.program == traced.digest:
-            loaded = loading()
-        if loaded is None:
-            loaded = self._loading(traced.digest, call, variant, lowered.out_tree)()
+        if entry is None or entry.program != traced.digest:
+            load = self._loading(traced.digest)
+        loaded = load(lambda _: lowered.out_tree)
         now = _after_trace(entry, traced.digest, is_first)
         kept.state = now.state if key is not None else "found"
         if loaded is not None:
@@ -108,6 +99,11 @@ class _Cache:
 
     def settle(self) -> bool:
         return _proofs.settle()
+
+    def wait(self) -> None:
+        """Returns when programs are written and proven. Raises StaleProgramError."""
+        _proofs.writer.wait()
+        _proofs.wait(self.store)
 
     def _look_up(
         self, call: KeptCall, arrays: tuple[Any, ...], environment: str
@@ -126,49 +122,27 @@ class _Cache:
         is_first = _asked.setdefault((self.store.path, key), token) is token
         return key, self.store.entry(key), is_first
 
-    def _loading(
-        self,
-        digest: str,
-        call: KeptCall,
-        variant: _core.Variant,
-        out_tree: Any = None,
-        in_thread: bool = False,
-    ) -> Callable[[], Loaded | None]:
-        """Begins to load a program. Returns what returns it, or None if there is none.
-
-        Without the `out_tree` of a trace, the variant gets the structure of the result.
-        """
+    def _loading(self, digest: str, in_thread: bool = False) -> "_Load":
+        """Begins to load a program."""
         found = self.store.program(digest)
         if found is None:
-            return lambda: None
+            return lambda _: None
         header, blobs = found
-        try:
-            if out_tree is None:
-                known = _program_key.known_in(call)
-                tree = _program.result_of(header, call.registry, known)
-                output = variant.finish(tree, lambda: np.zeros(()))
-                out_tree = jax.tree_util.tree_structure(output)  # numbers the trace
-        except Exception:
-            logger.debug("a program of the program cache cannot be used", exc_info=True)
-            return lambda: None
 
-        def load() -> Loaded | None:
+        def decode() -> Callable[[Any], Any]:
+            return _program.decode(header, blobs, {device.id: device for device in jax.devices()})
+
+        decoded = _in_thread(decode) if in_thread else decode
+
+        def load(tree_of: Callable[[dict[str, Json]], Any]) -> Loaded | None:
             try:
-                devices = {device.id: device for device in jax.devices()}
-                stage = _program.decode(header, blobs, devices, out_tree)
-                return Loaded(stage, float(header["seconds"]))
+                make = decoded()
+                return Loaded(make(tree_of(header)), float(header["seconds"]))
             except Exception:
                 logger.debug("a program of the program cache cannot be used", exc_info=True)
                 return None
 
-        if not in_thread:
-            return load
-        future: concurrent.futures.Future[Loaded | None] = concurrent.futures.Future()
-        try:
-            threading.Thread(target=lambda: future.set_result(load()), daemon=True).start()
-        except RuntimeError:  # the interpreter exits
-            return load
-        return future.result
+        return load
 
     def _keeping(
         self,
@@ -215,6 +189,36 @@ class _Cache:
         return keep
 
 
+_Load = Callable[[Callable[[dict[str, Json]], Any]], Loaded | None]
+"""Returns a program, or None if there is none. It takes what returns the treedef of its result, of the
+header of its file."""
+
+
+def _tree_of(header: dict[str, Json], call: KeptCall) -> Any:
+    """Returns the treedef of a result that the file of a program describes; the variant gets its
+    structure."""
+    variant, _, _ = call.alive()
+    tree = _program.result_of(header, call.registry, _program_key.known_in(call))
+    return jax.tree_util.tree_structure(variant.finish(tree, lambda: np.zeros(())))
+
+
+def _in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Begins to call a function. Returns what waits for it, and returns or raises what it does."""
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as e:
+            future.set_exception(e)
+
+    try:
+        threading.Thread(target=run, daemon=True).start()
+    except RuntimeError:  # the interpreter exits
+        return function
+    return future.result
+
+
 def _text_of(error: Exception) -> str:
     is_ours = isinstance(error, (ValueError, UnknownProgramError))
     return str(error) if is_ours else f"{type(error).__name__}: {error}"
@@ -230,121 +234,3 @@ def _after_trace(entry: Entry | None, program: str, is_first: bool) -> Entry:
         return Entry(program, TRACED if entry.state == TRIAL else TRIAL)
     # A program that a proof has found stale, and that a trace makes again, was no stale one.
     return Entry(program, TRACED if entry.alarm == program else PROVEN)
-
-
-# ---- which cache it is ----
-
-_caches: dict[str, _Cache] = {}  # of single functions
-
-
-def _of_environment() -> _Cache | None:
-    path = os.environ.get(_program_option.VARIABLE)
-    if not path:
-        return None
-    return _Cache(Store(path), _checked(_TRUST, os.environ.get(_TRUST, "proven")))
-
-
-def _checked(option: str, trust: Any) -> str:
-    one_of(option, trust, TRUSTS)
-    return str(trust)
-
-
-def cache_of(path: str | os.PathLike[str]) -> _Cache:
-    """Returns the cache for the option of a function. Raises TypeError or ValueError for what is no
-    path."""
-    store = Store(path)
-    return _caches.setdefault(store.path, _Cache(store))
-
-
-@public_type
-class ProgramCache:
-    """The program cache that a call of `program_cache` has turned on.
-
-    As a context manager, it ends with its block: then the cache is again what it was before.
-    """
-
-    def __init__(self, cache: _Cache | None, before: Keeper | None) -> None:
-        self._cache = cache
-        self._before = before
-
-    @property
-    def path(self) -> str | None:
-        """The folder; None if no programs are kept."""
-        return None if self._cache is None else self._cache.store.path
-
-    def wait(self) -> None:
-        """Returns when the programs that were compiled so far are written, and those that run are
-        proven.
-
-        Raises:
-            StaleProgramError: if a program that has run is not what a trace makes.
-        """
-        _proofs.writer.wait()
-        if self._cache is not None:
-            _proofs.wait(self._cache.store)
-
-    def close(self) -> None:
-        """Makes the program cache what it was before. Functions that were called keep theirs."""
-        if _program_option.current is self._cache:
-            _program_option.current = self._before
-
-    def __enter__(self) -> "ProgramCache":
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        self.close()
-        if kind is None:
-            self.wait()
-
-    def __repr__(self) -> str:
-        return f"<program cache {self.path!r}>"
-
-
-@public
-def program_cache(
-    path: str | os.PathLike[str] | None, *, trust: Trust = "proven", max_bytes: int = MAX_BYTES
-) -> ProgramCache:
-    """Keeps the programs of jitted functions in a folder, so that the next start of the program compiles
-    nothing that has not changed, and the start after that has its first result before it traces.
-
-    A program is kept under what it is: the lowered program and what it is compiled with. Which one a
-    call will have is a guess, by the arguments, the options, JAX's configuration, the sources of your
-    modules and what is installed. The second start traces each call before its first result; the same
-    program is not compiled again, and is *proven*. From then on it runs at once, and a thread traces it
-    meanwhile. If the traced program is another one, the next call of the function raises a
-    StaleProgramError, and so does ``wait()``; at the end of the process, which waits for the thread, it
-    is written to stderr. A program that differed in its trial, such as one that reads the time, is
-    always traced first.
-
-    The environment variables ``FILTERJIT_PROGRAM_CACHE`` and ``FILTERJIT_PROGRAM_CACHE_TRUST`` are the
-    folder and `trust` from the start, and ``filter_jit(f, program_cache=path)`` is for one function.
-
-    Arguments:
-        path: of the folder, which is made if it does not exist. Only its owner may be able to
-            write it: a file in it is machine code. None keeps no programs.
-        trust: which programs run before they are traced: those that are ``"proven"``; ``"always"``
-            each that the call had the last time, without a trial; ``"never"`` none, so that results are
-            those of a trace in each start, and only compiling is saved.
-        max_bytes: the size of all files together; those that were used least recently are removed.
-
-    Returns:
-        A `ProgramCache`, which is also a context manager.
-
-    Raises:
-        TypeError: if `path` is no path.
-        ValueError: if `path` is empty, `trust` is none of these words, or `max_bytes` is no positive
-            int.
-
-    Examples:
-        >>> import tempfile
-        >>> with filterjit.program_cache(tempfile.mkdtemp()):
-        ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
-    """
-    trusted = _checked("program_cache(..., trust=...)", trust)
-    cache = None if path is None else _Cache(Store(path, max_bytes), trusted)
-    made = ProgramCache(cache, _program_option.current)
-    _program_option.current = cache
-    return made
-
-
-_program_option.current = _of_environment()

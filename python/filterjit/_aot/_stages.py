@@ -20,10 +20,7 @@ from .._base._package import public_type
 from .._call import _keepers
 from .._call._caches import names_of
 from .._call._plain_hooks import HandOver
-from .._observe import _report
-from .._observe._causes import Explanation
 from .._observe._recorder import recorder
-from .._observe._report_output import Report
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare
@@ -224,44 +221,6 @@ class Compiled(_core.CallProxy[_P, _T]):
     @property
     def __signature__(self) -> inspect.Signature:
         return self._prepared.signature
-
-    def explain(self, /, *args: Any, **kwargs: Any) -> Explanation:
-        """Explains whether a call with these arguments would run, and if not, in what they differ from
-        those that it was compiled for.
-
-        Returns an `Explanation`, whose `hit` says that the call would run. Nothing runs.
-
-        Raises:
-            TypeError: if the arguments do not fit the parameters.
-
-        Examples:
-            >>> compiled = filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 2).compile()
-            >>> print(compiled.explain(jnp.ones(2), 3))
-            `<lambda>`: raises MismatchError because
-              `n`: different static value: was the int 2, is the int 3
-              -> Compile it for these arguments too, or call the function itself.
-        """
-        hooks = self.__func__._hooks
-        assert isinstance(hooks, CompiledHooks)
-        return hooks.explain(self.__func__, args, kwargs)
-
-    def report(self) -> Report:
-        """Returns a `Report` of where the time of its calls went; see `time_calls`."""
-        return _report.report_of(self.__func__._parts()[0])
-
-    def cache_info(self) -> _report.CacheInfo:
-        """Returns CacheInfo(hits, misses, variants, maxsize, bytes).
-
-        A hit is a call that ran the program, and a miss one that raised, such as MismatchError.
-        `variants` and `maxsize` are 1.
-
-        Examples:
-            >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
-            >>> ys = [compiled(jnp.ones(2)) for _ in range(3)]
-            >>> compiled.cache_info()
-            CacheInfo(hits=3, misses=0, variants=1, maxsize=1, bytes=...)
-        """
-        return _report.cache_info(self.__func__._parts()[0])
 
     if TYPE_CHECKING:  # see ``jax.stages.Compiled``
         args_info: Any

@@ -241,11 +241,13 @@ class KeptCall:
     def lower(self, arrays: tuple[Any, ...], *, anew: bool = False) -> Any:
         """Traces a call and returns the ``jax.stages.Lowered``; `anew`, not what JAX has kept of an
         earlier trace, and without keeping this one for calls."""
-        variant = self.variant()
-        assert variant is not None
+        variant, cache, _ = self.alive()
         jitted = self._make(variant) if anew else self.jitted
         with _asked(self):
-            return jitted.trace(*arrays).lower()
+            lowered = jitted.trace(*arrays).lower()
+        if anew:
+            cache.ignore_trace(variant, lowered.out_tree.node_data()[1])
+        return lowered
 
     def doubt(self, check: Callable[[], None]) -> None:
         """Calls `check` in the next call of the variant, before a program runs; what it raises, the

@@ -169,9 +169,9 @@ def load_executable(
     parts: dict[str, Any],
     constants: Sequence[Any],
     args_info: Any,
-    out_tree: Any,
-) -> Any:
-    """Builds a ``jax.stages.Compiled`` from an executable that `serialize_executable` returned.
+) -> Callable[[Any], Any] | None:
+    """Loads an executable that `serialize_executable` returned. Returns what makes a
+    ``jax.stages.Compiled`` of it, of the treedef of its result.
 
     `parts` are those of `executable_parts`; the executable, the backend and the devices among
     them are replaced. `moved` is whether it was compiled for other devices than `devices`.
@@ -212,7 +212,7 @@ def load_executable(
         return None
     loaded = unloaded_type(**{name: parts[name] for name in names}).load()
     first = (list(constants),) if takes_constants else ()
-    return jax.stages.Compiled(loaded, *first, args_info, out_tree, no_kwargs=True)
+    return lambda tree: jax.stages.Compiled(loaded, *first, args_info, tree, no_kwargs=True)
 
 
 def tiling_of(layout: Any) -> tuple[Any, int]:

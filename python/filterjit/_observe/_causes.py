@@ -134,7 +134,6 @@ class Explanation:
             `was` and `to`.
         replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that are whole on each device.
         bytes_a_device: the bytes of the arguments on one device, if the program runs on several.
-        compiled: whether the function was compiled ahead of time: a call that is not a hit raises.
     """
 
     name: str
@@ -144,7 +143,6 @@ class Explanation:
     moves: tuple[Move, ...] = ()
     replicated: tuple[tuple[str, int], ...] = ()
     bytes_a_device: int | None = None
-    compiled: bool = False
     variant: str = ""
 
     def __bool__(self) -> bool:
@@ -161,8 +159,8 @@ class Explanation:
         fails = any(cause.kind == "deleted" for cause in self.causes)
         others = all(cause.is_of_function and cause.kind != "function" for cause in self.causes)
         begin = "compiles" if others else "compiles again"
-        if fails or self.compiled:
-            begin = "raises an error" if fails else "raises MismatchError"
+        if fails:
+            begin = "raises an error"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
         if self.variant:
             lines.append(f"  (in the variant {self.variant})")
@@ -187,8 +185,7 @@ class Explanation:
             return "hit"
         more = len(self.causes) - 1
         others = f", and {count(more, 'other difference')}" if more else ""
-        does = "raises MismatchError" if self.compiled else "compiles again"
-        return f"{does} because {self.causes[0]}{others}"
+        return f"compiles again because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []
