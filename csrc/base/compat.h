@@ -31,8 +31,6 @@
  *   whether a reference is the only one.  The variable holds the argument until the call
  *   returns: a frame keeps values that are overwritten through `f_locals`.
  * - Reference counts are deferred only in builds without a GIL, which are not supported.
- * - Immortal objects get no references from fj_compat_add_references.  Of other objects,
- *   3.14 keeps the count in 32 bits beside flags, which Py_SET_REFCNT leaves as they are.
  *
  * Nothing in this file runs Python code, except on 3.11: fj_compat_take_exception makes the
  * exception, and where an object is created the garbage collector may start.
@@ -186,18 +184,6 @@ fj_compat_leave_frames(int counts)
 #else
     (void)counts;
 #endif
-}
-
-/* Has the effect of calling Py_INCREF(object) `count` times. */
-static inline void
-fj_compat_add_references(PyObject *object, Py_ssize_t count)
-{
-#if PY_VERSION_HEX >= 0x030C0000
-    if (_Py_IsImmortal(object)) {
-        return;
-    }
-#endif
-    Py_SET_REFCNT(object, Py_REFCNT(object) + count);
 }
 
 /* The namespace of a class, borrowed; NULL if it has none. */

@@ -15,24 +15,28 @@
 
 /* ---- partition ---- */
 
-/* A new tuple with the tree of each group. */
+/* A new tuple with the tree of each group, in which `replace` stands for all other leaves. */
 static PyObject *
 build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count, PyObject *replace)
 {
+    PyObject **given = PyMem_New(PyObject *, (size_t)leaves->count + 1);
+    if (given == NULL) {
+        return PyErr_NoMemory();
+    }
     PyObject *parts = fj_hide(PyTuple_New(count)); /* `count` is at least 1 */
     for (Py_ssize_t group = 0; parts != NULL && group < count; group++) {
-        FjPart part = {.leaves = leaves->items,
-                       .groups = groups,
-                       .group = (int16_t)group,
-                       .replace = replace};
-        PyObject *tree = fj_build_part(structure, &part);
+        for (Py_ssize_t i = 0; i < leaves->count; i++) {
+            given[i] = groups[i] == group ? leaves->items[i] : replace;
+        }
+        PyObject *tree = fj_build_tree(structure, given);
         if (tree == NULL) {
             Py_CLEAR(parts);
             break;
         }
         PyTuple_SET_ITEM(parts, group, tree);
     }
+    PyMem_Free(given);
     if (parts != NULL) {
         fj_show(parts);
     }

@@ -1,5 +1,5 @@
-/* Builds trees from Structures, in one pass over the nodes in their order: of a whole tree, a
- * part of its leaves, or the arguments of a call.
+/* Builds trees from Structures, in one pass over the nodes in their order: of a tree, or of
+ * the arguments of a call.
  *
  * Python code can run where containers are built (build_containers.c).
  */
@@ -22,18 +22,14 @@ end_build(FjBuilder *b)
 }
 
 static PyObject *
-run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
-          PyObject *(*build)(FjBuilder *))
+run_build(FjStructure *structure, PyObject *const *arrays, PyObject *(*build)(FjBuilder *))
 {
     FjBuilder b = {.structure = structure,
                    .next = structure->nodes,
                    .arrays = arrays,
                    .registry = (PyObject *)structure->registry,
                    .missing = fj_registry_missing(structure->registry),
-                   .no_arguments = PyTuple_New(0),
-                   .part = part,
-                   .singles = arrays,
-                   .taken = 0};
+                   .no_arguments = PyTuple_New(0)};
     PyObject *result = NULL;
     if (structure->num_refs > 0) {
         b.numbered = PyMem_Calloc(structure->num_identities, sizeof(PyObject *));
@@ -51,27 +47,7 @@ run_build(FjStructure *structure, PyObject *const *arrays, const FjPart *part,
 PyObject *
 fj_build_tree(FjStructure *structure, PyObject *const *arrays)
 {
-    return run_build(structure, arrays, NULL, fj_build_node);
-}
-
-PyObject *
-fj_build_part(FjStructure *structure, const FjPart *part)
-{
-    Py_ssize_t leaf = 0, count = 0;
-    PyObject **singles = PyMem_New(PyObject *, (size_t)structure->count + 1);
-    if (singles == NULL) {
-        return PyErr_NoMemory();
-    }
-    for (uint32_t i = 0; i < structure->count; i++) {
-        const FjNode *node = &structure->nodes[i];
-        if (node->code == FJ_ARRAY) {
-            singles[count++] = fj_part_leaf(part, leaf);
-        }
-        leaf += fj_node_leaves(node);
-    }
-    PyObject *tree = run_build(structure, singles, part, fj_build_node);
-    PyMem_Free(singles);
-    return tree;
+    return run_build(structure, arrays, fj_build_node);
 }
 
 PyObject *
@@ -124,5 +100,5 @@ build_root(FjBuilder *b)
 PyObject *
 fj_build_arguments(FjStructure *structure, PyObject *const *arrays)
 {
-    return run_build(structure, arrays, NULL, build_root);
+    return run_build(structure, arrays, build_root);
 }

@@ -16,23 +16,6 @@ PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
  * the Structure. */
 PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 
-/* The part of a tree that has the leaves of one group, for fj_build_part. */
-typedef struct {
-    PyObject *const *leaves; /* all leaves of the tree */
-    const int16_t *groups;   /* the group of each leaf */
-    int16_t group;
-    PyObject *replace; /* the object that replaces the leaves of all other groups */
-} FjPart;
-
-static inline PyObject *
-fj_part_leaf(const FjPart *part, Py_ssize_t i)
-{
-    return part->groups[i] == part->group ? part->leaves[i] : part->replace;
-}
-
-/* The tree with the leaves of one group, and `replace` for all others. */
-PyObject *fj_build_part(FjStructure *structure, const FjPart *part);
-
 /* The arguments of a call, as a new list with the registry in the place of each argument that
  * was not given. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);

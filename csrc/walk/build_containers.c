@@ -18,35 +18,6 @@
 
 #define FEW 8 /* children that have room on the stack */
 
-/* Stores new references to the leaves of a node with FJ_NODE_LEAVES in `items`. */
-static void
-take_leaves(FjBuilder *b, PyObject **items, uint32_t count)
-{
-    const FjPart *part = b->part;
-    if (part == NULL) {
-        for (uint32_t i = 0; i < count; i++) {
-            items[i] = Py_NewRef(b->arrays[i]);
-        }
-        b->arrays += count;
-        return;
-    }
-    /* Often nearly all of 100,000 leaves are of other groups, so that `replace` takes their
-     * places.  To increment its reference count once for each would take as long as everything
-     * else here. */
-    Py_ssize_t first = b->arrays - b->singles + b->taken, replaced = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (part->groups[first + i] == part->group) {
-            items[i] = Py_NewRef(part->leaves[first + i]);
-        }
-        else {
-            items[i] = part->replace;
-            replaced++;
-        }
-    }
-    fj_compat_add_references(part->replace, replaced);
-    b->taken += count;
-}
-
 /* Builds the children of a node as the items of a new tuple or list.  0, or -1 with an error.
  *
  * Most containers hold only leaves, and nothing else runs while they are filled; others are
@@ -56,7 +27,10 @@ fill_items(FjBuilder *b, const FjNode *node, PyObject *container, PyObject **ite
 {
     uint32_t i = 0;
     if (node->flags & FJ_NODE_LEAVES) {
-        take_leaves(b, items, node->arity);
+        for (; i < node->arity; i++) {
+            items[i] = Py_NewRef(b->arrays[i]);
+        }
+        b->arrays += i;
         return 0;
     }
     for (; i < node->arity; i++) {

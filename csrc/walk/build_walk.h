@@ -27,10 +27,6 @@ typedef struct {
      * being built. */
     PyObject **numbered; /* owned, or NULL */
     uint32_t next_number;
-    /* For fj_build_part, where `arrays` are the leaves that have a node of their own: */
-    const FjPart *part;       /* or NULL */
-    PyObject *const *singles; /* the first of `arrays` */
-    Py_ssize_t taken;         /* number of leaves without a node that have been built */
 } FjBuilder;
 
 /* (P) Builds what fj_build_node does not. */
