@@ -24,6 +24,7 @@ import jax
 from jax import lax
 
 from .. import _core
+from .._compat import _jax_compat
 from .._trees._registry import registry
 from .._trees._tree_functions import Structure  # which makes Structures picklable
 
@@ -222,7 +223,7 @@ def _packing(groups: tuple[Group, ...], leaves: list[int]) -> Callable[..., Any]
     def pack(xs: Sequence[Any]) -> Any:
         return [group.concatenate([xs[at[i]] for i in group.leaves]) for group in groups]
 
-    program: Callable[..., Any] = jax.jit(pack, keep_unused=True)
+    program: Callable[..., Any] = _jax_compat.jit(pack, keep_unused=True)
     return program
 
 
@@ -232,7 +233,7 @@ def _unpacking(groups: tuple[Group, ...]) -> Callable[..., Any]:
 
     shardings = [None if g.place is None else tuple(g.place.shardings()) for g in groups]
     options = {"out_shardings": shardings} if any(shardings) else {}
-    program: Callable[..., Any] = jax.jit(unpack, **options)
+    program: Callable[..., Any] = _jax_compat.jit(unpack, **options)
     return program
 
 
