@@ -1,4 +1,7 @@
-"""``jax.jit = filterjit.jit`` and the like, by hand: as with `install`, in any order of imports."""
+"""``jax.jit = filterjit.jit`` and the like, by hand: as with `install`, in any order of imports.
+
+A wrapper of the user's, in the place of ``jax.jit``, is asked for no ``jax.jit`` of ours.
+"""
 
 import pytest
 
@@ -8,6 +11,18 @@ IMPORTS = {
     "jax": "import jax\njax.jit = filterjit.jit",
     "eqx": "import equinox as eqx\neqx.filter_jit = filterjit.filter_jit",
     "nnx": "import filterjit.nnx\nfrom flax import nnx\nnnx.jit = filterjit.nnx.jit",
+    "jax-wrapped": "import jax\njax.jit = lambda *a, **k: filterjit.jit(*a, **k)",
+    "eqx-wrapped": """
+import equinox as eqx
+eqx.filter_jit = lambda *a, **k: filterjit.filter_jit(*a, **k)
+""",
+    "nnx-wrapped": """
+import flax.nnx as nnx
+def nnx_jit(*args, **kwargs):
+    import filterjit.nnx
+    return filterjit.nnx.jit(*args, **kwargs)
+nnx.jit = nnx_jit
+""",
 }
 
 PROGRAM = """
@@ -37,7 +52,12 @@ assert step.lower(x, x).compile()(x, x).tolist() == [3, 3, 3]
 
 @pytest.mark.parametrize(
     ("names", "first"),
-    [("jax", True), ("jax", False), ("eqx nnx jax", True), ("jax eqx nnx", False)],
+    [
+        *[("jax", True), ("jax", False), ("eqx nnx jax", True), ("jax eqx nnx", False)],
+        *[("jax-wrapped", True), ("jax-wrapped", False)],
+        ("eqx-wrapped nnx-wrapped jax-wrapped", True),
+        ("jax-wrapped eqx-wrapped nnx-wrapped", False),
+    ],
 )
 def test_by_hand(names: str, first: bool) -> None:
     pytest.importorskip("flax.nnx")
@@ -45,7 +65,7 @@ def test_by_hand(names: str, first: bool) -> None:
     expected = (
         "filterjit.types.FilterJit"
         if "jax" in names
-        else "type(filterjit._jit._plain.upstream_jit(len))"
+        else "type(filterjit._compat._jax_compat.jit(len))"
     )
     imports, uses = PROGRAM.split("x = jnp.ones(3)\n")
     parts = [patches, imports] if first else [imports, patches]
@@ -66,3 +86,42 @@ def test_install_beside_it() -> None:
         assert type(jax.jit(len)) is not filterjit.types.FilterJit
         """
     )
+
+
+WITHOUT_END = """
+import warnings, jax, jax.numpy as jnp, equinox as eqx, filterjit, filterjit.nnx
+from flax import nnx
+x, model = jnp.ones(3), nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+
+def raises(f, *args):
+    try:
+        f(*args)
+    except RecursionError:
+        return
+    except ValueError as e:  # JAX says so of an `__eq__` of its own that has reached the limit
+        assert "RecursionError" in str(e) or "recursion" in str(e), e
+        return
+    raise AssertionError
+
+for jit in (filterjit.jit, filterjit.filter_jit, eqx.filter_jit, jax.jit):
+    itself = jit(lambda x: itself(x))
+    raises(itself, x)
+    with jax.disable_jit():
+        raises(itself, x)
+for jit in (filterjit.nnx.jit, nnx.jit):
+    itself = jit(lambda model, x: itself(model, x))
+    raises(itself, model, x)
+    with jax.disable_jit():
+        raises(itself, model, x)
+warnings.simplefilter("ignore", filterjit.RetraceWarning)
+with_statics = eqx.filter_jit(lambda x, n: with_statics(x, n + 1))
+raises(with_statics, x, 0)
+assert filterjit.filter_jit(lambda x: x + 1)(x).tolist() == [2, 2, 2]
+"""
+
+
+@pytest.mark.parametrize("how", ["", "-wrapped"])
+def test_a_function_that_calls_itself_without_end(how: str) -> None:
+    pytest.importorskip("flax.nnx")
+    patches = [IMPORTS[name + how] for name in ("jax", "eqx", "nnx")]
+    run_code("\n".join(["import filterjit", *patches, WITHOUT_END]))

@@ -23,6 +23,7 @@ from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
 import filterjit
 from filterjit import ShardingRules, _core, filter_jit, fsdp, is_inexact_array, place
+from filterjit._compat import _jax_compat
 
 RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
 KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
@@ -737,7 +738,7 @@ def test_unreduced_axes(tmp_path: Path) -> None:
 def test_threads_share_a_jit(monkeypatch: Any) -> None:
     """A call does not own the ``jax.jit`` that it runs, so no thread may put another in its place."""
     mesh = mesh_of()
-    jit, made = jax.jit, []
+    jit, made = _jax_compat.jit, []
 
     def slow_jit(*args: Any, **kwargs: Any) -> Any:
         found = jit(*args, **kwargs)
@@ -745,7 +746,7 @@ def test_threads_share_a_jit(monkeypatch: Any) -> None:
         time.sleep(0.02 * len(made))
         return found
 
-    monkeypatch.setattr(jax, "jit", slow_jit)
+    monkeypatch.setattr(_jax_compat, "jit", slow_jit)
     f = filter_jit(lambda x: x + 1, in_shardings={"x": P("data")}, mesh=mesh)
     calls = []
     threads = [

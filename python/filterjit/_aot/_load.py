@@ -250,7 +250,7 @@ def _lower_portable(
     def call(*arrays: Any) -> Any:
         return exported.call(*arrays)
 
-    jitted = jax.jit(call, donate_argnums=numbers)
+    jitted = _jax_compat.jit(call, donate_argnums=numbers)
     try:
         return list(exported.in_avals), jitted, jitted.lower(*specs)
     except ValueError as e:

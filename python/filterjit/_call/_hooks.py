@@ -200,7 +200,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         def make(variant: _core.Variant) -> Any:
             if is_sharded:
                 return _sharded_call.ShardedCall(variant, signature, donated, settings, flat)
-            return jax.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
+            return _jax_compat.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
 
         call: Callable[..., _core.Output]
         if keeper := _keepers.keeper_for and _keepers.keeper_for(settings.program_cache):

@@ -111,7 +111,7 @@ _READERS: dict[int, _Reader | None] = {
     id(np.ndarray): _of_array,
     id(types.FunctionType): _of_function,
     id(_core.FilterJit): _of_jitted,
-    id(type(jax.jit(lambda: None))): _of_jitted,
+    id(type(_jax_compat.jit(lambda: None))): _of_jitted,
 }
 _READERS |= dict.fromkeys(  # what holds no array, or refers to what is not of this trace alone
     map(

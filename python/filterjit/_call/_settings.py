@@ -3,8 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
-
+from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
 from ._chosen import NOTHING, Chosen
@@ -52,7 +51,7 @@ class Settings:
         kwargs = ((k, dict(v) if isinstance(v, dict) else v) for k, v in self.jitkwargs)
         object.__setattr__(self, "jitkwargs", tuple(sorted(kwargs)))
         if self.jitkwargs:
-            jax.jit(lambda: None, **dict(self.jitkwargs))  # raises if it does not know one of them
+            _jax_compat.jit(lambda: None, **dict(self.jitkwargs))  # raises if it does not know one
 
     def __str__(self) -> str:
         """Returns the options as they are written in a call of `filter_jit`."""

@@ -339,13 +339,13 @@ class ShardedCall:
             options["in_shardings"] = program.inputs
         if self.needs_outputs:
             # Threads that arrive here at once share the flat function, and so its trace.
-            traced = jax.jit(program.flat, **options).trace(*arrays)
+            traced = _jax_compat.jit(program.flat, **options).trace(*arrays)
             outputs = program.outputs
             if outputs is not None and any(spec is not None for spec in outputs):
                 any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
-        made = jax.jit(program.flat, **options)
+        made = _jax_compat.jit(program.flat, **options)
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)

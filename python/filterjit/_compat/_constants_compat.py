@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import _private
+from . import _jax_compat, _private
 
 _canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
 
@@ -96,4 +96,4 @@ def trace_again(function: Any) -> None:
         for evict in _evict:
             evict(function)
         if not _evict:
-            jax.jit(function).clear_cache()
+            _jax_compat.jit(function).clear_cache()

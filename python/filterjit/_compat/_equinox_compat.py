@@ -5,9 +5,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import jax
-
-from . import _private, _registered_compat
+from . import _jax_compat, _private, _registered_compat
 
 
 def generated_for(code: CodeType, variables: dict[str, Any]) -> type | None:
@@ -122,7 +120,7 @@ def wrapper_parts(wrapper: Any) -> tuple[Any, Any, str, dict[str, Any]] | None:
     if info is None or options is None or any(not hasattr(info, name) for name in _JIT_INFO):
         return None
     # JAX does not record the options as they were given: `inline` is a ``jax.Inline`` since 0.12.
-    without_options: Any = jax.jit(lambda: None)
+    without_options = _jax_compat.jit(lambda: None)
     default = without_options._jit_info
     jitkwargs = {
         name: getattr(info, name)

@@ -18,6 +18,11 @@ import numpy as np
 
 from . import _private
 
+# JAX's own ``jax.jit``, whatever stands in its place: that may be `filterjit.jit`, or call it. Fallback:
+# what stands there when this module is imported.
+jit: Callable[..., Any] = _private.private("jax._src.api", "jit") or jax.jit
+
+
 # The types that equinox.is_array accepts: arrays of NumPy and JAX, and JAX's typed literals (since
 # JAX 0.7.2). Fallback: without the literals, which then are static, as they are in Equinox.
 _LITERALS = (
@@ -78,7 +83,7 @@ def resolves_negative_argnums() -> bool:
 
     Fallback: False, and calls of functions with such numbers are handed over.
     """
-    jitted = jax.jit(lambda a, b: a, static_argnums=-1)
+    jitted = jit(lambda a, b: a, static_argnums=-1)
     return bool(_private.private_attribute(jitted, "_jit_info", "static_argnums") == (1,))
 
 
@@ -263,7 +268,7 @@ def jit_options(x: Any) -> tuple[str, ...] | None:
     """Returns texts of the options of a function of ``jax.jit`` that decide what it computes and
     where; None of others. Fallback: None, and two such functions that wrap the same one are
     described alike."""
-    info = getattr(x, "_jit_info", None) if isinstance(x, type(jax.jit(len))) else None
+    info = getattr(x, "_jit_info", None) if isinstance(x, type(jit(len))) else None
     names = ("static_argnums", "static_argnames", "donate_argnums", "keep_unused", "inline")
     shardings = ("in_shardings_leaves", "out_shardings_leaves")
     return None if info is None else tuple(repr(getattr(info, k, None)) for k in names + shardings)

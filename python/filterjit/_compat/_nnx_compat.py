@@ -142,7 +142,7 @@ def settle(variable: Any) -> None:
         object.__setattr__(variable, "_raw_value", _same(value))
 
 
-_same: Callable[[Any], Any] = jax.jit(lambda x: x)
+_same = _jax_compat.jit(lambda x: x)
 
 
 def default_modes() -> tuple[bool, bool]:

@@ -7,8 +7,6 @@ import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-import jax
-
 from .._aot._program_option import Path, folder_of
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
@@ -18,6 +16,7 @@ from .._call._chosen import NOTHING, Chosen
 from .._call._donation import Donation
 from .._call._settings import DONATE, Settings
 from .._call._signature import inspect_signature
+from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace, check_on_retrace
 from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit
 
@@ -88,7 +87,7 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
                 "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
                 f"'donate_argnums', 'in_shardings', or 'out_shardings'.\n`{name}`: {instead}"
             )
-    names = dict.fromkeys(option_names(filter_jit) + option_names(jax.jit))
+    names = dict.fromkeys(option_names(filter_jit) + option_names(_jax_compat.jit))
     known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
     check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
     for name, expected, is_one in _JIT_OPTIONS:

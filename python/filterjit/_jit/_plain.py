@@ -29,9 +29,6 @@ _T = TypeVar("_T")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
-upstream_jit = jax.jit
-"""``jax.jit`` as it was when this module was imported."""
-
 # Modules that get functions of ``jax.jit``, wherever `jit` is in its place: JAX's public modules call it
 # by its public name too; ours jit flat functions; Equinox's and Flax's make other decorators of it.
 _OF_JAX = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
@@ -138,10 +135,10 @@ def jit(
         (1, 1)
     """
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
-        return upstream_jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
+        return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
     own = {"on_retrace": on_retrace, "maxsize": maxsize,
            "program_cache": folder_of(program_cache)}  # fmt: skip
-    known_options("jit", options, [*option_names(upstream_jit), *own])
+    known_options("jit", options, [*option_names(_jax_compat.jit), *own])
     positive_int("jit(..., maxsize=...)", maxsize)
     check_on_retrace("jit", on_retrace)
     if fun is NOT_GIVEN:
@@ -151,7 +148,7 @@ def jit(
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     options = without_iterators(options)
-    upstream = upstream_jit(fun, **options)  # raises where the options are wrong
+    upstream = _jax_compat.jit(fun, **options)  # raises where the options are wrong
     try:
         settings, signature = _settings(fun, dict(options), own)
         reason = ""
