@@ -1,16 +1,12 @@
-#!/usr/bin/env python3
-"""Prints docs/causes.md: what filterjit says about each cause of a retrace.
+"""The table of docs/errors.md that shows what filterjit says about each cause of a retrace.
 
-    .venv/bin/python .ci/causes.py > docs/causes.md
-
-Each row is a program that runs here: its first call, then ``explain`` of its second one, then the
-second one itself, which must trace, compile or raise as explained. tests/explain/test_causes_page.py
-compares the page with what this prints.
+Each row is a program that `.ci/errors.py`, which prints the page, runs: its first call, then
+``explain`` of its second one, then the second one itself, which must trace, compile or raise as
+explained.
 """
 
 import os
 import re
-import sys
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -18,8 +14,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import jax
 
-HEAD = """<!-- printed by .ci/causes.py -->
-# Causes of a retrace
+HEAD = """## Causes of a retrace
 
 What `f.explain(...)` says of the call in the second column, after that in the first. The programs
 begin with
@@ -231,13 +226,10 @@ def escape(text: str) -> str:
     return "".join(p if i % 2 else p.replace("<", "&lt;") for i, p in enumerate(parts))
 
 
-def main() -> None:
+def section() -> str:
+    """Returns the section of the page."""
     rows = ["| | first | then | what is said |", "|--:|---|---|---|"]
     for i, (before, call) in enumerate(CAUSES, 1):
         said = say(before, call).removeprefix("`f`: compiles again because\n")
         rows.append(f"| {i} | {code(before)} | `{call}` | {escape(said)} |")
-    sys.stdout.write(HEAD + "\n".join(rows) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return HEAD + "\n".join(rows) + "\n"

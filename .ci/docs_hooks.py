@@ -25,7 +25,7 @@ PAGES = {
 }
 PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory"))
 # The search finds a name in the reference first, and last in pages that have it in each line.
-BOOSTS = {"reference.md": 8, "errors.md": 0.2, "causes.md": 0.2}
+BOOSTS = {"reference.md": 8, "errors.md": 0.2}
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.M | re.S)
 

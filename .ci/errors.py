@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints docs/errors.md: the errors and warnings that filterjit raises, each by a program.
+"""Prints docs/errors.md: the errors and warnings that filterjit raises, each by a program, and the
+causes of a retrace (`causes.py`).
 
     .venv/bin/python .ci/errors.py > docs/errors.md
 
@@ -18,15 +19,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from causes import code, escape  # which also chooses two devices of the CPU
+import causes  # which also chooses two devices of the CPU
+from causes import code, escape
 
 ROOT = Path(__file__).resolve().parents[1]
 
 HEAD = """<!-- printed by .ci/errors.py -->
-# Errors and warnings
+# What a message means
 
-What filterjit raises and warns of, each with a program that does so. To find a message, search this
-page for a few of its words that name no value. The programs begin with
+What filterjit raises and warns of, each with a program that does so, and
+[what it says of a retrace](#causes-of-a-retrace). To find a message, search this page for a few of
+its words that name no value. The programs begin with
 
 ```python
 import dataclasses, pathlib, sys, types
@@ -77,7 +80,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
     ),
     (
         "Compiling too often",
-        "[Why it compiled again](retraces.md) has the remedies.",
+        "[Why it compiled again](debugging.md) has the remedies.",
         [
             "step = filter_jit(f.__wrapped__, on_retrace='raise')\nstep(x, 1)\nstep(x, 2)",
             "step = filter_jit(f.__wrapped__, on_retrace='warn')\nstep(x, 1)\nstep(x, 2)",
@@ -334,6 +337,7 @@ def results() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
 
 
 def main() -> None:
+    of_retraces = causes.section()
     lines = [HEAD]
     for title, intro, rows in results():
         lines += [
@@ -351,6 +355,7 @@ def main() -> None:
             lines.append(f"| `{cls}`: {escape(text)} | {code(program)} |")
         lines.append("")
     lines += [
+        of_retraces,
         "## With other machines, processes or versions\n",
         "| what is raised | when |",
         "|---|---|",

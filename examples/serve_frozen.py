@@ -43,7 +43,7 @@ def main() -> None:
     print("plain:", predict(model, jnp.ones(8)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predict.jit"
-        frozen.lower(jnp.ones(8)).compile().save(path)
+        frozen.compile(jnp.ones(8)).save(path)
         print(filterjit.saved_info(path))
         subprocess.run([sys.executable, "-c", SERVER, str(path)], check=True)
 

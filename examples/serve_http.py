@@ -46,7 +46,7 @@ def build(folder: Path, seed: int) -> None:
     (folder / version).mkdir(parents=True)
     for n in BATCHES:
         spec = jax.ShapeDtypeStruct((n, 16), np.float32)
-        predict.lower(spec).compile().save(folder / version / f"{n}.jit")
+        predict.compile(spec).save(folder / version / f"{n}.jit")
     # The version changes in one step: no server loads files of two versions.
     (folder / "new").write_text(version)
     os.replace(folder / "new", folder / "current")

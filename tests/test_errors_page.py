@@ -1,4 +1,5 @@
-"""docs/errors.md is what .ci/errors.py prints, and has each message of the source that users meet."""
+"""docs/errors.md is what .ci/errors.py prints: each message of the source that users meet, and 40
+causes of a retrace and more, each by a real program."""
 
 import ast
 import html
@@ -66,7 +67,11 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     jax.__version_info__ < (0, 12), reason="some texts are JAX's, and others in older versions"
 )
 def test_the_page_is_what_the_command_prints() -> None:
-    assert run(ROOT / ".ci" / "errors.py", timeout=300).stdout == PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    assert run(ROOT / ".ci" / "errors.py", timeout=600).stdout == page
+    rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \| (.*) \|$", page, re.M)
+    assert [int(number) for number, *_ in rows] == list(range(1, len(rows) + 1))
+    assert len(rows) >= 40 and len({(first, then) for _, first, then, _ in rows}) == len(rows)
 
 
 def text_of(node: ast.expr) -> str:

@@ -173,9 +173,10 @@ def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_reference_has_each_public_name() -> None:
     text = (ROOT / "docs/reference.md").read_text()
-    named = re.findall(r"^::: filterjit\.(?:_core\.)?(\w+)$", text, re.M)
+    named = re.findall(r"^::: filterjit\.(?:_core\.|types\.)?(\w+)$", text, re.M)
     assert len(named) == len(set(named))
-    assert set(filterjit.__all__) - set(named) == set()
+    public = {*filterjit.__all__, *filterjit.types.__all__} - {"switches"}  # of the type Switches
+    assert public - set(named) == set() and "[`switches`](#filterjit.types.Switches)" in text
 
 
 def test_the_lines_that_contributing_changes_are_there() -> None:

@@ -1,7 +1,7 @@
 /* The Python type FilterJit, except for its calls (call.c).
  *
- * The public type, `filterjit.types.FilterJit`, is a subclass in Python, which has the methods that
- * are not needed for a call.
+ * The public type, `filterjit.types.FilterJit`, is a subclass in Python, which has the methods
+ * that are not needed for a call.
  *
  * Python code can run where it is hashed or compared, which calls hooks.prepare, and where
  * the wrapped function is built from a Structure.

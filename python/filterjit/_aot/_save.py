@@ -21,7 +21,7 @@ from . import _encode, _file, _program
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
-NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install 'filterjit[portable]'"
+NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
 
 
 class Program:

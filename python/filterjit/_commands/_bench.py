@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         for name in ("equinox", "optax", *(("matplotlib",) if options.plot else ()))
         if importlib.util.find_spec(name) is None
     ]:
-        problem = f"missing {', '.join(missing)}: pip install 'filterjit[bench]'"
+        problem = f"missing {', '.join(missing)}: pip install {' '.join(missing)}"
     if problem is not None:
         print(f"bench: {problem}", file=sys.stderr)
         return 2
