@@ -156,6 +156,20 @@ def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
     assert f(Holder(ONE, one)) == ["a", "b"] and list(jit(lambda d: list(d))(two)) == ["a", "b"]
 
 
+def test_own_equality_is_asked_besides_the_contents() -> None:
+    """Of a class with the contents of a list, which says that two lists of equal items differ."""
+
+    class Distinct(list[int]):
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    f = filterjit.filter_jit(lambda tree: tree.x)
+    one, two = Distinct([1]), Distinct([1])
+    for static in (one, two, one, two):
+        f(Holder(ONE, static))
+    assert len(f.variants) == 2
+
+
 # ---- what does not count ----
 
 

@@ -8,6 +8,7 @@ import configparser
 import functools
 import http.cookies
 import inspect
+import itertools
 import types
 import weakref
 from collections.abc import Callable
@@ -142,6 +143,7 @@ ordered, default, namespace = (
     collections.defaultdict,
     types.SimpleNamespace,
 )
+FILLED = itertools.cycle([(0, 8), (8, 0)])  # they collide
 KEPT = [Constant(-1), Constant(-2)]
 SINGLE = np.ones(1, [("a", "i4")])
 
@@ -168,6 +170,7 @@ STATICS = {
     "frozenset": Static(
         lambda: [*(frozenset([n, "a"]) for n in (1, 1.0, True, Integer(1))), frozenset("a")]
     ),
+    "sets that were filled in another order": Static(lambda: [set(next(FILLED)), {1}]),
     # ---- the standard library ----
     "OrderedDict": Static(
         lambda: [ordered(a=-1, b=2), ordered(a=-1.0, b=2), ordered(b=2, a=-1), {"a": -1, "b": 2}],
