@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Jit, check, first_line, runtime_message
+from support.comparison import Jit, check, first_line, on_both, runtime_message
 from support.features import Guard, X, fails, printed
 from support.trees import ONE, TWO
 
@@ -41,16 +41,14 @@ def test_backward_nan() -> None:
     assert "root" in check(body)[1]
 
 
-def test_backward_nan_terminates() -> None:
-    def body(jit: Jit) -> Any:
-        def f(x: Any) -> Any:
-            return 0 * jnp.log(eqx.debug.backward_nan(x)) * jnp.inf
+@on_both
+def test_backward_nan_terminates(jit: Jit) -> Any:
+    def f(x: Any) -> Any:
+        return 0 * jnp.log(eqx.debug.backward_nan(x)) * jnp.inf
 
-        with contextlib.redirect_stdout(io.StringIO()), pytest.raises(RuntimeError) as info:
-            jit(jax.grad(f))(jnp.array(0.0))
-        return type(info.value).__name__, runtime_message(info.value)
-
-    check(body)
+    with contextlib.redirect_stdout(io.StringIO()), pytest.raises(RuntimeError) as info:
+        jit(jax.grad(f))(jnp.array(0.0))
+    return type(info.value).__name__, runtime_message(info.value)
 
 
 def test_breakpoint_if(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,32 +72,28 @@ def test_breakpoint_if(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "jdb" in check(body)[1]
 
 
-def test_assert_max_traces() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        @eqx.debug.assert_max_traces(max_traces=2)
-        def f(x: Any, y: Any = 1) -> Any:
-            return x
+@on_both
+def test_assert_max_traces(jit: Jit) -> Any:
+    @jit
+    @eqx.debug.assert_max_traces(max_traces=2)
+    def f(x: Any, y: Any = 1) -> Any:
+        return x
 
-        results: list[Any] = [f(ONE), f(TWO), f(X), eqx.debug.get_num_traces(f)]
-        with pytest.raises(RuntimeError, match="can only be traced 2 times") as info:
-            f(X[:2])
-        results.append(first_line(info.value))
-        results += [f(ONE), eqx.debug.get_num_traces(f), f.__name__]
-        return results
-
-    check(body)
+    results: list[Any] = [f(ONE), f(TWO), f(X), eqx.debug.get_num_traces(f)]
+    with pytest.raises(RuntimeError, match="can only be traced 2 times") as info:
+        f(X[:2])
+    results.append(first_line(info.value))
+    results += [f(ONE), eqx.debug.get_num_traces(f), f.__name__]
+    return results
 
 
-def test_get_num_traces_of_methods() -> None:
-    def body(jit: Jit) -> Any:
-        g = eqx.debug.assert_max_traces(Guard(ONE).method, max_traces=None)
-        f = jit(g)
-        for x in (TWO, TWO, X + 5):
-            f(x)
-        return eqx.debug.get_num_traces(f), eqx.debug.get_num_traces(g)
-
-    check(body)
+@on_both
+def test_get_num_traces_of_methods(jit: Jit) -> Any:
+    g = eqx.debug.assert_max_traces(Guard(ONE).method, max_traces=None)
+    f = jit(g)
+    for x in (TWO, TWO, X + 5):
+        f(x)
+    return eqx.debug.get_num_traces(f), eqx.debug.get_num_traces(g)
 
 
 def test_store_and_inspect_dce() -> None:
@@ -117,10 +111,8 @@ def test_store_and_inspect_dce() -> None:
     assert "(f32[3], <DCE'd>)" in check(body)
 
 
-def test_assert_dce() -> None:
-    def body(jit: Jit) -> Any:
-        unused = jit(lambda x: (eqxi.assert_dce(x * 2, "still alive"), x)[1])
-        used = jit(lambda x: eqxi.assert_dce(x * 2, "still alive"))
-        return unused(ONE), fails(lambda: used(ONE))[1]
-
-    check(body)
+@on_both
+def test_assert_dce(jit: Jit) -> Any:
+    unused = jit(lambda x: (eqxi.assert_dce(x * 2, "still alive"), x)[1])
+    used = jit(lambda x: eqxi.assert_dce(x * 2, "still alive"))
+    return unused(ONE), fails(lambda: used(ONE))[1]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Jit, Traces, check, check_error, first_line
+from support.comparison import Jit, Traces, check, check_error, first_line, on_both
 from support.features import MINUS, Guard, X, fails, positive
 from support.processes import environment, run_code
 from support.trees import ONE, TWO
@@ -51,28 +51,24 @@ def test_runtime_errors(name: str) -> None:
         check(body)
 
 
-def test_function_goes_on_after_an_error() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-        f = jit(traces.counting(positive))
-        results = []
-        for x in (ONE, MINUS, TWO, MINUS, ONE):
-            results.append(fails(lambda x=x: f(x))[:3] if x is MINUS else f(x))
-        return results, traces.count
-
-    check(body)
+@on_both
+def test_function_goes_on_after_an_error(jit: Jit) -> Any:
+    traces = Traces()
+    f = jit(traces.counting(positive))
+    results = []
+    for x in (ONE, MINUS, TWO, MINUS, ONE):
+        results.append(fails(lambda x=x: f(x))[:3] if x is MINUS else f(x))
+    return results, traces.count
 
 
-def test_error_points_into_the_function() -> None:
-    def body(jit: Jit) -> Any:
-        error = fails(lambda: jit(lambda x: jit(positive)(x))(MINUS))[3]
-        text = str(error)
-        assert "Below is the stack inside of JIT" in text and __file__ in text
-        assert "EQX_ON_ERROR=breakpoint" in text
-        shown = "".join(traceback.format_exception(error))
-        return first_line(error), "another exception" in shown, shown.count("CpuCallback")
-
-    check(body)
+@on_both
+def test_error_points_into_the_function(jit: Jit) -> Any:
+    error = fails(lambda: jit(lambda x: jit(positive)(x))(MINUS))[3]
+    text = str(error)
+    assert "Below is the stack inside of JIT" in text and __file__ in text
+    assert "EQX_ON_ERROR=breakpoint" in text
+    shown = "".join(traceback.format_exception(error))
+    return first_line(error), "another exception" in shown, shown.count("CpuCallback")
 
 
 # What traces the function before the call that fails.
@@ -99,14 +95,12 @@ def test_failure_of_a_callback_is_not_logged(name: str, caplog: pytest.LogCaptur
     assert check(body) == []
 
 
-def test_branched_messages() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(Guard(ONE))
-        messages = [fails(lambda x=x: f(jnp.array(x)))[1] for x in (0.0, -6.0, 0.5)]
-        both = fails(lambda: jit(eqx.filter_vmap(Guard(ONE)))(jnp.array([0.0, -6.0])))[1]
-        return messages, both, f(TWO)
-
-    check(body)
+@on_both
+def test_branched_messages(jit: Jit) -> Any:
+    f = jit(Guard(ONE))
+    messages = [fails(lambda x=x: f(jnp.array(x)))[1] for x in (0.0, -6.0, 0.5)]
+    both = fails(lambda: jit(eqx.filter_vmap(Guard(ONE)))(jnp.array([0.0, -6.0])))[1]
+    return messages, both, f(TWO)
 
 
 def test_error_at_trace_time() -> None:
@@ -116,25 +110,21 @@ def test_error_at_trace_time() -> None:
     check_error(lambda jit: jit(lambda x: eqx.error_if(2, x < 0, "no array"))(ONE), ValueError)
 
 
-def test_an_error_whose_value_is_not_used_is_dropped() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(x: Any) -> Any:
-            positive(x)
-            return x + 1
+@on_both
+def test_an_error_whose_value_is_not_used_is_dropped(jit: Jit) -> Any:
+    @jit
+    def f(x: Any) -> Any:
+        positive(x)
+        return x + 1
 
-        return f(MINUS), f(ONE)
-
-    check(body)
+    return f(MINUS), f(ONE)
 
 
 @pytest.mark.parametrize("mode", ["nan", "off"])
-def test_on_error_argument(mode: str) -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
-        return f(X), f(-X - 1)
-
-    check(body)
+@on_both
+def test_on_error_argument(jit: Jit, mode: str) -> Any:
+    f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
+    return f(X), f(-X - 1)
 
 
 def test_errors_in_threads_of_their_own() -> None:

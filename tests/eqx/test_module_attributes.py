@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 import filterjit
-from support.comparison import Jit, Traces, check, check_calls, check_error, comparable
+from support.comparison import Jit, Traces, check, check_calls, check_error, comparable, on_both
 from support.features import kind
 from support.modules import (
     Child,
@@ -26,23 +26,21 @@ from support.modules import (
 from support.trees import KEY, MODULES, ONE, TWO, scale, unset
 
 
-def test_wrapper_attributes_come_back() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_wrapper_attributes_come_back(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x, x.__name__, x.__doc__
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x, x.__name__, x.__doc__
 
-        names = []
-        for fn in (scale, jnp.tanh, scale, lambda x: x):
-            x = eqx.module_update_wrapper(Wrapper(fn, ONE))
-            out, name, doc = f(x)
-            names.append((name, doc, out.__name__, out.__qualname__, out.__module__, out.__doc__))
-        return names, traces.count
-
-    check(body)
+    names = []
+    for fn in (scale, jnp.tanh, scale, lambda x: x):
+        x = eqx.module_update_wrapper(Wrapper(fn, ONE))
+        out, name, doc = f(x)
+        names.append((name, doc, out.__name__, out.__qualname__, out.__module__, out.__doc__))
+    return names, traces.count
 
 
 def test_a_wrapper_with_and_without_attributes_are_two_variants() -> None:
@@ -53,77 +51,65 @@ def test_a_wrapper_with_and_without_attributes_are_two_variants() -> None:
     assert check_calls(lambda x: (getattr(x, "__name__", None), x.a), make) == 2
 
 
-def test_orig_class_is_no_field() -> None:
+@on_both
+def test_orig_class_is_no_field(jit: Jit) -> Any:
     """``M[int]()`` has one attribute more than fields, and does not share the trace in either."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x
-
-        one, two = f(GenericModule[int](ONE)), f(GenericModule[str](ONE))
-        return hasattr(one, "__orig_class__"), hasattr(two, "__orig_class__"), traces.count
-
-    check(body)
+    one, two = f(GenericModule[int](ONE)), f(GenericModule[str](ONE))
+    return hasattr(one, "__orig_class__"), hasattr(two, "__orig_class__"), traces.count
 
 
-def test_class_attributes_with_the_names_of_fields() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: (x, x.a, str(x.b), x.call(x.a)))
-        results = [f(Shadowed()), f(Shadowed(ONE, "b", jnp.cos))]
-        out = jit(lambda x: (x, x.a))(
-            unset(Shadowed, b="set")
-        )  # the class's own attributes are used
-        return results, out
-
-    check(body)
+@on_both
+def test_class_attributes_with_the_names_of_fields(jit: Jit) -> Any:
+    f = jit(lambda x: (x, x.a, str(x.b), x.call(x.a)))
+    results = [f(Shadowed()), f(Shadowed(ONE, "b", jnp.cos))]
+    out = jit(lambda x: (x, x.a))(unset(Shadowed, b="set"))  # the class's own attributes are used
+    return results, out
 
 
-def test_property_over_a_field() -> None:
+@on_both
+def test_property_over_a_field(jit: Jit) -> Any:
     """A property that the class is given later takes precedence over the field of that name."""
 
-    def body(jit: Jit) -> Any:
-        class Late(eqx.Module):
-            a: Any
-            b: Any = 1
+    class Late(eqx.Module):
+        a: Any
+        b: Any = 1
 
-        traces = Traces()
+    traces = Traces()
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x.a, list(jtu.tree_leaves(x))
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x.a, list(jtu.tree_leaves(x))
 
-        x = Late(ONE)
-        before = f(x)
-        Late.shadow = property(lambda self: self.a * 2)  # type: ignore[attr-defined]
-        return before, f(x), f(Late(TWO)), traces.count
-
-    check(body)
+    x = Late(ONE)
+    before = f(x)
+    Late.shadow = property(lambda self: self.a * 2)  # type: ignore[attr-defined]
+    return before, f(x), f(Late(TWO)), traces.count
 
 
-def test_attributes_set_past_the_freeze() -> None:
+@on_both
+def test_attributes_set_past_the_freeze(jit: Jit) -> Any:
     """An attribute that is not a field is not compared, and is not copied."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x, hasattr(x, "extra")
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x, hasattr(x, "extra")
-
-        x = Module(ONE)
-        object.__setattr__(x, "extra", TWO)
-        first = f(x)
-        object.__setattr__(x, "extra", 5)
-        second = f(x)
-        return first[1], second[1], hasattr(first[0], "extra"), traces.count
-
-    check(body)
+    x = Module(ONE)
+    object.__setattr__(x, "extra", TWO)
+    first = f(x)
+    object.__setattr__(x, "extra", 5)
+    second = f(x)
+    return first[1], second[1], hasattr(first[0], "extra"), traces.count
 
 
 def test_the_sentinel_for_missing_fields_as_an_argument() -> None:
@@ -160,37 +146,33 @@ def test_equality_of_modules_in_static_fields() -> None:
     assert check_calls(lambda x: x.a, make) == 1
 
 
-def test_bound_methods_share_the_trace_of_equal_instances() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_bound_methods_share_the_trace_of_equal_instances(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def f(g: Any, x: Any) -> Any:
-            traces.tick()
-            return g(x), type(g).__name__
+    @jit
+    def f(g: Any, x: Any) -> Any:
+        traces.tick()
+        return g(x), type(g).__name__
 
-        results = [f(Concrete(s).apply, ONE) for s in (ONE, TWO, 3, ONE)]
-        results.append(f(Concrete(ONE).twice, ONE))
-        return results, traces.count
-
-    check(body)
+    results = [f(Concrete(s).apply, ONE) for s in (ONE, TWO, 3, ONE)]
+    results.append(f(Concrete(ONE).twice, ONE))
+    return results, traces.count
 
 
-def test_enumeration() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_enumeration(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def f(day: Any, x: Any) -> Any:
-            traces.tick()
-            is_monday = day == Weekday.monday
-            return Weekday.where(is_monday, Weekday.tuesday, day), is_monday, x
+    @jit
+    def f(day: Any, x: Any) -> Any:
+        traces.tick()
+        is_monday = day == Weekday.monday
+        return Weekday.where(is_monday, Weekday.tuesday, day), is_monday, x
 
-        results = [f(day, ONE) for day in (Weekday.monday, Weekday.tuesday, Weekday.monday)]
-        texts = [Weekday[out[0]] for out in results]
-        return results, texts, traces.count, [bool(out[0] == Weekday.tuesday) for out in results]
-
-    check(body)
+    results = [f(day, ONE) for day in (Weekday.monday, Weekday.tuesday, Weekday.monday)]
+    texts = [Weekday[out[0]] for out in results]
+    return results, texts, traces.count, [bool(out[0] == Weekday.tuesday) for out in results]
 
 
 # ---- layouts ----
@@ -220,18 +202,16 @@ def test_the_layout_of_attributes_does_not_count() -> None:
     assert check_calls(add, lambda: [*alike(), *with_more(), *alike(), *with_more()]) == 2
 
 
-def test_many_fields() -> None:
-    def body(jit: Jit) -> Any:
-        names = [f"field_{i}" for i in range(60)]
-        annotations = dict.fromkeys(names, Any)
-        static = {n: eqx.field(static=True) for n in names[::3]}
-        wide = type(eqx.Module)("Wide", (eqx.Module,), {"__annotations__": annotations, **static})
-        x = wide(*(jnp.array(float(i)) if i % 3 else i for i in range(60)))
-        assert kind(x) == "module"
-        f = jit(lambda x: (x, sum(getattr(x, n) for n in names)))
-        return f(x), f(f(x)[0])
-
-    check(body)
+@on_both
+def test_many_fields(jit: Jit) -> Any:
+    names = [f"field_{i}" for i in range(60)]
+    annotations = dict.fromkeys(names, Any)
+    static = {n: eqx.field(static=True) for n in names[::3]}
+    wide = type(eqx.Module)("Wide", (eqx.Module,), {"__annotations__": annotations, **static})
+    x = wide(*(jnp.array(float(i)) if i % 3 else i for i in range(60)))
+    assert kind(x) == "module"
+    f = jit(lambda x: (x, sum(getattr(x, n) for n in names)))
+    return f(x), f(f(x)[0])
 
 
 def test_mixed_with_an_exception() -> None:
@@ -247,54 +227,47 @@ def test_mixed_with_an_exception() -> None:
     assert filterjit.filter_jit(lambda x: x)(ONE) == 1
 
 
-def test_classes_made_in_a_loop() -> None:
+@on_both
+def test_classes_made_in_a_loop(jit: Jit) -> Any:
     """Classes with equal names are different classes, and dead classes free their entries."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x
+    results = []
+    for i in range(6):
 
-        results = []
-        for i in range(6):
+        class Local(eqx.Module):
+            a: Any
+            b: Any = eqx.field(static=bool(i % 2), default=i)
 
-            class Local(eqx.Module):
-                a: Any
-                b: Any = eqx.field(static=bool(i % 2), default=i)
-
-            results.append(f(Local(ONE)))
-            assert type(results[-1]) is Local
-        return results, traces.count
-
-    check(body)
+        results.append(f(Local(ONE)))
+        assert type(results[-1]) is Local
+    return results, traces.count
 
 
-def test_serialisation_of_what_came_back(tmp_path: Any) -> None:
-    def body(jit: Jit) -> Any:
-        model = jit(lambda m: m)(eqx.nn.MLP(2, 2, 3, 1, key=KEY))
-        path = tmp_path / f"{id(jit)}.eqx"
-        eqx.tree_serialise_leaves(path, model)
-        return eqx.tree_deserialise_leaves(path, eqx.nn.MLP(2, 2, 3, 1, key=jax.random.key(5)))
-
-    check(body)
+@on_both
+def test_serialisation_of_what_came_back(jit: Jit, tmp_path: Any) -> Any:
+    model = jit(lambda m: m)(eqx.nn.MLP(2, 2, 3, 1, key=KEY))
+    path = tmp_path / f"{id(jit)}.eqx"
+    eqx.tree_serialise_leaves(path, model)
+    return eqx.tree_deserialise_leaves(path, eqx.nn.MLP(2, 2, 3, 1, key=jax.random.key(5)))
 
 
-def test_tree_functions_of_equinox_inside() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(model: Any, x: Any) -> Any:
-            params, static = eqx.partition(model, eqx.is_inexact_array)
-            model = eqx.combine(params, static)
-            model = eqx.tree_at(lambda m: m.layers[0].bias, model, replace_fn=lambda b: b + x)
-            return model, eqx.tree_equal(model, model), eqx.filter(model, eqx.is_array)
+@on_both
+def test_tree_functions_of_equinox_inside(jit: Jit) -> Any:
+    @jit
+    def f(model: Any, x: Any) -> Any:
+        params, static = eqx.partition(model, eqx.is_inexact_array)
+        model = eqx.combine(params, static)
+        model = eqx.tree_at(lambda m: m.layers[0].bias, model, replace_fn=lambda b: b + x)
+        return model, eqx.tree_equal(model, model), eqx.filter(model, eqx.is_array)
 
-        model = eqx.nn.MLP(2, 2, 3, 1, key=KEY)
-        return f(model, ONE), eqx.tree_pformat(f(model, ONE)[0])
-
-    check(body)
+    model = eqx.nn.MLP(2, 2, 3, 1, key=KEY)
+    return f(model, ONE), eqx.tree_pformat(f(model, ONE)[0])
 
 
 def test_a_record_of_modules() -> None:

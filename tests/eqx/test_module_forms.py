@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, check_calls, check_error
+from support.comparison import Jit, Traces, check, check_calls, check_error, on_both
 from support.features import attributes, kind
 from support.modules import (
     Abstract,
@@ -215,24 +215,22 @@ def test_field_that_changes_from_static_to_array() -> None:
 # ---- construction inside, checks, errors ----
 
 
-def test_made_inside() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(x: Any) -> Any:
-            return [
-                Child(x, "inside", x + 1, (1,)),
-                WithInit(x, x, x),
-                Converted(2.0),
-                CheckedTwice(x),
-                GenericModule[int](3),
-                ByProperty(x).twice(x),
-                eqx.nn.Linear(2, 2, key=KEY),
-                unset(Child, b=x),
-            ]
+@on_both
+def test_made_inside(jit: Jit) -> Any:
+    @jit
+    def f(x: Any) -> Any:
+        return [
+            Child(x, "inside", x + 1, (1,)),
+            WithInit(x, x, x),
+            Converted(2.0),
+            CheckedTwice(x),
+            GenericModule[int](3),
+            ByProperty(x).twice(x),
+            eqx.nn.Linear(2, 2, key=KEY),
+            unset(Child, b=x),
+        ]
 
-        return f(ONE), f(TWO)
-
-    check(body)
+    return f(ONE), f(TWO)
 
 
 def test_check_init_is_run_inside_and_nowhere_else() -> None:
@@ -277,13 +275,11 @@ def test_reading_a_field_that_is_missing() -> None:
     check_error(lambda jit: jit(lambda x: x.a)(unset(Child, b=ONE)), AttributeError, "'a'")
 
 
-def test_missing_fields_are_missing_in_the_result() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: x)
-        found = []
-        for fields in ({}, {"a": ONE}, {"b": TWO}, {"name": "n"}, {"a": ONE, "flags": (2,)}):
-            out = f(unset(Child, **fields))
-            found.append([hasattr(out, name) for name in ("a", "name", "b", "flags")])
-        return found
-
-    check(body)
+@on_both
+def test_missing_fields_are_missing_in_the_result(jit: Jit) -> Any:
+    f = jit(lambda x: x)
+    found = []
+    for fields in ({}, {"a": ONE}, {"b": TWO}, {"name": "n"}, {"a": ONE, "flags": (2,)}):
+        out = f(unset(Child, **fields))
+        found.append([hasattr(out, name) for name in ("a", "name", "b", "flags")])
+    return found

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.comparison import Jit, Traces, check
+from support.comparison import Jit, Traces, on_both
 from support.trees import KEY, ONE, TWO, shared_layer
 
 
@@ -44,105 +44,94 @@ class Model(eqx.Module):
         return self.linear(x), state
 
 
-def test_stateful_training() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_stateful_training(jit: Jit) -> Any:
+    traces = Traces()
 
-        def loss(model: Any, state: Any, x: Any) -> Any:
-            out, state = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
-                x, state
-            )
-            return jnp.mean(out**2), state
+    def loss(model: Any, state: Any, x: Any) -> Any:
+        out, state = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
+            x, state
+        )
+        return jnp.mean(out**2), state
 
-        @jit
-        def step(model: Any, state: Any, x: Any) -> Any:
-            traces.tick()
-            grads, state = eqx.filter_grad(loss, has_aux=True)(model, state, x)
-            return eqx.apply_updates(model, jtu.tree_map(lambda g: -0.1 * g, grads)), state
+    @jit
+    def step(model: Any, state: Any, x: Any) -> Any:
+        traces.tick()
+        grads, state = eqx.filter_grad(loss, has_aux=True)(model, state, x)
+        return eqx.apply_updates(model, jtu.tree_map(lambda g: -0.1 * g, grads)), state
 
-        model, state = eqx.nn.make_with_state(Model)(KEY)
-        x = jax.random.normal(jax.random.key(1), (3, 2))
-        for _ in range(4):
-            model, state = step(model, state, x)
-        inference = eqx.nn.inference_mode(model)
-        out, _ = jit(inference)(x[0], state)
-        counts = [state.get(c.index) for c in model.counters]
-        sub = state.substate(model.norm)
-        assert type(state) is eqx.nn.State
-        return out, counts, traces.count, jtu.tree_leaves(model), len(jtu.tree_leaves(sub))
-
-    check(body)
+    model, state = eqx.nn.make_with_state(Model)(KEY)
+    x = jax.random.normal(jax.random.key(1), (3, 2))
+    for _ in range(4):
+        model, state = step(model, state, x)
+    inference = eqx.nn.inference_mode(model)
+    out, _ = jit(inference)(x[0], state)
+    counts = [state.get(c.index) for c in model.counters]
+    sub = state.substate(model.norm)
+    assert type(state) is eqx.nn.State
+    return out, counts, traces.count, jtu.tree_leaves(model), len(jtu.tree_leaves(sub))
 
 
-def test_old_state_is_invalid() -> None:
+@on_both
+def test_old_state_is_invalid(jit: Jit) -> Any:
     """A state that is updated inside is invalid there, and still valid outside."""
+    counter, state = eqx.nn.make_with_state(Counter)()
 
-    def body(jit: Jit) -> Any:
+    def reuse(state: Any) -> Any:
+        counter(ONE, state)
+        return counter(ONE, state)
+
+    with pytest.raises(ValueError, match="Attempted to use old state"):
+        jit(reuse)(state)
+    return jit(counter)(ONE, state), jit(counter)(ONE, state)
+
+
+@on_both
+def test_state_made_inside(jit: Jit) -> Any:
+    @jit
+    def make(x: Any) -> Any:
         counter, state = eqx.nn.make_with_state(Counter)()
+        return counter(x, state)[0]
 
-        def reuse(state: Any) -> Any:
-            counter(ONE, state)
-            return counter(ONE, state)
-
-        with pytest.raises(ValueError, match="Attempted to use old state"):
-            jit(reuse)(state)
-        return jit(counter)(ONE, state), jit(counter)(ONE, state)
-
-    check(body)
+    return make(ONE), make(TWO)
 
 
-def test_state_made_inside() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def make(x: Any) -> Any:
-            counter, state = eqx.nn.make_with_state(Counter)()
-            return counter(x, state)[0]
+@on_both
+def test_stateful_sequential(jit: Jit) -> Any:
+    def make() -> Any:
+        layers = [eqx.nn.Linear(2, 3, key=KEY), eqx.nn.BatchNorm(3, "b", mode="batch")]
+        return eqx.nn.Sequential([*layers, eqx.nn.Lambda(jnp.tanh)])
 
-        return make(ONE), make(TWO)
+    model, state = eqx.nn.make_with_state(make)()
 
-    check(body)
+    @jit
+    def f(model: Any, x: Any, state: Any) -> Any:
+        return jax.vmap(model, axis_name="b", in_axes=(0, None), out_axes=(0, None))(x, state)
 
-
-def test_stateful_sequential() -> None:
-    def body(jit: Jit) -> Any:
-        def make() -> Any:
-            layers = [eqx.nn.Linear(2, 3, key=KEY), eqx.nn.BatchNorm(3, "b", mode="batch")]
-            return eqx.nn.Sequential([*layers, eqx.nn.Lambda(jnp.tanh)])
-
-        model, state = eqx.nn.make_with_state(make)()
-
-        @jit
-        def f(model: Any, x: Any, state: Any) -> Any:
-            return jax.vmap(model, axis_name="b", in_axes=(0, None), out_axes=(0, None))(x, state)
-
-        out = []
-        for _ in range(3):
-            y, state = f(model, jnp.ones((4, 2)), state)
-            out.append((y, jtu.tree_leaves(state)))
-        return out
-
-    check(body)
+    out = []
+    for _ in range(3):
+        y, state = f(model, jnp.ones((4, 2)), state)
+        out.append((y, jtu.tree_leaves(state)))
+    return out
 
 
-def test_shared_layers() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_shared_layers(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def step(shared: Any, x: Any) -> Any:
-            traces.tick()
+    @jit
+    def step(shared: Any, x: Any) -> Any:
+        traces.tick()
 
-            def loss(shared: Any) -> Any:
-                one, two = shared()
-                return jnp.sum(two(one(x)) ** 2)
+        def loss(shared: Any) -> Any:
+            one, two = shared()
+            return jnp.sum(two(one(x)) ** 2)
 
-            grads = eqx.filter_grad(loss)(shared)
-            return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
+        grads = eqx.filter_grad(loss)(shared)
+        return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
 
-        shared = shared_layer()
-        for _ in range(3):
-            shared = step(shared, jnp.ones(2))
-        one, two = shared()
-        return one, two, traces.count
-
-    check(body)
+    shared = shared_layer()
+    for _ in range(3):
+        shared = step(shared, jnp.ones(2))
+    one, two = shared()
+    return one, two, traces.count

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import filterjit
-from support.comparison import Jit, check
+from support.comparison import Jit, check, on_both
 from support.features import Guard, TwoFields, X, positive, printed
 from support.trees import ONE, TWO
 
@@ -47,27 +47,23 @@ def test_debug_callback() -> None:
     assert check(body) == [(1.0, "k"), (2.0, "k"), (1.0, "k"), (2.0, "k"), (3.0, "k")]
 
 
-def test_io_callback() -> None:
-    def body(jit: Jit) -> Any:
-        seen: list[float] = []
+@on_both
+def test_io_callback(jit: Jit) -> Any:
+    seen: list[float] = []
 
-        def host(x: Any) -> Any:
-            seen.append(float(x))
-            return np.float32(len(seen))
+    def host(x: Any) -> Any:
+        seen.append(float(x))
+        return np.float32(len(seen))
 
-        shape = jax.ShapeDtypeStruct((), jnp.float32)
-        f = jit(lambda x: jax.experimental.io_callback(host, shape, x, ordered=True))
-        return f(ONE), f(TWO), f(ONE), seen
-
-    check(body)
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    f = jit(lambda x: jax.experimental.io_callback(host, shape, x, ordered=True))
+    return f(ONE), f(TWO), f(ONE), seen
 
 
-def test_printing_of_tracers() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda m, n: print(eqx.tree_pformat(m), n))
-        return printed(lambda: f(TwoFields(X, "static"), 3))
-
-    check(body)
+@on_both
+def test_printing_of_tracers(jit: Jit) -> Any:
+    f = jit(lambda m, n: print(eqx.tree_pformat(m), n))
+    return printed(lambda: f(TwoFields(X, "static"), 3))
 
 
 NAMED: dict[str, Callable[[], Any]] = {
@@ -145,22 +141,20 @@ def messages_of(caplog: pytest.LogCaptureFixture, run: Callable[[], Any]) -> lis
     return [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
 
 
-def test_log_compiles(caplog: pytest.LogCaptureFixture) -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def some_function(x: Any) -> Any:
-            return x + 1
+@on_both
+def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
+    @jit
+    def some_function(x: Any) -> Any:
+        return x + 1
 
-        with jax.log_compiles(), caplog.at_level(logging.WARNING):
-            first = messages_of(caplog, lambda: some_function(X))
-            second = messages_of(caplog, lambda: some_function(X + 1))
-        assert any("some_function" in m for m in first)
-        named = [m for m in second if "some_function" in m]
-        own = [m for m in first if "some_function" in m]
-        patterns = ["tracing", "Compiling", "XLA compilation"]
-        return [any(p in m for m in own) for p in patterns], named
-
-    check(body)
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        first = messages_of(caplog, lambda: some_function(X))
+        second = messages_of(caplog, lambda: some_function(X + 1))
+    assert any("some_function" in m for m in first)
+    named = [m for m in second if "some_function" in m]
+    own = [m for m in first if "some_function" in m]
+    patterns = ["tracing", "Compiling", "XLA compilation"]
+    return [any(p in m for m in own) for p in patterns], named
 
 
 def test_explain_cache_misses(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ from filterjit._compat import (
     _registered_compat,
 )
 from filterjit._observe import _jaxpr
-from support.comparison import Jit, Traces, check, comparable, runtime_message
+from support.comparison import Jit, Traces, check, comparable, on_both, runtime_message
 from support.features import kind
 from support.processes import run_code
 from support.trees import ONE, TWO, unset
@@ -275,129 +275,115 @@ def test_expected_and_unexpected_classes_together(monkeypatch: pytest.MonkeyPatc
     assert kind(unknown.plain(ONE)) == "custom"
 
 
-def test_fields_changed_after_the_registration() -> None:
+@on_both
+def test_fields_changed_after_the_registration(jit: Jit) -> Any:
     """The fields of the dataclass are not those that were registered."""
 
-    def body(jit: Jit) -> Any:
-        class Changed(eqx.Module):
-            a: Any
-            b: Any = 2
-            c: Any = eqx.field(static=True, default="c")
+    class Changed(eqx.Module):
+        a: Any
+        b: Any = 2
+        c: Any = eqx.field(static=True, default="c")
 
-        values = [Changed(ONE, TWO), Changed(ONE), Changed(TWO, ONE), Changed(1, 5)]
-        fields: Any = Changed.__dataclass_fields__
-        fields["b"].metadata = {"static": True}  # registered as dynamic
-        traces = Traces()
+    values = [Changed(ONE, TWO), Changed(ONE), Changed(TWO, ONE), Changed(1, 5)]
+    fields: Any = Changed.__dataclass_fields__
+    fields["b"].metadata = {"static": True}  # registered as dynamic
+    traces = Traces()
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x, eqx.is_array(x.b)
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x, eqx.is_array(x.b)
 
-        results = [f(x) for x in values]
-        assert [kind(x) for x in values] == ["custom"] * 4
-        return results, traces.count
-
-    check(body)
+    results = [f(x) for x in values]
+    assert [kind(x) for x in values] == ["custom"] * 4
+    return results, traces.count
 
 
-def test_fields_removed_after_the_registration() -> None:
-    def body(jit: Jit) -> Any:
-        class Shrunk(eqx.Module):
-            a: Any
-            b: Any = 2
+@on_both
+def test_fields_removed_after_the_registration(jit: Jit) -> Any:
+    class Shrunk(eqx.Module):
+        a: Any
+        b: Any = 2
 
-        fields: Any = Shrunk.__dataclass_fields__
-        x, y = Shrunk(ONE, TWO), Shrunk(TWO, 5)
-        del fields["b"]
-        f = jit(lambda x: (x.a, x.b, x))
-        out = [f(x)[:2], f(y)[:2], f(x)[2].b, f(y)[2].b]
-        assert kind(x) == "custom"
-        return out
-
-    check(body)
+    fields: Any = Shrunk.__dataclass_fields__
+    x, y = Shrunk(ONE, TWO), Shrunk(TWO, 5)
+    del fields["b"]
+    f = jit(lambda x: (x.a, x.b, x))
+    out = [f(x)[:2], f(y)[:2], f(x)[2].b, f(y)[2].b]
+    assert kind(x) == "custom"
+    return out
 
 
-def test_dict_that_is_a_property() -> None:
+@on_both
+def test_dict_that_is_a_property(jit: Jit) -> Any:
     """Equinox reads ``x.__dict__``, whatever it returns."""
+    shown = {"a": TWO, "b": "from the property"}
 
-    def body(jit: Jit) -> Any:
-        shown = {"a": TWO, "b": "from the property"}
+    class Redirected(eqx.Module):
+        a: Any
+        b: Any = 2
 
-        class Redirected(eqx.Module):
-            a: Any
-            b: Any = 2
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            return shown
 
-            @property
-            def __dict__(self) -> Any:  # type: ignore[override]
-                return shown
-
-        f = jit(lambda x: (jtu.tree_leaves(x), x.a, x.b))
-        return f(Redirected(ONE)), f(Redirected(ONE, 3)), f(Redirected(3))
-
-    check(body)
+    f = jit(lambda x: (jtu.tree_leaves(x), x.a, x.b))
+    return f(Redirected(ONE)), f(Redirected(ONE, 3)), f(Redirected(3))
 
 
-def test_dict_that_is_intercepted() -> None:
-    def body(jit: Jit) -> Any:
-        shown = {"a": TWO}
+@on_both
+def test_dict_that_is_intercepted(jit: Jit) -> Any:
+    shown = {"a": TWO}
 
-        class Intercepted(eqx.Module):
-            a: Any
+    class Intercepted(eqx.Module):
+        a: Any
 
-            def __getattribute__(self, name: str) -> Any:
-                return shown if name == "__dict__" else super().__getattribute__(name)
+        def __getattribute__(self, name: str) -> Any:
+            return shown if name == "__dict__" else super().__getattribute__(name)
 
-        f = jit(lambda x: (jtu.tree_leaves(x), x.a))
-        return f(Intercepted(ONE)), f(Intercepted(ONE)), f(Intercepted(3))
-
-    check(body)
+    f = jit(lambda x: (jtu.tree_leaves(x), x.a))
+    return f(Intercepted(ONE)), f(Intercepted(ONE)), f(Intercepted(3))
 
 
-def test_fields_with_setters() -> None:
+@on_both
+def test_fields_with_setters(jit: Jit) -> Any:
     """A field that is a descriptor with its own setter, which Equinox and filterjit call."""
+    log: list[Any] = []
 
-    def body(jit: Jit) -> Any:
-        log: list[Any] = []
+    class Descriptor:
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            return 0 if instance is None else instance.__dict__["x"]
 
-        class Descriptor:
-            def __get__(self, instance: Any, owner: Any = None) -> Any:
-                return 0 if instance is None else instance.__dict__["x"]
+        def __set__(self, instance: Any, value: Any) -> None:
+            log.append(eqx.is_array(value))
+            instance.__dict__["x"] = value
 
-            def __set__(self, instance: Any, value: Any) -> None:
-                log.append(eqx.is_array(value))
-                instance.__dict__["x"] = value
+    class Described(eqx.Module):
+        x: Any = Descriptor()
+        y: Any = 1
 
-        class Described(eqx.Module):
-            x: Any = Descriptor()
-            y: Any = 1
-
-        f = jit(lambda m: m)
-        one = Described(ONE)
-        log.clear()
-        out = [f(one), f(f(one)), f(Described(TWO, ONE))]
-        return out, sum(log) > 0, kind(one)
-
-    check(body)
+    f = jit(lambda m: m)
+    one = Described(ONE)
+    log.clear()
+    out = [f(one), f(f(one)), f(Described(TWO, ONE))]
+    return out, sum(log) > 0, kind(one)
 
 
-def test_dataclass_that_computes_on_reading() -> None:
+@on_both
+def test_dataclass_that_computes_on_reading(jit: Jit) -> Any:
     """A dataclass that computes a field when it is read: JAX and filterjit read it as an attribute."""
 
-    def body(jit: Jit) -> Any:
-        @jtu.register_dataclass
-        @dataclasses.dataclass
-        class Computing:
-            a: Any
+    @jtu.register_dataclass
+    @dataclasses.dataclass
+    class Computing:
+        a: Any
 
-            def __getattribute__(self, name: str) -> Any:
-                found = super().__getattribute__(name)
-                return found + 1 if name == "a" else found
+        def __getattribute__(self, name: str) -> Any:
+            found = super().__getattribute__(name)
+            return found + 1 if name == "a" else found
 
-        f = jit(lambda x: x.__dict__["a"])
-        return f(Computing(ONE)), f(Computing(TWO)), f(Computing(TWO))
-
-    check(body)
+    f = jit(lambda x: x.__dict__["a"])
+    return f(Computing(ONE)), f(Computing(TWO)), f(Computing(TWO))
 
 
 # ---- private names that are not there ----

@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, outcome
+from support.nnx import MODES, compare, in_each_mode, outcome
 
 pytestmark = pytest.mark.skipif(
     not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
@@ -45,53 +46,47 @@ class Counter(nnx.Module):
         self.name = "counter"
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_batch_statistics_and_streams_of_random_numbers(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        net = Net(nnx.Rngs(0))
+@in_each_mode
+def test_batch_statistics_and_streams_of_random_numbers(jit: Any, traces: Any) -> Iterator[Any]:
+    net = Net(nnx.Rngs(0))
 
-        @jit
-        def f(net: Any, y: Any) -> Any:
-            traces()
-            return net(y)
+    @jit
+    def f(net: Any, y: Any) -> Any:
+        traces()
+        return net(y)
 
-        for i in range(3):
-            yield f(net, x + i)
-            yield net
-        net.eval()
-        yield f(net, x)
+    for i in range(3):
+        yield f(net, x + i)
         yield net
-        net.train()
-        yield f(net, y=x)
-        yield f(net, x[:2])
-        yield net
+    net.eval()
+    yield f(net, x)
+    yield net
+    net.train()
+    yield f(net, y=x)
+    yield f(net, x[:2])
+    yield net
 
-    compare(program, mode)
 
+@in_each_mode
+def test_a_training_step(jit: Any, traces: Any) -> Iterator[Any]:
+    net = Net(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
+    metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
 
-@pytest.mark.parametrize("mode", ALL)
-def test_a_training_step(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        net = Net(nnx.Rngs(0))
-        optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
-        metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
+    @jit
+    def step(net: Any, optimizer: Any, metrics: Any, y: Any) -> Any:
+        traces()
+        loss, grads = nnx.value_and_grad(lambda net: ((net(y) - 1) ** 2).mean())(net)
+        optimizer.update(net, grads)
+        metrics.update(loss=loss)
+        return loss
 
-        @jit
-        def step(net: Any, optimizer: Any, metrics: Any, y: Any) -> Any:
-            traces()
-            loss, grads = nnx.value_and_grad(lambda net: ((net(y) - 1) ** 2).mean())(net)
-            optimizer.update(net, grads)
-            metrics.update(loss=loss)
-            return loss
-
-        for i in range(4):
-            yield step(net, optimizer, metrics, x + i)
-            yield net, optimizer, metrics.compute()
-        metrics.reset()
-        yield step(net, optimizer, metrics, x)
+    for i in range(4):
+        yield step(net, optimizer, metrics, x + i)
         yield net, optimizer, metrics.compute()
-
-    compare(program, mode)
+    metrics.reset()
+    yield step(net, optimizer, metrics, x)
+    yield net, optimizer, metrics.compute()
 
 
 @pytest.mark.parametrize("mode", ALL)
@@ -147,174 +142,153 @@ def test_transforms_inside(mode: str) -> None:
     compare(program, mode)
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_donation(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        for options in (
-            {"donate_argnums": 0},
-            {"donate_argnames": ("m",)},
-            {"donate_argnums": (0,), "donate_argnames": ("m",)},
-        ):
-            m, y = Counter(), jnp.ones(2)
+@in_each_mode
+def test_donation(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
+    for options in (
+        {"donate_argnums": 0},
+        {"donate_argnames": ("m",)},
+        {"donate_argnums": (0,), "donate_argnames": ("m",)},
+    ):
+        m, y = Counter(), jnp.ones(2)
 
-            def f(m: Any, y: Any) -> Any:
-                traces()
-                m.count[...] += 1
-                return m.other * y
-
-            g = jit(f, **options)
-            old = m.count.get_raw_value()
-            yield g(m, y)
-            yield old.is_deleted(), y.is_deleted()
-            if options != {"donate_argnames": ("m",)} or mode == "graph":
-                yield m  # upstream leaves deleted arrays in tree mode
-            if options == {"donate_argnums": (0,), "donate_argnames": ("m",)}:
-                yield g(m, y)
-                yield g(y=y, m=m)
-                yield m
-
-    compare(program, mode)
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_variables_outside_of_modules(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        a, b = nnx.Param(jnp.ones(2)), nnx.BatchStat(jnp.zeros(3))
-
-        @jit
-        def f(tree: Any, *rest: Any, **more: Any) -> Any:
-            traces()
-            tree["b"][0][...] += 1
-            more["z"]["v"][...] *= 2
-            return {"sum": tree["a"] + 1, "rest": rest, "n": 1}
-
-        for _ in range(2):
-            c = nnx.Variable(jnp.ones(()))
-            yield f({"b": [b], "a": a}, 1, (x,), z={"v": c}, a=3)
-            yield f({"a": a, "b": [b]}, 1, (x,), a=3, z={"v": c})
-            yield a, b, c
-
-        state = nnx.state(Counter())
-
-        @jit
-        def g(state: Any) -> Any:
-            traces()
-            state["count"][...] += 1
-
-        yield g(state)
-        yield state
-
-    compare(program, mode)
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_methods_and_decorator_forms(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        class Model(nnx.Module):
-            def __init__(self) -> None:
-                self.count = nnx.Variable(jnp.zeros(()))
-
-            @jit
-            def step(self, y: Any) -> Any:
-                traces()
-                self.count[...] += 1
-                return y + self.count
-
-            @jit(donate_argnums=1)
-            def other(self, y: Any) -> Any:
-                self.count[...] -= 2
-                return y
-
-            def plain(self) -> Any:
-                return self.count
-
-        m = Model()
-        yield m.step(1.0)
-        yield Model.step(m, 2.0)
-        yield m.other(jnp.ones(2))
-        yield m
-        yield outcome(jit, m.plain)
-
-    compare(program, mode)
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_a_failed_call_changes_nothing(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Counter()
-
-        @jit
-        def f(m: Any, fails: Any) -> Any:
+        def f(m: Any, y: Any) -> Any:
             traces()
             m.count[...] += 1
-            if fails is not None:
-                raise ValueError("on purpose")
+            return m.other * y
 
-        yield outcome(f, m, 1)
-        yield m
-        yield outcome(f, m, None)
-        yield outcome(f, m, 1)
-        yield m
-        yield outcome(f)
-        yield outcome(f, m, None, 3)
-        yield outcome(f, m, nothing=1)
-
-    compare(program, mode)
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_captured_variables(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m, captured = Counter(), Counter(3.0)
-
-        def reads(m: Any) -> Any:
-            m.count[...] += captured.count[...]
-
-        def writes(m: Any) -> Any:
-            captured.count[...] += 1
-
-        def sets(m: Any) -> Any:
-            captured.new = 1
-
-        def returns(m: Any) -> Any:
-            return captured
-
-        for body in (reads, writes, sets, returns):
-            f = jit(body)
-            yield outcome(f, m)
-            yield outcome(f, m)
-            yield m, captured
-
-    compare(program, mode)
+        g = jit(f, **options)
+        old = m.count.get_raw_value()
+        yield g(m, y)
+        yield old.is_deleted(), y.is_deleted()
+        if options != {"donate_argnames": ("m",)} or mode == "graph":
+            yield m  # upstream leaves deleted arrays in tree mode
+        if options == {"donate_argnums": (0,), "donate_argnames": ("m",)}:
+            yield g(m, y)
+            yield g(y=y, m=m)
+            yield m
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_static_attributes(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Counter()
+@in_each_mode
+def test_variables_outside_of_modules(jit: Any, traces: Any) -> Iterator[Any]:
+    a, b = nnx.Param(jnp.ones(2)), nnx.BatchStat(jnp.zeros(3))
+
+    @jit
+    def f(tree: Any, *rest: Any, **more: Any) -> Any:
+        traces()
+        tree["b"][0][...] += 1
+        more["z"]["v"][...] *= 2
+        return {"sum": tree["a"] + 1, "rest": rest, "n": 1}
+
+    for _ in range(2):
+        c = nnx.Variable(jnp.ones(()))
+        yield f({"b": [b], "a": a}, 1, (x,), z={"v": c}, a=3)
+        yield f({"a": a, "b": [b]}, 1, (x,), a=3, z={"v": c})
+        yield a, b, c
+
+    state = nnx.state(Counter())
+
+    @jit
+    def g(state: Any) -> Any:
+        traces()
+        state["count"][...] += 1
+
+    yield g(state)
+    yield state
+
+
+@in_each_mode
+def test_methods_and_decorator_forms(jit: Any, traces: Any) -> Iterator[Any]:
+    class Model(nnx.Module):
+        def __init__(self) -> None:
+            self.count = nnx.Variable(jnp.zeros(()))
 
         @jit
-        def f(m: Any) -> Any:
+        def step(self, y: Any) -> Any:
             traces()
-            return m.other * len(m.name)
+            self.count[...] += 1
+            return y + self.count
 
-        for name in ("a", "abc", "a"):
-            m.name = name
-            yield f(m)
+        @jit(donate_argnums=1)
+        def other(self, y: Any) -> Any:
+            self.count[...] -= 2
+            return y
 
-    compare(program, mode)
+        def plain(self) -> Any:
+            return self.count
+
+    m = Model()
+    yield m.step(1.0)
+    yield Model.step(m, 2.0)
+    yield m.other(jnp.ones(2))
+    yield m
+    yield outcome(jit, m.plain)
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_leaves_that_are_no_arrays(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        f = jit(lambda m, y: (traces(), y)[1])
-        m = Counter()
-        for y in (1, "text", object(), int, None, [None, 2.0], 1j):
-            yield outcome(f, m, y)[:2]
-        yield outcome(jit(lambda m: "text"), m)[:2]
+@in_each_mode
+def test_a_failed_call_changes_nothing(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Counter()
 
-    compare(program, mode, handed_over=True)
+    @jit
+    def f(m: Any, fails: Any) -> Any:
+        traces()
+        m.count[...] += 1
+        if fails is not None:
+            raise ValueError("on purpose")
+
+    yield outcome(f, m, 1)
+    yield m
+    yield outcome(f, m, None)
+    yield outcome(f, m, 1)
+    yield m
+    yield outcome(f)
+    yield outcome(f, m, None, 3)
+    yield outcome(f, m, nothing=1)
+
+
+@in_each_mode
+def test_captured_variables(jit: Any, traces: Any) -> Iterator[Any]:
+    m, captured = Counter(), Counter(3.0)
+
+    def reads(m: Any) -> Any:
+        m.count[...] += captured.count[...]
+
+    def writes(m: Any) -> Any:
+        captured.count[...] += 1
+
+    def sets(m: Any) -> Any:
+        captured.new = 1
+
+    def returns(m: Any) -> Any:
+        return captured
+
+    for body in (reads, writes, sets, returns):
+        f = jit(body)
+        yield outcome(f, m)
+        yield outcome(f, m)
+        yield m, captured
+
+
+@in_each_mode
+def test_static_attributes(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Counter()
+
+    @jit
+    def f(m: Any) -> Any:
+        traces()
+        return m.other * len(m.name)
+
+    for name in ("a", "abc", "a"):
+        m.name = name
+        yield f(m)
+
+
+@in_each_mode(handed_over=True)
+def test_leaves_that_are_no_arrays(jit: Any, traces: Any) -> Iterator[Any]:
+    f = jit(lambda m, y: (traces(), y)[1])
+    m = Counter()
+    for y in (1, "text", object(), int, None, [None, 2.0], 1j):
+        yield outcome(f, m, y)[:2]
+    yield outcome(jit(lambda m: "text"), m)[:2]
 
 
 @pytest.mark.parametrize("mode", ALL)
@@ -349,105 +323,87 @@ def test_static_arguments(mode: str) -> None:
     assert g.cache_info()[:2] == (1, 2) and not g.handed_over
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_static_arguments_that_are_modules(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        static = Counter()
-        f = jit(lambda m, static: m.other + static.other.get_raw_value(), static_argnums=1)
-        yield outcome(f, Counter(), static)[:2]
-
-    compare(program, mode, handed_over=True)
+@in_each_mode(handed_over=True)
+def test_static_arguments_that_are_modules(jit: Any, traces: Any) -> Iterator[Any]:
+    static = Counter()
+    f = jit(lambda m, static: m.other + static.other.get_raw_value(), static_argnums=1)
+    yield outcome(f, Counter(), static)[:2]
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_shardings(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Counter()
-        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
-        yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
-
-    compare(program, mode)  # tests/sharding/eight_nnx.py has more
+@in_each_mode
+def test_shardings(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Counter()
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
+    yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_under_a_trace(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Counter()
-        f = jit(lambda m, y: m.other * y)
+@in_each_mode(handed_over=True)
+def test_under_a_trace(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
+    m = Counter()
+    f = jit(lambda m, y: m.other * y)
 
-        @jit
-        def outer(m: Any) -> Any:
-            traces()
-            m.count[...] += 1
-            return f(m, 2.0)
+    @jit
+    def outer(m: Any) -> Any:
+        traces()
+        m.count[...] += 1
+        return f(m, 2.0)
 
-        yield outer(m)
-        yield outer(m)
+    yield outer(m)
+    yield outer(m)
+    yield m
+    yield jax.jit(lambda y: f(m, y))(3.0) if mode != "graph" else None
+    yield outcome(jax.grad(lambda y: f(m, y).sum()), 3.0)[:2]
+
+    def leak() -> Any:
+        leaked = []
+        jax.jit(lambda: leaked.append(Counter(jnp.zeros(()))))()
+        return leaked[0]
+
+    yield outcome(jit(lambda m: m.count.set_value(jnp.ones(()))), leak())[:2]
+
+
+@in_each_mode(handed_over=True)
+def test_jit_is_disabled(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Counter()
+    f = jit(lambda m: m.count.set_value(m.count + 1))
+    with jax.disable_jit():
+        yield f(m)
         yield m
-        yield jax.jit(lambda y: f(m, y))(3.0) if mode != "graph" else None
-        yield outcome(jax.grad(lambda y: f(m, y).sum()), 3.0)[:2]
-
-        def leak() -> Any:
-            leaked = []
-            jax.jit(lambda: leaked.append(Counter(jnp.zeros(()))))()
-            return leaked[0]
-
-        yield outcome(jit(lambda m: m.count.set_value(jnp.ones(()))), leak())[:2]
-
-    compare(program, mode, handed_over=True)
+    yield f(m)
+    yield m
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_jit_is_disabled(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Counter()
-        f = jit(lambda m: m.count.set_value(m.count + 1))
-        with jax.disable_jit():
-            yield f(m)
-            yield m
+@in_each_mode(handed_over=None)
+def test_values_that_are_no_arrays_of_jax(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Counter()
+    f = jit(lambda m: (traces(), m.other * 2)[1])
+    for value in (np.ones(2), 1.0, np.float32(2), {"a": jnp.ones(2)}):
+        m.count.set_raw_value(value)
         yield f(m)
         yield m
 
-    compare(program, mode, handed_over=True)
+    n = Counter()
+    n.scale = nnx.data(np.ones(2))
+    n.plain = nnx.data([1, jnp.ones(2)])
+    yield f(n)
+    yield n
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_values_that_are_no_arrays_of_jax(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
+@in_each_mode(handed_over=None)
+def test_new_values_of_another_kind(jit: Any, traces: Any) -> Iterator[Any]:
+    for value in (1, 2.5, np.ones(3), jnp.ones((2, 2)), {"a": jnp.ones(1)}, None):
         m = Counter()
-        f = jit(lambda m: (traces(), m.other * 2)[1])
-        for value in (np.ones(2), 1.0, np.float32(2), {"a": jnp.ones(2)}):
-            m.count.set_raw_value(value)
-            yield f(m)
-            yield m
 
-        n = Counter()
-        n.scale = nnx.data(np.ones(2))
-        n.plain = nnx.data([1, jnp.ones(2)])
-        yield f(n)
-        yield n
+        def f(m: Any) -> Any:
+            traces()
+            m.count.set_raw_value(value)  # noqa: B023
 
-    compare(program, mode, handed_over=None)
-
-
-@pytest.mark.parametrize("mode", ALL)
-def test_new_values_of_another_kind(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        for value in (1, 2.5, np.ones(3), jnp.ones((2, 2)), {"a": jnp.ones(1)}, None):
-            m = Counter()
-
-            def f(m: Any) -> Any:
-                traces()
-                m.count.set_raw_value(value)  # noqa: B023
-
-            g = jit(f)
-            yield outcome(g, m)
-            yield m
-            yield outcome(g, m)
-            yield m
-
-    compare(program, mode, handed_over=None)
+        g = jit(f)
+        yield outcome(g, m)
+        yield m
+        yield outcome(g, m)
+        yield m
 
 
 @pytest.mark.parametrize(("option", "bad"), [("on_retrace", "print"), ("maxsize", 0)])
@@ -458,29 +414,26 @@ def test_bad_options_are_named(option: str, bad: Any) -> None:
         filterjit.nnx.jit(lambda x: x, **{option: bad})
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_new_values_that_cannot_be_traced(mode: str) -> None:
+@in_each_mode(handed_over=None)
+def test_new_values_that_cannot_be_traced(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     """Upstream raises, and nothing has changed."""
 
-    def program(jit: Any, traces: Any) -> Any:
-        def set_value(m: Any) -> None:
-            m.count.set_raw_value("text")
+    def set_value(m: Any) -> None:
+        m.count.set_raw_value("text")
 
-        def add_attribute(m: Any) -> None:
-            m.added = nnx.data("text")
+    def add_attribute(m: Any) -> None:
+        m.added = nnx.data("text")
 
-        def add_variable(m: Any) -> None:
-            m.added = nnx.Variable("text")
+    def add_variable(m: Any) -> None:
+        m.added = nnx.Variable("text")
 
-        for body in (set_value, add_attribute, add_variable):
-            m = Counter()
-            m.other.set_raw_value(np.ones(2))
-            kind = outcome(jit(body), m)[:2]
-            if mode == "graph" or body is set_value:
-                yield kind
-            yield m
-
-    compare(program, mode, handed_over=None)
+    for body in (set_value, add_attribute, add_variable):
+        m = Counter()
+        m.other.set_raw_value(np.ones(2))
+        kind = outcome(jit(body), m)[:2]
+        if mode == "graph" or body is set_value:
+            yield kind
+        yield m
 
 
 def test_arrays_of_donated_modules() -> None:
@@ -500,19 +453,16 @@ def test_arrays_of_donated_modules() -> None:
     compare(program, "graph")
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_numbers_and_references_that_the_call_makes(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        def tie(m: Any) -> int:
-            m.tied = m.count
-            return 1
+@in_each_mode(handed_over=None)
+def test_numbers_and_references_that_the_call_makes(jit: Any, traces: Any) -> Iterator[Any]:
+    def tie(m: Any) -> int:
+        m.tied = m.count
+        return 1
 
-        m = Counter()
-        m.count.set_raw_value(np.ones(2))
-        yield outcome(jit(tie), m)[:2]
-        yield m
-
-    compare(program, mode, handed_over=None)
+    m = Counter()
+    m.count.set_raw_value(np.ones(2))
+    yield outcome(jit(tie), m)[:2]
+    yield m
 
 
 def test_copies() -> None:

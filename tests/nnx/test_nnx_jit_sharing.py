@@ -3,6 +3,7 @@
 import gc
 import random
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, outcome
+from support.nnx import MODES, compare, in_each_mode, outcome
 
 pytestmark = pytest.mark.skipif(
     not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
@@ -168,78 +169,72 @@ def _pairs(m: Any, n: Any) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("mode", GRAPH)
-def test_what_is_shared_decides_which_program_runs(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m, n = Node(1.0), Node(2.0)
-        m.child = n.child = Node(3.0)
+@in_each_mode(modes=GRAPH)
+def test_what_is_shared_decides_which_program_runs(jit: Any, traces: Any) -> Iterator[Any]:
+    m, n = Node(1.0), Node(2.0)
+    m.child = n.child = Node(3.0)
 
-        @jit
-        def f(m: Any, n: Any, tree: Any) -> Any:
-            traces()
-            m.v[...] += 1
-            n.v[...] *= 3
-            tree["a"][...] -= 5
-            tree["b"][...] *= 2
-            m.child.v[...] += n.v
-            all_of = [m.v, n.v, tree["a"], tree["b"], m.child.v, n.child.v]
-            return [i for i, v in enumerate(all_of) for w in all_of if v is w], m is n
+    @jit
+    def f(m: Any, n: Any, tree: Any) -> Any:
+        traces()
+        m.v[...] += 1
+        n.v[...] *= 3
+        tree["a"][...] -= 5
+        tree["b"][...] *= 2
+        m.child.v[...] += n.v
+        all_of = [m.v, n.v, tree["a"], tree["b"], m.child.v, n.child.v]
+        return [i for i, v in enumerate(all_of) for w in all_of if v is w], m is n
 
-        for _ in range(3):
-            for args in _pairs(m, n):
-                yield outcome(f, *args)
-                yield args
-        choose = random.Random(0)
-        for _ in range(20):
-            args = choose.choice(_pairs(m, n))
-            yield outcome(f, *args)
-            yield args
-        n.child = Node(4.0)
+    for _ in range(3):
         for args in _pairs(m, n):
             yield outcome(f, *args)
             yield args
-
-    compare(program, mode)
+    choose = random.Random(0)
+    for _ in range(20):
+        args = choose.choice(_pairs(m, n))
+        yield outcome(f, *args)
+        yield args
+    n.child = Node(4.0)
+    for args in _pairs(m, n):
+        yield outcome(f, *args)
+        yield args
 
 
 @pytest.mark.thorough
-def test_sharing_that_changes_in_a_large_model() -> None:
+@in_each_mode(modes=["graph"])
+def test_sharing_that_changes_in_a_large_model(jit: Any, traces: Any) -> Iterator[Any]:
     """The record and what is remembered of the Variables hide no change."""
+    m, n = MLP(seed=1), MLP(seed=2)
 
-    def program(jit: Any, traces: Any) -> Any:
-        m, n = MLP(seed=1), MLP(seed=2)
+    @jit
+    def f(m: Any, n: Any, extra: Any) -> Any:
+        traces()
+        for i, layer in enumerate([*m.layers[:6], *n.layers[2:4], n.layers[7], *extra]):
+            layer.bias[...] = layer.bias * 1.5 + i
+        return len({id(layer) for layer in [*m.layers, *n.layers, *extra]})
 
-        @jit
-        def f(m: Any, n: Any, extra: Any) -> Any:
-            traces()
-            for i, layer in enumerate([*m.layers[:6], *n.layers[2:4], n.layers[7], *extra]):
-                layer.bias[...] = layer.bias * 1.5 + i
-            return len({id(layer) for layer in [*m.layers, *n.layers, *extra]})
-
-        extra: list[Any] = [m.layers[3]]
-        changes: list[Any] = [
-            lambda: None,
-            lambda: m.layers.__setitem__(1, m.layers[0]),
-            lambda: m.layers.__setitem__(1, nnx.Linear(4, 4, rngs=nnx.Rngs(5))),
-            lambda: setattr(m.layers[5], "bias", n.layers[2].bias),
-            lambda: setattr(m.layers[5], "bias", n.layers[3].bias),
-            lambda: setattr(m.layers[5], "bias", nnx.Param(jnp.zeros(4))),
-            lambda: n.layers.__setitem__(7, m.layers[7]),
-            lambda: n.layers.__setitem__(7, m.layers[6]),
-            lambda: extra.__setitem__(0, m.layers[4]),
-            lambda: extra.__setitem__(0, nnx.Linear(4, 4, rngs=nnx.Rngs(6))),
-            lambda: setattr(n, "layers", m.layers),
-        ]
-        for change in changes:
-            change()
-            for _ in range(7):
-                yield f(m, n, extra)
-            yield m, n, extra
-            yield f(n, m, extra)
-            yield f(m, m, extra)
-            yield m, n, extra
-
-    compare(program, "graph")
+    extra: list[Any] = [m.layers[3]]
+    changes: list[Any] = [
+        lambda: None,
+        lambda: m.layers.__setitem__(1, m.layers[0]),
+        lambda: m.layers.__setitem__(1, nnx.Linear(4, 4, rngs=nnx.Rngs(5))),
+        lambda: setattr(m.layers[5], "bias", n.layers[2].bias),
+        lambda: setattr(m.layers[5], "bias", n.layers[3].bias),
+        lambda: setattr(m.layers[5], "bias", nnx.Param(jnp.zeros(4))),
+        lambda: n.layers.__setitem__(7, m.layers[7]),
+        lambda: n.layers.__setitem__(7, m.layers[6]),
+        lambda: extra.__setitem__(0, m.layers[4]),
+        lambda: extra.__setitem__(0, nnx.Linear(4, 4, rngs=nnx.Rngs(6))),
+        lambda: setattr(n, "layers", m.layers),
+    ]
+    for change in changes:
+        change()
+        for _ in range(7):
+            yield f(m, n, extra)
+        yield m, n, extra
+        yield f(n, m, extra)
+        yield f(m, m, extra)
+        yield m, n, extra
 
 
 def test_identity_after_the_call() -> None:
@@ -290,106 +285,92 @@ BODIES = [_untied, _tied, _replaced, _swapped, _deleted, _returned]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__[1:])
-@pytest.mark.parametrize("mode", GRAPH)
-def test_changes_of_what_is_shared(mode: str, body: Any) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m, n = Node(1.0), Node(2.0)
-        m.child = n.child = Node(3.0)
-        n.v = m.v
+@in_each_mode(handed_over=None, modes=GRAPH)
+def test_changes_of_what_is_shared(jit: Any, traces: Any, body: Any) -> Iterator[Any]:
+    m, n = Node(1.0), Node(2.0)
+    m.child = n.child = Node(3.0)
+    n.v = m.v
 
-        @jit
+    @jit
+    def f(m: Any, n: Any) -> Any:
+        traces()
+        m.v[...] += 1
+        return body(m, n)
+
+    for _ in range(3):
+        yield outcome(f, m, n)
+        yield m, n
+    yield outcome(f, m, m)
+    yield m, n
+
+
+@in_each_mode(modes=GRAPH)
+def test_donation_of_what_is_shared(jit: Any, traces: Any) -> Iterator[Any]:
+    for options in ({"donate_argnums": 0}, {"donate_argnums": 1}, {"donate_argnums": (0, 1)}):
+        m = Node(1.0)
+        n = Node(2.0, child=m)
+
+        @jit(**options)
         def f(m: Any, n: Any) -> Any:
             traces()
             m.v[...] += 1
-            return body(m, n)
+            n.v[...] += m.v
+            return n.child is m
 
         for _ in range(3):
-            yield outcome(f, m, n)
+            old = m.v.get_raw_value(), n.v.get_raw_value()
+            yield f(m, n)
+            yield [array.is_deleted() for array in old]
             yield m, n
-        yield outcome(f, m, m)
-        yield m, n
-
-    compare(program, mode, handed_over=None)
 
 
-@pytest.mark.parametrize("mode", GRAPH)
-def test_donation_of_what_is_shared(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        for options in ({"donate_argnums": 0}, {"donate_argnums": 1}, {"donate_argnums": (0, 1)}):
-            m = Node(1.0)
-            n = Node(2.0, child=m)
+@in_each_mode(modes=GRAPH)
+def test_a_failed_call_changes_nothing(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
 
-            @jit(**options)
-            def f(m: Any, n: Any) -> Any:
-                traces()
-                m.v[...] += 1
-                n.v[...] += m.v
-                return n.child is m
+    @jit
+    def f(m: Any, child: Any, fails: Any) -> Any:
+        traces()
+        child.v[...] += 1
+        if fails is not None:
+            raise ValueError("on purpose")
 
-            for _ in range(3):
-                old = m.v.get_raw_value(), n.v.get_raw_value()
-                yield f(m, n)
-                yield [array.is_deleted() for array in old]
-                yield m, n
-
-    compare(program, mode)
+    yield outcome(f, m, m.child, 1)
+    yield m
+    yield outcome(f, m, m.child, None)
+    yield outcome(f, m, m.child, 1)
+    yield outcome(f, m, m.child, None)
+    yield m
 
 
-@pytest.mark.parametrize("mode", GRAPH)
-def test_a_failed_call_changes_nothing(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
-
-        @jit
-        def f(m: Any, child: Any, fails: Any) -> Any:
-            traces()
-            child.v[...] += 1
-            if fails is not None:
-                raise ValueError("on purpose")
-
-        yield outcome(f, m, m.child, 1)
-        yield m
-        yield outcome(f, m, m.child, None)
-        yield outcome(f, m, m.child, 1)
-        yield outcome(f, m, m.child, None)
-        yield m
-
-    compare(program, mode)
+@in_each_mode(handed_over=True, modes=["tree"])
+def test_tree_mode_raises(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
+    f = jit(lambda m, n: (traces(), m.v + n.v)[1])
+    for args in ((m, m), (m, m.child), ([m.v, m.v], m)):
+        yield outcome(f, *args)
+    yield f(m.child, Node(1.0))
 
 
-def test_tree_mode_raises() -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
-        f = jit(lambda m, n: (traces(), m.v + n.v)[1])
-        for args in ((m, m), (m, m.child), ([m.v, m.v], m)):
-            yield outcome(f, *args)
-        yield f(m.child, Node(1.0))
+@in_each_mode(handed_over=True, modes=GRAPH)
+def test_cycles(jit: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
+    n = Node(3.0, other=m)
 
-    compare(program, "tree", handed_over=True)
+    @jit
+    def f(n: Any, m: Any) -> Any:
+        traces()
+        m.v[...] += 1
+        return hasattr(m.child, "parent") and m.child.parent is m
 
-
-@pytest.mark.parametrize("mode", GRAPH)
-def test_cycles(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
-        n = Node(3.0, other=m)
-
-        @jit
-        def f(n: Any, m: Any) -> Any:
-            traces()
-            m.v[...] += 1
-            return hasattr(m.child, "parent") and m.child.parent is m
-
-        for _ in range(3):
-            yield f(n, m)
-        m.child.parent = m
-        for _ in range(3):
-            yield f(n, m)
-        del m.child.parent
+    for _ in range(3):
         yield f(n, m)
-        yield n
-
-    compare(program, mode, handed_over=True)
+    m.child.parent = m
+    for _ in range(3):
+        yield f(n, m)
+    del m.child.parent
+    yield f(n, m)
+    yield n
 
 
 def test_explanations() -> None:

@@ -11,7 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from support.comparison import Jit, Traces, check
+from support.comparison import Jit, Traces, on_both
 
 ONE = jnp.array(1.0)
 TWO = jnp.array(2.0)
@@ -79,27 +79,25 @@ def test_varargs(jit: Jit) -> None:
     assert traces.count == 3
 
 
-def test_kwargs_order_does_not_matter() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_kwargs_order_does_not_matter(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def f(**kwargs: Any) -> Any:
-            traces.tick()
-            assert type(kwargs) is dict
-            return list(kwargs), kwargs
+    @jit
+    def f(**kwargs: Any) -> Any:
+        traces.tick()
+        assert type(kwargs) is dict
+        return list(kwargs), kwargs
 
-        results = [
-            f(),
-            f(b=ONE, a=TWO),
-            f(a=ONE, b=TWO),
-            f(c=1, a=ONE, b=2),
-            f(b=2, a=ONE, c=1),
-            f(**{"not an identifier": ONE, "": TWO}),
-        ]
-        return results, traces.count
-
-    check(body)
+    results = [
+        f(),
+        f(b=ONE, a=TWO),
+        f(a=ONE, b=TWO),
+        f(c=1, a=ONE, b=2),
+        f(b=2, a=ONE, c=1),
+        f(**{"not an identifier": ONE, "": TWO}),
+    ]
+    return results, traces.count
 
 
 def test_names_that_could_clash(jit: Jit, ours: bool) -> None:
@@ -151,26 +149,24 @@ def test_positional_only(jit: Jit, ours: bool) -> None:
         assert f(ONE, x=TWO, y=THREE) == 11
 
 
-def test_everything_at_once() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_everything_at_once(jit: Jit) -> Any:
+    traces = Traces()
 
-        @jit
-        def f(a: Any, /, b: Any, c: Any = 3, *d: Any, e: Any, f: Any = 6, **g: Any) -> Any:
-            traces.tick()
-            return a, b, c, d, e, f, g
+    @jit
+    def f(a: Any, /, b: Any, c: Any = 3, *d: Any, e: Any, f: Any = 6, **g: Any) -> Any:
+        traces.tick()
+        return a, b, c, d, e, f, g
 
-        results = [
-            f(ONE, 2, e=5),
-            f(ONE, b=2, e=5),
-            f(ONE, e=5, b=2),
-            f(ONE, 2, TWO, 4, 5, e=THREE),
-            f(ONE, 2, c=TWO, e=5, f=7, h=ONE, g=2),
-            f(ONE, 2, 3, e=5, a=1),
-        ]
-        return results, traces.count
-
-    check(body)
+    results = [
+        f(ONE, 2, e=5),
+        f(ONE, b=2, e=5),
+        f(ONE, e=5, b=2),
+        f(ONE, 2, TWO, 4, 5, e=THREE),
+        f(ONE, 2, c=TWO, e=5, f=7, h=ONE, g=2),
+        f(ONE, 2, 3, e=5, a=1),
+    ]
+    return results, traces.count
 
 
 def test_partials_bind(jit: Jit) -> None:

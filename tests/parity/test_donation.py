@@ -11,7 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from support.comparison import Jit, Traces, check, comparable
+from support.comparison import Jit, Traces, comparable, on_both
 
 MODES = ["all", "all-except-first", "warn", "warn-except-first", "none"]
 UNUSABLE = "Some donated buffers were not usable"
@@ -96,51 +96,46 @@ CASES: dict[str, Callable[[Callable[..., Any]], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("donate", MODES)
 @pytest.mark.parametrize("name", CASES)
-def test_which_arrays_are_deleted(name: str, donate: str) -> None:
+@on_both
+def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
     """Returns a function, its arguments and keyword arguments, and the result."""
 
-    def body(jit: Jit) -> Any:
-        def run(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                f = jit(fun, donate=donate)
-                results = f(*args, **kwargs)
-            holder = getattr(fun, "__self__", None)
-            state = vars(holder) if isinstance(holder, PlainLayer) else fun
-            return results, deleted(state), deleted(args), deleted(kwargs)
+    def run(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            f = jit(fun, donate=donate)
+            results = f(*args, **kwargs)
+        holder = getattr(fun, "__self__", None)
+        state = vars(holder) if isinstance(holder, PlainLayer) else fun
+        return results, deleted(state), deleted(args), deleted(kwargs)
 
-        return CASES[name](run)
-
-    check(body)
+    return CASES[name](run)
 
 
 @pytest.mark.parametrize("donate", MODES)
-def test_methods_decorated_in_a_class(donate: str) -> None:
+@on_both
+def test_methods_decorated_in_a_class(jit: Jit, donate: str) -> Any:
     """`self` is the first argument."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    class M(eqx.Module):
+        w: Any
 
-        class M(eqx.Module):
-            w: Any
+        @jit(donate=donate)
+        def step(self, x: Any, y: Any = None) -> Any:
+            traces.tick()
+            return M(self.w + 1), x * 2, y
 
-            @jit(donate=donate)
-            def step(self, x: Any, y: Any = None) -> Any:
-                traces.tick()
-                return M(self.w + 1), x * 2, y
-
-        m, x, y = M(array(1)), array(2), array(3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = m.step(x, y)
-        first = deleted(m, x, y)
-        m2, x2 = result[0], array(5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result2 = M.step(self=m2, x=x2)
-        return first, deleted(m2, x2), result2[1], traces.count
-
-    check(body)
+    m, x, y = M(array(1)), array(2), array(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = m.step(x, y)
+    first = deleted(m, x, y)
+    m2, x2 = result[0], array(5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result2 = M.step(self=m2, x=x2)
+    return first, deleted(m2, x2), result2[1], traces.count
 
 
 EXPECTED = {
@@ -246,28 +241,25 @@ def test_lower_leaves_the_filters_alone(jit: Jit, donate: str) -> None:
 
 @pytest.mark.parametrize("outer", ["jit", "filter_jit", "vmap", "grad", "eval_shape", "make_jaxpr"])
 @pytest.mark.parametrize("donate", ["all", "warn", "all-except-first"])
-def test_inside_of_transformations(outer: str, donate: str) -> None:
+@on_both
+def test_inside_of_transformations(jit: Jit, outer: str, donate: str) -> Any:
     """Donation inside a trace: the same results, warnings and deletions."""
-
-    def body(jit: Jit) -> Any:
-        inner = jit(lambda x, y: (x * y).sum(), donate=donate)
-        transform: dict[str, Callable[[Any], Any]] = {
-            "jit": jax.jit,
-            "filter_jit": jit,
-            "vmap": jax.vmap,
-            "grad": jax.grad,
-            "eval_shape": lambda f: lambda *a: jax.eval_shape(f, *a).shape,
-            "make_jaxpr": lambda f: lambda *a: len(jax.make_jaxpr(f)(*a).eqns),
-        }
-        before = list(warnings.filters)
-        x, y = jnp.ones((2, 3)), jnp.ones((2, 3))
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = transform[outer](lambda x, y: inner(x, y) + 1)(x, y)
-        assert warnings.filters == before
-        return result, deleted(x, y), sorted(str(w.message).split(":")[0] for w in caught)
-
-    check(body)
+    inner = jit(lambda x, y: (x * y).sum(), donate=donate)
+    transform: dict[str, Callable[[Any], Any]] = {
+        "jit": jax.jit,
+        "filter_jit": jit,
+        "vmap": jax.vmap,
+        "grad": jax.grad,
+        "eval_shape": lambda f: lambda *a: jax.eval_shape(f, *a).shape,
+        "make_jaxpr": lambda f: lambda *a: len(jax.make_jaxpr(f)(*a).eqns),
+    }
+    before = list(warnings.filters)
+    x, y = jnp.ones((2, 3)), jnp.ones((2, 3))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = transform[outer](lambda x, y: inner(x, y) + 1)(x, y)
+    assert warnings.filters == before
+    return result, deleted(x, y), sorted(str(w.message).split(":")[0] for w in caught)
 
 
 # ---- after donation ----
@@ -293,17 +285,14 @@ def test_donated_arrays_cannot_be_used_again(jit: Jit, ours: bool, donate: str) 
 
 
 @pytest.mark.parametrize("donate", ["all", "warn"])
-def test_the_same_array_twice(donate: str) -> None:
+@on_both
+def test_the_same_array_twice(jit: Jit, donate: str) -> Any:
     """JAX's error says that one buffer cannot be donated twice."""
-
-    def body(jit: Jit) -> Any:
-        x = array(1)
-        try:
-            return jit(lambda x, y: (x + 1, y + 2), donate=donate)(x, x)
-        except Exception as e:
-            return type(e).__name__, str(e).split(",")[0][:60]
-
-    check(body)
+    x = array(1)
+    try:
+        return jit(lambda x, y: (x + 1, y + 2), donate=donate)(x, x)
+    except Exception as e:
+        return type(e).__name__, str(e).split(",")[0][:60]
 
 
 def test_a_training_loop(jit: Jit) -> None:

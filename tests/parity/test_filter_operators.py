@@ -70,6 +70,7 @@ def test_a_filter_is_a_function_of_a_leaf(leaf: Any) -> None:
     ]:
         assert filter(leaf) is expected, filter
         assert same(fj.partition(leaf, filter), eqx.partition(leaf, filter))
+        assert same(eqx.partition([leaf], filter), fj.partition([leaf], filter))
 
 
 def test_a_filter_that_uses_paths_cannot_be_called_with_a_leaf() -> None:

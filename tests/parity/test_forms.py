@@ -7,6 +7,7 @@ import inspect
 import pickle
 import sys
 import typing
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +19,7 @@ import pytest
 
 import filterjit
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
-from support.comparison import Jit, Traces, check, check_error, comparable
+from support.comparison import Jit, Traces, check, check_error, comparable, on_both
 
 
 @pytest.mark.parametrize("name", CALLABLES)
@@ -46,14 +47,6 @@ def test_decorator_with_options(jit: Jit, donate: str) -> None:
     assert comparable(f(jnp.array(1.0), jnp.array(2.0))) == comparable(
         (jnp.array(3.0), jnp.array(4.0))
     )
-
-
-def test_empty_parentheses(jit: Jit) -> None:
-    @jit()
-    def f(x: Any) -> Any:
-        return x + 1
-
-    assert f(ONE) == 2
 
 
 def test_attributes_of_a_function(jit: Jit) -> None:
@@ -152,74 +145,56 @@ def test_attributes_of_the_function_are_copied(jit: Jit, ours: bool) -> None:
 
 # ---- what cannot be jitted ----
 
-
-@pytest.mark.parametrize(
-    "bad", [None, 3, "name", [], ONE, property(lambda self: 1)], ids=lambda x: type(x).__name__
-)
-def test_not_callable(bad: Any) -> None:
-    check_error(lambda jit: jit(bad), TypeError, "is not a callable object")
-
-
-def test_classmethod_object_is_not_callable() -> None:
-    check_error(lambda jit: jit(classmethod(scale)), TypeError, "is not a callable object")
-
-
-@pytest.mark.parametrize("bad", [max, dict, type], ids=["max", "dict", "type"])
-def test_no_signature(bad: Any) -> None:
-    check_error(lambda jit: jit(bad), ValueError, "no signature found")
-
-
-@pytest.mark.parametrize("donate", ["some", ""], ids=str)
-def test_unknown_donate(donate: Any) -> None:
-    check_error(lambda jit: jit(scale, donate=donate), ValueError, "must be one of 'all'")
-    check_error(lambda jit: jit(donate=donate)(scale), ValueError, "must be one of 'all'")
-
-
-@pytest.mark.parametrize("donate", [None, True, 1, [1]], ids=str)
-def test_donate_of_another_type(donate: Any) -> None:
-    """Equinox takes modes only, and raises ValueError for all else."""
-    with pytest.raises(TypeError, match=r"must be a mode .*, a tuple of names .* not "):
-        filterjit.filter_jit(scale, donate=donate)
+# Calls of either `filter_jit`, and the first words of the error.
+AS_EQUINOX: list[tuple[Callable[[Jit], Any], type[Exception], str]] = [
+    *(
+        (lambda jit, bad=bad: jit(bad), TypeError, "is not a callable object")
+        for bad in (None, 3, "name", [], ONE, property(lambda self: 1), classmethod(scale))
+    ),
+    *(
+        (lambda jit, bad=bad: jit(bad), ValueError, "no signature found")
+        for bad in (max, dict, type)
+    ),
+    *(
+        (lambda jit, bad=bad: jit(donate=bad)(scale), ValueError, "must be one of 'all'")
+        for bad in ("some", "")
+    ),
+    *(
+        (lambda jit, n=n: jit(scale, **{n: None}), ValueError, "`jitkwargs` cannot contain")
+        for n in ("static_argnums", "static_argnames", "donate_argnums")
+    ),
+    *(
+        (lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
+        for n in ("default", "fn", "args", "kwargs", "out")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["static_argnums", "static_argnames", "donate_argnums"],
-)
-def test_refused_jitkwargs(name: str) -> None:
-    check_error(lambda jit: jit(scale, **{name: None}), ValueError, "`jitkwargs` cannot contain")
-    check_error(lambda jit: jit(**{name: 0})(scale), ValueError, "`jitkwargs` cannot contain")
-
-
-def test_donate_argnames_is_refused() -> None:
-    """Equinox passes it on, and the flat function has no argument of that name."""
-    with pytest.raises(ValueError, match="`donate_argnames`: `donate` names"):
-        filterjit.filter_jit(scale, donate_argnames="x")
+@pytest.mark.parametrize(("call", "kind", "words"), AS_EQUINOX)
+def test_refused_as_by_equinox(call: Any, kind: type[Exception], words: str) -> None:
+    check_error(call, kind, words)
 
 
 @pytest.mark.parametrize(
-    ("option", "bad"), [("functions", "code"), ("same_on_all_processes", "no"), ("maxsize", 0)]
-)
-def test_bad_options_are_named(option: str, bad: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{option}=...\)` must be .*(, not|\nIt is) {bad!r}"):
+    ("option", "bad", "kind", "words"),
+    [
+        # Equinox takes modes only, and raises ValueError for all else.
+        *(
+            ("donate", bad, TypeError, "must be a mode .*, a tuple of names .* not ")
+            for bad in (None, True, 1, [1])
+        ),
+        # Equinox passes it on, and the flat function has no argument of that name.
+        ("donate_argnames", "x", ValueError, "`donate_argnames`: `donate` names"),
+        ("functions", "code", ValueError, r"functions=...\)` must be .*(, not|\nIt is) 'code'"),
+        ("same_on_all_processes", "no", ValueError, r"processes=...\)` must be .*, not 'no'"),
+        ("maxsize", 0, ValueError, r"maxsize=...\)` must be .*, not 0"),
+        # Equinox leaves it to ``jax.jit``, whose message does not name `filter_jit`.
+        ("no_such_option", 1, TypeError, "^filter_jit.. got an unexpected keyword argument 'no_such"),
+    ],
+)  # fmt: skip
+def test_refused_options(option: str, bad: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
         filterjit.filter_jit(scale, **{option: bad})
-
-
-@pytest.mark.parametrize("name", ["default", "fn", "args", "kwargs", "out"])
-def test_deprecated_jitkwargs(name: str) -> None:
-    check_error(lambda jit: jit(scale, **{name: 1}), ValueError, f"^{name} is deprecated")
-
-
-def test_unknown_jitkwarg_is_refused_at_once() -> None:
-    """Equinox leaves it to ``jax.jit``, whose message does not name `filter_jit`."""
-    with pytest.raises(
-        TypeError, match=r"jit.. got an unexpected keyword argument 'no_such_option'"
-    ):
-        eqx.filter_jit(scale, no_such_option=1)
-    with pytest.raises(
-        TypeError, match=r"^filter_jit.. got an unexpected keyword argument 'no_such"
-    ):
-        filterjit.filter_jit(scale, no_such_option=1)
 
 
 @pytest.mark.parametrize(
@@ -232,22 +207,20 @@ def test_unknown_jitkwarg_is_refused_at_once() -> None:
     ],
     ids=str,
 )
-def test_jitkwargs(options: dict[str, Any]) -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_jitkwargs(jit: Jit, options: dict[str, Any]) -> Any:
+    traces = Traces()
 
-        def f(x: Any, y: Any, z: Any = 3) -> Any:
-            traces.tick()
-            return x + 1, z
+    def f(x: Any, y: Any, z: Any = 3) -> Any:
+        traces.tick()
+        return x + 1, z
 
-        f1, f2 = jit(f, **options), jit(**options)(f)
-        results = [f1(ONE, TWO), f1(TWO, TWO), f2(ONE, TWO, 4), f1(ONE, 5)]
-        text = f1.lower(ONE, TWO).as_text()
-        jaxpr = str(jax.make_jaxpr(lambda x: f1(x, x)[0])(ONE))
-        # keep_unused changes the number of the program's parameters, inline changes the jaxpr.
-        return results, traces.count, text.count("%arg1"), "jit" in jaxpr
-
-    check(body)
+    f1, f2 = jit(f, **options), jit(**options)(f)
+    results = [f1(ONE, TWO), f1(TWO, TWO), f2(ONE, TWO, 4), f1(ONE, 5)]
+    text = f1.lower(ONE, TWO).as_text()
+    jaxpr = str(jax.make_jaxpr(lambda x: f1(x, x)[0])(ONE))
+    # keep_unused changes the number of the program's parameters, inline changes the jaxpr.
+    return results, traces.count, text.count("%arg1"), "jit" in jaxpr
 
 
 def test_compiler_options(jit: Jit) -> None:
@@ -266,21 +239,19 @@ def test_bad_compiler_option(jit: Jit) -> None:
 # ---- `functools.wraps` and signatures ----
 
 
-def test_wraps_with_another_signature() -> None:
+@on_both
+def test_wraps_with_another_signature(jit: Jit) -> Any:
     """``inspect.signature`` follows ``__wrapped__``, so both bind by the inner signature."""
 
-    def body(jit: Jit) -> Any:
-        def inner(x: Any, y: Any = 2) -> Any:
-            return x + y
+    def inner(x: Any, y: Any = 2) -> Any:
+        return x + y
 
-        @functools.wraps(inner)
-        def outer(*args: Any, **kwargs: Any) -> Any:
-            return inner(*args, **kwargs), len(args), sorted(kwargs)
+    @functools.wraps(inner)
+    def outer(*args: Any, **kwargs: Any) -> Any:
+        return inner(*args, **kwargs), len(args), sorted(kwargs)
 
-        f = jit(outer)
-        return f(ONE), f(ONE, 3), f(ONE, y=3), f(x=ONE), f(y=TWO, x=ONE)
-
-    check(body)
+    f = jit(outer)
+    return f(ONE), f(ONE, 3), f(ONE, y=3), f(x=ONE), f(y=TWO, x=ONE)
 
 
 def test_wraps_around_a_jitted_function(jit: Jit) -> None:
@@ -304,20 +275,18 @@ def test_wraps_around_a_jitted_function(jit: Jit) -> None:
     assert traces.count == 1
 
 
-def test_own_signature_attribute() -> None:
-    def body(jit: Jit) -> Any:
-        def f(*args: Any) -> Any:
-            return args[0] + args[1]
+@on_both
+def test_own_signature_attribute(jit: Jit) -> Any:
+    def f(*args: Any) -> Any:
+        return args[0] + args[1]
 
-        f.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in "xy"]
-        )
-        jitted = jit(f)
-        with pytest.raises(TypeError, match="argument"):
-            jitted(ONE)
-        return jitted(ONE, 2), str(inspect.signature(jitted))
-
-    check(body)
+    f.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in "xy"]
+    )
+    jitted = jit(f)
+    with pytest.raises(TypeError, match="argument"):
+        jitted(ONE)
+    return jitted(ONE, 2), str(inspect.signature(jitted))
 
 
 # ---- copies and pickles ----
@@ -427,17 +396,14 @@ def test_pickle_of_an_unpicklable_function_fails_cleanly(jit: Jit) -> None:
         pickle.dumps(jit(lambda x: x))
 
 
-def test_names_in_the_program() -> None:
+@on_both
+def test_names_in_the_program(jit: Jit) -> Any:
     """The program has the function's name, in jaxprs and in profiles."""
-
-    def body(jit: Jit) -> Any:
-        names = []
-        for name in ("function", "functools.partial", "Module", "method of a Module"):
-            jaxpr = jax.make_jaxpr(jit(CALLABLES[name]))(ONE)
-            names.append(jaxpr.eqns[0].params["name"])
-        return names
-
-    check(body)
+    names = []
+    for name in ("function", "functools.partial", "Module", "method of a Module"):
+        jaxpr = jax.make_jaxpr(jit(CALLABLES[name]))(ONE)
+        names.append(jaxpr.eqns[0].params["name"])
+    return names
 
 
 def test_garbage_collection_leaves_shared_wrappers_alone(jit: Jit) -> None:

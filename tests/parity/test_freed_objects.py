@@ -9,6 +9,7 @@ import functools
 import gc
 import pickle
 import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -56,28 +57,64 @@ def caches_die(make: Callable[[Any], Callable[..., Any]]) -> None:
     assert [w() for w in watched] == [None] * len(watched)
 
 
-def test_a_function_dies() -> None:
-    def make(token: Any) -> Any:
-        def f(x: Any, s: Any) -> Any:
-            return x + 1
+def of_a_local_class(token: Any) -> Any:
+    class C:
+        def __init__(self) -> None:
+            self.token = token
 
-        return f
+        def method(self, x: Any, s: Any) -> Any:
+            return x, s, self.token
 
-    caches_die(make)
+        def __call__(self, x: Any, s: Any) -> Any:
+            return x, s, token
 
-
-def test_a_closure_dies() -> None:
-    def make(token: Any) -> Any:
-        def f(x: Any, s: Any) -> Any:
-            return x + 1, token, s
-
-        return f
-
-    caches_die(make)
+    return C()
 
 
-def test_a_lambda_dies() -> None:
-    caches_die(lambda token: lambda x, s: (x, s, token))
+def returning_modules(token: Any) -> Any:
+    class M(eqx.Module):
+        x: Any
+        token: Any = eqx.field(static=True)
+
+    return lambda x, s: (M(x, token), s, (lambda: token))
+
+
+def wrapped(token: Any) -> Any:
+    def f(x: Any, s: Any) -> Any:
+        return x, token
+
+    return functools.wraps(f)(lambda *args: f(*args))
+
+
+def taking(bound: Any, x: Any, s: Any) -> Any:
+    return bound, x, s
+
+
+FUNCTIONS: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "function": lambda token: lambda x, s: x + 1,
+    "closure": lambda token: lambda x, s: (x + 1, token, s),
+    "method": lambda token: of_a_local_class(token).method,
+    "callable": of_a_local_class,
+    "returning Modules": returning_modules,
+    "functools.partial": lambda token: functools.partial(copied(taking), token),
+    "jtu.Partial": lambda token: jtu.Partial(copied(taking), token),
+    "eqx.Partial": lambda token: eqx.Partial(copied(taking), token),
+    "wrapped": wrapped,
+    "jitted twice": lambda token: filterjit.filter_jit(lambda x, s: (x, s, token)),
+    "transformed": lambda token: eqx.filter_grad(
+        lambda x, s: (jnp.sum(x), (s, token)), has_aux=True
+    ),
+}
+
+
+def copied(fun: Any) -> Any:
+    """Returns a new function, which nothing keeps alive."""
+    return types.FunctionType(fun.__code__, fun.__globals__, fun.__name__)
+
+
+@pytest.mark.parametrize("form", FUNCTIONS)
+def test_functions_die(form: str) -> None:
+    caches_die(FUNCTIONS[form])
 
 
 @pytest.mark.parametrize("what", ["instance", "method", "jitted method"])
@@ -355,84 +392,6 @@ def test_caches_of_one_function_are_bounded() -> None:
     watched = [make() for _ in range(6000)]
     collect()
     assert sum(w() is not None for w in watched) < 5000
-
-
-def test_a_plain_method_of_a_local_class_dies() -> None:
-    def make(token: Any) -> Any:
-        class C:
-            def __init__(self) -> None:
-                self.token = token
-
-            def method(self, x: Any, s: Any) -> Any:
-                return x, s, self.token
-
-        return C().method
-
-    caches_die(make)
-
-
-def test_a_callable_object_of_a_local_class_dies() -> None:
-    def make(token: Any) -> Any:
-        class C:
-            def __call__(self, x: Any, s: Any) -> Any:
-                return x, s, token
-
-        return C()
-
-    caches_die(make)
-
-
-def test_a_function_that_returns_modules_dies() -> None:
-    def make(token: Any) -> Any:
-        class M(eqx.Module):
-            x: Any
-            token: Any = eqx.field(static=True)
-
-        def f(x: Any, s: Any) -> Any:
-            return M(x, token), s, (lambda: token)
-
-        return f
-
-    caches_die(make)
-
-
-@pytest.mark.parametrize("partial", [functools.partial, jtu.Partial, eqx.Partial])
-def test_partials_die(partial: Any) -> None:
-    def make(token: Any) -> Any:
-        def f(bound: Any, x: Any, s: Any) -> Any:
-            return bound, x, s
-
-        return partial(f, token)
-
-    caches_die(make)
-
-
-def test_wrapped_functions_die() -> None:
-    def make(token: Any) -> Any:
-        def f(x: Any, s: Any) -> Any:
-            return x, token
-
-        @functools.wraps(f)
-        def g(*args: Any) -> Any:
-            return f(*args)
-
-        return g
-
-    caches_die(make)
-
-
-def test_a_jitted_jitted_function_dies() -> None:
-    caches_die(lambda token: filterjit.filter_jit(lambda x, s: (x, s, token)))
-
-
-def test_a_transformed_function_dies() -> None:
-    def make(token: Any) -> Any:
-        def f(x: Any, s: Any) -> Any:
-            return jnp.sum(x), (s, token)
-
-        return eqx.filter_grad(f, has_aux=True)
-
-    caches_die(make)
 
 
 def test_a_failing_function_dies() -> None:

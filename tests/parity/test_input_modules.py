@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import filterjit
-from support.comparison import Jit, Traces, check, comparable
+from support.comparison import Jit, Traces, check, comparable, on_both
 from support.modules import Module, WithFactories
 from support.nodes import Childless
 from support.trees import ARRAY, KEY, MLP, ONE
@@ -86,23 +86,20 @@ def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
 
 @pytest.mark.parametrize("make", [lambda: [1, 2], lambda: {"k": 1}, lambda: {1, 2}],
                          ids=["list", "dict", "set"])  # fmt: skip
-def test_unhashable_static_fields(make: Callable[[], Any]) -> None:
+@on_both
+def test_unhashable_static_fields(jit: Jit, make: Callable[[], Any]) -> Any:
     """Static fields need no hash; static leaves do."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    @jit
+    def f(m: Any, x: Any) -> Any:
+        traces.tick()
+        return m.name, x + 1, m
 
-        @jit
-        def f(m: Any, x: Any) -> Any:
-            traces.tick()
-            return m.name, x + 1, m
-
-        results = [f(Module(ARRAY, make()), ONE) for _ in range(3)]
-        same = Module(ARRAY, make())
-        results += [f(same, ONE), f(same, ONE)]
-        return results, traces.count
-
-    check(body)
+    results = [f(Module(ARRAY, make()), ONE) for _ in range(3)]
+    same = Module(ARRAY, make())
+    results += [f(same, ONE), f(same, ONE)]
+    return results, traces.count
 
 
 def test_unhashable_static_field_changed_in_place() -> None:
@@ -272,28 +269,25 @@ def test_dict_replaced(jit: Jit) -> None:
 # ---- states, optimisers, layers ----
 
 
-def test_state_is_used_up() -> None:
+@on_both
+def test_state_is_used_up(jit: Jit) -> Any:
     """A State that was passed on is invalid, as in Equinox."""
+    index = eqx.nn.StateIndex(ONE)
 
-    def body(jit: Jit) -> Any:
-        index = eqx.nn.StateIndex(ONE)
+    class Counter(eqx.Module):
+        index: eqx.nn.StateIndex
 
-        class Counter(eqx.Module):
-            index: eqx.nn.StateIndex
+        def __call__(self, state: Any) -> Any:
+            return state.set(self.index, state.get(self.index) + 1)
 
-            def __call__(self, state: Any) -> Any:
-                return state.set(self.index, state.get(self.index) + 1)
-
-        counter, state = eqx.nn.make_with_state(Counter)(index)
-        step = jit(counter)
-        after = step(step(state))
-        try:
-            reuse: Any = step(state).get(counter.index)
-        except ValueError as e:
-            reuse = str(e)
-        return after.get(counter.index), reuse
-
-    check(body)
+    counter, state = eqx.nn.make_with_state(Counter)(index)
+    step = jit(counter)
+    after = step(step(state))
+    try:
+        reuse: Any = step(state).get(counter.index)
+    except ValueError as e:
+        reuse = str(e)
+    return after.get(counter.index), reuse
 
 
 def test_an_optimiser_step(jit: Jit) -> None:

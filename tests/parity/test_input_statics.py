@@ -1,12 +1,9 @@
-"""Static arguments of every kind: which of them share a program.
-
-Static values are all leaves and fields that are not arrays.
-"""
+"""Static arguments: dataclasses with a hash of their own, dtypes, treedefs, functions, and which of
+them share a program."""
 
 import collections
 import copy
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -18,94 +15,10 @@ import pytest
 
 from support.comparison import Jit, Traces, comparable
 from support.modules import Module
-from support.nodes import Custom, Plain, Point, Static
+from support.nodes import Custom, Point
 from support.trees import ARRAY, MLP, ONE
 
-
-def test_equal_statics_share(jit: Jit) -> None:
-    """Values that are equal and not the same object share."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any, s: Any) -> Any:
-        traces.tick()
-        return x + 1
-
-    makers: list[Callable[[], Any]] = [
-        lambda: int("1000000"),
-        lambda: float("1.5"),
-        lambda: "".join(["a", "b", "c" * 10]),
-        lambda: ("".join(["a", "b"]), [int("1000")]),
-        lambda: frozenset([1, "".join(["x", "yz"])]),
-        lambda: Plain(int("12345"), "".join(["b", "c"])),
-        lambda: jax.ShapeDtypeStruct((2, 3), jnp.float32),
-        lambda: jnp.dtype("bfloat16"),
-        lambda: jtu.tree_structure([0, {"a": 1}]),
-        lambda: Static(("".join(["x", "y"]), 1)),
-        lambda: jax.sharding.PartitionSpec("".join(["a", "b"])),
-        lambda: complex("1+2j"),
-        lambda: b"".join([b"a", b"b"]),
-        lambda: range(int("5")),
-        lambda: slice,
-        lambda: "".join.__name__.__class__,
-        lambda: Plain(1).__eq__.__self__,
-    ]
-    for i, make in enumerate(makers):
-        for _ in range(3):
-            f(ONE, make())
-        assert traces.count == i + 1, make()
-
-
-def test_shape_dtype_structs_are_static(jit: Jit) -> None:
-    f = jit(lambda s: (jnp.zeros(s.shape, s.dtype), s))
-    for shape in ((2,), (3,), (2,)):
-        struct = jax.ShapeDtypeStruct(shape, jnp.int32)
-        array, back = f(struct)
-        assert (array.shape, str(array.dtype), back) == (shape, "int32", struct)
-
-
-def test_treedefs_are_static(jit: Jit) -> None:
-    """A tree of arrays and its static part, as two arguments."""
-    traces = Traces()
-
-    @jit
-    def f(leaves: Any, treedef: Any) -> Any:
-        traces.tick()
-        return jtu.tree_map(lambda x: x * 2, jtu.tree_unflatten(treedef, leaves))
-
-    for tree in ({"b": ONE, "a": [ONE]}, [ONE, ONE], Module(ONE), Custom(ONE, ARRAY), Point(ONE)):
-        leaves, treedef = jtu.tree_flatten(eqx.filter(tree, eqx.is_array))
-        for _ in range(2):
-            result = f(leaves, treedef)
-            assert jtu.tree_structure(result) == treedef
-    assert traces.count == 5
-
-
-def test_dtypes_are_not_scalar_types(jit: Jit, ours: bool) -> None:
-    """``np.dtype("float32") == jnp.float32``."""
-    f = jit(lambda d: d)
-    dtype = jnp.dtype("float32")
-    assert f(dtype) is dtype
-    # By decision the types of static values are compared too. Equinox returns the dtype with older
-    # versions of JAX; JAX 0.12 compares hashes too, which differ.
-    found = f(jnp.float32)
-    assert found is jnp.float32 or (found is dtype and not ours)
-
-
-@pytest.mark.parametrize("value", [{"k": [1]}, [1], {1, 2}], ids=["dict", "list", "set"])
-def test_treedefs_with_unhashable_parts(jit: Jit, value: Any) -> None:
-    """Treedefs have a hash, whatever they hold."""
-    traces = Traces()
-
-    @jit
-    def f(leaves: Any, treedef: Any) -> Any:
-        traces.tick()
-        return jtu.tree_unflatten(treedef, leaves).name
-
-    for _ in range(3):
-        leaves, treedef = jtu.tree_flatten(Module(ONE, copy.deepcopy(value)))
-        assert f(leaves, treedef) == value
-    assert traces.count == 1
+# ---- dataclasses with a hash of their own ----
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +74,61 @@ def test_dataclasses_hashed_by_identity(jit: Jit) -> None:
     for _ in range(2):
         assert (f(one, ONE), f(two, ONE)) == (("one", 1), ("two", 1))
     assert traces.count == 2
+
+
+# ---- trees beside their statics, dtypes, functions ----
+
+
+def test_shape_dtype_structs_are_static(jit: Jit) -> None:
+    f = jit(lambda s: (jnp.zeros(s.shape, s.dtype), s))
+    for shape in ((2,), (3,), (2,)):
+        struct = jax.ShapeDtypeStruct(shape, jnp.int32)
+        array, back = f(struct)
+        assert (array.shape, str(array.dtype), back) == (shape, "int32", struct)
+
+
+def test_treedefs_are_static(jit: Jit) -> None:
+    """A tree of arrays and its static part, as two arguments."""
+    traces = Traces()
+
+    @jit
+    def f(leaves: Any, treedef: Any) -> Any:
+        traces.tick()
+        return jtu.tree_map(lambda x: x * 2, jtu.tree_unflatten(treedef, leaves))
+
+    for tree in ({"b": ONE, "a": [ONE]}, [ONE, ONE], Module(ONE), Custom(ONE, ARRAY), Point(ONE)):
+        leaves, treedef = jtu.tree_flatten(eqx.filter(tree, eqx.is_array))
+        for _ in range(2):
+            result = f(leaves, treedef)
+            assert jtu.tree_structure(result) == treedef
+    assert traces.count == 5
+
+
+def test_dtypes_are_not_scalar_types(jit: Jit, ours: bool) -> None:
+    """``np.dtype("float32") == jnp.float32``."""
+    f = jit(lambda d: d)
+    dtype = jnp.dtype("float32")
+    assert f(dtype) is dtype
+    # By decision the types of static values are compared too. Equinox returns the dtype with older
+    # versions of JAX; JAX 0.12 compares hashes too, which differ.
+    found = f(jnp.float32)
+    assert found is jnp.float32 or (found is dtype and not ours)
+
+
+@pytest.mark.parametrize("value", [{"k": [1]}, [1], {1, 2}], ids=["dict", "list", "set"])
+def test_treedefs_with_unhashable_parts(jit: Jit, value: Any) -> None:
+    """Treedefs have a hash, whatever they hold."""
+    traces = Traces()
+
+    @jit
+    def f(leaves: Any, treedef: Any) -> Any:
+        traces.tick()
+        return jtu.tree_unflatten(treedef, leaves).name
+
+    for _ in range(3):
+        leaves, treedef = jtu.tree_flatten(Module(ONE, copy.deepcopy(value)))
+        assert f(leaves, treedef) == value
+    assert traces.count == 1
 
 
 def test_a_model_in_two_parts(jit: Jit) -> None:

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, check_error, comparable
+from support.comparison import Jit, Traces, check, check_error, comparable, on_both
 from support.flax_nodes import FlaxStruct
 from support.modules import Module
 from support.nodes import Custom, FrozenRegistered, Point, Registered, Static
@@ -55,25 +55,22 @@ def test_any_tree_can_be_passed(name: str) -> None:
     check(body)
 
 
-def test_one_function_for_all_trees() -> None:
+@on_both
+def test_one_function_for_all_trees(jit: Jit) -> Any:
     """Passes all trees to one function, in order and in reverse order."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x
-
-        # A dtype equals objects that JAX converts to it, so Equinox takes it for a ShapeDtypeStruct.
-        values = [make() for name, make in TREES.items() if name != "dtype"]
-        results = [f(x) for x in values]
-        count = traces.count
-        again = [f(x) for x in reversed(values)]
-        return results, again, count, traces.count
-
-    check(body)
+    # A dtype equals objects that JAX converts to it, so Equinox takes it for a ShapeDtypeStruct.
+    values = [make() for name, make in TREES.items() if name != "dtype"]
+    results = [f(x) for x in values]
+    count = traces.count
+    again = [f(x) for x in reversed(values)]
+    return results, again, count, traces.count
 
 
 # ---- arrays ----
@@ -116,16 +113,13 @@ def test_what_is_an_array() -> None:
     ],
     ids=lambda x: str(x.dtype),
 )
-def test_numpy_that_jax_cannot_take(bad: Any) -> None:
+@on_both
+def test_numpy_that_jax_cannot_take(jit: Jit, bad: Any) -> Any:
     """JAX's own errors come through, and the function works afterwards."""
-
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: x + 1)
-        with pytest.raises((TypeError, ValueError)) as info:
-            f(bad)
-        return type(info.value).__name__, f(ONE), f(ONE)
-
-    check(body)
+    f = jit(lambda x: x + 1)
+    with pytest.raises((TypeError, ValueError)) as info:
+        f(bad)
+    return type(info.value).__name__, f(ONE), f(ONE)
 
 
 @pytest.mark.parametrize(
@@ -182,23 +176,20 @@ def test_objects_with_jax_array() -> None:
     assert check(body) == ("WithJaxArray", 2)
 
 
-def test_mutable_arrays() -> None:
+@on_both
+def test_mutable_arrays(jit: Jit) -> Any:
     """filterjit treats refs as arrays if Equinox does."""
+    ref = jax.new_ref(jnp.zeros(3))
 
-    def body(jit: Jit) -> Any:
-        ref = jax.new_ref(jnp.zeros(3))
+    @jit
+    def f(ref: Any, x: Any) -> Any:
+        ref[...] += x
+        return ref[...].sum()
 
-        @jit
-        def f(ref: Any, x: Any) -> Any:
-            ref[...] += x
-            return ref[...].sum()
-
-        try:
-            return f(ref, ONE), f(ref, ONE), ref[...]
-        except Exception as e:
-            return type(e).__name__
-
-    check(body)
+    try:
+        return f(ref, ONE), f(ref, ONE), ref[...]
+    except Exception as e:
+        return type(e).__name__
 
 
 def test_committed_and_uncommitted_arrays(jit: Jit) -> None:

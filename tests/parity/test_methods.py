@@ -13,7 +13,7 @@ import pytest
 
 import filterjit
 from support.callables import ONE, TWO, scale
-from support.comparison import Jit, Traces, check, comparable
+from support.comparison import Jit, Traces, comparable, on_both
 from support.modules import Holder
 
 XS = jnp.arange(6.0).reshape(3, 2)
@@ -21,48 +21,46 @@ XS = jnp.arange(6.0).reshape(3, 2)
 
 @pytest.mark.parametrize("donate", ["none", "all-except-first"])
 @pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
-def test_methods_in_a_class_body(base: type, donate: str) -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_methods_in_a_class_body(jit: Jit, base: type, donate: str) -> Any:
+    traces = Traces()
 
-        class C(base):  # type: ignore[misc, valid-type]
-            a: Any = 3
+    class C(base):  # type: ignore[misc, valid-type]
+        a: Any = 3
 
-            @jit(donate=donate)
-            def method(self, x: Any, y: Any = 1) -> Any:
-                """The method's own text."""
-                traces.tick()
-                return self.a * x + y
+        @jit(donate=donate)
+        def method(self, x: Any, y: Any = 1) -> Any:
+            """The method's own text."""
+            traces.tick()
+            return self.a * x + y
 
-            @jit
-            def __call__(self, x: Any) -> Any:
-                traces.tick()
-                return self.method(x, y=2)
+        @jit
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.method(x, y=2)
 
-            @property
-            @jit
-            def prop(self) -> Any:
-                traces.tick()
-                return self.a + 1
+        @property
+        @jit
+        def prop(self) -> Any:
+            traces.tick()
+            return self.a + 1
 
-        c = C()
-        results = [
-            c.method(jnp.array(1.0)),
-            c.method(x=jnp.array(1.0)),
-            c.method(jnp.array(1.0), 5),
-            C.method(c, jnp.array(1.0)),
-            c(jnp.array(1.0)),
-            c.prop,
-            functools.reduce(lambda x, f: f(x), [c.method] * 3, jnp.array(1.0)),
-            list(map(c.method, [jnp.array(1.0)])),
-        ]
-        assert C.method.__name__ == "method"
-        assert C.method.__qualname__.endswith("C.method")
-        assert C.method.__doc__ == "The method's own text."
-        assert str(inspect.signature(C.method)) == "(self, x: Any, y: Any = 1) -> Any"
-        return results, traces.count
-
-    check(body)
+    c = C()
+    results = [
+        c.method(jnp.array(1.0)),
+        c.method(x=jnp.array(1.0)),
+        c.method(jnp.array(1.0), 5),
+        C.method(c, jnp.array(1.0)),
+        c(jnp.array(1.0)),
+        c.prop,
+        functools.reduce(lambda x, f: f(x), [c.method] * 3, jnp.array(1.0)),
+        list(map(c.method, [jnp.array(1.0)])),
+    ]
+    assert C.method.__name__ == "method"
+    assert C.method.__qualname__.endswith("C.method")
+    assert C.method.__doc__ == "The method's own text."
+    assert str(inspect.signature(C.method)) == "(self, x: Any, y: Any = 1) -> Any"
+    return results, traces.count
 
 
 def test_bound_method_looks_like_the_function(jit: Jit, ours: bool) -> None:
@@ -106,75 +104,69 @@ def test_staticmethod_inside(jit: Jit) -> None:
         M().f(ONE, 1)
 
 
-def test_classmethod_outside() -> None:
-    def body(jit: Jit) -> Any:
-        class M(eqx.Module):
-            @classmethod
-            @jit
-            def f(cls, x: Any) -> Any:
-                return x + 1, cls.__name__
+@on_both
+def test_classmethod_outside(jit: Jit) -> Any:
+    class M(eqx.Module):
+        @classmethod
+        @jit
+        def f(cls, x: Any) -> Any:
+            return x + 1, cls.__name__
 
-        class N(M):
-            pass
+    class N(M):
+        pass
 
-        return M.f(ONE), M().f(ONE), N.f(ONE), N().f(ONE)
-
-    check(body)
+    return M.f(ONE), M().f(ONE), N.f(ONE), N().f(ONE)
 
 
-def test_classmethod_of_a_plain_class() -> None:
-    def body(jit: Jit) -> Any:
-        class C:
-            @classmethod
-            @jit
-            def f(cls, x: Any) -> Any:
-                return x + 1, cls.__name__
+@on_both
+def test_classmethod_of_a_plain_class(jit: Jit) -> Any:
+    class C:
+        @classmethod
+        @jit
+        def f(cls, x: Any) -> Any:
+            return x + 1, cls.__name__
 
-            @staticmethod
-            @jit
-            def g(x: Any) -> Any:
-                return x * 3
+        @staticmethod
+        @jit
+        def g(x: Any) -> Any:
+            return x * 3
 
-        return C.f(ONE), C().f(ONE), C.g(ONE), C().g(ONE)
-
-    check(body)
+    return C.f(ONE), C().f(ONE), C.g(ONE), C().g(ONE)
 
 
-def test_inheritance_and_super() -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+@on_both
+def test_inheritance_and_super(jit: Jit) -> Any:
+    traces = Traces()
 
-        class A(eqx.Module):
-            a: Any
+    class A(eqx.Module):
+        a: Any
 
-            @jit
-            def f(self, x: Any) -> Any:
-                traces.tick()
-                return self.a + x
+        @jit
+        def f(self, x: Any) -> Any:
+            traces.tick()
+            return self.a + x
 
-            @jit
-            def g(self, x: Any) -> Any:
-                traces.tick()
-                return self.f(x) * 10
+        @jit
+        def g(self, x: Any) -> Any:
+            traces.tick()
+            return self.f(x) * 10
 
-        class B(A):
-            b: Any = 7
+    class B(A):
+        b: Any = 7
 
-            @jit
-            def f(self, x: Any) -> Any:
-                traces.tick()
-                return super().f(x) + self.b
+        @jit
+        def f(self, x: Any) -> Any:
+            traces.tick()
+            return super().f(x) + self.b
 
-        class C(B):
-            def f(self, x: Any) -> Any:
-                return B.f(self, x) * 2
+    class C(B):
+        def f(self, x: Any) -> Any:
+            return B.f(self, x) * 2
 
-        results = [cls(TWO).f(ONE) for cls in (A, B, C)]
-        results += [cls(TWO).g(ONE) for cls in (A, B, C)]
-        results += [cls(3).g(ONE) for cls in (A, B, C)]
-        return results, traces.count
-
-    check(body)
+    results = [cls(TWO).f(ONE) for cls in (A, B, C)]
+    results += [cls(TWO).g(ONE) for cls in (A, B, C)]
+    results += [cls(3).g(ONE) for cls in (A, B, C)]
+    return results, traces.count
 
 
 def test_abstract_methods_implemented(jit: Jit) -> None:
@@ -235,29 +227,27 @@ def test_abstractmethod_of_a_jitted_method(jit: Jit, ours: bool) -> None:
         A()
 
 
-def test_method_of_an_instance_held_by_a_module() -> None:
-    def body(jit: Jit) -> Any:
-        class Inner(eqx.Module):
-            a: Any
+@on_both
+def test_method_of_an_instance_held_by_a_module(jit: Jit) -> Any:
+    class Inner(eqx.Module):
+        a: Any
 
-            @jit
-            def __call__(self, x: Any) -> Any:
-                return x * self.a
+        @jit
+        def __call__(self, x: Any) -> Any:
+            return x * self.a
 
-        class Outer(eqx.Module):
-            inner: Inner
-            layers: list[Inner]
+    class Outer(eqx.Module):
+        inner: Inner
+        layers: list[Inner]
 
-            @jit
-            def __call__(self, x: Any) -> Any:
-                for layer in self.layers:
-                    x = layer(x)
-                return self.inner(x)
+        @jit
+        def __call__(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = layer(x)
+            return self.inner(x)
 
-        outer = Outer(Inner(TWO), [Inner(3), Inner(jnp.arange(2.0))])
-        return outer(ONE), outer.inner(ONE), jit(outer.inner)(ONE), jit(outer)(ONE)
-
-    check(body)
+    outer = Outer(Inner(TWO), [Inner(3), Inner(jnp.arange(2.0))])
+    return outer(ONE), outer.inner(ONE), jit(outer.inner)(ONE), jit(outer)(ONE)
 
 
 def test_setting_a_jitted_function_on_a_class_and_an_instance(jit: Jit) -> None:

@@ -20,7 +20,7 @@ import pytest
 import filterjit
 from filterjit._compat import _jax_compat
 from support.comparison import Traces, comparable
-from support.plain import compare, described
+from support.plain import compare, described, on_both_jits
 
 x = jnp.arange(3.0)
 # Older versions of JAX count a negative number from the end of what a call passes.
@@ -47,41 +47,35 @@ LEAVES = [
 ]  # fmt: skip
 
 
-def test_leaves_are_traced_as_in_jax() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(traces.counting(lambda tree: (tree, jax.tree.map(lambda y: y * 2, tree))))
-        for leaf in LEAVES:
-            for tree in (leaf, [leaf], {"a": leaf, "b": (leaf, x)}, Point(leaf, 1.0)):
-                yield described(f, tree)
-        yield described(f, State({"w": 2}, "net"))
-        yield described(f, State({"w": 3}, "net"))
-        yield described(f, State({"w": 3}, "other"))
-
-    compare(program)
+@on_both_jits
+def test_leaves_are_traced_as_in_jax(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(traces.counting(lambda tree: (tree, jax.tree.map(lambda y: y * 2, tree))))
+    for leaf in LEAVES:
+        for tree in (leaf, [leaf], {"a": leaf, "b": (leaf, x)}, Point(leaf, 1.0)):
+            yield described(f, tree)
+    yield described(f, State({"w": 2}, "net"))
+    yield described(f, State({"w": 3}, "net"))
+    yield described(f, State({"w": 3}, "other"))
 
 
-def test_a_number_that_changes_is_traced_once() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(traces.counting(lambda y, by: y * by))
-        for i in range(40):
-            yield described(f, x, float(i))
-        yield described(f, x, 3)
-        yield described(f, x, True)
-        yield described(f, 2.0, x)
-        yield described(f, x, jnp.float32(3))  # not weakly typed
-        yield described(f, x, 4.0)
-
-    compare(program)
+@on_both_jits
+def test_a_number_that_changes_is_traced_once(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(traces.counting(lambda y, by: y * by))
+    for i in range(40):
+        yield described(f, x, float(i))
+    yield described(f, x, 3)
+    yield described(f, x, True)
+    yield described(f, 2.0, x)
+    yield described(f, x, jnp.float32(3))  # not weakly typed
+    yield described(f, x, 4.0)
 
 
-def test_random_keys() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(traces.counting(lambda key: (jax.random.normal(key), jax.random.split(key))))
-        yield from (described(f, jax.random.key(i)) for i in range(20))
-        yield described(f, jax.random.PRNGKey(0))
-        yield described(f, jax.random.key(0, impl="rbg"))
-
-    compare(program)
+@on_both_jits
+def test_random_keys(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(traces.counting(lambda key: (jax.random.normal(key), jax.random.split(key))))
+    yield from (described(f, jax.random.key(i)) for i in range(20))
+    yield described(f, jax.random.PRNGKey(0))
+    yield described(f, jax.random.key(0, impl="rbg"))
 
 
 class Number(int):
@@ -92,13 +86,11 @@ class Level(enum.IntEnum):
     HIGH = 7
 
 
-def test_subclasses_of_numbers_are_made_by_jax() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda tree: tree["n"] * 2)
-        for n in (Number(3), Level.HIGH):
-            yield described(f, {"n": n})
-
-    compare(program, handed_over=True)
+@on_both_jits(handed_over=True)
+def test_subclasses_of_numbers_are_made_by_jax(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(lambda tree: tree["n"] * 2)
+    for n in (Number(3), Level.HIGH):
+        yield described(f, {"n": n})
 
 
 class HasArray:
@@ -135,41 +127,35 @@ def test_the_path_of_a_leaf_is_in_the_error() -> None:
         f({"n": 2**70})
 
 
-def test_results_are_arrays() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        yield described(jit(lambda: {"a": (1, True, 2.5, 1j, None), "b": np.arange(2)}))
-        yield described(jit(lambda y: (y, [])), 3)
-        yield described(jit(lambda: None))
-
-    compare(program)
+@on_both_jits
+def test_results_are_arrays(jit: Any, traces: Traces) -> Iterator[Any]:
+    yield described(jit(lambda: {"a": (1, True, 2.5, 1j, None), "b": np.arange(2)}))
+    yield described(jit(lambda y: (y, [])), 3)
+    yield described(jit(lambda: None))
 
 
-def test_bad_results_are_errors_of_jax() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        def named(y: Any) -> Any:
-            return {"a": (y, "text")}
+@on_both_jits(handed_over=True)
+def test_bad_results_are_errors_of_jax(jit: Any, traces: Traces) -> Iterator[Any]:
+    def named(y: Any) -> Any:
+        return {"a": (y, "text")}
 
-        yield described(jit(named), x)
-
-    compare(program, handed_over=True)
+    yield described(jit(named), x)
 
 
 # ---- static arguments ----
 
 
-def test_static_arguments() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        @functools.partial(jit, static_argnums=1, static_argnames=None)
-        def by_number(y: Any, n: Any, *, m: Any = 1) -> Any:
-            traces.tick()
-            return y * n * m if isinstance(n, (int, float)) else (y, len(n))
+@on_both_jits
+def test_static_arguments(jit: Any, traces: Traces) -> Iterator[Any]:
+    @functools.partial(jit, static_argnums=1, static_argnames=None)
+    def by_number(y: Any, n: Any, *, m: Any = 1) -> Any:
+        traces.tick()
+        return y * n * m if isinstance(n, (int, float)) else (y, len(n))
 
-        for n in (2, 2, 3, "text", "text", (1, 2), (1, 2), (1, (2, "b")), frozenset({1})):
-            yield described(by_number, x, n)
-            yield described(by_number, x, n=n)
-            yield described(by_number, x, n, m=3.0)
-
-    compare(program)
+    for n in (2, 2, 3, "text", "text", (1, 2), (1, 2), (1, (2, "b")), frozenset({1})):
+        yield described(by_number, x, n)
+        yield described(by_number, x, n=n)
+        yield described(by_number, x, n, m=3.0)
 
 
 @pytest.mark.parametrize(
@@ -210,60 +196,50 @@ def test_ways_to_name_static_arguments(options: dict[str, Any]) -> None:
     compare(program, NEGATIVE if -1 in options.values() else False)
 
 
-def test_static_items_of_variable_arguments() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        def f(first: Any, *rest: Any, **more: Any) -> Any:
-            traces.tick()
-            return jnp.array(
-                [isinstance(y, jax.core.Tracer) for y in (first, *rest, *more.values())]
-            )
+@on_both_jits
+def test_static_items_of_variable_arguments(jit: Any, traces: Traces) -> Iterator[Any]:
+    def f(first: Any, *rest: Any, **more: Any) -> Any:
+        traces.tick()
+        return jnp.array([isinstance(y, jax.core.Tracer) for y in (first, *rest, *more.values())])
 
-        g = jit(f, static_argnums=(2, 4), static_argnames="n")
-        yield described(g, 1, 2, 3, 4, 5, 6)
-        yield described(g, 1, 2, 3)
-        yield described(g, 1, 2)
-        yield described(g, 1, m=2, n=3)
-        yield described(g, 1, 2, 3, n="text", z=1.0)
-
-    compare(program)
+    g = jit(f, static_argnums=(2, 4), static_argnames="n")
+    yield described(g, 1, 2, 3, 4, 5, 6)
+    yield described(g, 1, 2, 3)
+    yield described(g, 1, 2)
+    yield described(g, 1, m=2, n=3)
+    yield described(g, 1, 2, 3, n="text", z=1.0)
 
 
-def test_a_number_from_the_end_of_variable_arguments() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda *args: args[0] * args[-1], static_argnums=-1)
-        yield described(f, x, 2)
-        yield described(f, x, x, 3)
-
-    compare(program, handed_over=True)
+@on_both_jits(handed_over=True)
+def test_a_number_from_the_end_of_variable_arguments(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(lambda *args: args[0] * args[-1], static_argnums=-1)
+    yield described(f, x, 2)
+    yield described(f, x, x, 3)
 
 
-def test_the_wrapper_of_a_function() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        def f(y: Any, n: int) -> Any:
-            return jnp.ones(n) * y[0]
+@on_both_jits
+def test_the_wrapper_of_a_function(jit: Any, traces: Traces) -> Iterator[Any]:
+    def f(y: Any, n: int) -> Any:
+        return jnp.ones(n) * y[0]
 
-        @functools.wraps(f)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            traces.tick()
-            return f(*args, **kwargs)
+    @functools.wraps(f)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        traces.tick()
+        return f(*args, **kwargs)
 
-        g = jit(wrapper, static_argnames="n")
-        for n in (2, 3):
-            yield described(g, x, n)
-            yield described(g, x, n=n)
-
-    compare(program)
+    g = jit(wrapper, static_argnames="n")
+    for n in (2, 3):
+        yield described(g, x, n)
+        yield described(g, x, n=n)
 
 
 @pytest.mark.parametrize("bad", [[1], {"a": 1}, x, np.ones(2)], ids=lambda bad: type(bad).__name__)
-def test_unhashable_static_arguments(bad: Any) -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda y, n: y, static_argnums=1)
-        yield described(f, x, bad)
-        yield described(f, x, (1, bad))
-        yield described(f, x, 1)
-
-    compare(program, handed_over=True)
+@on_both_jits(handed_over=True)
+def test_unhashable_static_arguments(jit: Any, traces: Traces, bad: Any) -> Iterator[Any]:
+    f = jit(lambda y, n: y, static_argnums=1)
+    yield described(f, x, bad)
+    yield described(f, x, (1, bad))
+    yield described(f, x, 1)
 
 
 @dataclasses.dataclass
@@ -368,40 +344,38 @@ class Model:
         return y * self.scale
 
 
-def test_methods_partials_and_callable_objects() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        class Own:
-            scale = 3.0
+@on_both_jits
+def test_methods_partials_and_callable_objects(jit: Any, traces: Traces) -> Iterator[Any]:
+    class Own:
+        scale = 3.0
 
-            @functools.partial(jit, static_argnums=(0, 2))
-            def method(self, y: Any, n: int) -> Any:
-                traces.tick()
-                return y * self.scale * n
+        @functools.partial(jit, static_argnums=(0, 2))
+        def method(self, y: Any, n: int) -> Any:
+            traces.tick()
+            return y * self.scale * n
 
-            @staticmethod
-            @jit
-            def static(y: Any) -> Any:
-                return y + 1
+        @staticmethod
+        @jit
+        def static(y: Any) -> Any:
+            return y + 1
 
-            @classmethod
-            def cls(cls, y: Any) -> Any:
-                return y + cls.scale
+        @classmethod
+        def cls(cls, y: Any) -> Any:
+            return y + cls.scale
 
-        own = Own()
-        for n in (1, 2, 2):
-            yield described(own.method, x, n)
-        yield described(Own.static, x)
-        yield described(jit(Own.cls), x)
-        yield described(jit(Model(2.0).method, static_argnames="n"), x, 3)
-        yield described(jit(Model(2.0)), x)
-        yield described(jit(functools.partial(Model(2.0).method, n=3)), x)
-        yield described(jit(functools.partial(jnp.add, x)), 1)
-        yield described(jit(jax.tree_util.Partial(jnp.add, x)), 1)
-        yield described(jit(jit(lambda y: y * 2)), x)
-        yield described(jit(jnp.sin), x)
-        yield described(jit(lambda y, *, k=2: y * k), x)
-
-    compare(program)
+    own = Own()
+    for n in (1, 2, 2):
+        yield described(own.method, x, n)
+    yield described(Own.static, x)
+    yield described(jit(Own.cls), x)
+    yield described(jit(Model(2.0).method, static_argnames="n"), x, 3)
+    yield described(jit(Model(2.0)), x)
+    yield described(jit(functools.partial(Model(2.0).method, n=3)), x)
+    yield described(jit(functools.partial(jnp.add, x)), 1)
+    yield described(jit(jax.tree_util.Partial(jnp.add, x)), 1)
+    yield described(jit(jit(lambda y: y * 2)), x)
+    yield described(jit(jnp.sin), x)
+    yield described(jit(lambda y, *, k=2: y * k), x)
 
 
 def test_names_and_pickles() -> None:
@@ -457,59 +431,53 @@ def test_errors_of_the_function_are_its_own() -> None:
 # ---- under other transformations ----
 
 
-def test_transformations() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda y, n: (y**n).sum(), static_argnums=1)
-        g = jit(lambda y, by: y * by)
-        yield described(jax.grad(f), x, 3)
-        yield described(jax.vmap(lambda y: f(y, 2)), jnp.ones((2, 3)))
-        yield described(jax.vmap(g, in_axes=(0, None)), x, 2.0)
-        yield described(lambda: jax.jvp(g, (x, 2.0), (x, 1.0)))
-        yield described(lambda: jax.lax.scan(lambda c, y: (g(c, y), c), 1.0, x))
-        yield described(jit(lambda y: jax.grad(f)(y, 2)), x)
-        yield described(jax.jit(g), x, 2.0)
-        yield described(jax.make_jaxpr(lambda y: y + 1), x)
-        yield described(jax.eval_shape, g, x, 1.0)
-        yield described(lambda: jax.linearize(g, x, 2.0)[0])
-        yield described(jax.checkpoint(g), x, 2.0)
-        with jax.disable_jit():
-            yield described(g, x, 2.0)
-            yield described(f, x, 3)
-
-    compare(program)
+@on_both_jits
+def test_transformations(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(lambda y, n: (y**n).sum(), static_argnums=1)
+    g = jit(lambda y, by: y * by)
+    yield described(jax.grad(f), x, 3)
+    yield described(jax.vmap(lambda y: f(y, 2)), jnp.ones((2, 3)))
+    yield described(jax.vmap(g, in_axes=(0, None)), x, 2.0)
+    yield described(lambda: jax.jvp(g, (x, 2.0), (x, 1.0)))
+    yield described(lambda: jax.lax.scan(lambda c, y: (g(c, y), c), 1.0, x))
+    yield described(jit(lambda y: jax.grad(f)(y, 2)), x)
+    yield described(jax.jit(g), x, 2.0)
+    yield described(jax.make_jaxpr(lambda y: y + 1), x)
+    yield described(jax.eval_shape, g, x, 1.0)
+    yield described(lambda: jax.linearize(g, x, 2.0)[0])
+    yield described(jax.checkpoint(g), x, 2.0)
+    with jax.disable_jit():
+        yield described(g, x, 2.0)
+        yield described(f, x, 3)
 
 
 # ---- the other methods ----
 
 
-def test_stages() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda y, n: y * n, static_argnames="n")
-        spec = jax.ShapeDtypeStruct((3,), jnp.float32)
-        yield described(f.eval_shape, spec, n=2)
-        traced = f.trace(x, 2)
-        yield type(traced), str(traced.jaxpr), comparable(traced.out_info)
-        lowered = f.lower(spec, 3)
-        yield type(lowered), lowered.as_text()
-        yield described(lowered.compile(), x)
-        yield described(jax.export.export(f), spec, n=2)[0]
-
-    compare(program)
+@on_both_jits
+def test_stages(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(lambda y, n: y * n, static_argnames="n")
+    spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+    yield described(f.eval_shape, spec, n=2)
+    traced = f.trace(x, 2)
+    yield type(traced), str(traced.jaxpr), comparable(traced.out_info)
+    lowered = f.lower(spec, 3)
+    yield type(lowered), lowered.as_text()
+    yield described(lowered.compile(), x)
+    yield described(jax.export.export(f), spec, n=2)[0]
 
 
-def test_options_reach_the_compiler() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        for options in (
-            {"keep_unused": True},
-            {"inline": True},
-            {"compiler_options": {"xla_embed_ir_in_executable": True}},
-        ):
-            yield described(jit(lambda y, z: y + 1, **options), x, 2)
-        yield described(lambda: jit(len, inline="text"))
-        f = jit(lambda y: y, compiler_options={"xla_no_such_flag": True})
-        yield described(f, x)[0]
-
-    compare(program)
+@on_both_jits
+def test_options_reach_the_compiler(jit: Any, traces: Traces) -> Iterator[Any]:
+    for options in (
+        {"keep_unused": True},
+        {"inline": True},
+        {"compiler_options": {"xla_embed_ir_in_executable": True}},
+    ):
+        yield described(jit(lambda y, z: y + 1, **options), x, 2)
+    yield described(lambda: jit(len, inline="text"))
+    f = jit(lambda y: y, compiler_options={"xla_no_such_flag": True})
+    yield described(f, x)[0]
 
 
 def test_device_is_passed_on() -> None:

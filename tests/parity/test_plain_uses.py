@@ -15,7 +15,7 @@ import pytest
 import filterjit
 import filterjit.nnx
 from support.comparison import Traces
-from support.plain import compare, described
+from support.plain import compare, described, on_both_jits
 
 x = jnp.arange(4.0)
 
@@ -32,25 +32,25 @@ def is_traced(a: Any, b: Any) -> Any:
     [("static_argnums", [1]), ("static_argnums", [0, 1]), ("static_argnames", ["b"])],
     ids=str,
 )
-def test_static_arguments_in_an_iterator(option: str, values: list[Any]) -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        for made in (iter(values), (value for value in values)):
-            yield described(jit(is_traced, **{option: made}), 1, 2)
-        yield described(jit(**{option: iter(values)})(is_traced), 1, b=2)
-
-    compare(program)
+@on_both_jits
+def test_static_arguments_in_an_iterator(
+    jit: Any, traces: Traces, option: str, values: list[Any]
+) -> Iterator[Any]:
+    for made in (iter(values), (value for value in values)):
+        yield described(jit(is_traced, **{option: made}), 1, 2)
+    yield described(jit(**{option: iter(values)})(is_traced), 1, b=2)
 
 
 @pytest.mark.parametrize("options", [{"donate_argnums": 1}, {"donate_argnames": "b"}], ids=str)
-def test_donated_arguments_in_an_iterator(options: dict[str, Any]) -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda a, b: (a, b * 2), **{name: iter([y]) for name, y in options.items()})
-        for _ in range(20):
-            y = jnp.ones(3)
-            yield described(f, x, y)
-            yield y.is_deleted()
-
-    compare(program)
+@on_both_jits
+def test_donated_arguments_in_an_iterator(
+    jit: Any, traces: Traces, options: dict[str, Any]
+) -> Iterator[Any]:
+    f = jit(lambda a, b: (a, b * 2), **{name: iter([y]) for name, y in options.items()})
+    for _ in range(20):
+        y = jnp.ones(3)
+        yield described(f, x, y)
+        yield y.is_deleted()
 
 
 def test_an_iterator_for_nnx() -> None:
@@ -106,18 +106,16 @@ def plain(a: Any, /, b: int = 2, *c: Any, d: int = 3, **e: Any) -> Any:
     return a
 
 
-def test_names_and_signatures() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        partial = functools.partial(plain, 1)
-        for fun in (plain, partial, functools.partial(partial, d=1), Scale(2.0), Scale.of_class,
-                    functools.wraps(plain)(lambda *args, **kwargs: 1), jit(plain), jnp.sin):  # fmt: skip
-            f = jit(fun)
-            for name in ("__name__", "__qualname__", "__module__"):
-                yield getattr(f, name)
-            yield inspect.signature(f), inspect.getfullargspec(f)
-            yield f.__signature__ == inspect.signature(f)
-
-    compare(program)
+@on_both_jits
+def test_names_and_signatures(jit: Any, traces: Traces) -> Iterator[Any]:
+    partial = functools.partial(plain, 1)
+    for fun in (plain, partial, functools.partial(partial, d=1), Scale(2.0), Scale.of_class,
+                functools.wraps(plain)(lambda *args, **kwargs: 1), jit(plain), jnp.sin):  # fmt: skip
+        f = jit(fun)
+        for name in ("__name__", "__qualname__", "__module__"):
+            yield getattr(f, name)
+        yield inspect.signature(f), inspect.getfullargspec(f)
+        yield f.__signature__ == inspect.signature(f)
 
 
 def test_a_function_without_a_signature() -> None:
@@ -148,60 +146,54 @@ def test_the_signature_of_a_method() -> None:
 # ---- what is changed afterwards ----
 
 
-def test_functions_that_change() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        def f(a: Any, b: Any = 1, *, n: Any = 2) -> Any:
-            traces.tick()
-            return a + b * n
+@on_both_jits
+def test_functions_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
+    def f(a: Any, b: Any = 1, *, n: Any = 2) -> Any:
+        traces.tick()
+        return a + b * n
 
-        g = jit(f, static_argnames="n")
-        yield described(g, x)
-        f.__defaults__ = (5,)
-        f.__kwdefaults__ = {"n": 3}
-        yield described(g, x)
-        yield described(g, jnp.ones(2))
-        f.__defaults__ = None
-        yield described(g, jnp.ones(3))
+    g = jit(f, static_argnames="n")
+    yield described(g, x)
+    f.__defaults__ = (5,)
+    f.__kwdefaults__ = {"n": 3}
+    yield described(g, x)
+    yield described(g, jnp.ones(2))
+    f.__defaults__ = None
+    yield described(g, jnp.ones(3))
 
-        def h(a: Any) -> Any:
-            return a + 1
+    def h(a: Any) -> Any:
+        return a + 1
 
-        g = jit(h)
-        yield described(g, x)
-        h.__code__ = (lambda a: a + 100).__code__
-        yield described(g, x)
-        yield described(g, jnp.ones(2))
-
-    compare(program)
+    g = jit(h)
+    yield described(g, x)
+    h.__code__ = (lambda a: a + 100).__code__
+    yield described(g, x)
+    yield described(g, jnp.ones(2))
 
 
-def test_arguments_that_the_function_changes() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        def append(a: Any, d: Any) -> Any:
-            a.append(3)
-            d["b"] = d["a"]
-            return a, d
+@on_both_jits
+def test_arguments_that_the_function_changes(jit: Any, traces: Traces) -> Iterator[Any]:
+    def append(a: Any, d: Any) -> Any:
+        a.append(3)
+        d["b"] = d["a"]
+        return a, d
 
-        f = jit(append)
-        for _ in range(20):
-            a, d = [1, x], {"a": 1.0}
-            yield described(f, a, d)
-            yield len(a), list(d)
-
-    compare(program)
+    f = jit(append)
+    for _ in range(20):
+        a, d = [1, x], {"a": 1.0}
+        yield described(f, a, d)
+        yield len(a), list(d)
 
 
-def test_numpy_arrays_that_change() -> None:
-    def program(jit: Any, traces: Traces) -> Iterator[Any]:
-        f = jit(lambda a, b: (a, a * b))
-        y: Any = np.zeros(4, np.float32)
-        for i in range(30):
-            y[:] = i
-            result = f(y, x)
-            y[:] = -1
-            yield described(lambda result=result: result)
-
-    compare(program)
+@on_both_jits
+def test_numpy_arrays_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
+    f = jit(lambda a, b: (a, a * b))
+    y: Any = np.zeros(4, np.float32)
+    for i in range(30):
+        y[:] = i
+        result = f(y, x)
+        y[:] = -1
+        yield described(lambda result=result: result)
 
 
 # ---- decisions: what differs ----

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, comparable
+from support.comparison import Jit, Traces, check, comparable, on_both
 from support.modules import Module, WithFactories
 from support.nodes import Point
 from support.trees import ARRAY, TREES, identity
@@ -123,21 +123,18 @@ def test_many_traces_of_one_variant(jit: Jit) -> None:
     assert traces.count == 12
 
 
-def test_dicts_are_returned_sorted() -> None:
+@on_both
+def test_dicts_are_returned_sorted(jit: Jit) -> Any:
     """Dicts have sorted keys, in arguments and results."""
+    seen = []
 
-    def body(jit: Jit) -> Any:
-        seen = []
+    @jit
+    def f(d: Any) -> Any:
+        seen.append(list(d))
+        return {"z": d["b"], "a": d, "m": 1}
 
-        @jit
-        def f(d: Any) -> Any:
-            seen.append(list(d))
-            return {"z": d["b"], "a": d, "m": 1}
-
-        results = [f({"b": ONE, "a": 1}), f({"a": 1, "b": ONE})]
-        return results, seen, [list(r) for r in results], [list(r["a"]) for r in results]
-
-    check(body)
+    results = [f({"b": ONE, "a": 1}), f({"a": 1, "b": ONE})]
+    return results, seen, [list(r) for r in results], [list(r["a"]) for r in results]
 
 
 def test_ordered_dicts_keep_their_order(jit: Jit) -> None:
@@ -291,16 +288,13 @@ def test_functions_made_inside(jit: Jit) -> None:
     assert f(ARRAY)[0] is f(ARRAY)[0]
 
 
-def test_escaped_tracers_are_jax_errors() -> None:
+@on_both
+def test_escaped_tracers_are_jax_errors(jit: Jit) -> Any:
     """A closure over a tracer is static, and using it later raises JAX's error."""
-
-    def body(jit: Jit) -> Any:
-        get = jit(lambda x: lambda: x + 1)(ONE)
-        with pytest.raises(jax.errors.UnexpectedTracerError):
-            get()
-        return "leaked"
-
-    check(body)
+    get = jit(lambda x: lambda: x + 1)(ONE)
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        get()
+    return "leaked"
 
 
 @pytest.mark.parametrize(
@@ -324,22 +318,20 @@ def test_results_that_are_no_trees(jit: Jit, bad: Any) -> None:
     assert traces.count == 3
 
 
-def test_unhashable_static_results() -> None:
+@on_both
+def test_unhashable_static_results(jit: Jit) -> Any:
     """Static leaves of a result need no hash."""
 
-    def body(jit: Jit) -> Any:
-        class Unhashable:
-            __hash__ = None  # type: ignore[assignment]
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
 
-            def __repr__(self) -> str:
-                return "Unhashable"
+        def __repr__(self) -> str:
+            return "Unhashable"
 
-        value = Unhashable()
-        f = jit(lambda x: (x, value, {1, 2}, bytearray(b"a")))
-        first, second = f(ONE), f(ONE)
-        return first, second, first[1] is second[1] is value
-
-    check(body)
+    value = Unhashable()
+    f = jit(lambda x: (x, value, {1, 2}, bytearray(b"a")))
+    first, second = f(ONE), f(ONE)
+    return first, second, first[1] is second[1] is value
 
 
 def test_a_result_of_many_arrays(jit: Jit) -> None:

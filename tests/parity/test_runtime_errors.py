@@ -12,7 +12,7 @@ import pytest
 
 import filterjit
 from filterjit._observe import _jaxpr
-from support.comparison import Jit, Traces, check, runtime_message
+from support.comparison import Jit, Traces, check, on_both, runtime_message
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -93,62 +93,55 @@ def raised(call: Callable[[], Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_error_at_the_call(name: str) -> None:
+@on_both
+def test_error_at_the_call(jit: Jit, name: str) -> Any:
     """Errors in the first call and in later ones, before and after good calls, without new traces."""
+    traces = Traces()
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    def f(x: Any) -> Any:
+        traces.tick()
+        return PROGRAMS[name](x)
 
-        def f(x: Any) -> Any:
-            traces.tick()
-            return PROGRAMS[name](x)
-
-        first, second = jit(f), jit(lambda x: f(x))
-        results = [raised(lambda: first(BAD)), raised(lambda: first(BAD)), first(ONE)]
-        results += [second(ONE), raised(lambda: second(BAD)), second(ONE), second(ONE)]
-        return results, traces.count
-
-    check(body)
+    first, second = jit(f), jit(lambda x: f(x))
+    results = [raised(lambda: first(BAD)), raised(lambda: first(BAD)), first(ONE)]
+    results += [second(ONE), raised(lambda: second(BAD)), second(ONE), second(ONE)]
+    return results, traces.count
 
 
 @pytest.mark.parametrize("name", ["plain", "with another output", "scan", "branched"])
 @pytest.mark.parametrize("outer", ["filter_jit", "jax.jit in filter_jit", "vmap", "grad", "jvp",
                                    "linearize", "filter_vmap", "scan", "method", "Module"])  # fmt: skip
-def test_error_through_nesting(outer: str, name: str) -> None:
-    def body(jit: Jit) -> Any:
-        def scalar(x: Any) -> Any:
-            return jnp.sum(jnp.asarray(jax.tree.leaves(PROGRAMS[name](x))[-1]))
+@on_both
+def test_error_through_nesting(jit: Jit, outer: str, name: str) -> Any:
+    def scalar(x: Any) -> Any:
+        return jnp.sum(jnp.asarray(jax.tree.leaves(PROGRAMS[name](x))[-1]))
 
-        inner = jit(scalar)
+    inner = jit(scalar)
 
-        class M(eqx.Module):
-            w: Any = 1.0
+    class M(eqx.Module):
+        w: Any = 1.0
 
-            @jit
-            def method(self, x: Any) -> Any:
-                return inner(x) * self.w
+        @jit
+        def method(self, x: Any) -> Any:
+            return inner(x) * self.w
 
-            def __call__(self, x: Any) -> Any:
-                return inner(x)
+        def __call__(self, x: Any) -> Any:
+            return inner(x)
 
-        calls: dict[str, Callable[[Any], Any]] = {
-            "filter_jit": jit(lambda x: inner(x)),
-            "jax.jit in filter_jit": jit(jax.jit(lambda x: inner(x))),
-            "vmap": lambda x: jax.vmap(inner)(x[None]),
-            "grad": jax.grad(inner),
-            "jvp": lambda x: jax.jvp(inner, (x,), (x,)),
-            "linearize": lambda x: jax.linearize(inner, x)[0],
-            "filter_vmap": lambda x: eqx.filter_vmap(inner)(x[None]),
-            "scan": jit(
-                lambda x: jax.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]
-            ),
-            "method": lambda x: M().method(x),
-            "Module": jit(M(ONE)),
-        }
-        call = calls[outer]
-        return [raised(lambda: call(BAD)), call(ONE), raised(lambda: call(BAD)), call(ONE)]
-
-    check(body)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "filter_jit": jit(lambda x: inner(x)),
+        "jax.jit in filter_jit": jit(jax.jit(lambda x: inner(x))),
+        "vmap": lambda x: jax.vmap(inner)(x[None]),
+        "grad": jax.grad(inner),
+        "jvp": lambda x: jax.jvp(inner, (x,), (x,)),
+        "linearize": lambda x: jax.linearize(inner, x)[0],
+        "filter_vmap": lambda x: eqx.filter_vmap(inner)(x[None]),
+        "scan": jit(lambda x: jax.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]),
+        "method": lambda x: M().method(x),
+        "Module": jit(M(ONE)),
+    }
+    call = calls[outer]
+    return [raised(lambda: call(BAD)), call(ONE), raised(lambda: call(BAD)), call(ONE)]
 
 
 def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
@@ -313,17 +306,15 @@ def test_the_logger_is_left_alone_by_failing_traces(jit: Jit) -> None:
     assert logger.filters == before
 
 
-def test_trace_time_errors() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: eqx.error_if(x, True, "always"))
-        kinds = []
-        for _ in range(2):
-            with pytest.raises(Exception, match="always") as info:
-                f(ONE)
-            kinds.append(type(info.value).__name__)
-        return kinds
-
-    check(body)
+@on_both
+def test_trace_time_errors(jit: Jit) -> Any:
+    f = jit(lambda x: eqx.error_if(x, True, "always"))
+    kinds = []
+    for _ in range(2):
+        with pytest.raises(Exception, match="always") as info:
+            f(ONE)
+        kinds.append(type(info.value).__name__)
+    return kinds
 
 
 def test_error_in_a_class_method(jit: Jit) -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from support.callables import Affine, square
-from support.comparison import Jit, Traces, check
+from support.comparison import Jit, Traces, check, on_both
 from support.trees import ONE, TWO
 
 VECTOR = jnp.arange(1.0, 4.0)
@@ -132,20 +132,16 @@ def test_outside_and_inside(name: str) -> None:
 
 @pytest.mark.parametrize("inner", ["grad", "vmap", "scan", "custom_vjp", "checkpoint", "jit"])
 @pytest.mark.parametrize("outer", ["grad", "vmap", "scan", "filter_vmap", "jvp", "jit"])
-def test_between_two_transformations(outer: str, inner: str) -> None:
-    def body(jit: Jit) -> Any:
-        scalar = jit(lambda x: jax.tree.leaves(TRANSFORMS[inner](lambda y: jnp.sin(y) * y)(x))[0])
-        if inner in ("vmap", "scan") and outer in ("vmap", "filter_vmap"):
-            return TRANSFORMS[outer](scalar)(jnp.ones((2, 3)))
-        if inner == "custom_vjp" and outer == "jvp":
-            with pytest.raises(TypeError, match="can't apply forward-mode"):
-                TRANSFORMS[outer](scalar)(VECTOR)
-            return scalar(VECTOR)
-        return TRANSFORMS[outer](scalar)(
-            VECTOR if inner == "vmap" or outer != "vmap" else ONE[None]
-        )
-
-    check(body)
+@on_both
+def test_between_two_transformations(jit: Jit, outer: str, inner: str) -> Any:
+    scalar = jit(lambda x: jax.tree.leaves(TRANSFORMS[inner](lambda y: jnp.sin(y) * y)(x))[0])
+    if inner in ("vmap", "scan") and outer in ("vmap", "filter_vmap"):
+        return TRANSFORMS[outer](scalar)(jnp.ones((2, 3)))
+    if inner == "custom_vjp" and outer == "jvp":
+        with pytest.raises(TypeError, match="can't apply forward-mode"):
+            TRANSFORMS[outer](scalar)(VECTOR)
+        return scalar(VECTOR)
+    return TRANSFORMS[outer](scalar)(VECTOR if inner == "vmap" or outer != "vmap" else ONE[None])
 
 
 def test_jaxprs_are_alike() -> None:
@@ -163,13 +159,11 @@ def test_jaxprs_are_alike() -> None:
     assert check(body) == ("named", ["sin", "mul"])
 
 
-def test_make_jaxpr_forms() -> None:
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x, k: (x * 2, k))
-        _, shape, static = eqx.filter_make_jaxpr(f)(ONE, "key")
-        return str(shape), str(static), str(eqx.filter_eval_shape(f, ONE, "key"))
-
-    check(body)
+@on_both
+def test_make_jaxpr_forms(jit: Jit) -> Any:
+    f = jit(lambda x, k: (x * 2, k))
+    _, shape, static = eqx.filter_make_jaxpr(f)(ONE, "key")
+    return str(shape), str(static), str(eqx.filter_eval_shape(f, ONE, "key"))
 
 
 # ---- nesting ----
@@ -296,22 +290,19 @@ def test_statics_stay_static_under_transformations(jit: Jit) -> None:
 # ---- errors in transformations ----
 
 
-def test_concretisation_errors() -> None:
+@on_both
+def test_concretisation_errors(jit: Jit) -> Any:
     """JAX's own errors come through unchanged."""
-
-    def body(jit: Jit) -> Any:
-        kinds = []
-        for fun in (
-            lambda x: float(x),
-            lambda x: x if x > 0 else -x,
-            lambda x: [0, 1][x.astype(int)],
-        ):
-            with pytest.raises(Exception) as info:
-                jit(fun)(ONE)
-            kinds.append(type(info.value).__name__)
-        return kinds
-
-    check(body)
+    kinds = []
+    for fun in (
+        lambda x: float(x),
+        lambda x: x if x > 0 else -x,
+        lambda x: [0, 1][x.astype(int)],
+    ):
+        with pytest.raises(Exception) as info:
+            jit(fun)(ONE)
+        kinds.append(type(info.value).__name__)
+    return kinds
 
 
 def test_errors_of_the_function(jit: Jit) -> None:

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -128,6 +129,28 @@ def check(body: Body) -> Any:
     of_filterjit = body(filterjit.filter_jit)
     assert comparable(of_filterjit) == comparable(of_equinox)
     return of_equinox
+
+
+def on_both(body: Callable[..., Any]) -> Callable[..., None]:
+    """Makes a test of a function whose `jit` is that of either implementation: see `check`."""
+    return without("jit")(body, lambda given: check(lambda jit: body(jit=jit, **given)))
+
+
+def without(*names: str) -> Callable[..., Callable[..., None]]:
+    """Returns a function that makes a test: with the signature of a function without these
+    parameters, which calls another function with its arguments, as a dict."""
+
+    def make(body: Callable[..., Any], call: Callable[[dict[str, Any]], Any]) -> Any:
+        @functools.wraps(body)
+        def test(**given: Any) -> None:
+            call(given)
+
+        parameters = inspect.signature(body).parameters
+        left = [x for name, x in parameters.items() if name not in names]
+        test.__signature__ = inspect.Signature(left)  # type: ignore[attr-defined]
+        return test
+
+    return make
 
 
 def check_error(body: Body, kind: type[BaseException], match: str | None = None) -> BaseException:

@@ -1,11 +1,13 @@
 """Runs the same program on Flax's ``nnx.jit`` and on `filterjit.nnx.jit`, and compares all of it."""
 
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+import pytest
 from flax import nnx
 
 import filterjit.nnx
@@ -94,3 +96,28 @@ def compare(
         reasons = {reason for f in ours for reason in f.handed_over}
         assert bool(reasons) == handed_over, reasons
     return expected
+
+
+def in_each_mode(
+    program: Callable[..., Iterator[Any]] | None = None,
+    handed_over: bool | None = False,
+    modes: Iterable[str] = MODES,
+) -> Any:
+    """Makes a test of a program, which gets `jit`, `traces`, and `mode` if it asks for it: see
+    `compare`."""
+    if program is None:
+        return functools.partial(in_each_mode, handed_over=handed_over, modes=modes)
+    asks = "mode" in inspect.signature(program).parameters
+
+    @pytest.mark.parametrize("mode", sorted(modes))
+    @functools.wraps(program)
+    def test(mode: str, **given: Any) -> None:
+        if asks:
+            given["mode"] = mode
+        compare(lambda jit, traces: program(jit=jit, traces=traces, **given), mode, handed_over)
+
+    parameters = inspect.signature(program).parameters
+    left = [x for name, x in parameters.items() if name not in ("jit", "traces", "mode")]
+    mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    test.__signature__ = inspect.Signature([mode, *left])  # type: ignore[attr-defined]
+    return test

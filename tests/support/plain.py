@@ -8,7 +8,7 @@ import jax
 
 import filterjit
 
-from .comparison import Traces, _without_addresses, comparable
+from .comparison import Traces, _without_addresses, comparable, without
 
 
 def described(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -45,3 +45,16 @@ def compare(
     reasons = {reason for f in ours_made for reason in f._hooks.handed_over}
     assert handed_over is None or bool(reasons) == handed_over, reasons
     assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here
+
+
+def on_both_jits(
+    program: Callable[..., Iterator[Any]] | None = None, handed_over: bool | None = False
+) -> Any:
+    """Makes a test of a program, which gets `jit` and `traces`: see `compare`."""
+    if program is None:
+        return functools.partial(on_both_jits, handed_over=handed_over)
+
+    def call(given: dict[str, Any]) -> None:
+        compare(lambda jit, traces: program(jit=jit, traces=traces, **given), handed_over)
+
+    return without("jit", "traces")(program, call)

@@ -1,25 +1,17 @@
-"""Puts this folder on the path: the modules of the zoo import each other by name, as in the script
-zoo_table.py. Gives each test the programs of its module."""
-
-import sys
-from pathlib import Path
+"""Gives each test of the zoo the statics of its module, and the places of each."""
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from zoo_support import PROGRAMS
-
-pytest.register_assert_rewrite("zoo_tests")
+pytest.register_assert_rewrite("support.zoo")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "name" not in metafunc.fixturenames:
+    if "static" not in metafunc.fixturenames:
         return
-    declared = metafunc.module.PROGRAMS  # the name of a module
-    programs = [made for made in PROGRAMS.values() if made.body.__module__ == declared]
+    statics = metafunc.module.STATICS
     if "place" in metafunc.fixturenames:
-        everywhere = [(made.name, place) for made in programs for place in made.places]
-        metafunc.parametrize(("name", "place"), everywhere)
+        cases = [(name, place) for name, static in statics.items() for place in static.places]
+        values = [(statics[name], place) for name, place in cases]
+        metafunc.parametrize(("static", "place"), values, ids=[" in ".join(c) for c in cases])
     else:
-        metafunc.parametrize("name", [made.name for made in programs])
+        metafunc.parametrize("static", statics.values(), ids=list(statics))

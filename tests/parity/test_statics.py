@@ -1,0 +1,429 @@
+"""Statics: who decides what is equal, where the zoo's tables (tests/zoo) do not tell it.
+
+Static values are all leaves and fields that are not arrays. They are compared exactly: values that
+are ``==`` but not the same are two variants, where Equinox has one.
+"""
+
+import collections
+import copy
+import dataclasses
+import datetime
+import functools
+import gc
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import pytest
+
+import filterjit
+from support.comparison import Jit, Traces, comparable
+from support.flax_nodes import FlaxStruct
+from support.modules import Holder, Module
+from support.nodes import FrozenRegistered, Point, Registered, Static
+from support.statics import Constant, Money, PartlyCompared, Slotted
+from support.trees import ONE
+from support.zoo import FIELDS, LEAVES, seen
+
+NOON = datetime.datetime(
+    2020, 1, 1, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=1), "CET")
+)
+NUMBERS = [1, True, 1.0, 0.0, -0.0]
+
+# Besides the places of the zoo.
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "named tuple": lambda v: Point(1, v),
+    "frozen dataclass with slots": lambda v: Slotted(1, v),
+    "tuple in a frozen dataclass in one": lambda v: Constant(Constant((v, "a"))),
+    "dict key": lambda v: {v: 1},
+    "key of an OrderedDict": lambda v: collections.OrderedDict([(v, 1)]),
+    "meta field": lambda v: Registered(1, meta=v),
+    "tuple in a meta field": lambda v: Registered(1, meta=(v,)),
+    "flax.struct": lambda v: FlaxStruct(1, meta=v),
+    "registered static": lambda v: Static(v),
+    "registered static in a static field": lambda v: Holder(None, Static(v)),
+    "registered dataclass in a static field": lambda v: Holder(None, FrozenRegistered(1, v, "k")),
+    "treedef": lambda v: jtu.tree_structure({v: 1}),
+    "frozenset": lambda v: frozenset([(v, "a")]),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_five_variants(place: str) -> None:
+    """By decision 1, True, 1.0, 0.0 and -0.0 are five variants."""
+    f, put = filterjit.filter_jit(lambda x: seen(x)), PLACES[place]
+    for v in [*NUMBERS, *NUMBERS[::-1], *NUMBERS]:
+        assert f(put(v)) == seen(jtu.tree_map(lambda leaf: leaf, put(v)))
+    assert len(f.variants) == 5
+
+
+def test_equinox_shares_equal_values() -> None:
+    """The simplest example of the difference."""
+    describe = lambda v: f"{type(v).__name__} {v!r}"
+    theirs, ours = eqx.filter_jit(describe), filterjit.filter_jit(describe)
+    assert [theirs(v) for v in NUMBERS] == ["int 1"] * 3 + ["float 0.0"] * 2
+    assert [ours(v) for v in NUMBERS] == [
+        "int 1",
+        "bool True",
+        "float 1.0",
+        "float 0.0",
+        "float -0.0",
+    ]
+
+
+def test_own_equality_is_respected(jit: Jit) -> None:
+    class CaseInsensitive:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def __eq__(self, other: Any) -> bool:
+            return isinstance(other, CaseInsensitive) and self.text.lower() == other.text.lower()
+
+        def __hash__(self) -> int:
+            return hash(self.text.lower())
+
+    traces = Traces()
+
+    @jit
+    def f(v: Any, x: Any) -> Any:
+        traces.tick()
+        return v.text, x
+
+    for text in ("abc", "ABC", "Abc"):
+        assert f(CaseInsensitive(text), ONE)[0] == "abc"
+    assert f(Static(CaseInsensitive("abC")).value, ONE)[0] == "abc"
+    assert traces.count == 1
+
+
+def test_hash_collisions(jit: Jit) -> None:
+    class Same:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+        def __hash__(self) -> int:
+            return 0
+
+        def __eq__(self, other: Any) -> bool:
+            return isinstance(other, Same) and self.n == other.n
+
+    traces = Traces()
+
+    @jit
+    def f(v: Any, x: Any) -> Any:
+        traces.tick()
+        return v.n, x
+
+    for _ in range(2):
+        for n in range(15):
+            assert f(Same(n), ONE) == (n, 1)
+    assert f(Same(-1), ONE)[0] == f(Same(-2), ONE)[0] + 1
+    assert traces.count == 17
+
+
+def test_dict_order_and_insertion_do_not_matter(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(d: Any) -> Any:
+        traces.tick()
+        return d
+
+    one = {"a": 1, "b": ONE}
+    two = {"b": ONE, "a": 1}
+    three = {"x": 0, "b": ONE, "a": 1}
+    del three["x"]
+    for d in (one, two, three):
+        assert comparable(f(d)) == comparable(one)
+    assert traces.count == 1
+
+
+def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
+    """By decision the order counts in a static field, where the function can see it: Equinox
+    answers with the order of the first call."""
+    f = jit(lambda h: list(h.s))
+    one, two = {"a": 1, "b": 2}, {"b": 2, "a": 1}
+    assert f(Holder(ONE, one)) == ["a", "b"]
+    assert f(Holder(ONE, two)) == (["b", "a"] if ours else ["a", "b"])
+    assert f(Holder(ONE, dict(one))) == ["a", "b"]
+    assert f(Holder(ONE, (dict(two),))) == [{"b": 2, "a": 1}]
+    # As a leaf a dict is a pytree: its keys are sorted, whoever traces it.
+    assert f(Holder(ONE, one)) == ["a", "b"] and list(jit(lambda d: list(d))(two)) == ["a", "b"]
+
+
+def test_own_equality_is_asked_besides_the_contents() -> None:
+    """Of a class with the contents of a list, which says that two lists of equal items differ."""
+
+    class Distinct(list[int]):
+        def __eq__(self, other: object) -> bool:
+            return self is other
+
+    f = filterjit.filter_jit(lambda tree: tree.x)
+    one, two = Distinct([1]), Distinct([1])
+    for static in (one, two, one, two):
+        f(Holder(ONE, static))
+    assert len(f.variants) == 2
+
+
+# ---- what does not count ----
+
+
+class Summed(tuple[int, ...]):
+    @functools.cached_property
+    def total(self) -> int:
+        return sum(self)
+
+
+def test_fields_that_are_not_compared(jit: Jit, ours: bool) -> None:
+    """``field(compare=False)``: the class decides what is compared."""
+    f = jit(lambda tree: (tree.s.value, tree.s.ignored))
+    value = PartlyCompared(1, 1)
+    for i in range(2, 5):
+        assert f(Holder(ONE, value)) == f(Holder(ONE, PartlyCompared(1, i))) == (1, 1)
+        object.__setattr__(value, "ignored", i)
+    object.__setattr__(value, "value", 2)
+    if ours:  # Equinox compares the value with itself
+        assert f(Holder(ONE, value)) == (2, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cached:
+    a: Any
+
+    @functools.cached_property
+    def twice(self) -> Any:
+        return self.a * 2
+
+
+@pytest.mark.parametrize("calls", [1, 4, 200])  # 200: there is a record
+@pytest.mark.parametrize("place", ["static field", "argument"])
+def test_cached_properties(calls: int, place: str) -> None:
+    f = filterjit.filter_jit(lambda tree: (tree.s if place == "static field" else tree).a)
+    value = Cached(3)
+    tree = (FIELDS | LEAVES)[place](value)
+    for _ in range(calls):
+        f(tree)
+    assert value.twice == 6
+    for _ in range(calls):
+        f(tree)
+    assert len(f.variants) == 1
+    object.__setattr__(value, "a", 4)
+    assert f(tree) == 4
+
+
+def test_a_filled_cached_property_of_a_tuple() -> None:
+    """It is not compared: prediction, look-up and `explain` take the value for the same, whether
+    the property was filled before a call or in it."""
+    f = filterjit.filter_jit(lambda x, static: x * static.total)
+    filled = Summed((1, 2))
+    assert filled.total == 3
+    for static in (Summed((1, 2)), filled, Summed((1, 2))):
+        assert f(1.0, static) == f(1.0, filled) == 3.0
+        assert f.explain(1.0, static).hit and f.explain(1.0, filled).hit
+    assert len(f.variants) == 1
+    assert f(1.0, Summed((1, 3))) == 4.0
+    changed = Summed((1, 2))
+    changed.label = 1  # type: ignore[attr-defined]
+    assert not f.explain(1.0, changed).hit
+
+
+# ---- values that only equal themselves, and copies ----
+
+
+class EqualPartials(functools.partial[Any]):
+    """Has memory that is not in its attributes."""
+
+    def __new__(cls, *args: Any) -> Any:
+        return super().__new__(cls, *args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EqualPartials) and self.args == other.args
+
+
+class Elsewhere:
+    """Has attributes that are not in its `__dict__`."""
+
+    __slots__ = ("_n",)
+    __dict__ = property(lambda self: {})  # type: ignore[assignment]
+
+    def __init__(self, n: Any) -> None:
+        self._n = n
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Elsewhere) and bool(self._n == other._n)
+
+
+class RaisingHash:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RaisingHash) and self.n == other.n
+
+    def __hash__(self) -> int:
+        raise TypeError("not hashable today")
+
+
+def test_a_field_whose_hash_raises_is_compared_by_identity() -> None:
+    traces = Traces()
+
+    @filterjit.filter_jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return x.x + 1
+
+    value = RaisingHash(1)
+    for _ in range(3):
+        f(Holder(ONE, value))
+    assert traces.count == 1
+    f(Holder(ONE, RaisingHash(1)))
+    assert traces.count == 2
+    with pytest.raises(TypeError, match="not hashable today"):
+        f(value)
+
+
+@pytest.mark.parametrize("make", [lambda n: EqualPartials(abs, n), Elsewhere])
+def test_a_field_with_other_memory_is_compared_by_identity(make: Callable[[Any], Any]) -> None:
+    f = filterjit.filter_jit(lambda x: x.x + 1)
+    trees = [Holder(ONE, make(n)) for n in (1, True, 1.0)]
+    for tree in trees * 2:
+        f(tree)
+    assert f.cache_info().misses == 3
+
+
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+def test_arrays_that_cannot_be_read_equal_themselves() -> None:
+    deleted = jnp.ones(3)
+    deleted.delete()
+    tree = Holder(ONE, Module(deleted))
+    f = filterjit.filter_jit(lambda x: x.x + 1)
+    f(tree), f(tree)
+    assert f.cache_info().misses == 1
+    other = jnp.ones(3)
+    other.delete()
+    f(Holder(ONE, Module(other)))
+    assert f.cache_info().misses == 2
+
+
+def test_copies_are_equal() -> None:
+    """Copies and pickles of hashable statics share the program of the original."""
+    traces = Traces()
+
+    @filterjit.filter_jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return jnp.asarray(0)
+
+    for value in (Constant(1), Money("1.0"), NOON, np.dtype("f4")):
+        f(value)
+        count = traces.count
+        f(copy.deepcopy(value)), f(pickle.loads(pickle.dumps(value)))
+        assert traces.count == count
+
+
+# ---- classes that change ----
+
+
+@pytest.mark.parametrize("cls", [Constant, Slotted])
+def test_a_class_that_changes(cls: Any) -> None:
+    class Own(cls):
+        pass
+
+    Own = dataclasses.dataclass(frozen=True, init=False)(Own)  # its own ``__eq__``
+    f = filterjit.filter_jit(lambda model: (model.s.value, model.x))
+    values = Own(1), Own(1)
+    for _ in range(4):
+        assert [f(Holder(ONE, value))[0] for value in values] == [1, 1]
+    Own.value = property(lambda self: 5)
+    assert [f(Holder(ONE, value))[0] for value in values] == [5, 5]
+
+
+def test_another_class_of_the_same_name() -> None:
+    def make() -> Any:
+        @dataclasses.dataclass(frozen=True)
+        class Own:
+            a: int
+
+        return Own(1)
+
+    f = filterjit.filter_jit(lambda model: (id(type(model.s)), model.x))
+    for value in (make(), make()):
+        for _ in range(4):
+            assert f(Holder(ONE, value))[0] == id(type(value))
+
+
+def test_an_instance_that_gets_another_class() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class A:
+        a: Any
+
+    @dataclasses.dataclass(frozen=True)
+    class B:
+        a: Any
+
+    f = filterjit.filter_jit(lambda model: (type(model.s).__name__, model.x))
+    value = A(1)
+    model = Holder(ONE, value)
+    for _ in range(4):
+        assert f(model)[0] == "A"
+    object.__setattr__(value, "__class__", B)
+    assert f(model)[0] == "B"
+
+
+def test_bound_methods() -> None:
+    class Own:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def method(self) -> Any:
+            return self.value
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = object.__hash__
+
+    f = filterjit.filter_jit(lambda model: (model.s.value(), model.x))
+    x, y = Own(1), Own(2)
+    for _ in range(4):
+        assert f(Holder(ONE, Constant(x.method)))[0] == 1
+        assert f(Holder(ONE, Constant(y.method)))[0] == 2
+    assert len(f.variants) == 2
+
+
+@pytest.mark.parametrize("calls", [1, 4, 200])
+def test_types_registered_as_static(calls: int) -> None:
+    """They are nodes without children; the result has the very object."""
+    f = filterjit.filter_jit(lambda tree: (tree, seen(tree["s"])))
+    value = Static((1, Constant(2)))
+    tree = {"s": value, "x": jnp.ones(2)}
+    for _ in range(calls):
+        out, found = f(tree)
+        assert out["s"] is value and found == seen(value)
+    assert f({**tree, "s": Static((1, Constant(2)))})[1] == seen(value)
+    assert len(f.variants) == 1
+    assert f({**tree, "s": Static((True, Constant(2)))})[1] != seen(value)
+    object.__setattr__(value.value[1], "value", 3)
+    assert f(tree)[1] == seen(value)
+    assert len(f.variants) == 3
+    leaves, structure = jtu.tree_flatten(tree)
+    assert len(leaves) == 1 and jtu.tree_unflatten(structure, leaves)["s"] is value
+
+
+def test_a_static_that_was_dropped_is_freed() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    f = filterjit.filter_jit(lambda model: model.x)
+    value = Constant([thing, Slotted([thing])])
+    for _ in range(5):
+        f(Holder(ONE, value))
+    ref = weakref.ref(thing)
+    del thing, value, f
+    gc.collect()
+    assert ref() is None

@@ -1,0 +1,346 @@
+"""Dataclasses, named tuples and Equinox Modules."""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from support.nodes import Point
+from support.statics import Constant, Pair, Slotted
+from support.zoo import *  # noqa: F403
+from support.zoo import FIELDS, Static
+
+fields = tuple(FIELDS)
+T = TypeVar("T")
+
+
+def set_to(name: str, value: Any) -> Callable[[Any], object]:
+    """Returns a function that sets an attribute, of a frozen object too."""
+    return lambda x: object.__setattr__(x, name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    n: Any
+    more: Any = 0
+
+
+class Undecorated(Config):
+    """Inherits the generated equality, so that all attributes count."""
+
+
+class TwiceUndecorated(Undecorated):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Derived(Config):
+    eps: Any = 1e-8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Redecorated(Config):
+    last: Any = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    n: Any
+
+    def __call__(self, *args: Any) -> Any:
+        return self.n
+
+
+OBJECT = object()
+
+
+class WithMore(Config):
+    def __init__(self, n: Any, extra: Any) -> None:
+        super().__init__(n)
+        object.__setattr__(self, "extra", extra)
+
+
+class Lazy(Config):
+    @functools.cached_property
+    def n_twice(self) -> Any:
+        return 2 * self.n
+
+
+class NotLazy(Lazy):
+    __slots__ = ("n_twice",)
+
+    def __init__(self, n_twice: Any) -> None:
+        super().__init__(1)
+        object.__setattr__(self, "n_twice", n_twice)
+
+
+@dataclasses.dataclass
+class Mutable:
+    lr: Any = 1
+    betas: Any = dataclasses.field(default_factory=lambda: [0, 1])
+
+
+class UndecoratedMutable(Mutable):
+    """Its inherited ``__hash__`` is None."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class KeywordOnly(Mutable):
+    warmup: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class HashesItsList:
+    names: Any
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+
+class UndecoratedHashesItsList(HashesItsList):
+    pass
+
+
+@dataclasses.dataclass(unsafe_hash=True, order=True)
+class Ordered:
+    level: Any = -1
+
+
+class UndecoratedOrdered(Ordered):
+    pass
+
+
+@dataclasses.dataclass(eq=False)
+class Identity:
+    scale: Any = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slots:
+    low: Any = 0.0
+    high: Any = 1
+
+
+class UndecoratedSlots(Slots):
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FromInitVar:
+    degrees: dataclasses.InitVar[Any]
+    turns: Any = dataclasses.field(init=False)
+
+    def __post_init__(self, degrees: Any) -> None:
+        object.__setattr__(self, "turns", degrees // 180)
+
+
+@dataclasses.dataclass(frozen=True)
+class Typed(Generic[T]):
+    value: Any
+
+
+Made = dataclasses.make_dataclass("Made", [("n", Any), ("m", Any, 0)], frozen=True)
+
+# The code of an own ``__eq__`` in the text of `exec`, or of `python -c`, has the file name "<string>",
+# as that of a generated one.
+_names: dict[str, Any] = {"dataclasses": dataclasses, "__name__": "own"}
+exec(
+    "@dataclasses.dataclass(frozen=True)\n"
+    "class Own:\n"
+    "    n: object\n"
+    "    def __eq__(self, other): return abs(self.n) == abs(other.n)\n"
+    "    def __hash__(self): return hash(abs(self.n))\n",
+    _names,
+)
+Own = _names["Own"]
+
+
+class State(NamedTuple):
+    weight: Any
+    config: Any
+
+
+class PairOfFunctions(Point):
+    """Has a ``__dict__``, since it has no ``__slots__``, as the optimizers of Optax."""
+
+
+class Sub(eqx.Module):
+    n: Any
+
+
+class Hidden(eqx.Module):
+    n: Any = eqx.field(static=True)
+    sub: Any = None
+
+
+class Annotated(eqx.Module):
+    weight: Float[Array, " n"]  # noqa: F722
+    size: Any = eqx.field(static=True)
+
+
+class Kind(eqx.Enumeration):
+    periodic = "periodic"
+    fixed = "fixed"
+
+
+PARTIAL = functools.partial(len)
+LINEAR = eqx.nn.Linear(3, 3, key=jax.random.key(0))
+FLOATS = [Float[t, dims] for t in (Array, np.ndarray) for dims in ("a b", "b a")]
+NUMBERS = 2, 2.0, True, 1, 1.0, -2, 0.0, -0.0
+
+STATICS = {
+    "dataclass": Static(lambda: [Config(n) for n in (-1, *NUMBERS)], set_to("n", -3)),
+    "dataclass, of -1": Static(lambda: [Config(-1)], set_to("n", -2)),
+    "dataclass, of 1": Static(lambda: [Config(1)], set_to("n", True)),
+    "dataclass, by vars": Static(lambda: [Config(1)], lambda x: vars(x).update(n=2)),
+    "inherited dataclass": Static(
+        lambda: [f(n) for f in (Undecorated, TwiceUndecorated) for n in (-1, *NUMBERS)],
+        set_to("n", -3),
+    ),
+    "more attributes": Static(
+        lambda: [Undecorated(1), *(WithMore(1, n) for n in (-1, 1, 1.0))], set_to("extra", -2)
+    ),
+    "one more attribute": Static(lambda: [WithMore(1, -1)], set_to("extra", -2)),
+    "derived dataclass": Static(
+        lambda: [Derived(1, eps=n) for n in (-0.0, 0.0, 0)], set_to("eps", 1)
+    ),
+    "eq=False below eq=True": Static(
+        lambda: [Redecorated(1, last=n) for n in (-1, *NUMBERS)], set_to("last", -3)
+    ),
+    "slots": Static(
+        lambda: [f(*a) for f in (Slots, UndecoratedSlots) for a in ((0.0,), (-0.0,), (0, True))],
+        set_to("low", -1.0),
+    ),
+    "slots, of 0.0": Static(lambda: [Slots(0.0)], set_to("low", -0.0)),
+    "a slot that is cached in a base": Static(lambda: [NotLazy(1), NotLazy(True), NotLazy(2)]),
+    "own __eq__ under exec": Static(lambda: [Own(1), Own(2)], set_to("n", 3)),
+    "InitVar": Static(lambda: [FromInitVar(n) for n in (180, 180.0, 360)]),
+    "generic": Static(lambda: [Typed[int](1), Typed[float](1.0), Typed[bool](True)]),
+    "make_dataclass": Static(lambda: [Made(1), Made(1.0), dataclasses.replace(Made(1), m=False)]),
+    "nested": Static(
+        lambda: [
+            Config(Derived(1), f(n, ("a", m)))
+            for f in (Config, Undecorated) for n in (2, 2.0) for m in (1, True)
+        ],
+        lambda x: object.__setattr__(x.more, "n", 4),
+    ),
+    "a field of a field": Static(
+        lambda: [Slots(Config(Slots(Config(1))))], lambda x: object.__setattr__(x.low.n.low, "n", 2)
+    ),
+    "in tuples": Static(
+        lambda: [(1, (Config(n), Slots(2))) for n in (1, True)],
+        lambda x: object.__setattr__(x[1][0], "n", 3),
+    ),
+    "a field of many types": Static(
+        lambda: [
+            f(n)
+            for f in (Constant, Slotted, Config)
+            for n in ((1,), Pair((1,)), Point(1), (1, None), "1", None, (), frozenset(), "", 0)
+        ]
+    ),
+    # ---- dataclasses that have no hash, and what they hold ----
+    "mutable": Static(
+        lambda: [f(n) for f in (Mutable, UndecoratedMutable) for n in (1, 1.0, True)],
+        set_to("lr", 3),
+    ),
+    "a list in a mutable one": Static(
+        lambda: [Mutable(betas=[n, 1]) for n in (0, False, -0.0)], lambda x: x.betas.append(2)
+    ),
+    "keywords only": Static(
+        lambda: [KeywordOnly(warmup=n) for n in (2, 2.0)], set_to("warmup", 4)
+    ),
+    "a hash that raises": Static(
+        lambda: [UndecoratedHashesItsList([1, n]) for n in (2, 2.0)], lambda x: x.names.append(2)
+    ),
+    "unsafe_hash": Static(
+        lambda: [f(n) for f in (Ordered, UndecoratedOrdered) for n in (-1, -1.0)],
+        set_to("level", -2),
+    ),
+    "eq=False": Static(
+        lambda: [Identity(), Identity(2.0)], set_to("scale", 3), shared=False, noticed=False
+    ),
+    "list in a field": Static(
+        lambda: [f([n]) for f in (Config, Slots, Undecorated) for n in (1, True, 1.0)],
+        lambda x: x.n.append(2),
+    ),
+    "item in a list": Static(lambda: [Slots([1])], lambda x: x.low.__setitem__(0, 1.0)),
+    "dict in a field": Static(
+        lambda: [Config({"k": n}) for n in (1, True)], lambda x: x.n.update(l=2)
+    ),
+    "dict with other keys": Static(
+        lambda: [Config({1: 1, (2,): 2})], lambda x: x.n.__setitem__((2,), 1)
+    ),
+    "set in a field": Static(lambda: [Config({1})], lambda x: x.n.add(2)),
+    "array in a field": Static(
+        lambda: [Config(f(2)) for f in (np.zeros, np.ones)], lambda x: x.n.__setitem__(0, 3.0)
+    ),
+    "dtype in a field": Static(
+        lambda: [Config(np.dtype([("a", "f4")]))], lambda x: setattr(x.n, "names", ("b",))
+    ),
+    "partial beside its argument": Static(
+        lambda: [[Config([PARTIAL]), [1]]], lambda x: x[1].append(2), fields
+    ),
+    "function of a method": Static(
+        lambda: [Config(types.MethodType(Acting([1]), OBJECT))],
+        lambda x: x.n.__func__.n.append(2),
+    ),
+    "methods of equal callables": Static(
+        lambda: [types.MethodType(Acting(n), OBJECT) for n in (1, True, 1.0)]
+    ),
+    # ---- named tuples ----
+    "named tuple": Static(
+        lambda: [State(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
+        lambda x: x.config.append(1.0),
+    ),
+    "dataclass in a named tuple": Static(
+        lambda: [State(1, f(n)) for f in (Config, Undecorated) for n in (0.0, -0.0)],
+        lambda x: object.__setattr__(x.config, "n", 1.0),
+    ),
+    "named tuple with attributes": Static(
+        lambda: [PairOfFunctions(dict, list), PairOfFunctions(list, dict)], set_to("note", 1), fields
+    ),
+    # ---- Modules ----
+    "Module": Static(lambda: [Sub(n) for n in (-1, *NUMBERS)], set_to("n", -3)),
+    "Module, of -1": Static(lambda: [Sub(-1)], set_to("n", -2)),
+    "static field of a Module": Static(
+        lambda: [Hidden(n) for n in (-1, *NUMBERS, [1], [True], {1: 2}, {True: 2})],
+        set_to("n", -3),
+    ),
+    "Modules in Modules": Static(
+        lambda: [Hidden(("fast", n), Sub(m)) for n in (1, True) for m in (1, True)],
+        lambda x: object.__setattr__(x.sub, "n", 5),
+    ),
+    "Module in a static field of a Module": Static(
+        lambda: [Hidden(Hidden(n)) for n in (-1, 1)], lambda x: object.__setattr__(x.n, "n", -2)
+    ),
+    "Module of a list": Static(
+        lambda: [Sub([1, 2]), Sub([1, 2.0]), Sub([True, 2])], lambda x: x.n.append(3)
+    ),
+    "Module of a dict": Static(
+        lambda: [Sub({"a": 1, "b": [n]}) for n in (2, 2.0)], lambda x: x.n["b"].append(4)
+    ),
+    "Module of an array of NumPy": Static(
+        lambda: [Sub(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],
+        lambda x: x.n.__setitem__(0, -2), fields,
+    ),
+    "Module of an array": Static(
+        lambda: [Sub(jnp.array(n)) for n in ([1, 2], [1, 3], [1.0, 3.0])],
+        set_to("n", jnp.array([4, 5])), fields,
+    ),
+    "Module of layers": Static(
+        lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)],
+        None, fields,
+    ),
+    "Module with a jaxtyped field": Static(
+        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields
+    ),
+    "types of jaxtyping": Static(lambda: list(FLOATS)),
+    "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields),
+}  # fmt: skip

@@ -1,0 +1,212 @@
+"""Configurations that libraries make. Those of a library that is not installed are left out."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.zoo import *  # noqa: F403
+from support.zoo import FIELDS, Static
+
+pytestmark = pytest.mark.slow
+
+fields = tuple(FIELDS)
+STATICS: dict[str, Static] = {}
+MISSING: list[str] = []
+
+
+def needs(*libraries: str) -> Callable[[Callable[..., dict[str, Static]]], None]:
+    """Adds the statics that the decorated function makes with these libraries, if it finds them."""
+
+    def declare(make: Callable[..., dict[str, Static]]) -> None:
+        try:
+            STATICS.update(make(*map(importlib.import_module, libraries)))
+        except ImportError as e:
+            MISSING.append(e.name or str(e))
+
+    return declare
+
+
+def test_all_libraries() -> None:
+    """Tells which libraries' statics are left out."""
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)}")
+
+
+def set_to(name: str, value: Any) -> Callable[[Any], object]:
+    return lambda x: setattr(x, name, value)
+
+
+@needs("pandas")
+def _(pandas: Any) -> dict[str, Static]:
+    noon, other = pandas.Timestamp("2026-01-01T12", tz="UTC"), pandas.Timestamp("2026-01-01T12")
+    nano = "2026-01-01T12:00:00.000000001"
+    return {
+        "Timestamp": Static(
+            lambda: [noon, noon.tz_convert("Etc/GMT-1"), noon.as_unit("ns"), other,
+                     pandas.Timestamp(nano, tz="UTC")]
+        ),
+        "Timedelta": Static(
+            lambda: [pandas.Timedelta(1, "h").as_unit("s"), pandas.Timedelta(60, "min").as_unit("ns")]
+        ),
+        "Series": Static(
+            lambda: [pandas.Series([1, 2]), pandas.Series([1.0, 2.0])],
+            lambda x: x.__setitem__(0, 5), fields,
+        ),
+    }  # fmt: skip
+
+
+@needs("attrs")
+def _(attrs: Any) -> dict[str, Static]:
+    @attrs.frozen
+    class Frozen:
+        n: Any
+        low: Any = 0.0
+
+    @attrs.define
+    class Mutable:
+        n: Any
+        names: Any = attrs.field(factory=list)
+
+    class Inherits(Frozen):
+        pass
+
+    return {
+        "attrs.frozen": Static(
+            lambda: [f(*a) for f in (Frozen, Inherits) for a in ((1,), (True,), (1.0,), (1, -0.0))]
+        ),
+        "attrs.define": Static(
+            lambda: [Mutable(n, [m]) for n in (1, 1.0) for m in (1, True)], set_to("n", 3)
+        ),
+        "list in attrs.define": Static(lambda: [Mutable(1, [1])], lambda x: x.names.append(2)),
+    }
+
+
+@needs("pydantic")
+def _(pydantic: Any) -> dict[str, Static]:
+    class Frozen(pydantic.BaseModel):
+        model_config = {"frozen": True}
+        n: Any
+        low: float = 0.0
+
+    class Net(pydantic.BaseModel):
+        widths: list[int]
+
+    class Mutable(pydantic.BaseModel):
+        lr: Any
+        net: Net = Net(widths=[2])
+
+    @pydantic.dataclasses.dataclass(frozen=True)
+    class Data:
+        n: Any
+
+    return {
+        "frozen model": Static(
+            lambda: [*(Frozen(n=n) for n in (1, True, 1.0)), Frozen(n=1, low=-0.0)]
+        ),
+        "model": Static(lambda: [Mutable(lr=1), Mutable(lr=1.0)], set_to("lr", 3)),
+        "model in a model": Static(
+            lambda: [Mutable(lr=1, net=Net(widths=[n])) for n in (1, 2)],
+            lambda x: x.net.widths.append(3),
+        ),
+        "dataclass of pydantic": Static(lambda: [Data(1), Data(True), Data(1.0)]),
+    }
+
+
+@needs("omegaconf")
+def _(omegaconf: Any) -> dict[str, Static]:
+    create = omegaconf.OmegaConf.create
+    return {
+        "DictConfig": Static(
+            lambda: (
+                [create({"lr": n, "net": {"widths": [8, 4]}}) for n in (1, 1.0, True)]
+                + [create({"lr": 1, "net": {"widths": [8, 4.0]}})]
+            ),
+            lambda x: x.net.widths.append(2),
+        ),
+        "DictConfig that is set": Static(
+            lambda: [create({"lr": -1}), create({"lr": -1.0})], set_to("lr", -2)
+        ),
+        "interpolation": Static(
+            lambda: [create({"a": 1, "b": "${a}"}), create({"a": 1, "b": 1})], set_to("a", 2)
+        ),
+    }
+
+
+@needs("ml_collections")
+def _(ml_collections: Any) -> dict[str, Static]:
+    def config(lr: Any, depth: Any = 1) -> Any:
+        return ml_collections.ConfigDict({"lr": lr, "net": {"depth": depth}})
+
+    return {
+        "ConfigDict": Static(
+            lambda: [config(1), config(True), config(0.0), config(1, True)], set_to("lr", 3)
+        ),
+        "ConfigDict, inside": Static(lambda: [config(1)], lambda x: setattr(x.net, "depth", 2)),
+        "FrozenConfigDict": Static(
+            lambda: [ml_collections.FrozenConfigDict(config(n)) for n in (1, True, 1.0, 0)]
+        ),
+    }
+
+
+@needs("flax.core", "flax.struct")
+def _(core: Any, struct: Any) -> dict[str, Static]:
+    @struct.dataclass
+    class Parameters:
+        n: Any = struct.field(pytree_node=False)
+        more: Any = struct.field(pytree_node=False, default=0.0)
+
+    return {
+        "FrozenDict": Static(
+            lambda: [
+                core.FrozenDict({"lr": n, "net": {"depth": m}})
+                for n in (1, True)
+                for m in (0.0, -0.0)
+            ]
+        ),
+        "flax.struct": Static(
+            lambda: [*(Parameters(n) for n in (1, True, 1.0)), Parameters(1, -0.0)]
+        ),
+    }
+
+
+@needs("optax")
+def _(optax: Any) -> dict[str, Static]:
+    made = [optax.sgd(rate) for rate in (0.5, 0.25, 0.125)]
+    schedules = [optax.constant_schedule(value) for value in (1, 1.0)]
+    return {
+        "optimizers": Static(lambda: list(made)),
+        "schedules": Static(lambda: list(schedules)),
+    }
+
+
+@needs("diffrax")
+def _(diffrax: Any) -> dict[str, Static]:
+    import equinox as eqx
+
+    class Problem(eqx.Module):
+        solver: Any
+        controller: Any
+        steps: Any = eqx.field(static=True)
+
+    def problem(steps: Any = 1, rtol: Any = 0.0, solver: Any = None) -> Any:
+        controller = diffrax.PIDController(rtol=rtol, atol=1e-3)
+        return Problem(solver or diffrax.Euler(), controller, steps)
+
+    return {
+        "problems": Static(
+            lambda: [
+                problem(),
+                problem(True),
+                *(problem(rtol=n) for n in (-0.0, 0)),
+                problem(solver=diffrax.Heun()),
+            ]
+        ),
+        "solvers": Static(
+            lambda: [
+                *(diffrax.Tsit5(), diffrax.Dopri5(), diffrax.ReversibleHeun()),
+                diffrax.Tsit5(scan_kind="lax"),
+            ]
+        ),
+    }
