@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 from core_support import Array, Hooks, Linear, Record, core, make_jit, make_registry
-from outcome_support import fail
+from outcome_support import fail, raised
+
+
+class Model(Linear):
+    """A function that holds an array."""
+
+    def __call__(self, x: Any = None) -> Any:
+        return self.weight, x
 
 
 def test_attributes() -> None:
@@ -26,58 +33,53 @@ def test_attributes() -> None:
 
 
 def test_rebuild() -> None:
-    class Model(Linear):
-        def __call__(self, x: Any) -> Any:
-            return self.weight, x
-
     f = make_jit(Model(weight=Array(), size=2))
     cache, arrays = f._parts()
     with pytest.raises(ValueError, match="holds 1 arrays, not 2"):
         core.FilterJit._rebuild(cache, [1, 2])
-    new = Array()
+    with pytest.raises(TypeError, match="not iterable"):
+        core.FilterJit._rebuild(cache, 1)
+    new, x = Array(), Array()
     g = core.FilterJit._rebuild(cache, [new])
-    x = Array()
     assert g(x) == (new, x) and f(x) == (arrays[0], x)
     assert g.__wrapped__.weight is new and g.__wrapped__ is g.__wrapped__
     assert type(g.__wrapped__) is Model and g._parts() == (cache, (new,))
     assert f._hooks.count("prepare") == f._hooks.count("compile") == 1
 
 
-def test_wrapped_of_a_function_that_cannot_be_built() -> None:
-    class HeldRecord(Record):
-        def __call__(self, x: Any) -> Any:
-            return x
-
-    f = make_jit(HeldRecord(Array(), 1, 2))
-    g = core.FilterJit._rebuild(*f._parts())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeldRecord, "__init__", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            _ = g.__wrapped__
-    assert type(g.__wrapped__) is HeldRecord
+def test_wrapped_of_a_function_that_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = type("Held", (Record,), {"__call__": lambda self, x: x})
+    g = core.FilterJit._rebuild(*make_jit(held(Array(), 1, 2))._parts())
+    monkeypatch.setattr(held, "__init__", lambda *args, **kwargs: fail())
+    raised(ZeroDivisionError, lambda: g.__wrapped__)
+    monkeypatch.undo()
+    assert type(g.__wrapped__) is held
 
 
-def test_a_wrapper_that_holds_arrays_equals_only_itself() -> None:
-    class Model(Linear):
-        def __call__(self) -> Any:
-            return self.weight
-
+def test_comparing() -> None:
+    """A wrapper that holds arrays equals only itself."""
     options = Hooks(make_registry())
     model = Model(weight=Array())
     f, g = make_jit(model, options), make_jit(model, options)
     assert f == f and f != g
     with pytest.raises(TypeError, match="unhashable"):
         hash(f)
+    f, g = (make_jit(lambda self: 1) for _ in "ab")
+    g._hooks.on["prepare"] = fail
+    for call in (lambda: f == g, lambda: hash(g), g._parts, g._flatten):
+        raised(ZeroDivisionError, call)
+    del g._hooks.on["prepare"]
+    assert g._flatten() == ((), g._parts()[0]), "it was left unprepared"
+
+
+# ---- bound methods ----
 
 
 def test_methods() -> None:
-    class Thing(Linear):
-        pass
-
     f = make_jit(lambda self, x, *rest, **more: (self, x, rest, more), attributes={"tag": 7})
-    Thing.method = f  # type: ignore[attr-defined]
-    thing: Any = Thing()
-    assert Thing.method is f  # type: ignore[attr-defined]
+    Thing: Any = type("Thing", (Linear,), {"method": f})
+    thing = Thing()
+    assert Thing.method is f
     bound = thing.method
     assert type(bound) is core.BoundMethod
     assert bound.__self__ is thing and bound.__func__ is f and bound.tag == 7
@@ -87,40 +89,40 @@ def test_methods() -> None:
     assert thing.method(x, 1, 2, 3, 4, 5, 6, 7, 8, k=1)[1:] == (x, tuple(range(1, 9)), {"k": 1})
     assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
     assert bound == bound and thing.method != bound and bound != f, "the subclass compares them"
-    with pytest.raises(AttributeError):
-        _ = bound.nothing
+    raised(AttributeError, lambda: bound.nothing)
 
 
 def test_the_type_of_bound_methods_has_its_own_module_and_text() -> None:
     f = make_jit(lambda self: self, attributes={"__module__": "mine", "__doc__": "Text."})
     bound = core.BoundMethod(f, 1)
     assert (bound.__module__, bound.__doc__) == ("mine", "Text.")
+    f.__dict__["__module__"] = "somewhere"
+    assert bound.__module__ == "somewhere"
     assert core.BoundMethod.__module__ == "filterjit._core"
     assert isinstance(core.BoundMethod.__doc__, str)
 
 
-def test_a_bound_method_called_without_room_before_the_arguments() -> None:
-    f = make_jit(lambda self, *args, **kw: (self, args, kw))
-    bound = core.BoundMethod(f, 5)
-    for n in (0, 1, 6, 7, 8, 30):
-        args = tuple(range(n))
-        assert bound(*args) == (5, args, {})
-        assert list(map(bound, args)) == [(5, (a,), {}) for a in args]
-        assert bound.__call__(*args, k=n) == (5, args, {"k": n})
+def arguments(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
 
 
-def test_attributes_that_were_set() -> None:
-    f = make_jit(lambda self, x: x)
-    f.__dict__["__module__"] = "somewhere"
-    assert core.BoundMethod(f, 5).__module__ == "somewhere"
+@pytest.mark.parametrize("own", range(12))
+def test_arguments_in_front(own: int) -> None:
+    """A proxy calls with its arguments in front, and a bound method with its instance; there may be
+    no room before the arguments that are given."""
+    front = tuple(range(own))
+    callables = [(Proxy(arguments, front, None), front)]
+    if own == 1:
+        callables.append((core.BoundMethod(make_jit(arguments), 0), front))
+    for f, before in callables:
+        for n in (0, 1, 6, 7, 8, 20):
+            args = tuple("abcdefghijklmnopqrstuvwxyz"[:n])
+            assert f(*args) == (before + args, {})
+            assert f.__call__(*args, k=n) == (before + args, {"k": n})
+            assert list(map(f, args)) == [((*before, a), {}) for a in args]
 
 
-def test_functions_that_cannot_be_compared() -> None:
-    f, g = (make_jit(lambda self: 1) for _ in "ab")
-    g._hooks.on["prepare"] = lambda g: 1 / 0
-    for call in (lambda: f == g, lambda: hash(g)):
-        with pytest.raises(ZeroDivisionError):
-            call()
+# ---- constructors, and subclasses in Python ----
 
 
 @pytest.mark.parametrize("name", ["NodeKind", "Structure", "Variant", "Output"])
@@ -140,11 +142,7 @@ def test_arguments_of_constructors() -> None:
         lambda: core.Signature(),
     ]
     for call in bad:
-        with pytest.raises(TypeError):
-            call()
-
-
-# ---- subclasses in Python ----
+        raised(TypeError, call)
 
 
 class Method(core.BoundMethod):  # type: ignore[misc]
@@ -163,6 +161,10 @@ class WithMethods(core.FilterJit):  # type: ignore[misc]
     _bound_type = Method
 
 
+class Proxy(core.CallProxy):  # type: ignore[misc]
+    __slots__ = ()
+
+
 def test_methods_of_subclasses() -> None:
     f = WithMethods(lambda self, x: (self, x), Hooks(make_registry()), None, {"tag": 7})
     bound = f.__get__(5)
@@ -171,6 +173,9 @@ def test_methods_of_subclasses() -> None:
     assert f._rebuild(*f._parts()) == f and type(f._rebuild(*f._parts())) is WithMethods
     assert bound != core.BoundMethod(f, 5)
     assert type(core.FilterJit(len, f._hooks, None, {}).__get__(5)) is core.BoundMethod
+    wrong = type("Wrong", (core.FilterJit,), {"__slots__": (), "_bound_type": core.CallProxy})
+    with pytest.raises(TypeError, match="_bound_type must be a subclass of BoundMethod"):
+        wrong(len, Hooks(make_registry()), None, {})
 
 
 def test_subclasses_are_as_final_as_types_in_c() -> None:
@@ -206,44 +211,3 @@ def test_subclasses_that_add_more_than_methods_are_ordinary(name: str) -> None:
         gc.collect()
         assert (name == "__del__") == bool(found)
         found.clear()
-
-
-def test_a_type_of_bound_methods_that_is_none() -> None:
-    class Wrong(core.FilterJit):  # type: ignore[misc]
-        __slots__ = ()
-        _bound_type = core.CallProxy
-
-    with pytest.raises(TypeError, match="_bound_type must be a subclass of BoundMethod"):
-        Wrong(len, Hooks(make_registry()), None, {})
-
-
-# ---- CallProxy ----
-
-
-class Proxy(core.CallProxy):  # type: ignore[misc]
-    __slots__ = ()
-
-
-def test_a_proxy_calls_with_its_arguments_in_front() -> None:
-    def fun(*args: Any, **kwargs: Any) -> Any:
-        return args, kwargs
-
-    for own in range(12):
-        front = tuple(range(own))
-        proxy = Proxy(fun, front, None)
-        for n in (0, 1, 20):
-            args = tuple("abcdefghijklmnopqrstuvwxyz"[:n])
-            assert proxy(*args) == (front + args, {})
-            assert proxy.__call__(*args, k=n) == (front + args, {"k": n})
-            assert list(map(proxy, args)) == [((*front, a), {}) for a in args]
-
-
-def test_prepare_that_fails() -> None:
-    """Whatever needs the function's cache raises the error, and leaves it unprepared."""
-    f = make_jit(lambda x: x)
-    f._hooks.on["prepare"] = fail
-    for call in (f._parts, f._flatten):
-        with pytest.raises(ZeroDivisionError):
-            call()
-    del f._hooks.on["prepare"]
-    assert f._flatten() == ((), f._parts()[0])
