@@ -96,16 +96,7 @@ def before_trace(
         _log_all or recorder.log is not None or on_retrace is not None or max_traces is not None
     ):
         return
-    explanation = _explain.explain_trace(
-        cache,
-        fun,
-        variant,
-        variant.structure,
-        trace.avals,
-        None,
-        trace.context,
-        earlier,
-    )
+    explanation = _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
     variants = {id(v): v for v in (*cache.variants(), variant)}
     traces = [t for v in variants.values() for t in _records.record_of(v).traces]
     num_traces = sum(not t.on_purpose for t in traces)
