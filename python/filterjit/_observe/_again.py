@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from .. import _core
 from .._base._errors import array_paths
-from .._trees._nodes import tree_of
 from . import _records
 from ._causes import TITLES, Cause, in_order
-from ._compare import StructureComparison, compare_traces
+from ._compare import compare_traces, comparison_of
 from ._function_records import FunctionRecord
 from ._records import TraceRecord
 from ._remedies import of_number
@@ -66,7 +65,6 @@ def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str 
 def _comparisons(cache: _core.Cache, parameters: dict[str, str]) -> Iterator[list[Cause]]:
     """Yields in what programs of a function differ, each from the one traced before it; adds to
     `parameters` those of the numbers among the differences, by their paths."""
-    first_array = cache.function.num_leaves
     before: tuple[_core.Variant, TraceRecord] | None = None
     traced = [
         (variant, trace)
@@ -78,13 +76,12 @@ def _comparisons(cache: _core.Cache, parameters: dict[str, str]) -> Iterator[lis
     for variant, trace in traced[:_MOST]:
         if before is not None and before[0] is variant:
             paths = array_paths(variant.function, variant.structure)
-            yield compare_traces(paths, before[1], trace.avals, trace.context)
+            yield compare_traces(paths, before[1], trace)
         elif before is not None:
-            was = tree_of(before[0].structure, first_array)
-            comparison = StructureComparison(
-                cache.hooks.registry, before[1].avals, trace.avals, cache
-            )
-            comparison.compare(was, tree_of(variant.structure, first_array))
+            was, now = before[0].structure, variant.structure
+            avals = before[1].avals, trace.avals
+            registry, first_array = cache.hooks.registry, cache.function.num_leaves
+            comparison = comparison_of(registry, was, now, first_array, *avals, cache)
             parameters.update(comparison.parameters)
             yield comparison.causes_in_order()
         before = variant, trace

@@ -398,6 +398,21 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
+def comparison_of(
+    registry: _core.Registry,
+    was: _core.Structure,
+    now: _core.Structure,
+    first_array: int = 0,
+    avals_was: Sequence[Aval] | None = None,
+    avals_now: Sequence[Aval] | None = None,
+    cache: _core.Cache | None = None,
+) -> StructureComparison:
+    """Returns the comparison of two structures, whose arrays are numbered from `first_array` on."""
+    comparison = StructureComparison(registry, avals_was, avals_now, cache)
+    comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
+    return comparison
+
+
 def compare_structures(
     registry: _core.Registry,
     was: _core.Structure,
@@ -405,26 +420,18 @@ def compare_structures(
     first_array: int,
     avals_was: Sequence[Aval] | None = None,
 ) -> list[Cause]:
-    """Returns the differences between two structures of arguments, whose arrays are numbered from
-    `first_array` on; `avals_was` are those of the arrays of `was`, if they are known."""
-    comparison = StructureComparison(registry, avals_was)
-    comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
-    return comparison.causes_in_order()
+    """Returns the differences between two structures of arguments."""
+    return comparison_of(registry, was, now, first_array, avals_was).causes_in_order()
 
 
 # ---- two lists of arrays ----
 
 
-def compare_traces(
-    paths: Sequence[list[Any]],
-    was: TraceRecord,
-    avals: Sequence[Aval],
-    context: dict[str, Any],
-) -> list[Cause]:
-    """Returns why JAX traces a call of these avals and this configuration, given an earlier trace
-    of the same static structure."""
+def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
+    """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
+    earlier trace of the same static structure."""
     causes = []
-    for path, a, b in zip(paths, was.avals, avals, strict=True):
+    for path, a, b in zip(paths, was.avals, now.avals, strict=True):
         if a.shape != b.shape:
             kind, remedy = "shape", "Pad it to one shape, or to one of a few."
         elif a.dtype != b.dtype:
@@ -442,7 +449,7 @@ def compare_traces(
         else:
             continue
         causes.append(Cause(kind, format_path(path), str(a), str(b), remedy))
-    for name, value in context.items():
+    for name, value in now.context.items():
         before = was.context.get(name)
         if before != value:
             remedy = "Set it once, before the first call."

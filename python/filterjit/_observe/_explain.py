@@ -17,7 +17,7 @@ from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
-from ._compare import StructureComparison, compare_placements, compare_traces
+from ._compare import StructureComparison, compare_placements, compare_traces, comparison_of
 from ._function_records import functions
 from ._labels import labels_of
 from ._placement import placement_of
@@ -46,22 +46,12 @@ def explain(
     if deleted := deleted_arrays(paths, arrays):
         return Explanation(_name_of(cache), False, deleted)
     earlier = [] if variant is None else _records.record_of(variant).traces
-    avals = tuple(map(Aval.of, arrays))
-    placements = tuple(map(_records.placement, arrays))
-    explanation = explain_trace(
-        cache,
-        fun,
-        variant,
-        structure,
-        avals,
-        placements,
-        _records.config_context(),
-        earlier,
-    )
+    now = TraceRecord.of(arrays, placed=True)
+    explanation = explain_trace(cache, fun, variant, structure, now, earlier)
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
     shardings = _records.resolve(wanted(variant, arrays))
-    placement = placement_of(paths, avals, placements, shardings)
+    placement = placement_of(paths, now.avals, now.placements or (), shardings)
     return dataclasses.replace(explanation, **vars(placement))
 
 
@@ -76,9 +66,7 @@ def explain_trace(
     fun: Any,
     variant: _core.Variant | None,
     structure: _core.Structure,
-    avals: Sequence[Aval],
-    placements: Sequence[Any] | None,
-    context: dict[str, Any],
+    now: TraceRecord,
     earlier: Sequence[TraceRecord],
 ) -> Explanation:
     """Returns why a call is not a hit.
@@ -86,8 +74,8 @@ def explain_trace(
     Arguments:
         cache, fun: of the function that is called.
         variant: of the structure, if there is one.
-        structure, avals, placements, context: the structure of the arguments, their arrays, where
-            these are placed (None: not compared), and the configuration of JAX.
+        structure: of the arguments.
+        now: what a trace of the call depends on; placements that are None are not compared.
         earlier: the earlier traces of `variant`.
     """
     name = _name_of(cache)
@@ -96,23 +84,17 @@ def explain_trace(
         if not others:
             return Explanation(name, False, tuple(_explain_first_trace(cache, fun)))
         others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
-        causes = _compare_with_closest(cache, structure, avals, others)
+        causes = _compare_with_closest(cache, structure, now.avals, others)
         return Explanation(name, False, tuple(causes), len(others))
     paths = array_paths(cache.function, structure)
-    best = min(
-        (compare_traces(paths, trace, avals, context) for trace in reversed(earlier)), key=len
-    )
-    if not best and placements is not None and variant is not None:
-        equal = [
-            trace
+    best = min((compare_traces(paths, trace, now) for trace in reversed(earlier)), key=len)
+    if not best and now.placements is not None and variant is not None:
+        found = [
+            compare_placements(paths, trace.placements, now.placements)
             for trace in (*earlier, *_records.record_of(variant).compiled)
-            if trace.placements is not None and not compare_traces(paths, trace, avals, context)
+            if trace.placements is not None and not compare_traces(paths, trace, now)
         ]
-        best = min(
-            (compare_placements(paths, trace.placements or (), placements) for trace in equal),
-            key=len,
-            default=[],
-        )
+        best = min(found, key=len, default=[])
     label = _label_among(variant, others) if best and variant is not None else ""
     return Explanation(name, not best, tuple(best), len(earlier), variant=label)
 
@@ -208,13 +190,13 @@ def _compare_with_closest(
     variants: Sequence[_core.Variant],
 ) -> list[Cause]:
     """Returns the differences between a structure and the variant that is closest to it."""
-    first_array = cache.function.num_leaves
-    node = tree_of(structure, first_array)
+    registry, first_array = cache.hooks.registry, cache.function.num_leaves
     comparisons = []
     for variant in variants[:_MOST_VARIANTS]:
         traces = _records.record_of(variant).traces
         avals_was = traces[-1].avals if traces else None
-        comparison = StructureComparison(cache.hooks.registry, avals_was, avals, cache)
-        comparison.compare(tree_of(variant.structure, first_array), node)
-        comparisons.append(comparison)
+        was = variant.structure
+        comparisons.append(
+            comparison_of(registry, was, structure, first_array, avals_was, avals, cache)
+        )
     return min(comparisons, key=StructureComparison.distance).causes_in_order()

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from .. import _core
 from .._base._errors import format_path, short
 from .._base._unwrap import is_function
-from .._trees._nodes import Node, tree_of, walk
+from .._trees._nodes import Node, walk
 from .._trees._registry import registry
-from ._compare import StructureComparison
+from ._compare import comparison_of
 from ._wording import describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
@@ -84,9 +84,8 @@ def _brief(texts: Collection[str]) -> dict[str, str]:
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
     """Returns where a variant differs from the first other one, after a colon; "" if it does not."""
-    comparison = StructureComparison(registry)
     other = variants[0 if i else min(1, len(variants) - 1)]
-    comparison.compare(tree_of(other.structure), tree_of(variants[i].structure))
+    comparison = comparison_of(registry, other.structure, variants[i].structure)
     paths = ", ".join(cause.path for cause in comparison.causes[:3])
     return f": {paths}" if paths else ""
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base._later import later
-from .._trees._nodes import tree_of
 
 if TYPE_CHECKING:
     from . import _compare
@@ -69,9 +68,10 @@ def _only_number(
 ) -> tuple[str, Any, Any, str] | None:
     """Returns the path and the two values of the number that is all in which two variants differ,
     and what helps; None if there is another difference."""
-    comparison = _compare.StructureComparison(cache.hooks.registry, cache=cache)
-    first_array = cache.function.num_leaves
-    comparison.compare(tree_of(was.structure, first_array), tree_of(now.structure, first_array))
+    registry, first_array = cache.hooks.registry, cache.function.num_leaves
+    comparison = _compare.comparison_of(
+        registry, was.structure, now.structure, first_array, cache=cache
+    )
     if not len(comparison.causes) == len(comparison.numbers) == 1:
         return None
     return *comparison.numbers[0], comparison.causes[0].remedy

@@ -104,6 +104,12 @@ class TraceRecord:
     on_purpose: bool = False
     number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
 
+    @classmethod
+    def of(cls, arrays: Sequence[Any], placed: bool = False) -> "TraceRecord":
+        """Returns what a trace of these arrays depends on now; `placed`, with where they are."""
+        placements = tuple(map(placement, arrays)) if placed else None
+        return cls(tuple(map(Aval.of, arrays)), config_context(), placements)
+
 
 @dataclasses.dataclass
 class Cost:
@@ -199,7 +205,7 @@ def record_of(variant: _core.Variant) -> VariantRecord:
 def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceRecord]:
     """A context for the time of a trace. Yields the record of the trace, and removes it if the
     trace fails. Under ``jax.disable_jit()`` nothing is traced, and no record is kept."""
-    trace = TraceRecord(tuple(map(Aval.of, arrays)), config_context())
+    trace = TraceRecord.of(arrays)
     traces = record_of(variant).traces
     if not jax.config.jax_disable_jit:
         traces.append(trace)
@@ -219,7 +225,7 @@ def record_loaded(
     before = record.cached_size[1] if record.loaded or record.cost.compiles else 0
     record.loaded += 1
     if not was_traced:
-        record.traces.append(TraceRecord(tuple(map(Aval.of, arrays)), config_context()))
+        record.traces.append(TraceRecord.of(arrays))
     total = None if before is None or size is None else before + size
     record.cached_size = (len(record.traces), record.cost.compiles), total
 
@@ -240,10 +246,7 @@ def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
 
 def record_compiled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
     """Records where the arrays of a call are, for which JAX compiles a trace again."""
-    compiled = TraceRecord(
-        tuple(map(Aval.of, arrays)), config_context(), tuple(map(placement, arrays))
-    )
-    record_of(variant).compiled.append(compiled)
+    record_of(variant).compiled.append(TraceRecord.of(arrays, placed=True))
 
 
 def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:

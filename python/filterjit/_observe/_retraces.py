@@ -75,16 +75,7 @@ def before_trace(
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
-    explanation = _explain.explain_trace(
-        cache,
-        fun,
-        variant,
-        variant.structure,
-        trace.avals,
-        None,
-        trace.context,
-        earlier,
-    )
+    explanation = _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if recorder.log is not None and kind not in ("first", "options"):
         recorder.set_reason(explanation)
