@@ -13,6 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aot_files import read, write
 
 import filterjit
 from filterjit import filter_jit
@@ -303,3 +304,55 @@ def test_what_is_exchanged(tmp_path: Path, name: str, monkeypatch: pytest.Monkey
     assert not np.allclose(was, module.act(X))
     with pytest.raises(ValueError, match="something has changed: "):
         filterjit.load(tmp_path / "file")
+
+
+KINDS = """
+import enum
+import equinox as eqx
+def act(x): return x * 2
+class Layer(eqx.Module):
+    weight: object
+class Kind(enum.Enum):
+    A = 1
+"""
+OF_ANOTHER_KIND = {
+    "a field": ("    weight: object", "    weight: object\n    bias: object = None"),
+    "no pytree": ("class Layer(eqx.Module)", "class Layer"),
+    "no class": ("class Layer(eqx.Module):\n    weight: object", "Layer = 3"),
+    "a value": ("A = 1", "A = 2"),
+    "a member": ("A = 1", "B = 1"),
+    "no enum": ("enum.Enum", "object"),
+    "no function": ("def act(x): return x * 2", "act = 3"),
+    "gone": ("def act(x): return x * 2", ""),
+    "a body": ("x * 2", "x * 3"),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANOTHER_KIND)
+def test_another_version_of_python(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytecode is another one; the kinds of functions and classes, fields and members count."""
+    path, older = tmp_path / "file", tmp_path / "older"
+    module = imported(KINDS, monkeypatch)
+    arguments = module.act, module.Layer(X), module.Kind.A
+    filter_jit(lambda *args: args[1].weight).lower(*arguments).compile().save(path)
+    header, blobs = read(path)
+    header["described"][0] = "cpython-3.0"
+    write(older, header, blobs)
+    np.testing.assert_array_equal(filterjit.load(older)(*arguments), X)
+    imported(KINDS.replace(*OF_ANOTHER_KIND[name]), monkeypatch)
+    for one in (path, older):
+        if (one, name) == (older, "a body"):
+            filterjit.load(older)
+            continue
+        with pytest.raises(ValueError, match="edited") as raised:
+            filterjit.load(one)
+        assert "cannot be loaded" in str(raised.value)
+
+
+def test_a_module_that_is_not_imported(saved: Path) -> None:
+    before = dict(sys.modules)
+    with pytest.raises(ValueError, match="`edited` is not imported; import it first"):
+        filterjit.load(saved)
+    assert sys.modules == before

@@ -1,6 +1,6 @@
 """The program cache in one process: a module that is imported anew stands for a second run.
 
-`test_program_cache_restarts.py` and `test_program_cache_processes.py` have what needs other processes.
+`test_program_cache_processes.py` has what needs other processes.
 """
 
 import decimal

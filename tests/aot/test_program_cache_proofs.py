@@ -1,8 +1,9 @@
 """Proofs of programs that ran at once: traces of all kinds, interrupts, exits, forks, threads,
 processes, damaged files.
 
-Each program is started until its entry is proven (START is 1, 2 and 3), and in each start its results
-are what they are without the cache, or standard error says that they are not.
+Each program is compiled (START is 1), and runs at once in its next start (START is 3), by
+``trust="always"``: in each start its results are what they are without the cache, or standard error says
+that they are not. `test_program_cache.py` has trials.
 """
 
 import re
@@ -256,7 +257,7 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "is interrupted while it is waited for": (
         """
         from filterjit import program_cache
-        cache = program_cache(os.environ["CACHE"])
+        cache = program_cache(os.environ["CACHE"], trust="always")
         @jit
         def f(x):
             if in_proof():
@@ -585,7 +586,10 @@ PROGRAMS: dict[str, tuple[str, str]] = {
 def variables(place: Path, number: int, **others: str) -> dict[str, str]:
     cache = str(place / "cache")
     own = {"FILTERJIT_PROGRAM_CACHE": cache, "CACHE": cache, "START": str(number)}
-    return environment(**own, **others)
+    return environment(**{**own, "FILTERJIT_PROGRAM_CACHE_TRUST": "always", **others})
+
+
+PROVEN = {"FILTERJIT_PROGRAM_CACHE_TRUST": "proven"}  # with a trial
 
 
 def written(place: Path, source: str) -> Path:
@@ -601,52 +605,56 @@ def start(path: Path, number: int, status: int | None = 0, **others: str) -> tup
     return done.stdout, done.stderr
 
 
-def proven(place: Path, source: str) -> Path:
-    """Starts a program twice: the next start is of a proven one."""
+def compiled(place: Path, source: str) -> Path:
+    """Starts a program: in the next start it runs at once."""
     path = written(place, source)
-    for number in (1, 2):
-        assert start(path, number)[1] == ""
+    assert start(path, 1)[1] == ""
     return path
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str, tmp_path: Path) -> None:
     source, pattern = PROGRAMS[name]
-    _, said = start(proven(tmp_path, source), 3, 1 if name == "fails" else None if pattern else 0)
+    _, said = start(compiled(tmp_path, source), 3, 1 if name == "fails" else None if pattern else 0)
     assert re.search(pattern, said) if pattern else said == "", said
 
 
-_NEEDS_A_TRACE = """
+_NEED_A_TRACE = """
+from concurrent.futures import ThreadPoolExecutor
 N = 1
 @jit
-def f(x):
+def f(x, how):
     global N
     N = 2
     return x * 2
-check(f(X))
-other = filterjit.filter_jit(lambda x, start: x * N)
-start = os.environ["START"]  # so that it is traced in each start
-print(float(jnp.sum({})))
-"""
-TRACES = {
-    "a call": "other(X, start)",
-    "stages": "other.lower(X, start).compile()(X, start)",
-    "vmap": "jax.vmap(lambda x: other(x, start))(X)",
-    "grad": "jax.grad(lambda x: other(x, start).sum())(X)",
-    "jit": "jax.jit(lambda x: other(x, start))(X)",
-    "no jit": "jax.disable_jit()(other)(X, start)",
-    "warm_up": "(other.warm_up([((X, start), {})]), other(X, start))[1]",
-    "a thread": "__import__('concurrent.futures').futures.ThreadPoolExecutor(1).submit(other, X, start).result()",
-    "nnx": "filterjit.nnx.jit(lambda x, start: x * N, static_argnums=1)(X, start)",
-    "filterjit.jit": "filterjit.jit(lambda x, start: x * N, static_argnums=1)(X, start)",
+def times_n(x, how, start):
+    return x * N
+other, start = filterjit.filter_jit(times_n), os.environ["START"]  # it is traced in each start
+WAYS = {
+    "a call": lambda *args: other(X, *args),
+    "stages": lambda *args: other.lower(X, *args).compile()(X, *args),
+    "vmap": lambda *args: jax.vmap(lambda x: other(x, *args))(X),
+    "grad": lambda *args: jax.grad(lambda x: other(x, *args).sum())(X),
+    "jit": lambda *args: jax.jit(lambda x: other(x, *args))(X),
+    "no jit": lambda *args: jax.disable_jit()(other)(X, *args),
+    "warm_up": lambda *args: (other.warm_up([((X, *args), {})]), other(X, *args))[1],
+    "a thread": lambda *args: ThreadPoolExecutor(1).submit(other, X, *args).result(),
+    "nnx": lambda *args: filterjit.nnx.jit(times_n, static_argnums=(1, 2))(X, *args),
+    "filterjit.jit": lambda *args: filterjit.jit(times_n, static_argnums=(1, 2))(X, *args),
 }
+for how, way in WAYS.items():
+    N = 1
+    check(f(X, how)) if how == "a call" else f(X, how)
+    y = float(jnp.sum(way(how, start)))
+    assert y == 6.0, (how, y)
+"""
 
 
-@pytest.mark.parametrize("how", TRACES)
-def test_what_a_trace_sets_another_one_reads(how: str, tmp_path: Path) -> None:
-    path = written(tmp_path, _NEEDS_A_TRACE.format(TRACES[how]))
-    for number in (1, 2, 3):
-        assert start(path, number) == ("6.0\n", "")
+def test_what_a_trace_sets_another_one_reads(tmp_path: Path) -> None:
+    """Whatever traces waits for the proofs."""
+    path = written(tmp_path, _NEED_A_TRACE)
+    for number in (1, 3):
+        assert start(path, number) == ("", "")
 
 
 _DOUBLES = """
@@ -658,7 +666,7 @@ _NEVER_ENDS = PROGRAMS["never ends"][0].replace('print("last")', 'print("last", 
 
 
 def test_an_interrupt_at_the_end(tmp_path: Path) -> None:
-    path = proven(tmp_path, _NEVER_ENDS)
+    path = compiled(tmp_path, _NEVER_ENDS)
     with started(path, env=variables(tmp_path, 3)) as process:
         assert process.stdout is not None and process.stdout.readline() == "last\n"
         time.sleep(1)
@@ -676,7 +684,7 @@ def test_four_processes_at_once(tmp_path: Path, scale: str) -> None:
         running = [
             subprocess.Popen(
                 [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=variables(tmp_path, number, SCALE=s), encoding="utf-8",
+                env=variables(tmp_path, number, SCALE=s, **PROVEN), encoding="utf-8",
             )
             for s in [*found] * (4 // len(found))
         ]  # fmt: skip
@@ -700,7 +708,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """
     path = written(tmp_path, textwrap.dedent(limit) + _DOUBLES)
     for number, size in enumerate(["300", "2000", "0", "10000000", "0", "300", "10000000"]):
-        value, said = start(path, number, BYTES=size, SCALE=str(2 + number % 2))
+        value, said = start(path, number, BYTES=size, SCALE=str(2 + number % 2), **PROVEN)
         assert float(value) == 2 + number % 2 or "StaleProgramError" in said, (number, said)
 
 
@@ -768,7 +776,7 @@ def test_trust(tmp_path: Path, trust: str, by_variable: bool) -> None:
     """Which starts return a result before the main thread traces; an edit is right or loud."""
     named = f'filterjit.program_cache(os.environ["CACHE"], trust={trust!r})'
     path = written(tmp_path, f"{'' if by_variable else named}\n{_DOUBLES}print(MAIN in TRACES)\n")
-    own = {"FILTERJIT_PROGRAM_CACHE_TRUST": trust} if by_variable else {}
+    own = {"FILTERJIT_PROGRAM_CACHE_TRUST": trust} if by_variable else PROVEN
     for number, at_once in enumerate(TRUST[trust], 1):
         assert start(path, number, **own) == (f"2.0\n{not at_once}\n", "")
     value, said = start(path, 4, None, SCALE="3", **own)

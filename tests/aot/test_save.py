@@ -6,8 +6,6 @@ import gc
 import json
 import os
 import stat
-import sys
-import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -336,84 +334,7 @@ def test_saved_info(tmp_path: Path, portable: bool) -> None:
         assert word in str(info)
 
 
-# ---- code and machines that have changed ----
-
-
-@pytest.fixture
-def passing(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """A module that exists only during the test."""
-    module = types.ModuleType("aot_passing")
-    source = """
-import dataclasses, equinox as eqx, enum
-def act(x): return x * 2
-class Base(eqx.Module):
-    def inherited(self): return 1
-class Layer(Base):
-    weight: object
-    def __call__(self, x): return self.weight * x
-    @property
-    def size(self): return 1
-class Kind(enum.Enum):
-    A = 1
-"""
-    monkeypatch.setitem(sys.modules, "aot_passing", module)  # as while a module is imported
-    exec(source, module.__dict__)
-    return module
-
-
-LAYER = """
-class Layer(Base):
-    weight: object
-    def __call__(self, x): return self.weight * x
-    @property
-    def size(self): return 1
-"""
-CHANGES = {
-    "body": "def act(x): return x * 3",
-    "class": "act = 3",
-    "fields": f"{LAYER}    bias: object = None\n",
-    "value": "class Kind(enum.Enum):\n A = 2",
-    "plain": "class Layer: pass",
-    "enum": "class Kind(enum.Enum):\n B = 1",
-    "gone": "del act",
-    "not enum": "class Kind: A = 1",
-}
-
-
-@pytest.fixture(scope="module")
-def passing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("passing") / "file"
-    with pytest.MonkeyPatch.context() as patch:
-        module = passing.__wrapped__(patch)  # type: ignore[attr-defined]
-        f = filter_jit(lambda *args: args[1].weight)
-        f.lower(module.act, module.Layer(X), module.Kind.A).compile().save(path)
-    return path
-
-
-def test_unchanged_code(passing: Any, passing_file: Path) -> None:
-    loaded = filterjit.load(passing_file)
-    np.testing.assert_array_equal(loaded(passing.act, passing.Layer(X), passing.Kind.A), X)
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_changed_code(name: str, passing: Any, passing_file: Path, tmp_path: Path) -> None:
-    header, blobs = read(passing_file)
-    header["described"][0] = "cpython-3.0"  # whose bytecode is another one
-    write(tmp_path / "older", header, blobs)
-    exec(CHANGES[name], passing.__dict__)
-    for path in [passing_file, *([tmp_path / "older"] if name != "body" else [])]:
-        with pytest.raises(ValueError, match="aot_passing") as raised:
-            filterjit.load(path)
-        assert "cannot be loaded" in str(raised.value)
-    if name == "body":
-        filterjit.load(tmp_path / "older")
-
-
-def test_a_module_that_is_not_imported(passing_file: Path) -> None:
-    before = dict(sys.modules)
-    with pytest.raises(ValueError, match="`aot_passing` is not imported; import it first"):
-        filterjit.load(passing_file)
-    assert sys.modules == before
+# ---- machines that have changed ----
 
 
 @pytest.mark.parametrize("key", ["jax", "jaxlib", "device", "machine", "processor"])

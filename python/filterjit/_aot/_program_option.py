@@ -1,8 +1,8 @@
 """Which program cache a call has: the option `program_cache` of its function, that of the process, or
 none.
 
-What a program cache does (`_program_cache`) takes milliseconds to import, so it is imported where a
-folder is named: by an option, by the environment, or by `program_cache`.
+What a program cache does (`_program_cache`) takes milliseconds to import, so it is imported where one is
+used: by `program_cache`, by the environment, or by a call of a function with the option.
 """
 
 import os
