@@ -5,20 +5,13 @@
 
 #include "base/common.h"
 
-/* Names that are interned once: of the hooks that C calls (call_hooks.c), and of attributes.
- */
+/* Names that are interned once: of attributes, and of the hooks that a hit can call. */
 #define FJ_NAMES(NAME)                                                                        \
+    NAME(__annotations__)                                                                     \
     NAME(__getattribute__)                                                                    \
     NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
-    NAME(call_again)                                                                          \
     NAME(choose)                                                                              \
-    NAME(compile)                                                                             \
-    NAME(hand_over)                                                                           \
-    NAME(inspect_new_trace)                                                                   \
-    NAME(prepare)                                                                             \
-    NAME(raise_binding_error)                                                                 \
-    NAME(translate_error)                                                                     \
     NAME(wait)
 
 typedef struct {

@@ -3,37 +3,41 @@
  * fj_bind only reports that the arguments do not fit; the TypeError is raised by the hook
  * raise_binding_error (call_hooks.c).
  *
- * Python code can run only if there are *args or **kwargs: finalizers that the garbage
- * collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__ of a
- * keyword that is of a subclass of str.  The caller holds the arguments.
+ * In fj_bind, Python code can run only if there are *args or **kwargs: finalizers that the
+ * garbage collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__
+ * of a keyword that is of a subclass of str.  In fj_bind_call_method, any can.  The caller
+ * holds the arguments.
  */
 #include "call/bind.h"
 
 #include <structmember.h>
 
-int
-fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **positional,
-             PyObject **keywords)
+PyObject *
+fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObject *second,
+                    PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    *positional = NULL;
-    *keywords = PyDict_New();
+    PyObject *keywords = PyDict_New(), *positional = NULL, *result = NULL;
     for (Py_ssize_t i = 0;
-         *keywords != NULL && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-        if (PyDict_SetItem(*keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
-            Py_CLEAR(*keywords);
+         keywords != NULL && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
+            Py_CLEAR(keywords);
         }
     }
-    if (*keywords != NULL) { /* last, so that the tuple is full at once */
-        *positional = PyTuple_New(nargs);
+    if (keywords != NULL) { /* last, so that the tuple is full at once */
+        positional = PyTuple_New(nargs);
     }
-    if (*positional == NULL) {
-        Py_CLEAR(*keywords);
-        return -1;
+    for (Py_ssize_t i = 0; positional != NULL && i < nargs; i++) {
+        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
     }
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        PyTuple_SET_ITEM(*positional, i, Py_NewRef(args[i]));
+    if (positional != NULL) {
+        result = second == NULL
+                     ? PyObject_CallMethod(object, name, "OOO", first, positional, keywords)
+                     : PyObject_CallMethod(object, name, "OOOO", first, second, positional,
+                                           keywords);
     }
-    return 0;
+    Py_XDECREF(positional);
+    Py_XDECREF(keywords);
+    return result;
 }
 
 Py_ssize_t

@@ -38,9 +38,12 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
-/* The arguments of a vectorcall as a new tuple and a new dict.  0, or -1 with MemoryError. */
-int fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                 PyObject **positional, PyObject **keywords);
+/* Calls object.name(first, args, kwargs), or object.name(first, second, args, kwargs) if
+ * `second` is not NULL, with the arguments of a vectorcall as a tuple and a dict.  The result,
+ * or NULL with an error.  Any Python code may run. */
+PyObject *fj_bind_call_method(PyObject *object, const char *name, PyObject *first,
+                              PyObject *second, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *kwnames);
 
 /* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
  * perhaps **kwargs. */

@@ -199,15 +199,12 @@ static FjMatch
 match_predicted(Call *call, FjVariant *predicted)
 {
     FjStructure *structure = predicted->structure;
-    if (call->hook == NULL) {
-        /* Without a hook, nobody has room for numbered objects. */
-        return structure->num_identities > 0
-                   ? FJ_MATCH_NO
-                   : fj_match_arguments(structure, &predicted->known, call->arguments,
-                                        &call->arrays, NULL);
+    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
+    if (objects == NULL && structure->num_identities > 0) {
+        return FJ_MATCH_NO; /* nobody has room for numbered objects */
     }
     return fj_match_arguments(structure, &predicted->known, call->arguments, &call->arrays,
-                              &call->hook->objects);
+                              objects);
 }
 
 /* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
@@ -380,7 +377,7 @@ call_and_build(Call *call)
      * deferred what was deferred before. */
     Py_ssize_t deferred_before = variant->deferrals;
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(variant->flags & FJ_VARIANT_MAY_RAISE) &&
+    if (FJ_UNLIKELY(variant->may_raise) &&
         fj_hooks_before_raising_call(call->self, variant) < 0) {
         goto done;
     }

@@ -22,7 +22,8 @@
 
 #include "call/bind.h"
 
-/* Of a FilterJit that has its cache. */
+/* Of a FilterJit that has its cache: the names of the hooks that are called again and again.
+ */
 static FjState *
 state_of(const FjFilterJit *self)
 {
@@ -60,8 +61,7 @@ fj_hooks_prepare_first(FjFilterJit *self)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
-    PyObject *answer =
-        PyObject_CallMethodOneArg(self->hooks, state->str_prepare, (PyObject *)self);
+    PyObject *answer = PyObject_CallMethod(self->hooks, "prepare", "O", (PyObject *)self);
     Py_LeaveRecursiveCall();
     if (answer == NULL) {
         return -1;
@@ -98,32 +98,13 @@ fj_hooks_choose(void *context, Py_ssize_t parameter, PyObject *argument)
                                       argument, NULL);
 }
 
-/* Calls a hook with the arguments of a call: hooks.hook(self, reason, args, kwargs), or
- * hooks.hook(self, args, kwargs) if `reason` is NULL. */
-static PyObject *
-call_with_arguments(FjFilterJit *self, PyObject *hook, PyObject *reason, PyObject *const *args,
-                    Py_ssize_t nargs, PyObject *kwnames)
-{
-    PyObject *positional, *keywords;
-    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
-        return NULL;
-    }
-    PyObject *result =
-        reason == NULL
-            ? PyObject_CallMethodObjArgs(self->hooks, hook, self, positional, keywords, NULL)
-            : PyObject_CallMethodObjArgs(self->hooks, hook, self, reason, positional, keywords,
-                                         NULL);
-    Py_DECREF(keywords);
-    Py_DECREF(positional);
-    return result;
-}
-
+/* hooks.raise_binding_error(self, args, kwargs) */
 void
 fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames)
 {
-    PyObject *result = call_with_arguments(self, state_of(self)->str_raise_binding_error, NULL,
-                                           args, nargs, kwnames);
+    PyObject *result = fj_bind_call_method(self->hooks, "raise_binding_error",
+                                           (PyObject *)self, NULL, args, nargs, kwnames);
     if (result != NULL) { /* the hook should have raised */
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
@@ -135,7 +116,7 @@ PyObject *
 fj_hooks_hand_over(FjFilterJit *self, PyObject *reason, PyObject *const *args,
                    Py_ssize_t nargs, PyObject *kwnames)
 {
-    return call_with_arguments(self, state_of(self)->str_hand_over, reason, args, nargs,
+    return fj_bind_call_method(self->hooks, "hand_over", (PyObject *)self, reason, args, nargs,
                                kwnames);
 }
 
@@ -143,8 +124,7 @@ fj_hooks_hand_over(FjFilterJit *self, PyObject *reason, PyObject *const *args,
 PyObject *
 fj_hooks_compile(FjFilterJit *self, FjVariant *variant)
 {
-    return PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_compile, self, variant,
-                                      NULL);
+    return PyObject_CallMethod(self->hooks, "compile", "OO", self, variant);
 }
 
 int
@@ -160,11 +140,10 @@ fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBu
                            FjOutput *output)
 {
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    PyObject *answer =
-        inputs == NULL
-            ? NULL
-            : PyObject_CallMethodObjArgs(self->hooks, state_of(self)->str_inspect_new_trace,
-                                         variant, inputs, output->arrays, NULL);
+    PyObject *answer = inputs == NULL
+                           ? NULL
+                           : PyObject_CallMethod(self->hooks, "inspect_new_trace", "OOO",
+                                                 variant, inputs, output->arrays);
     Py_XDECREF(inputs);
     if (answer == NULL) {
         return -1;
@@ -216,10 +195,10 @@ fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arra
         return 0;
     }
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    int again = inputs == NULL ? -1
-                               : fj_take_truth(PyObject_CallMethodObjArgs(
-                                     self->hooks, state_of(self)->str_call_again, variant,
-                                     exception, inputs, NULL));
+    int again = inputs == NULL
+                    ? -1
+                    : fj_take_truth(PyObject_CallMethod(self->hooks, "call_again", "OOO",
+                                                        variant, exception, inputs));
     Py_XDECREF(inputs);
     if (again == 0) {
         fj_compat_give_exception(exception);
@@ -242,10 +221,10 @@ fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf 
     }
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
     PyObject *translated =
-        inputs == NULL ? NULL
-                       : PyObject_CallMethodObjArgs(
-                             self->hooks, state_of(self)->str_translate_error, self, exception,
-                             variant == NULL ? Py_None : (PyObject *)variant, inputs, NULL);
+        inputs == NULL
+            ? NULL
+            : PyObject_CallMethod(self->hooks, "translate_error", "OOOO", self, exception,
+                                  variant == NULL ? Py_None : (PyObject *)variant, inputs);
     Py_XDECREF(inputs);
     if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
         Py_DECREF(exception);

@@ -119,26 +119,17 @@ make_plan(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, Py_ssize_
                          : PyObject_CallFunctionObjArgs(self->context->parts[FJ_PLAN],
                                                         self->source, arrays, NULL);
     Py_XDECREF(arrays);
-    int made = 0;
-    if (plan != NULL && entry->execute != NULL) { /* another call was faster */
-        made = 1;
-    }
-    else if (plan != NULL && PyUnicode_Check(plan)) {
-        Py_XSETREF(self->refusal, Py_NewRef(plan));
-    }
-    else if (plan == NULL || fj_direct_entry_set_plan(entry, plan) < 0) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-            made = -1;
+    if (plan != NULL && entry->execute == NULL) { /* else another call was faster */
+        if (PyUnicode_Check(plan)) {
+            Py_XSETREF(self->refusal, Py_NewRef(plan));
         }
         else {
-            PyErr_Clear();
+            fj_direct_entry_set_plan(entry, plan); /* or an error is set */
         }
     }
-    else {
-        made = 1;
-    }
+    int made = fj_direct_differs(entry->execute != NULL);
     Py_XDECREF(plan);
-    if (made <= 0 && entry->execute == NULL) {
+    if (entry->execute == NULL) {
         remove_entry(self, entry);
     }
     return made;

@@ -239,20 +239,14 @@ filter_jit_flatten(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 filter_jit_get_annotations(PyObject *op, void *Py_UNUSED(closure))
 {
-    PyObject *name = PyUnicode_InternFromString("__annotations__");
-    PyObject *wrapped = NULL, *result = NULL;
-    if (name == NULL) {
-        return NULL;
-    }
-    if (((FjFilterJit *)op)->dict != NULL) {
-        result = Py_XNewRef(PyDict_GetItemWithError(((FjFilterJit *)op)->dict, name));
-    }
+    PyObject *name = fj_state_of(Py_TYPE(op))->str___annotations__;
+    PyObject *dict = ((FjFilterJit *)op)->dict, *wrapped;
+    PyObject *result = dict == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(dict, name));
     if (result == NULL && !PyErr_Occurred() &&
         (wrapped = filter_jit_get_wrapped(op, NULL)) != NULL) {
         result = PyObject_GetAttr(wrapped, name);
         Py_DECREF(wrapped);
     }
-    Py_DECREF(name);
     return result;
 }
 

@@ -120,12 +120,11 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
     PyObject *result = call_super(self, instance, name);
     if (method != NULL && result != NULL && Py_TYPE(instance) == type &&
         fj_bound_method_is(result, method, instance)) {
-        PyObject *dunder = PyUnicode_InternFromString("__getattribute__");
-        if (dunder != NULL && leads_to_original(self, type, dunder)) {
+        PyObject *dunder = fj_state_of(Py_TYPE(self))->str___getattribute__;
+        if (leads_to_original(self, type, dunder)) {
             self->checked_type = type;
             self->checked_version = version;
         }
-        Py_XDECREF(dunder);
         PyErr_Clear(); /* a check that fails leaves the long way */
     }
     Py_XDECREF(method);

@@ -39,21 +39,12 @@ any_trace_hash(PyObject *Py_UNUSED(self))
     return 0;
 }
 
-static void
-any_trace_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
 PyDoc_STRVAR(any_trace_doc, "Equal to the number of any trace.");
 
 static PyType_Slot any_trace_slots[] = {
     {Py_tp_doc, (void *)any_trace_doc},
     {Py_tp_richcompare, any_trace_richcompare},
     {Py_tp_hash, any_trace_hash},
-    {Py_tp_dealloc, any_trace_dealloc},
     {0, NULL},
 };
 

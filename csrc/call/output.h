@@ -26,7 +26,7 @@ extern PyType_Spec fj_output_spec;
  * the other.  NULL with an error if the Output does not belong to this variant. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);
 
-/* An Output as JAX unflattens it: a tuple of arrays, which the trace of a number has returned.
+/* An Output of a tuple of arrays, as JAX unflattens it: without a variant and a Structure.
  * NULL with an error. */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 

@@ -49,27 +49,11 @@ typedef struct {
 /* ---- calls ---- */
 
 /* Calls self.name(first, args, kwargs). */
-static PyObject *
+static inline PyObject *
 call_method(FjVariableJit *self, const char *name, PyObject *first, PyObject *const *args,
             Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *positional, *keywords;
-    if (fj_bind_pack(args, nargs, kwnames, &positional, &keywords) < 0) {
-        return NULL;
-    }
-    PyObject *result =
-        PyObject_CallMethod((PyObject *)self, name, "OOO", first, positional, keywords);
-    Py_DECREF(positional);
-    Py_DECREF(keywords);
-    return result;
-}
-
-static PyObject *
-hand_over(FjVariableJit *self, PyObject *reason, PyObject *const *args, Py_ssize_t nargs,
-          PyObject *kwnames)
-{
-    return reason == NULL ? NULL
-                          : call_method(self, "_hand_over", reason, args, nargs, kwnames);
+    return fj_bind_call_method((PyObject *)self, name, first, NULL, args, nargs, kwnames);
 }
 
 /* Whether all guards have their values; else `*reason` is a new str.  1, 0, or -1 with an
@@ -257,7 +241,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
         fj_leafbuf_clear(&call.hook.objects);
     }
     if (FJ_UNLIKELY(call.reason != NULL)) {
-        result = hand_over(call.self, call.reason, args, nargs, kwnames);
+        result = call_method(call.self, "_hand_over", call.reason, args, nargs, kwnames);
         Py_DECREF(call.reason);
     }
     return result;

@@ -38,9 +38,7 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     }
     self->traces[self->num_traces] =
         (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
-    if (may_raise != FJ_MAY_RAISE_NO) {
-        self->flags |= FJ_VARIANT_MAY_RAISE;
-    }
+    self->may_raise |= may_raise != FJ_MAY_RAISE_NO;
     return self->num_traces++;
 }
 
@@ -67,11 +65,9 @@ void
 fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
 {
     self->traces[trace].may_raise = may_raise;
-    self->flags &= ~(unsigned)FJ_VARIANT_MAY_RAISE;
+    self->may_raise = 0;
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        if (self->traces[i].may_raise != FJ_MAY_RAISE_NO) {
-            self->flags |= FJ_VARIANT_MAY_RAISE;
-        }
+        self->may_raise |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
     }
 }
 
@@ -161,20 +157,14 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     if (structure == NULL) {
         goto done;
     }
-    if (arrays.count == 0) {
-        if (fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
-            goto done;
-        }
+    if (arrays.count == 0 && fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
+        goto done;
     }
     tuple = fj_leafbuf_as_tuple(&arrays);
-    output = tuple == NULL
-                 ? NULL
-                 : (FjOutput *)registry->state->output->tp_alloc(registry->state->output, 0);
+    output = tuple == NULL ? NULL : (FjOutput *)fj_output_new(registry->state, tuple, -1);
     if (output != NULL) {
-        output->trace = -1;
         output->variant = (FjVariant *)Py_NewRef(op);
         output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
-        output->arrays = Py_NewRef(tuple);
     }
 done:
     Py_XDECREF(tuple);

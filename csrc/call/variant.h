@@ -35,11 +35,6 @@ typedef struct {
     FjMayRaise may_raise;
 } FjTrace;
 
-/* Flags of the few variants whose calls have more to do than a vectorcall. */
-typedef enum {
-    FJ_VARIANT_MAY_RAISE = 1 /* the program of a trace can raise, or is not inspected yet */
-} FjVariantFlag;
-
 typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
     FjStructure *structure;              /* Structure of the arguments */
@@ -58,7 +53,7 @@ typedef struct {
     int in_cache;                /* the Cache's table contains it */
     int evicted;                 /* the Cache has dropped it for good: it is never predicted */
     int call_was_set;            /* Python has set `call`: it is asked when a call fails */
-    unsigned flags;              /* of FjVariantFlag */
+    int may_raise;               /* a trace may, or is not inspected yet */
     PyObject *deferred;          /* list of (number, thread, function), or NULL */
     Py_ssize_t deferrals;        /* the number of the next one */
     PyObject *record;            /* a VariantRecord of the package _observe, or NULL */
@@ -82,7 +77,7 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
  * of their results.  0, or -1 with an error. */
 int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
 
-/* Stores whether the program of a trace can raise while it runs, and updates the flags. */
+/* Stores whether the program of a trace can raise while it runs. */
 void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
 
 /* Whether something is deferred, by any thread. */
