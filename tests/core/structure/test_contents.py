@@ -288,3 +288,23 @@ def test_elements_are_those_of_the_set(registry: Any) -> None:
 def test_aux_data_that_cannot_say_whether_it_changes(registry: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=fail))))
+
+
+@pytest.mark.parametrize("base", [Pair, Slotted])
+def test_immutable_values_of_equal_fields(base: Any) -> None:
+    """They are seen to be equal by their fields; dicts there are compared item by item."""
+
+    class Fixed(base):  # type: ignore[misc]
+        __slots__ = ()
+
+    def classify_fixed(cls: type, x: Any) -> Any:
+        fixed = ("static", (key, True, ("a", "b")))
+        return fixed if cls is Fixed else classify_pairs(cls, x)
+
+    registry = make_registry(classify=classify_fixed)
+    structure = seen(registry, Linear(size=Fixed(1.5, {"k": 2, "l": "text"})))
+    calls.clear()
+    assert matches(structure, Linear(size=Fixed(1.5, {"k": 2, "l": "".join("text")})))
+    for other in ({"k": 2}, {"k": True, "l": "text"}, {"l": "text", "k": 2}, {"k": 2, "l": [1]}, 3):
+        assert not matches(structure, Linear(size=Fixed(1.5, other)))
+    assert not matches(structure, Linear(size=Fixed(2.5, {"k": 2, "l": "text"})))

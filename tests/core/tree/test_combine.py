@@ -173,6 +173,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "parts_none": lambda: structure._skeleton(),
         "parts_jitted": lambda: jitted._skeleton(0),
         "static_leaf_none": lambda: structure._static_leaf(0),
+        "static_leaf_many": lambda: structure._static_leaf(2, None),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
         "match_registry": lambda: testing.match(r, 1),
@@ -190,7 +191,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("name", bad_calls(make_registry()))
 def test_bad_arguments(registry: Any, name: str) -> None:
-    error = AttributeError if name == "paths_set" else (TypeError, ValueError)
+    error = AttributeError if name == "paths_set" else (TypeError, ValueError, IndexError)
     with pytest.raises(error):
         bad_calls(registry)[name]()
 
