@@ -4,42 +4,41 @@
  */
 #include "structure/children.h"
 
-/* The keys that the kind of a node has for its children, borrowed; NULL if it has none. */
+/* The key that the kind of a node has for a child, borrowed; NULL if it has none. */
 static PyObject *
-keys_of(const FjNode *node)
+key_of_kind(const FjNode *node, uint32_t number)
 {
-    if (!fj_node_has_kind(node)) {
-        return NULL;
-    }
     const FjNodeKind *kind = fj_node_kind(node);
-    return kind->keys != NULL ? kind->keys : kind->names;
+    PyObject *keys = kind->keys != NULL ? kind->keys : kind->names;
+    return keys != NULL && number < (size_t)PyTuple_GET_SIZE(keys)
+               ? PyTuple_GET_ITEM(keys, number)
+               : NULL;
 }
 
 PyObject *
 fj_children_key(const FjChildren *c)
 {
     const FjNode *node = &c->structure->nodes[c->parent];
-    uint32_t number = c->number;
-    switch (node->code) {
-    case FJ_DEFAULT_DICT:
-        if (number-- == 0) {
-            return PyUnicode_FromString("default_factory");
-        }
-        return PyTuple_Pack(1, PyTuple_GET_ITEM(node->aux, number));
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-        return PyTuple_Pack(1, PyTuple_GET_ITEM(node->aux, number));
-    case FJ_ARGUMENTS:
-        return Py_NewRef(PyTuple_GET_ITEM(node->aux, number));
-    case FJ_CUSTOM:
-        return Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), number));
-    default: {
-        PyObject *keys = keys_of(node);
-        return keys != NULL && number < (size_t)PyTuple_GET_SIZE(keys)
-                   ? Py_NewRef(PyTuple_GET_ITEM(keys, number))
-                   : Py_BuildValue("(n)", (Py_ssize_t)number);
+    PyObject *key = NULL;
+    Py_ssize_t at;
+    switch (fj_code_info[node->code].keys) {
+    case FJ_KEYS_AUX_ITEMS:
+        at = (Py_ssize_t)c->number - (node->arity - PyTuple_GET_SIZE(node->aux));
+        return at < 0 ? PyUnicode_FromString("default_factory")
+                      : PyTuple_Pack(1, PyTuple_GET_ITEM(node->aux, at));
+    case FJ_KEYS_AUX:
+        key = PyTuple_GET_ITEM(node->aux, c->number);
+        break;
+    case FJ_KEYS_LAST_OF_AUX:
+        key = PyTuple_GET_ITEM(PyTuple_GET_ITEM(node->aux, 2), c->number);
+        break;
+    case FJ_KEYS_OF_KIND:
+        key = key_of_kind(node, c->number);
+        break;
+    default:
+        break;
     }
-    }
+    return key != NULL ? Py_NewRef(key) : Py_BuildValue("(n)", (Py_ssize_t)c->number);
 }
 
 /* Appends `key`, which is stolen, to the list `*path`, unless it is None.  With an error,

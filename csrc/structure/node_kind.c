@@ -7,21 +7,24 @@
 
 #define MOST_DESCRIBED 1000 /* of a described type, before they are forgotten */
 
-const char *const fj_node_kind_names[FJ_KIND_COUNT] = {
-    [FJ_ARRAY] = "array",
-    [FJ_MAYBE_ARRAY] = "maybe_array",
-    [FJ_STATIC] = "static",
-    [FJ_NONE] = "none",
-    [FJ_TUPLE] = "tuple",
-    [FJ_LIST] = "list",
-    [FJ_DICT] = "dict",
-    [FJ_ORDERED_DICT] = "ordered_dict",
-    [FJ_DEFAULT_DICT] = "default_dict",
-    [FJ_NAMEDTUPLE] = "namedtuple",
-    [FJ_MODULE] = "module",
-    [FJ_OBJECT] = "object",
-    [FJ_CUSTOM] = "custom",
-    [FJ_DESCRIBED] = "described",
+const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {
+    [FJ_ARRAY] = {"array", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_MAYBE_ARRAY] = {"maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_STATIC] = {"static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS},
+    [FJ_NONE] = {"none", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_TUPLE] = {"tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_LIST] = {"list", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_DICT] = {"dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
+    [FJ_ORDERED_DICT] = {"ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
+    [FJ_DEFAULT_DICT] = {"default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
+    [FJ_NAMEDTUPLE] = {"namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
+    [FJ_MODULE] = {"module", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
+    [FJ_OBJECT] = {"object", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
+    [FJ_CUSTOM] = {"custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX},
+    [FJ_DESCRIBED] = {"described", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_ARGUMENTS] = {"arguments", FJ_NO_VALUE, FJ_KEYS_AUX},
+    [FJ_MISSING] = {"missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
+    [FJ_REF] = {"ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS},
 };
 
 static int
@@ -338,7 +341,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     }
     int code = 0;
     while (code < FJ_KIND_COUNT &&
-           PyUnicode_CompareWithASCIIString(name, fj_node_kind_names[code]) != 0) {
+           PyUnicode_CompareWithASCIIString(name, fj_code_info[code].name) != 0) {
         code++;
     }
     if (code == FJ_KIND_COUNT) {

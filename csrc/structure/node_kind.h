@@ -8,8 +8,7 @@
 #include "base/common.h"
 #include "base/state.h"
 
-/* The code of a kind, and of a node in a Structure.  Python uses the names in
- * fj_node_kind_names.
+/* The code of a kind, and of a node in a Structure.  Python uses the names in fj_code_info.
  * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, and FJ_ARGUMENTS has its number. */
 typedef enum {
     /* Leaves. */
@@ -41,7 +40,8 @@ typedef enum {
     /* Nodes of a Structure that no type has as its kind. */
     FJ_ARGUMENTS = FJ_KIND_COUNT, /* the root of a call: one child for each parameter */
     FJ_MISSING,                   /* an absent field, or an argument that was not given */
-    FJ_REF /* an object that stands at an earlier place of the arguments: see structure.h */
+    FJ_REF, /* an object that stands at an earlier place of the arguments: see structure.h */
+    FJ_CODE_COUNT
 } FjKindCode;
 
 /* How an FJ_OBJECT is built.  Python uses the names in the comments. */
@@ -54,8 +54,27 @@ typedef enum {
                        * arguments, the keywords and the function */
 } FjBuildMode;
 
-/* The names of the kinds in Python. */
-extern const char *const fj_node_kind_names[FJ_KIND_COUNT];
+/* Which part of a node is compared by the rule for static values. */
+typedef enum { FJ_NO_VALUE, FJ_VALUE_IS_AUX, FJ_VALUE_IS_FIRST_OF_AUX } FjNodeValue;
+
+/* What the keys of a node's children are (fj_children_key). */
+typedef enum {
+    FJ_KEYS_NUMBERS,    /* (0,), (1,), ... */
+    FJ_KEYS_OF_KIND,    /* the `keys` or `names` of its NodeKind; numbers without these */
+    FJ_KEYS_AUX,        /* the items of `aux` */
+    FJ_KEYS_AUX_ITEMS,  /* (key,) for each item of `aux`, after the name of a first child */
+    FJ_KEYS_LAST_OF_AUX /* the items of the last item of `aux` */
+} FjNodeKeys;
+
+/* What is known of each code: all that a new kind says of itself, but for how its children are
+ * read and how it is built (walk/).  Python uses the names. */
+typedef struct {
+    const char *name;
+    FjNodeValue value;
+    FjNodeKeys keys;
+} FjCodeInfo;
+
+extern const FjCodeInfo fj_code_info[FJ_CODE_COUNT];
 
 struct FjNodeKind {
     PyObject_HEAD FjKindCode code;

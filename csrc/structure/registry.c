@@ -367,7 +367,7 @@ registry_kind(PyObject *op, PyObject *object)
     if (kind == NULL) {
         return NULL;
     }
-    const char *name = fj_node_kind_names[fj_registry_code((FjRegistry *)op, kind)];
+    const char *name = fj_code_info[fj_registry_code((FjRegistry *)op, kind)].name;
     Py_DECREF(kind);
     return PyUnicode_FromString(name);
 }

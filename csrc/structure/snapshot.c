@@ -172,7 +172,8 @@ set_items(PyObject *set)
 }
 
 /* The fields of an object that are compared: a new tuple; NULL without an error if they are
- * not all where they are stored.  Runs no Python code. */
+ * not all where they are stored.  Runs no Python code, but for Python 3.11's collector, where
+ * the fields have been read. */
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {

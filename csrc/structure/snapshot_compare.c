@@ -162,10 +162,10 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
 /* The state of a comparison. */
 typedef struct {
     const FjSnapshot *snapshot;
-    /* Values that Python code has to compare, each with the index of its part; owned.  NULL if
-     * none may run. */
+    /* Values that Python code has to compare, owned, and the index of the part of each; there
+     * is room for all parts.  NULL if none may run. */
     FjLeafBuf *unseen;
-    FjLeafBuf *indices;
+    uint32_t *indices;
 } Comparison;
 
 static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
@@ -174,13 +174,11 @@ static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject 
 static int
 leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
-    PyObject *index = c->unseen == NULL ? NULL : PyLong_FromSsize_t(part - c->snapshot->parts);
-    int result = index != NULL && fj_leafbuf_push(c->unseen, value) == 0 &&
-                         fj_leafbuf_push(c->indices, index) == 0
-                     ? 1
-                     : FJ_SNAPSHOT_UNSEEN;
-    Py_XDECREF(index);
-    return result;
+    if (c->unseen == NULL || fj_leafbuf_push(c->unseen, value) < 0) {
+        return FJ_SNAPSHOT_UNSEEN;
+    }
+    c->indices[c->unseen->count - 1] = (uint32_t)(part - c->snapshot->parts);
+    return 1;
 }
 
 /* Matches a child; returns the part after it, or NULL with the result in `*result`. */
@@ -492,19 +490,21 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     if (self->count == 1 || self->cyclic) {
         return has_part(self, 0, value);
     }
-    PyObject *room[2][FJ_LEAFBUF_FEW];
-    FjLeafBuf unseen, indices;
-    fj_leafbuf_init(&unseen, room[0], FJ_LEAFBUF_FEW);
-    fj_leafbuf_init(&indices, room[1], FJ_LEAFBUF_FEW);
-    const Comparison c = {self, &unseen, &indices};
+    PyObject *room[FJ_LEAFBUF_FEW];
+    FjLeafBuf unseen;
+    fj_leafbuf_init(&unseen, room, FJ_LEAFBUF_FEW);
+    const Comparison c = {self, &unseen, PyMem_New(uint32_t, self->count)};
+    if (c.indices == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     same = match_part(&c, self->parts, value);
     for (Py_ssize_t i = 0; i < unseen.count && same > 0; i++) {
-        same =
-            has_part(self, (uint32_t)PyLong_AsUnsignedLong(indices.items[i]), unseen.items[i]);
+        same = has_part(self, c.indices[i], unseen.items[i]);
     }
     PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
     fj_leafbuf_clear(&unseen);
-    fj_leafbuf_clear(&indices);
+    PyMem_Free(c.indices);
     fj_compat_give_exception(exception);
     return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
 }

@@ -88,23 +88,6 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 
 /* ---- hash and equality ---- */
 
-PyObject *
-fj_structure_value(const FjNode *node)
-{
-    switch (node->code) {
-    case FJ_STATIC:
-    case FJ_REF:
-    case FJ_DICT:
-    case FJ_ORDERED_DICT:
-    case FJ_DEFAULT_DICT:
-        return node->aux;
-    case FJ_CUSTOM:
-        return PyTuple_GET_ITEM(node->aux, 0);
-    default:
-        return NULL;
-    }
-}
-
 /* (P) Hashes a node's value, and takes its snapshot if it is not inert; mixes the hash into
  * `hash`.  0, or -1 with an error. */
 static int

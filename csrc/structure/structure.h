@@ -289,6 +289,17 @@ fj_structure_takes_number(const FjStructure *structure, const FjNode *node, PyOb
            fj_registry_traces_in(structure->registry, Py_TYPE(object));
 }
 
+/* The part of a node that is compared by the rule for static values: the value of a STATIC,
+ * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
+static inline PyObject *
+fj_structure_value(const FjNode *node)
+{
+    FjNodeValue value = fj_code_info[node->code].value;
+    return value == FJ_NO_VALUE       ? NULL
+           : value == FJ_VALUE_IS_AUX ? node->aux
+                                      : PyTuple_GET_ITEM(node->aux, 0);
+}
+
 /* The number of a REF node. */
 static inline uint32_t
 fj_node_number(const FjNode *node)
@@ -367,10 +378,6 @@ int fj_structure_equal(FjStructure *a, FjStructure *b);
  * with an error. */
 int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
                              uint32_t j);
-
-/* The part of a node that is compared by the rule for static values: the value of a STATIC,
- * the keys of a dict, the aux data of a CUSTOM node.  Borrowed; NULL for other nodes. */
-PyObject *fj_structure_value(const FjNode *node);
 
 /* (P) Whether `value` equals the node's value as it was when the Structure was hashed, which
  * it must have been, and the node's value, which the next trace will use, has not changed

@@ -218,7 +218,7 @@ matches_key(const Component *component, PyObject *key)
 static int
 is_sequence(const FjNode *node)
 {
-    return node->code == FJ_TUPLE || node->code == FJ_LIST;
+    return fj_code_info[node->code].keys == FJ_KEYS_NUMBERS;
 }
 
 /* Sets `*below` to the states of a child of a node that has the states `set`.  0, or -1 with

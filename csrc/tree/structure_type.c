@@ -188,16 +188,11 @@ node_detail(FjStructure *self, const FjNode *node)
     if (fj_node_has_kind(node) && fj_node_kind(node)->names != NULL) {
         return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
     }
-    switch (node->code) {
-    case FJ_REF:
+    if (node->code == FJ_REF) {
         return fj_path_of_node(self, self->identities[fj_node_number(node)]);
-    case FJ_ARGUMENTS:
-        return Py_NewRef(node->aux);
-    default: {
-        PyObject *value = fj_structure_value(node);
-        return Py_NewRef(value == NULL ? Py_None : value);
     }
-    }
+    PyObject *value = node->code == FJ_ARGUMENTS ? node->aux : fj_structure_value(node);
+    return Py_NewRef(value == NULL ? Py_None : value);
 }
 
 /* The node at `index`, which has the key `key`, for `_nodes`: a new tuple. */
@@ -207,10 +202,7 @@ node_tuple(FjStructure *self, uint32_t index, PyObject *key)
     const FjNode *node = &self->nodes[index];
     const char *kind = node->flags & FJ_NODE_LEAVES
                            ? (node->code == FJ_LIST ? "list of leaves" : "tuple of leaves")
-                       : node->code == FJ_ARGUMENTS ? "arguments"
-                       : node->code == FJ_MISSING   ? "missing"
-                       : node->code == FJ_REF       ? "ref"
-                                                    : fj_node_kind_names[node->code];
+                           : fj_code_info[node->code].name;
     PyObject *type = (PyObject *)self->info[index].type;
     PyObject *detail = node_detail(self, node);
     return detail == NULL ? NULL

@@ -158,21 +158,27 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     if (Py_TYPE(object) == f->array_type) {
         return add_array(f, object);
     }
+    if (Py_TYPE(object) == f->static_type) {
+        return add_static(f, object, 0);
+    }
+    FjNodeKind *kind;
     if (FJ_UNLIKELY(f->may_stop)) {
         int stopped = stop_at_leaf(f, object);
         if (stopped != 0) {
             return stopped < 0 ? -1 : 0;
         }
     }
-    /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
-    FjNodeKind *kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
-    if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC) &&
-                  f->expected == NULL)) {
-        if (!f->is_tree_structure && code_of(f, kind) != FJ_ARRAY) {
-            return add_static(f, object, 0);
+    else {
+        /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
+        kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
+        if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
+            if (!f->is_tree_structure && code_of(f, kind) != FJ_ARRAY) {
+                f->static_type = f->array_flags & CHOOSING ? NULL : Py_TYPE(object);
+                return add_static(f, object, 0);
+            }
+            f->array_type = f->array_flags & CHOOSING ? NULL : Py_TYPE(object);
+            return add_array(f, object);
         }
-        f->array_type = f->may_stop || (f->array_flags & CHOOSING) ? NULL : Py_TYPE(object);
-        return add_array(f, object);
     }
     kind = fj_registry_kind(fj_flatten_registry(f), object);
     if (kind == NULL) {
@@ -318,7 +324,7 @@ static int
 walk_argument(FjFlattener *f, PyObject *argument, int flags)
 {
     f->array_flags = flags & FJ_TRACED_ARGUMENT ? FJ_NODE_NUMBERS : 0;
-    f->array_type = NULL;
+    f->array_type = f->static_type = NULL;
     return argument == NULL             ? fj_flatten_nothing(f, FJ_MISSING)
            : flags & FJ_STATIC_ARGUMENT ? add_static(f, argument, FJ_NODE_ARGUMENT)
                                         : fj_flatten_object(f, argument);
@@ -338,7 +344,7 @@ walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
     f->num_choices = PyBytes_GET_SIZE(choice);
     f->next_choice = 0;
     f->array_flags = CHOOSING;
-    f->array_type = NULL;
+    f->array_type = f->static_type = NULL;
     int result = fj_flatten_object(f, argument);
     if (result == 0 && f->next_choice != f->num_choices) {
         PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");

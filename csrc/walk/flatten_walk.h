@@ -18,9 +18,10 @@ typedef struct {
     FjLeafBuf *arrays;
     int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
-    /* The type of an array that the buffer holds, whose instances are all arrays in this
-     * argument; NULL where each object is asked about. */
-    const PyTypeObject *array_type;
+    /* The types of an array that the buffer holds and of a static that the Structure holds,
+     * whose instances are all arrays, or all static, in this argument; NULL where each is
+     * asked about. */
+    const PyTypeObject *array_type, *static_type;
     int array_flags;    /* of the array nodes of this argument: FJ_NODE_NUMBERS or 0 */
     const char *choice; /* an FjChoose's answer for this argument */
     Py_ssize_t next_choice, num_choices;

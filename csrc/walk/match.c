@@ -23,7 +23,7 @@
 #include "walk/match.h"
 
 #include "walk/flatten.h"
-#include "walk/match_walks.h"
+#include "walk/match_python_free.h"
 
 /* Empties the buffers again after a walk that has found a difference. */
 static void

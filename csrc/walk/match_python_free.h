@@ -1,6 +1,6 @@
 /* The python_free walk of a match: see match.c. */
-#ifndef FJ_MATCH_WALKS_H
-#define FJ_MATCH_WALKS_H
+#ifndef FJ_MATCH_PYTHON_FREE_H
+#define FJ_MATCH_PYTHON_FREE_H
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -23,10 +23,9 @@ typedef struct {
     const FjNode *next;
 } FjMatcher;
 
-/* Matches the arguments (or one tree) with the nodes from `next` on: a value of FjMatch.  The
- * buffers may then hold objects whatever the result is. */
-
-/* `known` may be NULL.  Also returns FJ_MATCH_NEEDS_PYTHON. */
+/* Matches the arguments (or one tree) with the nodes from `next` on: a value of FjMatch or
+ * FJ_MATCH_NEEDS_PYTHON.  The buffers may then hold objects whatever the result is.  `known`
+ * may be NULL. */
 int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
                          FjKnownArguments *known);
 
