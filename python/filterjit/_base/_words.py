@@ -93,7 +93,7 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     return tuple(found)
 
 
-def format_pattern(components: tuple[tuple[Any, ...], ...]) -> str:
+def format_pattern(components: Sequence[tuple[Any, ...]]) -> str:
     """Returns a path pattern with these components, which ``csrc/tree/pattern.h`` describes."""
     text = ""
     for component in components:
@@ -126,9 +126,9 @@ def no_leaf_matches(
             "add `.**` to the pattern"
         )
     paths = structure.paths
-    some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
+    some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     keys = {key for path in paths for key in path.split(".")}
-    meant = format_pattern(tuple(_spelled(component, keys) for component in components))
+    meant = format_pattern([_spelled(component, keys) for component in components])
     more = f" Did you mean {meant!r}?" if meant != pattern else ""
     return f"{text}: the tree has {some or 'no leaves'}.{more}"
 

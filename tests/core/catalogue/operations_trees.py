@@ -441,7 +441,7 @@ def filters() -> Operation:
             {k: len if k == "b" else False for k in "bdfmoprst"},
             lambda f: ("leaf", callable),
         ),
-        ("path", ((("name", "é")), ("glob", bool))),
+        ("path or none", ((("name", "é")), ("glob", bool))),
     )
 
     def call() -> Any:
@@ -463,6 +463,7 @@ def filters_that_fail() -> Operation:
         (ValueError, ("path", (("any",), ("slice", 0, 1, 0)))),
         (TypeError, ("path", (("slice", 0, 1, 1), ("index", "a")))),
         (ValueError, ("path", (("any",),) * 63)),
+        (ValueError, ("path", (("index", 9),))),  # no name, for which difflib is asked
         (ZeroDivisionError, ("path", (("glob", fail),))),
         (ZeroDivisionError, ("path", (("any",), ("slice", None, None, None), ("glob", fail)))),
         (ValueError, ("tree", {"m": True}, lambda f: f)),
