@@ -21,6 +21,7 @@ import pytest
 
 import filterjit
 from filterjit._base import _errors
+from filterjit._base._call_hooks import Failure
 from filterjit._call import _running
 from filterjit._compat import (
     _equinox_compat,
@@ -593,7 +594,10 @@ def test_the_message_of_the_error_is_not_lost(monkeypatch: pytest.MonkeyPatch) -
     """An unknown error is raised unchanged."""
     answering("runtime_error", None)(monkeypatch)
     error = RuntimeError("anything")
-    assert _errors.translate(error, None, (), b"") is error
+    f = filterjit.filter_jit(lambda x: x + 1)
+    f(ONE)
+    failure = Failure(f, error, f.variants[0], (ONE,))
+    assert _errors.translate(failure, b"") is error
 
 
 MISSING_AT_IMPORT = """

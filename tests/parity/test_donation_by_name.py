@@ -92,7 +92,7 @@ def test_wrong_names_and_patterns() -> None:
     with pytest.raises(ValueError, match=r"'stat', which is not a parameter.*mean 'state'"):
         f(x, x)
     f = filter_jit(lambda state: state, donate={"state": "**.weights"})
-    with pytest.raises(ValueError, match=r"matches no array: the argument has `b`, `w`") as e:
+    with pytest.raises(ValueError, match=r"matches no leaf: the tree has `b`, `w`") as e:
         f({"w": x, "b": x})
     assert "'**.weights'" in str(e.value) and "'state'" in str(e.value)
     assert f.cache_info().variants == 0 and not x.is_deleted()

@@ -49,7 +49,7 @@ def test_two_compilations_because_arrays_were_on_no_mesh() -> None:
     assert "`model['a']`, `model['b']`. Place a model once, before the first call: `filter" in text
     assert [m["path"] for m in variant_of(f)["moves"]] == ["x"]  # in the latest traced call
     report = {**f.report().as_dict(), "timed": True}
-    advice = advise(report, 1e-3, equinox=False)
+    advice = advise(report, 1e-3, "")
     assert "was compiled 2 times, since" in advice and "filterjit.place(...)" in advice
     assert "traced" not in advice
 
@@ -66,7 +66,7 @@ def test_two_compilations_and_one_trace() -> None:
     row = f.report().as_dict()["functions"][0]
     assert (row["traces"], row["compiles"]) == (1, 2)
     assert row["unplaced"] == ["w", "x"] and "compiled again" in str(f.report())
-    advice = advise(f.report().as_dict(), 1e-3, equinox=False)
+    advice = advise(f.report().as_dict(), 1e-3, "")
     assert "was compiled 2 times, since" in advice
 
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("support.zoo")
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "static" not in metafunc.fixturenames:

@@ -214,7 +214,9 @@ STATICS = {
             *(Callable[[int | str], int], Callable[[str | int], int], Callable[..., int]),
         ],
         None,
-        tuple({**LEAVES, **FIELDS}.keys() - {"key"}),  # JAX cannot sort them in Python 3.11
+        tuple(
+            place for place in LEAVES | FIELDS if place != "key"
+        ),  # JAX cannot sort them in Python 3.11
     ),
     # ---- NumPy and JAX ----
     "dtypes": Static(
