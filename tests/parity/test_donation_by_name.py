@@ -87,10 +87,12 @@ def test_a_pattern_of_a_keyword() -> None:
 
 
 def test_wrong_names_and_patterns() -> None:
-    f = filter_jit(lambda state, model: state, donate=("stat", "model"))
+    for option in ("donate", "traced"):
+        with pytest.raises(
+            ValueError, match=rf"`{option}` names 'stat', which is not a parameter.*mean 'state'"
+        ):
+            filter_jit(lambda state, model: state, **{option: ("stat", "model")})
     x = array()
-    with pytest.raises(ValueError, match=r"'stat', which is not a parameter.*mean 'state'"):
-        f(x, x)
     f = filter_jit(lambda state: state, donate={"state": "**.weights"})
     with pytest.raises(ValueError, match=r"matches no leaf: the tree has `b`, `w`") as e:
         f({"w": x, "b": x})

@@ -157,10 +157,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             caches = cache = None
         if cache is None:
             signature = _core.Signature(*parameters)
-            if self.settings.shardings is not None:
-                self.settings.shardings.check_names(signature)
-            check_names("donate", self.settings.donation.chosen.names, signature)
-            check_names("traced", self.settings.traced.names, signature)
+            self.check_names(signature)  # the parameters may have changed since it was jitted
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
@@ -170,6 +167,13 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
                     caches.pop(old, None)
         return cache, arrays
+
+    def check_names(self, signature: _core.Signature) -> None:
+        """Raises ValueError if an option names what is not a parameter."""
+        if self.settings.shardings is not None:
+            self.settings.shardings.check_names(signature)
+        check_names("donate", self.settings.donation.chosen.names, signature)
+        check_names("traced", self.settings.traced.names, signature)
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
         """Returns the parameters that the arguments of a call are bound to."""

@@ -237,9 +237,9 @@ def filter_jit(
     Raises:
         ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
             of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
-            which do not apply to pytrees. These raise at the first call: a name in `donate` or
-            `traced` that is no parameter, a pattern in `donate` that matches no array, and one in
-            `traced` that matches nothing, or a leaf that is neither a number nor an array.
+            which do not apply to pytrees; if a name in `donate`, `traced` or `in_shardings` is no
+            parameter. These raise at the first call: a pattern in `donate` that matches no array, and
+            one in `traced` that matches no leaf, or one that is neither a number nor an array.
         TypeError: if `fun` is not callable, or is an async function or a generator function, if
             `in_shardings` or `mesh` is of a wrong type, or if ``jax.jit`` does not know one of
             `jitkwargs`. A value in `out_shardings` that is no sharding raises at the first trace,

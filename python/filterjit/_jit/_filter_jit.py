@@ -440,8 +440,12 @@ _SHARED_HOOKS = FunctionHooks(NO_OPTIONS)
 
 def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
     """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
-    hooks = _SHARED_HOOKS if settings is NO_OPTIONS else FunctionHooks(settings)
-    return FilterJit(fun, hooks, signature, attributes_of(fun))
+    if settings is NO_OPTIONS:
+        return FilterJit(fun, _SHARED_HOOKS, signature, attributes_of(fun))
+    hooks = FunctionHooks(settings)
+    made = FilterJit(fun, hooks, signature, attributes_of(fun))
+    hooks.check_names(_core.Signature(*hooks.parameters(made)))
+    return made
 
 
 def is_found_by_name(function: Any) -> bool:
