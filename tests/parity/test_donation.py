@@ -365,3 +365,20 @@ def test_equal_wrappers_share() -> None:
     for _ in range(3):
         filterjit.filter_jit(f, donate="all")(array(1))
     assert traces.count == 1
+
+
+@pytest.mark.parametrize("donate", ["all", ("b",)])
+@pytest.mark.parametrize("calls_before", [0, 30], ids=["first", "direct"])
+def test_an_array_that_is_given_twice(donate: Any, calls_before: int) -> None:
+    f = filterjit.filter_jit(lambda a, b, c: (a + 1, b["x"] * 2, c - 1), donate=donate)
+    for _ in range(calls_before):
+        f(jnp.ones(4), {"x": jnp.ones(4)}, jnp.ones(4))
+    x = jnp.ones(4)
+    with pytest.raises(RuntimeError, match="donate") as info:
+        f(x, {"x": x}, jnp.ones(4))
+    notes = [note for note in info.value.__notes__ if "same array" in note]
+    assert len(notes) == 1 and notes[0].startswith(
+        "(`a` and `b['x']` are the same array: pass a copy"
+    )
+    assert not x.is_deleted()
+    assert f(x, {"x": jnp.ones(4)}, jnp.ones(4))[1][0] == 2

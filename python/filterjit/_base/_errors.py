@@ -207,6 +207,29 @@ def name_deleted(failure: Failure) -> BaseException:
     return exception
 
 
+def name_given_twice(failure: Failure) -> None:
+    """Adds a note to XLA's error of an array that is donated and is in the call twice: the paths of the
+    arrays that are."""
+    assert failure.variant is not None
+    paths = array_paths(failure.variant.function, failure.variant.structure)
+    by_memory: dict[int, list[str]] = {}
+    for path, x in zip(paths, failure.arrays, strict=False):
+        by_memory.setdefault(_memory_of(x), []).append(f"`{format_path(path)}`")
+    for names in by_memory.values():
+        if len(names) > 1:
+            failure.exception.add_note(
+                f"({' and '.join(names)} are the same array: pass a copy in all places but one, "
+                "`jnp.copy(x)`, or do not donate it)"
+            )
+
+
+def _memory_of(x: Any) -> int:
+    try:
+        return int(x.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
+    except Exception:  # it is on several devices, or no array of JAX's
+        return id(x)
+
+
 def name_unhashable(exception: BaseException, statics: Iterable[tuple[str, Any]]) -> None:
     """Adds a note to `exception` for each static argument that cannot be hashed.
 
@@ -260,6 +283,8 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
         if error is not None:
             error.__suppress_context__ = True  # as `from None` does
             return error
+        if "Execute()" in str(exception) and "donate" in str(exception):
+            name_given_twice(failure)
     if isinstance(exception, TypeError):
         return name_untraceable(exception, failure.variant, failure.arrays)
     return name_deleted(failure)
