@@ -374,7 +374,7 @@ def test_an_array_that_is_given_twice(donate: Any, calls_before: int) -> None:
     for _ in range(calls_before):
         f(jnp.ones(4), {"x": jnp.ones(4)}, jnp.ones(4))
     x = jnp.ones(4)
-    with pytest.raises(RuntimeError, match="donate") as info:
+    with pytest.raises((RuntimeError, ValueError), match="donate") as info:  # as jax.jit raises it
         f(x, {"x": x}, jnp.ones(4))
     notes = [note for note in info.value.__notes__ if "same array" in note]
     assert len(notes) == 1 and notes[0].startswith(
