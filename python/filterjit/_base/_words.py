@@ -126,11 +126,16 @@ def no_leaf_matches(
             "add `.**` to the pattern"
         )
     paths = structure.paths
-    some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     keys = {key for path in paths for key in path.split(".")}
     meant = format_pattern([_spelled(component, keys) for component in components])
     more = f" Did you mean {meant!r}?" if meant != pattern else ""
-    return f"{text}: the tree has {some or 'no leaves'}.{more}"
+    return f"{text}: the tree has {some_of(paths)}.{more}"
+
+
+def some_of(paths: Sequence[str]) -> str:
+    """Returns the first of the paths of a tree's leaves, for an error."""
+    some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
+    return some or "no leaves"
 
 
 def _spelled(component: tuple[Any, ...], keys: set[str]) -> tuple[Any, ...]:

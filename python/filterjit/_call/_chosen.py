@@ -6,6 +6,7 @@ from typing import Any
 from .. import _core
 from .._base._checks import did_you_mean
 from .._base._errors import short
+from .._base._words import some_of
 from .._trees._filters import Expression, as_expression, depends_on_leaves
 from .._trees._registry import is_traced, leaves_of, registry
 from .._trees._tree_functions import tree_paths
@@ -93,10 +94,9 @@ class Chosen:
         """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""
         paths = tree_paths(argument)
         chosen = dict(self.filters)[name]
-        some = ", ".join(f"`{path}`" for path in paths[:5]) + (", ..." if len(paths) > 5 else "")
         return ValueError(
             f"`{self.option}` has {chosen!r} for {name!r}, which {why}: the argument has "
-            f"{some or 'no leaves'}." + did_you_mean(chosen, paths, 0.5)  # a pattern is shorter
+            f"{some_of(paths)}." + did_you_mean(chosen, paths, 0.5)  # a pattern is shorter
         )
 
 
