@@ -79,6 +79,23 @@ class Static:
     noticed: bool = True  # the change is; else the value equals what it was
 
 
+def attributed(x: Any, **attributes: Any) -> Any:
+    """Returns an object with these attributes set."""
+    for name, value in attributes.items():
+        setattr(x, name, value)
+    return x
+
+
+def set_to(name: str, value: Any) -> Callable[[Any], object]:
+    """Returns a function that sets an attribute."""
+    return lambda x: setattr(x, name, value)
+
+
+def set_frozen(name: str, value: Any) -> Callable[[Any], object]:
+    """Returns a function that sets an attribute, of a frozen object too."""
+    return lambda x: object.__setattr__(x, name, value)
+
+
 # ---- what can be seen of a value ----
 
 _STANDARD_LIBRARY = sys.stdlib_module_names - {"types"}

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import types
-from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -16,14 +15,10 @@ from support.nodes import Point
 from support.statics import Constant, Pair, Slotted
 from support.zoo import *  # noqa: F403
 from support.zoo import FIELDS, Static
+from support.zoo import set_frozen as set_to
 
 fields = tuple(FIELDS)
 T = TypeVar("T")
-
-
-def set_to(name: str, value: Any) -> Callable[[Any], object]:
-    """Returns a function that sets an attribute, of a frozen object too."""
-    return lambda x: object.__setattr__(x, name, value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,19 +31,9 @@ from support.statics import (
     TupleOfOwn,
 )
 from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static
+from support.zoo import FIELDS, Static, attributed, set_to
 
 fields = tuple(FIELDS)
-
-
-def attributed(x: Any, **attributes: Any) -> Any:
-    for name, value in attributes.items():
-        setattr(x, name, value)
-    return x
-
-
-def set_to(name: str, value: Any) -> Callable[[Any], object]:
-    return lambda x: setattr(x, name, value)
 
 
 def item(key: Any, value: Any) -> Callable[[Any], object]:

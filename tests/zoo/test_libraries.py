@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static
+from support.zoo import FIELDS, Static, set_to
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,6 @@ def test_all_libraries() -> None:
     """Tells which libraries' statics are left out."""
     if MISSING:
         pytest.skip(f"not installed: {', '.join(MISSING)}")
-
-
-def set_to(name: str, value: Any) -> Callable[[Any], object]:
-    return lambda x: setattr(x, name, value)
 
 
 @needs("pandas")

@@ -37,20 +37,10 @@ from support.statics import (
     Text,
 )
 from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, LEAVES, Static
+from support.zoo import FIELDS, LEAVES, Static, attributed
+from support.zoo import set_frozen as set_to
 
 fields = tuple(FIELDS)
-
-
-def attributed(x: Any, **attributes: Any) -> Any:
-    for name, value in attributes.items():
-        setattr(x, name, value)
-    return x
-
-
-def set_to(name: str, value: Any) -> Callable[[Any], object]:
-    """Returns a function that sets an attribute, of a frozen object too."""
-    return lambda x: object.__setattr__(x, name, value)
 
 
 class Priority(enum.IntEnum):
