@@ -10,7 +10,7 @@ _REASONS = {
     "waiting": "such calls had not been made often enough",
     "profiler": "a profiler was running",
     "configuration": "JAX's configuration was not that of earlier calls",
-    "type": "an argument was no array of JAX: NumPy's, a number or a tracer",
+    "type": "an argument was of another type than in earlier calls, or no array, as a tracer is",
     "aval": "an array had another shape, dtype or weak type than in earlier calls",
     "sharding": "an array was not on the devices of earlier calls, or in another way",
     "layout": "an array had another layout in memory than in earlier calls, or was deleted",
