@@ -97,12 +97,14 @@ def test_scalars_and_numbers(x64: bool) -> None:
 def test_what_is_written_after_the_call_is_not_seen() -> None:
     x: Any = np.ones((300, 300), np.float32)
     f = filterjit.filter_jit(lambda x: (x, x @ x @ x @ x))
-    for _ in range(20):
+    for _ in range(4):  # which `jax.jit` makes: it may read the array in place, and later
+        jax.block_until_ready(f(x))
+    for _ in range(100):
         x[...] = 1
         same, product = f(x)
         x[...] = 7
         assert same[0, 0] == 1 and product[0, 0] == 300.0**3
-    assert counts(f)["direct"] >= 17
+    assert counts(f)["direct"] >= 100
 
 
 class Sub(np.ndarray):
