@@ -3,7 +3,6 @@ besides calls: tree functions, explanations, files."""
 
 import dataclasses
 import gc
-import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -407,27 +406,6 @@ class Model(nnx.Module):
         self.name = "model"
 
 
-TREES: dict[str, Callable[[], Any]] = {
-    "Model": Model,
-    "Variable": lambda: nnx.Param((X, {"a": X}), tag=1),
-    "State": lambda: nnx.state(Model()),
-    "List": lambda: nnx.List([nnx.Param(X + i) for i in range(31)]),
-}
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_tree_functions(name: str) -> None:
-    tree = TREES[name]()
-    leaves, structure = filterjit.flatten(tree)
-    expected = [x for x in jtu.tree_leaves(tree) if _registry.is_array(x)]
-    assert comparable(leaves) == comparable(expected)
-    assert same(structure.unflatten(leaves), tree)
-    assert filterjit.flatten(TREES[name]())[1] == structure
-    assert hash(filterjit.flatten(TREES[name]())[1]) == hash(structure)
-    dynamic, static = filterjit.partition(tree, filterjit.is_array)
-    assert same(filterjit.combine(dynamic, static), tree)
-
-
 PATHS = [
     "layers.0.bias",
     "layers.0.kernel",
@@ -523,19 +501,3 @@ def test_compiled() -> None:
     other.kernel.set_metadata("tag", ("a", True))
     with pytest.raises(filterjit.MismatchError, match="kernel"):
         compiled(other)
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_structures_are_pickled(name: str) -> None:
-    leaves, structure = filterjit.flatten(TREES[name]())
-    try:
-        text = pickle.dumps(structure)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        pytest.skip("it has functions that cannot be pickled")
-    again = pickle.loads(text)
-    assert again == structure
-    rebuilt = again.unflatten(leaves)
-    assert described(rebuilt) == described(structure.unflatten(leaves))
-    for v in jtu.tree_leaves(rebuilt, is_leaf=lambda x: isinstance(x, nnx.Variable)):
-        if isinstance(v, nnx.Variable):
-            v.set_value(X)

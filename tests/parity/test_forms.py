@@ -37,18 +37,6 @@ def test_signature_is_that_of_the_function(name: str) -> None:
     assert signatures == {str(inspect.signature(fun))}
 
 
-@pytest.mark.parametrize("donate", ["all", "all-except-first", "warn", "warn-except-first", "none"])
-def test_decorator_with_options(jit: Jit, donate: str) -> None:
-    @jit(donate=donate)
-    def f(x: Any, y: Any) -> Any:
-        return x + y, y * 2
-
-    assert f.__name__ == "f"
-    assert comparable(f(jnp.array(1.0), jnp.array(2.0))) == comparable(
-        (jnp.array(3.0), jnp.array(4.0))
-    )
-
-
 def test_attributes_of_a_function(jit: Jit) -> None:
     f = jit(scale)
     assert f.__wrapped__ is scale
@@ -254,27 +242,6 @@ def test_wraps_with_another_signature(jit: Jit) -> Any:
     return f(ONE), f(ONE, 3), f(ONE, y=3), f(x=ONE), f(y=TWO, x=ONE)
 
 
-def test_wraps_around_a_jitted_function(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def inner(x: Any, y: Any = 2) -> Any:
-        """Text."""
-        traces.tick()
-        return x + y
-
-    @functools.wraps(inner)
-    def outer(*args: Any, **kwargs: Any) -> Any:
-        return inner(*args, **kwargs) * 10
-
-    assert (outer.__name__, outer.__doc__) == ("inner", "Text.")
-    assert outer(ONE) == 30
-    assert jit(outer)(ONE) == 30
-    assert inner(ONE) == 3
-    assert jit(inner)(ONE) == 3
-    assert traces.count == 1
-
-
 @on_both
 def test_own_signature_attribute(jit: Jit) -> Any:
     def f(*args: Any) -> Any:
@@ -404,19 +371,6 @@ def test_names_in_the_program(jit: Jit) -> Any:
         jaxpr = jax.make_jaxpr(jit(CALLABLES[name]))(ONE)
         names.append(jaxpr.eqns[0].params["name"])
     return names
-
-
-def test_garbage_collection_leaves_shared_wrappers_alone(jit: Jit) -> None:
-    traces = Traces()
-
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x + 1
-
-    jit(f)(ONE)
-    gc.collect()
-    assert jit(f)(ONE) == 2
-    assert traces.count == 1
 
 
 def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:

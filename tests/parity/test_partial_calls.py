@@ -100,47 +100,6 @@ def test_it_is_a_pytree() -> None:
     assert comparable(jtu.tree_leaves(grads.args)) == comparable(jtu.tree_leaves(wanted))
 
 
-def test_inside_a_trace() -> None:
-    f = filterjit.filter_jit(lambda model, x: jnp.sum(model(x)))
-    model = _mlp()
-
-    @jax.jit
-    def outer(xs: Any) -> Any:
-        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
-        p = f.partial(inner)
-        return jax.lax.map(lambda x: p(x), xs)
-
-    @jax.jit
-    def plain(xs: Any) -> Any:
-        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
-        return jax.lax.map(lambda x: f(inner, x), xs)
-
-    xs = jnp.stack([X, X + 1])
-    assert comparable(outer(xs)) == comparable(plain(xs))
-    out = eqx.filter_vmap(lambda w: f.partial(w)(X))(
-        eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 2, 8, 1, key=key))(
-            jax.random.split(jax.random.key(1), 3)
-        )
-    )
-    assert out.shape == (3,)
-
-
-def test_a_method() -> None:
-    class Model(eqx.Module):
-        w: Any
-
-        @filterjit.filter_jit
-        def __call__(self, x: Any, power: int = 1) -> Any:
-            return self.w * x**power
-
-    model = Model(X)
-    p = Model.__call__.partial(model)
-    assert comparable(p(X, 2)) == comparable(model(X, 2))
-    assert comparable(p(X)) == comparable(model(X))
-    bound = model.__call__.partial(X)
-    assert comparable(bound(2)) == comparable(model(X, 2))
-
-
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
     """If all parameters are keyword-only, all are donated."""
     f = filterjit.filter_jit(lambda *, a, b: a + b, donate="all-except-first")
@@ -260,14 +219,6 @@ def test_keywords_of_the_call_take_precedence() -> None:
     assert p() == ("a", "b", 3) and p(b=5) == ("a", 5, 3) and p(c="c", a="d") == ("d", "b", "c")
     assert p() == ("a", "b", 3)
     assert p.keywords == {"a": "a", "b": "b"} and p.args == () and p.func is f
-
-
-def test_many_arguments() -> None:
-    f = filterjit.filter_jit(everything)
-    p = f.partial(*range(20), **{f"k{i}": i for i in range(20)})
-    args, kwargs = p(*range(20, 40), **{f"k{i}": -i for i in range(10, 30)})
-    assert args == tuple(range(40))
-    assert kwargs == {f"k{i}": i if i < 10 else -i for i in range(30)}
 
 
 def test_two_partials_do_not_lead_each_other_astray() -> None:

@@ -73,13 +73,6 @@ def test_partition_dict_errors() -> None:
     assert same(structure.combine(group), tree)
 
 
-def test_filters_are_called_for_arrays_only() -> None:
-    asked: list[Any] = []
-    structure, *_ = fj.partition_dict([1, ONE, "a", ARRAY, None], lambda x: asked.append(x) or True)
-    assert same(asked, [ONE, ARRAY])
-    assert structure.num_leaves == 2
-
-
 def test_other_libraries_take_dicts_of_paths() -> None:
     structure, train, frozen = fj.partition_dict(MODEL, "layers[1:].*" & fj.is_inexact_array)
     x = jnp.ones(2)

@@ -218,24 +218,6 @@ def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
         f(ONE)
 
 
-def test_jit_made_inside_jit(jit: Jit) -> None:
-    traces = Traces()
-
-    def g(x: Any) -> Any:
-        traces.tick()
-        return x + 1
-
-    @jit
-    def f(x: Any) -> Any:
-        for _ in range(3):
-            x = jit(g)(x)
-        return x
-
-    assert f(ONE) == 4
-    assert f(TWO) == 5
-    assert traces.count == 1
-
-
 def test_closures_over_tracers(jit: Jit) -> None:
     def f(x: Any, y: Any) -> Any:
         @jit
@@ -340,34 +322,3 @@ def test_base_exceptions_pass(jit: Jit, kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         f(ONE, True)
     assert f(ONE, False) == 1
-
-
-def test_shape_errors_do_not_spoil_the_variant(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x + jnp.ones(3)
-
-    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
-    for _ in range(2):
-        with pytest.raises((TypeError, ValueError), match=r"shape|broadcast"):
-            f(jnp.ones(2))
-    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
-    assert f(jnp.ones(1)).tolist() == [2, 2, 2]
-    assert traces.count == 4
-
-
-def test_assert_max_traces(jit: Jit) -> None:
-    """Equinox's own counter of traces."""
-
-    @jit
-    @eqx.debug.assert_max_traces(max_traces=1)
-    def f(x: Any) -> Any:
-        return x + 1
-
-    assert f(ONE) == 2
-    assert f(TWO) == 3
-    with pytest.raises(RuntimeError, match=r"max_traces|traced"):
-        f(VECTOR)

@@ -16,12 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.experimental import checkify
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
-import filterjit
 from filterjit import ShardingRules, _core, filter_jit, fsdp, is_inexact_array, place
 from filterjit._compat import _jax_compat
 
@@ -420,24 +418,6 @@ def test_ahead_of_time() -> None:
     assert len(traces) == 2
 
 
-def test_threads_share_a_trace() -> None:
-    mesh = mesh_of()
-    traces = []
-
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    def f(x: Any) -> Any:
-        traces.append(None)
-        return x + 1
-
-    results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(f(X))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(traces) == 1 and len(results) == 8
-
-
 def test_errors_of_the_function_are_raised_once() -> None:
     mesh = mesh_of()
     calls = []
@@ -488,29 +468,6 @@ def test_error_if_that_does_not_fire_on_several_devices() -> None:
         for found in (ours(x), filter_jit(f)(x)):
             assert found.sharding.is_equivalent_to(expected.sharding, 1)
             np.testing.assert_array_equal(found, expected)
-
-
-def test_a_flag_is_not_an_error_if() -> None:
-    """What JAX's own flags do not do, and `eqx.error_if` does on one device."""
-
-    def below(c: Any) -> Any:
-        checkify.check(jnp.all(c < 13), "too large")
-        return c
-
-    def run(f: Any) -> Any:
-        error, out = jax.jit(checkify.checkify(f))(jnp.asarray(X))
-        return error.get(), out
-
-    def scan(x: Any) -> Any:
-        return jax.lax.scan(lambda c, _: (below(c) + 1, None), x, None, length=3)[0].sum()
-
-    error, out = run(
-        lambda x: jax.lax.while_loop(lambda c: jnp.any(c < 20), lambda c: below(c) + 1, x)
-    )
-    assert "too large" in error and out[0] == 20  # the loop went on
-    assert "too large" in run(scan)[0] and run(jax.grad(scan))[0] is None
-    with pytest.raises(ValueError, match="not functionalized"):
-        run(lambda x: jax.lax.custom_linear_solve(lambda v: v * 2, x, lambda f, b: below(b) / 2))
 
 
 def test_single_device_shardings_and_pickling() -> None:
@@ -574,78 +531,6 @@ def test_numbers_of_variants_stay() -> None:
     assert f.explain(X, 2).hit is False and f.explain(X, 1).hit is True
     f.clear_cache()
     assert f(X, 1).sharding.spec == P("data")
-
-
-def test_explain_says_what_is_copied() -> None:
-    mesh = mesh_of()
-    f = filter_jit(
-        lambda model, x: jax.vmap(model)(x),
-        in_shardings={"model": RULES, "x": P("data")},
-        mesh=mesh,
-    )
-    x = np.ones((16, 8), np.float32)
-    placed = place(make_model(), RULES, mesh)
-    assert f.explain(placed, x).moves == ()  # there is no variant yet
-    f(placed, x)
-    found = f.explain(placed, x)
-    assert found.hit and [(m.path, m.bytes, m.was) for m in found.moves] == [("x", 512, "the host")]
-    assert "each such call copies 512 B to other devices:\n    `x`: 512 B, from the" in str(found)
-    found = f.explain(make_model(), x)
-    assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
-    assert found.moves[0].was == str(jax.devices()[0]) and len(found.moves) == 7
-    assert "Place a model once" in str(found)
-    assert not f.explain(placed, place(x, P("data"), mesh)).moves
-
-
-def test_explain_names_large_replicated_arrays() -> None:
-    mesh = mesh_of()
-    f = filter_jit(lambda tree: tree["a"][0, 0], in_shardings={"tree": P()}, mesh=mesh)
-    tree = place({"a": np.ones((1024, 256), np.float32), "b": np.ones(8)}, P(), mesh)
-    f(tree)
-    found = f.explain(tree)
-    assert found.replicated == (("tree['a']", 1 << 20),) and not found.moves
-    assert "`tree['a']`, 1.0 MiB, is whole on each device" in str(found)
-
-
-def test_two_traces_because_the_first_arrays_were_on_no_mesh() -> None:
-    mesh = mesh_of()
-    reasons: list[Any] = []
-    f = filter_jit(
-        lambda model: jax.tree.map(lambda x: x + 1, model),
-        in_shardings={"model": P("data")},
-        mesh=mesh,
-        on_retrace=reasons.append,
-    )
-    y = f({"w": X})
-    assert "on a mesh, or not: was on no mesh" in str(f.explain(y))
-    f(f(y))
-    (reason,) = reasons
-    assert [c.kind for c in reason.causes] == ["mesh"] and reason.causes[0].path == "model['w']"
-    assert "Place it once, before the first call: `filterjit.place(...)`" in str(reason)
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-def test_save_and_load(portable: bool, tmp_path: Path) -> None:
-    """A program over N devices is loaded onto the same devices; others are refused by path."""
-    mesh = mesh_of(shape=(4,), first=2)
-    f = filter_jit(
-        lambda model, x: jax.vmap(model)(x),
-        in_shardings={"model": RULES, "x": P("data")},
-        out_shardings=P("data"),
-        mesh=mesh,
-    )
-    x = np.arange(64, dtype=np.float32).reshape(8, 8)
-    model, placed = place(make_model(), RULES, mesh), place(x, P("data"), mesh)
-    compiled = f.lower(model, placed).compile()
-    compiled.save(tmp_path / "f.jit", portable=portable)
-    loaded = filterjit.load(tmp_path / "f.jit")
-    y = loaded(model, placed)
-    np.testing.assert_allclose(y, f(model, placed), rtol=1e-6)
-    assert specs(y) == [("data",)] and devices(y) == [2, 3, 4, 5]
-    if not portable:
-        other = mesh_of(shape=(4,), first=4)
-        with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
-            loaded(place(make_model(), RULES, other), place(x, P("data"), other))
 
 
 def test_functions_are_freed() -> None:
