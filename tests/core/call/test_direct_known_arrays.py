@@ -54,16 +54,6 @@ class TestKnownArrays:
         results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
         assert [r() for r in results] == [None]
 
-    def test_results_that_are_fed_back(self, backend: Backend, asked: list[Any]) -> None:
-        state, x = [DirectArray(0), DirectArray(1, "f32[3,4]")], DirectArray("x", "i32[]")
-        direct = planned(backend, *state, x)
-        for i in range(40):
-            asked.clear()
-            output = direct(*state, x)
-            assert i < 4 or asked == []
-            state = output.arrays[:2]
-        assert direct.counts["direct"] == 41 and backend.wrong == []
-
     @pytest.mark.parametrize("error", [fail, interrupt])
     def test_results_that_cannot_be_looked_at(self, backend: Backend, error: Any) -> None:
         """They were fed back before, so they are to be known to the next call."""
@@ -86,18 +76,6 @@ class TestKnownArrays:
             made.clear()
         assert (errors > 0) == (error is interrupt)
         assert backend.wrong == [] and direct.jitted.calls == 1
-
-    def test_results_whose_kind_changes(self, backend: Backend) -> None:
-        """What a program returns is proven once, as it does not change; an argument that is not
-        known is checked each time."""
-        x = DirectArray(0)
-        direct = planned(backend, x)
-        program = program_of(direct, x)
-        program.made = lambda raw, j: DirectArray(raw, sharding=TWO)
-        for _ in range(5):
-            (y,) = direct(x).arrays
-            assert direct(y) and direct.counts["sharding"] >= 1
-            assert backend.wrong == []
 
     def test_keys(self, backend: Backend) -> None:
         """Of keys, the array in them is checked, and what they are keys of."""

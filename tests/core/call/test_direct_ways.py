@@ -133,34 +133,6 @@ class TestWays:
             changed = [*arrays[:place], other, *arrays[place + 1 :]]
             assert ways_of(direct, changed, arrays) == [way, "direct"]
 
-    def test_other_numbers_of_arrays(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = planned(backend, x, x)
-        calls = [(), (x,), (x, x, x), (x,) * 40, (x, x)]
-        assert ways_of(direct, *calls) == ["aval"] * 4 + ["direct"]
-
-    def test_many_arrays(self, backend: Backend) -> None:
-        arrays = [DirectArray(i, f"f32[{i}]") for i in range(300)]
-        direct = planned(backend, *arrays, reads=lambda i: i % 3 != 0)
-        assert ways_of(direct, *[arrays] * 20) == ["direct"] * 20
-
-    def test_keywords(self, backend: Backend) -> None:
-        x, y = DirectArray(1), DirectArray(2)
-        direct = planned(backend, x, y)
-        for _ in range(3):
-            output = direct(x, y=y)
-            assert output.arrays[0].value == program_of(direct, x, y).values([x, y])
-        assert direct.counts == {"waiting": 1, "direct": 1, "type": 3}
-        none: dict[str, Any] = {}
-        assert direct(x, y, **none) and direct.counts["direct"] == 2
-
-    def test_values_that_are_no_arrays(self, backend: Backend) -> None:
-        direct = core.Direct(backend.context, lambda *args: args, None)
-        calls: list[Any] = [(1,), (None, "a"), (DirectArray(), 1), ([], {})]
-        for args in calls * 3:
-            assert direct(*args) == args
-        assert direct.counts == {"type": 12} and direct.num_entries == 0
-
     def test_deleted(self, backend: Backend) -> None:
         """Where other processes run the program too, no deleted array goes to the executable."""
         x, y = DirectArray(1), DirectArray(2)
@@ -176,21 +148,6 @@ class TestWays:
         assert direct.counts["deleted"] == 2 and program_of(direct, x, y).runs == runs
         backend.parts["is_deleted"] = fail
         assert way_of(direct, DirectArray(), y) == "deleted"
-
-    def test_deleted_arrays_fail(self, backend: Backend) -> None:
-        """The executable notices, and the error is jax.jit's."""
-        x, y = DirectArray(1), DirectArray(2, "f32[3,4]")
-        direct = planned(backend, x, y)
-        assert ways_of(direct, *[(x, y)] * 3) == ["direct"] * 3
-        x.delete()
-        with pytest.raises(DeletedError):
-            direct(x, y)
-        assert direct.counts["failed"] == 1 and direct.jitted.calls == 2
-        y = DirectArray(2, "f32[3,4]")
-        y.delete()
-        with pytest.raises(DeletedError):
-            direct(DirectArray(), y)
-        assert direct.counts["layout"] == 1, "a deleted array has no layout"
 
     def test_failed(self, backend: Backend) -> None:
         x = DirectArray(1)
@@ -225,18 +182,6 @@ class TestWays:
             with pytest.raises(error):
                 direct(x)
         assert direct.jitted.calls == before and direct.counts == counts
-
-    def test_jitted_fails(self, backend: Backend) -> None:
-        """A call that fails is not planned."""
-        x = DirectArray(1)
-        direct = backend.jit()
-        direct.jitted.fails = KeyError()
-        for _ in range(4):
-            with pytest.raises(KeyError):
-                direct(x)
-        assert direct.counts == {"waiting": 4} and backend.plans == 0
-        direct.jitted.fails = None
-        assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
 
     @pytest.mark.parametrize("given", [None, (), core.output_unflatten(-1, ())])
     def test_results_that_have_not_passed_through_jax(self, backend: Backend, given: Any) -> None:
