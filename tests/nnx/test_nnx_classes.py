@@ -2,8 +2,6 @@
 besides calls: tree functions, explanations, files."""
 
 import dataclasses
-import gc
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -165,55 +163,6 @@ def test_a_module_that_is_no_pytree() -> None:
     for module in (m, m, Plain()):
         assert comparable(f(module, X)) == comparable(X * 2)
     assert traces.count == 2
-
-
-def test_methods_that_are_replaced() -> None:
-    """Methods are the class's, and no part of the pytree, as under ``jax.jit``."""
-
-    class Own(Net):
-        def __call__(self, x: Any) -> Any:
-            return x * self.width
-
-    m = Own()
-    for jit in (jax.jit, filter_jit):
-        f = jit(lambda m, x: m(x))
-        assert comparable(f(m, X)) == comparable(X * 3)
-    # As an attribute of the instance, it is static.
-    f = filter_jit(lambda m, x: m.call(x))
-    for factor in (2, 3, 2):
-        m.call = lambda x, factor=factor: x * factor
-        assert comparable(f(m, X)) == comparable(X * factor)
-
-
-def test_classes_are_freed() -> None:
-    class Local(Net):
-        pass
-
-    f = filter_jit(lambda m: m)
-    f(f(Local()))
-    alive = weakref.ref(Local)
-    # Flax and JAX hold each class that is registered. Only instances can be freed.
-    m = Local()
-    f(m)
-    gone = weakref.ref(m)
-    del m, f
-    gc.collect()
-    assert gone() is None
-    assert alive() is Local
-
-
-def test_a_class_of_the_same_name() -> None:
-    def make(factor: int) -> Any:
-        class Local(Net):
-            def __call__(self, x: Any) -> Any:
-                return x * factor
-
-        return Local
-
-    one, other = make(2), make(3)
-    f = filter_jit(lambda m, x: m(x))
-    for cls, factor in ((one, 2), (other, 3), (one, 2)):
-        assert comparable(f(cls(), X)) == comparable(X * factor)
 
 
 def test_the_class_of_an_instance_changes() -> None:

@@ -217,30 +217,6 @@ def test_a_shared_variable_that_is_no_longer_shared() -> None:
     assert check_exact(trees) == 2
 
 
-# ---- split and merge ----
-
-
-def test_split_and_merge() -> None:
-    def body(jit: Any) -> Any:
-        traces = Traces()
-
-        @jit
-        def apply(graphdef: Any, state: Any, x: Any) -> Any:
-            traces.tick()
-            model = nnx.merge(graphdef, state)
-            return model(x), nnx.state(model)
-
-        model = sequential()
-        results = []
-        for _ in range(3):
-            results.append(apply(*nnx.split(model), BATCH))
-        return jtu.tree_leaves(results), traces.count
-
-    static = body(lambda f: jax.jit(f, static_argnums=0))
-    assert comparable(body(jax.jit)) == comparable(static)
-    assert comparable(body(filter_jit)) == comparable(static)
-
-
 # ---- State ----
 
 

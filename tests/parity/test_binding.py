@@ -113,25 +113,6 @@ def test_methods_bind(jit: Jit) -> None:
     assert m.method(ONE, *range(12), **arguments) == 27
 
 
-def test_call_by_every_protocol(jit: Jit) -> None:
-    """Vectorcall with and without PY_VECTORCALL_ARGUMENTS_OFFSET, and tp_call."""
-    traces = Traces()
-
-    class M(eqx.Module):
-        @jit
-        def method(self, *args: Any) -> Any:
-            traces.tick()
-            return args[0] + len(args)
-
-    method = M().method
-    assert list(map(method, [ONE, TWO])) == [2, 3]
-    assert method(*[ONE]) == functools.partial(method)(ONE) == method.__call__(ONE) == 2
-    assert functools.partial(method, ONE)() == 2
-    assert traces.count == 1
-    assert method(*([ONE] * 20)) == 21
-    assert functools.partial(method, *([ONE] * 10))(*([ONE] * 10)) == 21
-
-
 def test_defaults_follow_the_function(jit: Jit) -> None:
     """The function's current defaults apply, in the trace and after it."""
     marker = object()

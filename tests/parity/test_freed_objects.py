@@ -331,25 +331,6 @@ def test_instances_that_cannot_hold_programs(make: Any) -> None:
     assert type(instance) is not Record or dict(instance) == {"rate": 2}
 
 
-def test_a_module_with_a_jitted_call_shares(jit: Jit) -> None:
-    traces = Traces()
-
-    class M(eqx.Module):
-        w: Any
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return self.w * x
-
-    for i in range(3):
-        m = M(ONE * i)
-        before = dict(vars(m))
-        assert jit(m)(ONE) == i
-        assert dict(vars(m)) == before
-    assert traces.count == 1
-
-
 def test_caches_of_one_function_are_bounded() -> None:
     """Caches of the methods of objects that cannot hold them are stored in the class's function."""
 

@@ -6,34 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-import pytest
 
 import filterjit
-from support.comparison import Jit, Traces, check, comparable, on_both
-from support.modules import Module, WithFactories
-from support.trees import ARRAY, KEY, MLP, ONE
-
-
-@pytest.mark.parametrize("field", ["a", "b", "name"])
-def test_fields_changed_in_place(jit: Jit, field: str) -> None:
-    """Each change by ``object.__setattr__`` between calls is noticed."""
-
-    @jit
-    def f(m: Any) -> Any:
-        value = getattr(m, field, "missing")
-        value = "None" if value is None else value
-        return value if isinstance(value, str) else jnp.sum(jnp.asarray(value))
-
-    m = Module(ARRAY)
-    for value in ("x", "y", "x", ""):
-        object.__setattr__(m, field, value)
-        assert f(m) == value
-    if field != "name":
-        for number in (1.0, 2.0, 2, ONE, ARRAY, 1.0):
-            object.__setattr__(m, field, number)
-            assert f(m) == jnp.sum(jnp.asarray(number))
-    object.__delattr__(m, field)
-    assert f(m) == {"a": "missing", "b": "None", "name": "name"}[field]
+from support.comparison import Jit, Traces, check, on_both
+from support.modules import Module
+from support.trees import KEY, MLP, ONE
 
 
 def test_deep_changes_are_seen(jit: Jit) -> None:
@@ -119,23 +96,6 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     object.__setattr__(wrapped_two, "__name__", "renamed")
     assert call(wrapped_two, ONE) == (3, "renamed")
     assert traces.count == 3
-
-
-def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
-    """One class, with all combinations of values in its fields."""
-    traces = Traces()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return m
-
-    combinations = [WithFactories(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
-                    for c in ((), {"k": ONE})]  # fmt: skip
-    for _ in range(2):
-        for m in combinations:
-            assert comparable(f(m)) == comparable(m)
-    assert traces.count == len(combinations)
 
 
 # ---- states, optimisers, layers ----

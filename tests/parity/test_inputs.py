@@ -154,50 +154,6 @@ def test_odd_numpy(make: Callable[[], Any]) -> None:
     check(outcome)
 
 
-class WithJaxArray:
-    """JAX converts it to an array where one is needed; for ``filter_jit`` it is static."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __jax_array__(self) -> Any:
-        return self.value
-
-
-def test_objects_with_jax_array() -> None:
-    value = WithJaxArray(ONE)
-
-    def body(jit: Jit) -> Any:
-        return jit(lambda x: (type(x).__name__, x.value + 1))(value)
-
-    assert check(body) == ("WithJaxArray", 2)
-
-
-@on_both
-def test_mutable_arrays(jit: Jit) -> Any:
-    """filterjit treats refs as arrays if Equinox does."""
-    ref = jax.new_ref(jnp.zeros(3))
-
-    @jit
-    def f(ref: Any, x: Any) -> Any:
-        ref[...] += x
-        return ref[...].sum()
-
-    try:
-        return f(ref, ONE), f(ref, ONE), ref[...]
-    except Exception as e:
-        return type(e).__name__
-
-
-def test_committed_and_uncommitted_arrays(jit: Jit) -> None:
-    f = jit(lambda x, y: x + y)
-    device = jax.devices()[0]
-    committed = jax.device_put(ONE, device)
-    for _ in range(2):
-        assert f(ONE, ONE).committed is False
-        assert f(committed, ONE).committed is True
-
-
 def test_arrays_between_different_types(jit: Jit) -> None:
     """A jax.Array, a NumPy array and a tracer in the same place use the same variant."""
     traces = Traces()

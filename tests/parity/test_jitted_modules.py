@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 
 from support.callables import Affine, square
 from support.comparison import Jit, Traces
-from support.trees import KEY, ONE, TWO
+from support.trees import ONE, TWO
 
 VECTOR = jnp.arange(1.0, 4.0)
 
@@ -52,17 +52,6 @@ def test_vmap_over_a_jitted_module(jit: Jit) -> None:
     assert models.__wrapped__.w.tolist() == [1, 2, 3]
     out = eqx.filter_vmap(lambda f, x: f(x), in_axes=(eqx.if_array(0), None))(models, TWO)
     assert out.tolist() == [3, 5, 7]
-
-
-def test_scan_over_a_jitted_module(jit: Jit) -> None:
-    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-
-    def step(carry: Any, x: Any) -> Any:
-        return carry, eqx.combine(carry, static)(x)
-
-    carry, out = jax.lax.scan(step, params, VECTOR)
-    assert out.tolist() == [3, 5, 7]
-    assert eqx.combine(carry, static)(ONE) == 3
 
 
 def test_jitted_modules_as_arguments(jit: Jit) -> None:
@@ -133,19 +122,6 @@ def test_structure_of_equal_wrappers(jit: Jit) -> None:
     assert jtu.tree_structure(one) != jtu.tree_structure(jit(Affine(ONE, name="other")))
     both = jtu.tree_map(lambda a, b: a + b if eqx.is_array(a) else a, one, two)
     assert both(ONE) == 4
-
-
-def test_serialisation(jit: Jit, tmp_path: Any) -> None:
-    path = str(tmp_path / "model.eqx")
-    model = jit(eqx.nn.MLP(2, 2, 4, 1, key=KEY))
-    like = jit(eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(1)))
-    params = eqx.filter(model, eqx.is_array)
-    eqx.tree_serialise_leaves(path, params)
-    back = eqx.tree_deserialise_leaves(path, eqx.filter(like, eqx.is_array))
-    restored = eqx.combine(back, eqx.filter(like, eqx.is_array, inverse=True))
-    x = jnp.ones(2)
-    assert restored(x).tolist() == model(x).tolist()
-    assert like(x).tolist() != model(x).tolist()
 
 
 def test_bound_methods_are_trees(jit: Jit) -> None:

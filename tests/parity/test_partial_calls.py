@@ -37,25 +37,6 @@ def test_serving_loop() -> None:
     assert traces.count == 3
 
 
-def test_nothing_is_compiled_again() -> None:
-    compiled: list[str] | None = None
-    f = filterjit.filter_jit(lambda model, x: model(x))
-    model = _mlp()
-    f(model, X)
-
-    def listen(event: str, duration: float, **_: Any) -> None:
-        if compiled is not None:
-            compiled.append(event)
-
-    # The listener stays: JAX can only remove all listeners, the report's too.
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    partial = f.partial(model)
-    compiled = []
-    partial(X)
-    found, compiled = compiled, None
-    assert not any("compile" in event for event in found)
-
-
 @pytest.mark.parametrize("donate", ["all", "warn"])
 def test_donated_arguments_cannot_be_given(donate: Any) -> None:
     f = filterjit.filter_jit(lambda a, b: a + b, donate=donate)
@@ -219,28 +200,6 @@ def test_keywords_of_the_call_take_precedence() -> None:
     assert p() == ("a", "b", 3) and p(b=5) == ("a", 5, 3) and p(c="c", a="d") == ("d", "b", "c")
     assert p() == ("a", "b", 3)
     assert p.keywords == {"a": "a", "b": "b"} and p.args == () and p.func is f
-
-
-def test_two_partials_do_not_lead_each_other_astray() -> None:
-    """Each predicts its next variant by its own last call: a prediction that fails asks a key."""
-
-    class Node:
-        def __init__(self, x: Any, n: int) -> None:
-            self.x, self.n = x, n
-
-    def flatten(node: Node) -> Any:
-        flattened.append(1)
-        return (node.x,), node.n
-
-    jtu.register_pytree_node(Node, flatten, lambda n, children: Node(*children, n))
-    flattened: list[int] = []
-    f = filterjit.filter_jit(lambda model, x: x)
-    p, q = f.partial(Node(X, 1)), f.partial(Node(X, 2))
-    p(X), q(X), p(X), q(X)
-    flattened.clear()
-    for call in (p, q, q, p, p, p, q, p):
-        call(X)
-    assert len(flattened) == 8
 
 
 def test_errors() -> None:

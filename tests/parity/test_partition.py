@@ -17,10 +17,6 @@ import filterjit as fj
 from support.comparison import comparable, outcome, same
 from support.filters import is_text, taken
 from support.modules import Module
-from support.nodes import (
-    Custom,
-    Point,
-)
 from support.trees import ARRAY, KEY, MLP, ONE, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
@@ -95,26 +91,6 @@ def test_a_tracer_is_not_a_filter() -> None:
     f(True)
 
 
-@pytest.mark.parametrize(
-    "tree, filter",
-    [
-        ([1, 2], [True]),
-        ([1, 2], (True, False)),
-        ({"a": 1}, {"b": True}),
-        ({"a": 1}, {"a": {"b": True}}),
-        ([1], [[True]]),
-        (Module(1, "x"), Module(True, "y")),
-        (Custom(1, label="x"), Custom(True, label="y")),
-        ([None], [True]),
-        ([1], [None]),
-    ],
-)
-def test_a_tree_of_filters_that_is_no_prefix(tree: Any, filter: Any) -> None:
-    theirs = outcome(eqx.partition, tree, filter)
-    assert same(outcome(fj.partition, tree, filter), theirs)
-    assert (theirs is ValueError) == (tree != [None])
-
-
 # ---- combine ----
 
 
@@ -136,31 +112,6 @@ def test_combine_is_as_in_equinox(name: str) -> None:
 @functools.cache
 def all_trees() -> dict[str, Any]:
     return {name: make() for name, make in TREES.items()}
-
-
-@pytest.mark.parametrize(
-    "trees",
-    [
-        (),
-        (None,),
-        ([1, None],),
-        ([None, 1], [2, [3]]),
-        ([None, [1]], [[2, 3], [None]]),
-        ([[1]], [None]),
-        ([None], [[1]], [2]),
-        ([1], [2], [3]),
-        ({"a": None}, {"a": None}),
-        ({"a": None}, {"b": 1}),
-        (Point(1, None), Point(None, {"a": 2})),
-        (Point(1, None), (None, 2)),
-        ([0, False, ""], [1, 2, 3]),
-        tuple([None] * i + [i] + [None] * (9 - i) for i in range(10)),
-    ],
-)
-def test_combine(trees: tuple[Any, ...]) -> None:
-    for is_leaf in (None, lambda x: x == [1], lambda x: isinstance(x, list) and len(x) == 1):
-        theirs = outcome(eqx.combine, *trees, is_leaf=is_leaf)
-        assert same(outcome(fj.combine, *trees, is_leaf=is_leaf), theirs)
 
 
 def test_errors_of_combine_name_the_place() -> None:

@@ -19,7 +19,7 @@ from support.nodes import (
     Registered,
     WithKeys,
 )
-from support.trees import KEY, PARAMS, TREES
+from support.trees import KEY, PARAMS
 
 
 def selected(tree: Any, pattern: str, **kwargs: Any) -> list[str]:
@@ -125,16 +125,6 @@ def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
     assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
 
 
-@pytest.mark.parametrize("name", TREES)
-def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
-    """The paths that `tree_paths` returns are patterns, if no key holds a dot."""
-    tree = TREES[name]()
-    paths = fj.tree_paths(tree)
-    for path in paths if name != "dict of mixed numbers" else ():
-        assert selected(tree, path) == [path]
-    assert selected(tree, "**") == paths
-
-
 @pytest.mark.parametrize(
     "pattern, at",
     [
@@ -203,18 +193,6 @@ def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
     for tree in ({}, {"a": ()}, {"a": None}):
         assert taken(tree, "**") == []
     assert taken({"a": None, "b": 1}, "a.**") == []
-
-
-def test_a_pattern_that_names_an_inner_node() -> None:
-    for pattern in ("layers", "layers[0]", "layers.*"):
-        with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is an inner node.*\*\*`"):
-            fj.partition(MODEL, pattern)
-    # A pattern may match an inner node if it matches leaves too.
-    assert selected(MODEL, "*")[:2] == ["activation", "final_activation"]
-    # A node for which `is_leaf` is true is a leaf.
-    layer = lambda x: isinstance(x, eqx.nn.Linear)
-    left = fj.partition(MODEL, "layers[0]", is_leaf=layer)[0]
-    assert left.layers == (MODEL.layers[0], None, None)
 
 
 def test_the_empty_pattern_names_the_root() -> None:

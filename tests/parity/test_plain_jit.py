@@ -461,27 +461,6 @@ def test_device_is_passed_on() -> None:
             jit(lambda y: y, backend="cpu")
 
 
-def test_methods_of_filter_jit() -> None:
-    f = filterjit.jit(lambda y, n: y * n, static_argnames="n")
-    f(x, n=2)
-    f(x, n=2)
-    assert f.cache_info()[:3] == (1, 1, 1)
-    assert "`n`" in str(f.explain(x, n=3))
-    assert f.report() is not None
-    warm = f.warm_up([((jax.ShapeDtypeStruct((3,), jnp.float32), 5), {})])
-    assert "1 of 1" in str(warm)
-    f(x, 5)
-    assert f.cache_info().variants == 2
-    g = f.partial(n=2)
-    assert (g(x) == 2 * x).all()
-    f.clear_cache()
-    assert f.cache_info().variants == 0
-    with pytest.raises(filterjit.RetraceError):
-        limited = filterjit.jit(lambda y: y, on_retrace="raise")
-        limited(x)
-        limited(jnp.ones(4))
-
-
 def test_calls_that_are_handed_over_are_told() -> None:
     f = filterjit.jit(lambda n: n * 2)
     f(Number(2))

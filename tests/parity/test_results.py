@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, check, comparable, on_both
-from support.modules import Module, WithFactories
-from support.nodes import Point
+from support.modules import Module
 from support.trees import ARRAY, TREES, identity
 
 ONE = jnp.array(1.0)
@@ -167,37 +166,6 @@ def test_shared_containers_are_separated() -> None:
         return a is b, m is n, f(ARRAY)
 
     assert check(body)[:2] == (False, False)
-
-
-def test_arguments_are_returned(jit: Jit) -> None:
-    """Inputs are returned in another order and twice, without any computation."""
-
-    @jit
-    def f(x: Any, y: Any, *, k: Any) -> Any:
-        return [k, y, x, y], {"x": x}
-
-    x, y = jnp.arange(2), jnp.arange(3.0)
-    for _ in range(2):
-        (k, y1, x1, y2), d = f(x, y, k="k")
-        assert k == "k"
-        assert comparable((x1, y1, y2, d["x"])) == comparable((x, y, y, x))
-
-
-def test_updated_model_round_trips(jit: Jit) -> None:
-    """The output of a step is the next input: the same variant each time."""
-    traces = Traces()
-
-    @jit
-    def step(model: Any) -> Any:
-        traces.tick()
-        return jtu.tree_map(lambda a: a + 1 if eqx.is_array(a) else a, model)
-
-    model = {"m": WithFactories(ARRAY), "p": Point(ONE, "static"), "n": [None, (), jnp.tanh]}
-    for _ in range(4):
-        model = step(model)
-    assert traces.count == 1
-    assert comparable(model["m"].a) == comparable(ARRAY + 4)
-    assert model["p"].y == "static"
 
 
 def test_functions_made_inside(jit: Jit) -> None:

@@ -167,25 +167,6 @@ def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
     assert (stacks[1] == 1) is ours
 
 
-def test_nested_stacks(jit: Jit, ours: bool) -> None:
-    """The stack begins at the outermost jit."""
-    message = f"nested in {'ours' if ours else 'equinox'}"
-
-    @jit
-    def the_inner_one(x: Any) -> Any:
-        return eqx.error_if(x, x < 0, message)
-
-    @jit
-    def the_outer_one(x: Any) -> Any:
-        return the_inner_one(x)
-
-    with pytest.raises(eqx.EquinoxRuntimeError) as info:
-        the_outer_one(BAD)
-    text = str(info.value)
-    assert text.index("in the_outer_one") < text.index("in the_inner_one")
-    assert "in test_nested_stacks" not in text
-
-
 def test_outputs_without_arrays(jit: Jit) -> None:
     """A call that is made for its error only: its value must be used all the same."""
     f = jit(lambda x: (jax.debug.callback(_refuse_negative, x), "static")[1])
@@ -341,53 +322,6 @@ def test_a_call_waits_where_the_program_calls_back(jit: Jit) -> None:
 
 
 # ---- modes ----
-
-
-def test_disable_jit(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any, k: Any = 1) -> Any:
-        traces.tick()
-        return {"x": checked(x) + k, "k": k, "traced": isinstance(x, jax.core.Tracer)}
-
-    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
-    with jax.disable_jit():
-        for _ in range(2):
-            assert f(ONE) == {"x": 2, "k": 1, "traced": False}
-            assert f(ONE, 2) == {"x": 3, "k": 2, "traced": False}
-        with pytest.raises(Exception, match="negative!"):
-            f(BAD)
-    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
-    assert traces.count == 1 + 5
-
-
-@pytest.mark.parametrize("where", ["plain", "nested", "method", "grad", "vmap"])
-def test_debug_nans(jit: Jit, where: str) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return jnp.log(x), "static"
-
-    class M(eqx.Module):
-        @jit
-        def method(self, x: Any) -> Any:
-            return f(x)
-
-    calls: dict[str, Callable[[Any], Any]] = {
-        "plain": f,
-        "nested": jit(lambda x: f(x)),
-        "method": lambda x: M().method(x),
-        "grad": jax.grad(lambda x: f(x)[0]),
-        "vmap": lambda x: jax.vmap(lambda y: f(y)[0])(x[None]),
-    }
-    call = calls[where]
-    with jax.debug_nans(True):
-        call(ONE)
-        for _ in range(2):
-            with pytest.raises(FloatingPointError, match="nan"):
-                call(BAD)
-            call(ONE)
-    call(BAD)
 
 
 def test_a_program_that_is_its_own_jaxpr() -> None:

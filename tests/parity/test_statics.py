@@ -261,34 +261,6 @@ def test_arrays_that_cannot_be_read_equal_themselves() -> None:
 # ---- classes that change ----
 
 
-@pytest.mark.parametrize("cls", [Constant, Slotted])
-def test_a_class_that_changes(cls: Any) -> None:
-    class Own(cls):
-        pass
-
-    Own = dataclasses.dataclass(frozen=True, init=False)(Own)  # its own ``__eq__``
-    f = filterjit.filter_jit(lambda model: (model.s.value, model.x))
-    values = Own(1), Own(1)
-    for _ in range(4):
-        assert [f(Holder(ONE, value))[0] for value in values] == [1, 1]
-    Own.value = property(lambda self: 5)
-    assert [f(Holder(ONE, value))[0] for value in values] == [5, 5]
-
-
-def test_another_class_of_the_same_name() -> None:
-    def make() -> Any:
-        @dataclasses.dataclass(frozen=True)
-        class Own:
-            a: int
-
-        return Own(1)
-
-    f = filterjit.filter_jit(lambda model: (id(type(model.s)), model.x))
-    for value in (make(), make()):
-        for _ in range(4):
-            assert f(Holder(ONE, value))[0] == id(type(value))
-
-
 @pytest.mark.parametrize("calls", [1, 4, 200])
 def test_types_registered_as_static(calls: int) -> None:
     """They are nodes without children; the result has the very object."""

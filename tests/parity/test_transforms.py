@@ -159,37 +159,7 @@ def test_jaxprs_are_alike() -> None:
     assert check(body) == ("named", ["sin", "mul"])
 
 
-@on_both
-def test_make_jaxpr_forms(jit: Jit) -> Any:
-    f = jit(lambda x, k: (x * 2, k))
-    _, shape, static = eqx.filter_make_jaxpr(f)(ONE, "key")
-    return str(shape), str(static), str(eqx.filter_eval_shape(f, ONE, "key"))
-
-
 # ---- nesting ----
-
-
-def test_nested_jits(jit: Jit) -> None:
-    inner, outer = Traces(), Traces()
-
-    @jit
-    def g(x: Any, k: Any) -> Any:
-        inner.tick()
-        return x + k
-
-    @jit
-    def f(x: Any) -> Any:
-        outer.tick()
-        return g(x, 1) + g(x, 1) + g(x, 2)
-
-    assert f(ONE) == f(ONE) == 7
-    assert (outer.count, inner.count) == (1, 2)
-    assert g(ONE, 1) == 2
-    assert g(TWO, 2) == 4
-    assert inner.count == 2
-    assert jit(f)(ONE) == 7
-    assert jax.jit(f)(ONE) == 7
-    assert inner.count == 2
 
 
 def test_recursion(jit: Jit) -> None:

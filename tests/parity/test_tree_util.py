@@ -14,15 +14,9 @@ import optax
 import pytest
 
 import filterjit as fj
-from filterjit import _core
-from filterjit._trees._nodes import span
-from filterjit._trees._registry import registry
 from support.comparison import comparable, outcome, same
-from support.flax_nodes import FlaxStruct
-from support.modules import Module
-from support.nodes import Custom, Point, Registered
 from support.processes import run_code
-from support.trees import ARRAY, KEY, ONE, PARAMS, TREES
+from support.trees import KEY, ONE, PARAMS, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
     None,
@@ -132,49 +126,7 @@ def hash_of(structure: fj.types.Structure) -> Any:
         return "unhashable"
 
 
-@pytest.mark.parametrize(
-    "one, two, message",
-    [
-        ([1, 2], [1], "at the root: it has a `list` of 1, where {} has a `list` of 2"),
-        ({"a": (1, [2])}, {"a": (1, (2,))}, r"`\['a'\]\[1\]`: it has a `tuple` of 1"),
-        ({"a": 1}, {"b": 1}, r"the keys \['b'\]"),
-        (([1], []), ([1], 2), r"`\[1\]`: it has a `int`, where {} has a `list`"),
-        (Point(1, [2]), Point(1, {}), "`y`"),
-        (Module(1, "one"), Module(1, "two"), "name='two'"),
-        (Custom(1, label="one"), Custom(1, label="two"), "aux data"),
-        (Registered(1, [2]), Registered(1, [2, 3]), "`b`"),
-        (FlaxStruct(1, meta="x"), FlaxStruct(1, meta="y"), "x"),
-    ],
-    ids=lambda x: x if isinstance(x, str) else "",
-)
-def test_trees_that_differ(one: Any, two: Any, message: str) -> None:
-    with pytest.raises(ValueError):
-        jtu.tree_map(lambda x, y: x, one, two)
-    with pytest.raises(ValueError, match=message.format("tree 1")):
-        fj.combine(one, two)
-    with pytest.raises(ValueError, match=f"differs from .*{message.format('the structure')}"):
-        fj.flatten(one, True)[1]._subtrees(two)
-
-
 # ---- under transformations ----
-
-
-def test_shapes_and_tracers_are_leaves() -> None:
-    shapes = jax.eval_shape(optax.adam(0.1).init, PARAMS)
-    leaves, structure = fj.flatten(shapes, True)
-    assert same(leaves, jtu.tree_leaves(shapes))
-    assert same(fj.unflatten(structure, leaves), shapes)
-
-    @jax.jit
-    def f(params: Any) -> Any:
-        assert same(leaves_of(params), jtu.tree_leaves(params))
-        leaves, structure = fj.flatten({"p": params, "static": "x", "s": shapes})
-        assert same(leaves, jtu.tree_leaves(params))
-        doubled = fj.unflatten(structure, [2 * x for x in leaves])
-        assert doubled["static"] == "x" and same(doubled["s"], shapes)
-        return jtu.tree_map(jnp.add, doubled["p"], params)
-
-    assert comparable(f(PARAMS)) == comparable(jtu.tree_map(lambda x: 3 * x, PARAMS))
 
 
 def test_a_structure_is_a_static_argument() -> None:
@@ -194,25 +146,6 @@ def test_a_structure_is_a_static_argument() -> None:
 # ---- structures ----
 
 
-def test_which_arrays_are_below_a_node() -> None:
-    tree = ((ONE, 1), [ARRAY], 2, {"a": (), "b": ((ONE, ARRAY),)})
-    structure = _core.flatten(registry, tree)[1]
-    for path, expected in {
-        (): (0, 4),
-        (0,): (0, 1),
-        (0, 1): (1, 0),
-        (1,): (1, 1),
-        (2,): (2, 0),
-        (3,): (2, 2),
-        (3, 0): (2, 0),
-        (3, 1, 0, 1): (3, 1),
-    }.items():
-        assert span(structure, *path) == expected, path
-    for path in ((4,), (0, 2), (0, 0, 0), (3, 0, 0)):
-        with pytest.raises(IndexError):
-            span(structure, *path)
-
-
 @pytest.mark.parametrize("name", TREES)
 def test_pickle(name: str) -> None:
     tree = TREES[name]()
@@ -229,18 +162,6 @@ def test_pickle(name: str) -> None:
             assert again.paths == structure.paths and repr(again) == repr(structure)
             assert comparable(again.unflatten(leaves)) == comparable(structure.unflatten(leaves))
         assert copy.copy(structure) == structure == copy.deepcopy(structure)
-
-
-def test_pickle_where_leaves_are_trees_and_none() -> None:
-    tree = [[1, ONE], None, {"a": ONE}]
-    is_leaf = lambda x: x is None or (type(x) is list and x is not tree)
-    leaves, structure = fj.flatten(tree, is_leaf=is_leaf)
-    again = pickle.loads(pickle.dumps(structure))
-    assert same(leaves, [ONE]) and again.paths == ("2.a",)
-    with pytest.raises(TypeError, match="unhashable type: 'list'"):
-        hash(again)
-    rebuilt = again.unflatten([ARRAY])
-    assert rebuilt[0][0] == 1 and rebuilt[1] is None and rebuilt[2]["a"] is ARRAY
 
 
 def test_pickle_into_a_new_process() -> None:

@@ -1,7 +1,6 @@
 """`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
 
 import contextlib
-import gc
 import threading
 import time
 import warnings
@@ -150,34 +149,6 @@ def test_rules_look_at_shapes() -> None:
             turned = {(): (), ("data",): (None, "data"), (None, "data"): ("data",)}[spec]
             assert specs(y) == [turned]
     assert len(f.variants) == 1 and len(traces) == len(expected)
-
-
-def test_outputs_that_depend_on_shapes() -> None:
-    """The specs of the arguments are the same, those of the result differ."""
-    mesh = mesh_of()
-
-    @filter_jit(
-        in_shardings={"x": P()}, out_shardings=ShardingRules({...: fsdp("data")}), mesh=mesh
-    )
-    def f(x: Any, n: int) -> Any:
-        return jnp.zeros((x.shape[0], 3)) + n
-
-    for _ in range(2):
-        for size, spec in ((16, ("data",)), (3, ()), (8, ("data",))):
-            y = f(np.ones(size, np.float32), 2)
-            assert specs(y) == [spec] and y.shape == (size, 3)
-
-
-def test_structures_of_results_that_depend_on_shapes() -> None:
-    mesh = mesh_of()
-
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    def f(x: Any) -> Any:
-        return [x] * (x.shape[0] // 8)
-
-    for _ in range(2):
-        for size in (8, 16, 24):
-            assert [y.sharding.spec for y in f(np.ones(size))] == [P("data")] * (size // 8)
 
 
 def test_prefixes() -> None:
@@ -451,25 +422,6 @@ def test_error_if() -> None:
         f(-X - 1)
 
 
-def test_error_if_that_does_not_fire_on_several_devices() -> None:
-    """Ours and Equinox's alike; where it fires, both hang (docs/sharding.md)."""
-    mesh = mesh_of()
-
-    def f(x: Any) -> Any:
-        def body(c: Any, _: Any) -> Any:
-            return eqx.error_if(c, jnp.any(c < 0), "negative") + 1, None
-
-        return jax.lax.scan(body, x, None, length=3)[0]
-
-    x = place(X, P("data"), mesh)
-    ours = filter_jit(f, in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    for _ in range(3):
-        expected = eqx.filter_jit(f)(x)
-        for found in (ours(x), filter_jit(f)(x)):
-            assert found.sharding.is_equivalent_to(expected.sharding, 1)
-            np.testing.assert_array_equal(found, expected)
-
-
 def test_single_device_shardings_and_pickling() -> None:
     import pickle
 
@@ -518,42 +470,6 @@ def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
         with jax.set_mesh(mesh) if in_force else contextlib.nullcontext():
             assert jnp.array_equal(jax.jit(mapped)(x), 2 * x)
             assert jnp.array_equal(mapped(x), 2 * x)
-
-
-def test_numbers_of_variants_stay() -> None:
-    """Statics, shapes and dtypes make programs as without shardings."""
-    mesh = mesh_of()
-    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=mesh)
-    for n in (1, True, 1.0):
-        assert f(X, n).dtype == np.float32
-    assert len(f.variants) == 3
-    assert f(X.astype(np.int32), 1).dtype == np.int32 and f(X[:8], 1).shape == (8,)
-    assert f.explain(X, 2).hit is False and f.explain(X, 1).hit is True
-    f.clear_cache()
-    assert f(X, 1).sharding.spec == P("data")
-
-
-def test_functions_are_freed() -> None:
-    """What JAX holds of a sharded program refers to nothing of the user's."""
-    mesh = mesh_of()
-
-    class Static:
-        pass
-
-    def make() -> list[Any]:
-        def fun(x: Any, static: Any) -> Any:
-            return x * 2
-
-        static = Static()
-        rules = ShardingRules({...: P()})
-        f = filter_jit(fun, in_shardings={"x": P("data")}, out_shardings=rules, mesh=mesh)
-        for size in (8, 8, 16):
-            f(np.ones(size, np.float32), static)
-        return [weakref.ref(fun), weakref.ref(static), weakref.ref(f.variants[0])]
-
-    found = make()
-    gc.collect()
-    assert [ref() for ref in found] == [None] * 3
 
 
 def test_jits_with_equal_shardings_share_programs() -> None:

@@ -14,28 +14,6 @@ def test_a_hit_calls_no_hook() -> None:
     assert len(variants(f)) == 1
 
 
-def test_by_keyword_or_position() -> None:
-    f = make_jit(lambda x, y=2, *, z=3: (x, y, z))
-    x = Array()
-    assert f(x, 1) == f(x, y=1) == f(y=1, x=x) == f(x=x, y=1) == (x, 1, 3)
-    assert f._hooks.count("compile") == 1
-    assert f(x) == (x, 2, 3)
-    # Defaults are not filled in.
-    assert f(x, 2, z=3) == (x, 2, 3)
-    assert f._hooks.count("compile") == 3
-
-
-def test_another_trace_of_one_variant() -> None:
-    """The callable distinguishes the types of arrays; each trace has its own result."""
-    f = make_jit(lambda x: (x, type(x.value)))
-    for value in (1, 2.0, 1, "a", 2.0):
-        x = Array(value)
-        assert f(x) == (x, type(value))
-    assert f._hooks.count("compile") == 1
-    (variant,) = variants(f)
-    assert variant.num_traces == 3
-
-
 def test_functions_that_hold_arrays() -> None:
     class Model(Linear):
         def __call__(self, x: Any) -> Any:

@@ -17,7 +17,6 @@ from direct_support import (
     noting,
     planned,
     program_of,
-    ways_of,
 )
 from outcome_support import fail
 
@@ -32,17 +31,6 @@ class TestKnownArrays:
         aval = backend.parts["aval"]
         backend.parts["aval"] = lambda x: noting(asked, lambda value: aval(x))(x.value)
         return asked
-
-    def test_arrays_that_stay(self, backend: Backend, asked: list[Any]) -> None:
-        x, y = DirectArray("x"), DirectArray("y", "f32[3,4]")
-        direct = planned(backend, x, y)
-        direct(x, y)
-        asked.clear()
-        assert ways_of(direct, *[(x, y)] * 9) == ["direct"] * 9 and asked == []
-        z = DirectArray("z", "f32[3,4]")
-        assert ways_of(direct, *[(x, z)] * 4) == ["direct"] * 4
-        assert asked.count("z") == 2 and "x" not in asked
-        assert ways_of(direct, (y, x), (x, y)) == ["aval", "direct"]
 
     def test_they_are_not_kept_alive(self, backend: Backend) -> None:
         x = DirectArray()

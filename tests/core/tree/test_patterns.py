@@ -241,3 +241,9 @@ def test_bad_components(registry: Any, component: Any) -> None:
 def test_an_index_beyond_all_sequences(registry: Any, number: int) -> None:
     assert matched(registry, [1], index(number)) == []
     assert matched(registry, {number: 1}, index(number)) == [str(number)]
+
+
+@pytest.mark.parametrize("text", ["", "01", "-1", "\udc80", "9" * 30, "1x"])
+def test_names_that_are_no_index_of_a_sequence(registry: Any, text: str) -> None:
+    assert matched(registry, [1, 2], name(text)) == []
+    assert matched(registry, {text: 1}, name(text)) == [text]
