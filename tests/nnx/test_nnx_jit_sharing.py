@@ -198,7 +198,7 @@ def test_what_is_shared_decides_which_program_runs(jit: Any, traces: Any) -> Ite
         yield args
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @in_each_mode(modes=["graph"])
 def test_sharing_that_changes_in_a_large_model(jit: Any, traces: Any) -> Iterator[Any]:
     """The record and what is remembered of the Variables hide no change."""

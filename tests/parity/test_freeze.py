@@ -485,7 +485,7 @@ print(json.dumps(answers))
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("simplified", [0, 1])
 def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
     """An array that is committed to a device decides where the program runs, also as a constant. `save`
