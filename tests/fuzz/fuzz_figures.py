@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
 
 
 @dataclasses.dataclass
@@ -28,5 +27,3 @@ class Figures:
 
 
 figures = Figures()
-# Called after each call.
-on_call: list[Callable[[], None]] = []

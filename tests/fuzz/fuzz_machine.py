@@ -16,7 +16,7 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from fuzz_figures import figures, on_call
+from fuzz_figures import figures
 from fuzz_model import CacheModel, Target, Variant
 from fuzz_oracle import (
     Bomb,
@@ -195,8 +195,6 @@ class Machine:
     def count_call(self) -> None:
         figures.calls += 1
         figures.calls_with_jax += not self.pretend
-        for hook in on_call:
-            hook()
 
     def check(
         self,

@@ -1,8 +1,8 @@
 """The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--edits 2000``, edits of
 programs in a program cache and of their world instead, and with ``--nnx 100`` programs of Flax NNX.
 
-Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. On a
-terminal the progress is shown, and at the end a table of what was done. A failure ends the run
+Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. At the end a
+table shows what was done. A failure ends the run
 with exit status 1 and prints the shortest sequence of steps that Hypothesis finds for it.
 """
 
@@ -22,43 +22,12 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import equinox
 import fuzz_steps as steps
 import jax
-from fuzz_figures import figures, on_call
+from fuzz_figures import figures
 from fuzz_steps import Differential, WithJax
 from hypothesis.stateful import run_state_machine_as_test
 
 JAX_SHARE = 20
 _STEPS = 40
-_REFRESH = 0.25
-
-
-class _Progress:
-    """Shows a line of progress on a terminal, and nothing elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.start = self.shown = time.monotonic()
-        self.wanted = sys.stderr.isatty()
-
-    def show(self) -> None:
-        now = time.monotonic()
-        if not self.wanted or now - self.shown < _REFRESH:
-            return
-        self.shown = now
-        seconds = now - self.start
-        share = min(figures.calls / self.total, 1)
-        left = seconds * (1 / max(share, 1e-6) - 1)
-        bar = "#" * round(30 * share)
-        print(
-            f"\r\x1b[K[{bar:30}] {figures.calls:,} of {self.total:,} calls, "
-            f"{figures.variants:,} variants, {left:.0f} s left",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def remove(self) -> None:
-        if self.wanted:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _run(kind: type[Differential], seed: int) -> None:
@@ -153,8 +122,7 @@ def main() -> int:
     if options.plain is not None:
         return _plain_programs(seed, options.plain)
     steps.use_fast_draws(True)
-    progress = _Progress(options.calls)
-    on_call.append(progress.show)
+    start = time.monotonic()
     now = seed
     try:
         while figures.calls < options.calls:
@@ -166,15 +134,12 @@ def main() -> int:
                 equinox.clear_caches()
             now += 1
     except KeyboardInterrupt:
-        progress.remove()
-        print(_table(seed, time.monotonic() - progress.start))
+        print(_table(seed, time.monotonic() - start))
         return 130
     except BaseException:
-        progress.remove()
         print(f"failed: --seed {now} fails at once, with the same --jax-share", file=sys.stderr)
         raise
-    progress.remove()
-    print(_table(seed, time.monotonic() - progress.start))
+    print(_table(seed, time.monotonic() - start))
     return 0
 
 

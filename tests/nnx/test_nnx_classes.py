@@ -2,9 +2,6 @@
 besides calls: tree functions, explanations, files."""
 
 import dataclasses
-import gc
-import pickle
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -166,55 +163,6 @@ def test_a_module_that_is_no_pytree() -> None:
     for module in (m, m, Plain()):
         assert comparable(f(module, X)) == comparable(X * 2)
     assert traces.count == 2
-
-
-def test_methods_that_are_replaced() -> None:
-    """Methods are the class's, and no part of the pytree, as under ``jax.jit``."""
-
-    class Own(Net):
-        def __call__(self, x: Any) -> Any:
-            return x * self.width
-
-    m = Own()
-    for jit in (jax.jit, filter_jit):
-        f = jit(lambda m, x: m(x))
-        assert comparable(f(m, X)) == comparable(X * 3)
-    # As an attribute of the instance, it is static.
-    f = filter_jit(lambda m, x: m.call(x))
-    for factor in (2, 3, 2):
-        m.call = lambda x, factor=factor: x * factor
-        assert comparable(f(m, X)) == comparable(X * factor)
-
-
-def test_classes_are_freed() -> None:
-    class Local(Net):
-        pass
-
-    f = filter_jit(lambda m: m)
-    f(f(Local()))
-    alive = weakref.ref(Local)
-    # Flax and JAX hold each class that is registered. Only instances can be freed.
-    m = Local()
-    f(m)
-    gone = weakref.ref(m)
-    del m, f
-    gc.collect()
-    assert gone() is None
-    assert alive() is Local
-
-
-def test_a_class_of_the_same_name() -> None:
-    def make(factor: int) -> Any:
-        class Local(Net):
-            def __call__(self, x: Any) -> Any:
-                return x * factor
-
-        return Local
-
-    one, other = make(2), make(3)
-    f = filter_jit(lambda m, x: m(x))
-    for cls, factor in ((one, 2), (other, 3), (one, 2)):
-        assert comparable(f(cls(), X)) == comparable(X * factor)
 
 
 def test_the_class_of_an_instance_changes() -> None:
@@ -407,27 +355,6 @@ class Model(nnx.Module):
         self.name = "model"
 
 
-TREES: dict[str, Callable[[], Any]] = {
-    "Model": Model,
-    "Variable": lambda: nnx.Param((X, {"a": X}), tag=1),
-    "State": lambda: nnx.state(Model()),
-    "List": lambda: nnx.List([nnx.Param(X + i) for i in range(31)]),
-}
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_tree_functions(name: str) -> None:
-    tree = TREES[name]()
-    leaves, structure = filterjit.flatten(tree)
-    expected = [x for x in jtu.tree_leaves(tree) if _registry.is_array(x)]
-    assert comparable(leaves) == comparable(expected)
-    assert same(structure.unflatten(leaves), tree)
-    assert filterjit.flatten(TREES[name]())[1] == structure
-    assert hash(filterjit.flatten(TREES[name]())[1]) == hash(structure)
-    dynamic, static = filterjit.partition(tree, filterjit.is_array)
-    assert same(filterjit.combine(dynamic, static), tree)
-
-
 PATHS = [
     "layers.0.bias",
     "layers.0.kernel",
@@ -523,19 +450,3 @@ def test_compiled() -> None:
     other.kernel.set_metadata("tag", ("a", True))
     with pytest.raises(filterjit.MismatchError, match="kernel"):
         compiled(other)
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_structures_are_pickled(name: str) -> None:
-    leaves, structure = filterjit.flatten(TREES[name]())
-    try:
-        text = pickle.dumps(structure)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        pytest.skip("it has functions that cannot be pickled")
-    again = pickle.loads(text)
-    assert again == structure
-    rebuilt = again.unflatten(leaves)
-    assert described(rebuilt) == described(structure.unflatten(leaves))
-    for v in jtu.tree_leaves(rebuilt, is_leaf=lambda x: isinstance(x, nnx.Variable)):
-        if isinstance(v, nnx.Variable):
-            v.set_value(X)

@@ -268,20 +268,6 @@ def test_captured_variables(jit: Any, traces: Any) -> Iterator[Any]:
         yield m, captured
 
 
-@in_each_mode
-def test_static_attributes(jit: Any, traces: Any) -> Iterator[Any]:
-    m = Counter()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces()
-        return m.other * len(m.name)
-
-    for name in ("a", "abc", "a"):
-        m.name = name
-        yield f(m)
-
-
 @in_each_mode(handed_over=True)
 def test_leaves_that_are_no_arrays(jit: Any, traces: Any) -> Iterator[Any]:
     f = jit(lambda m, y: (traces(), y)[1])
@@ -328,14 +314,6 @@ def test_static_arguments_that_are_modules(jit: Any, traces: Any) -> Iterator[An
     static = Counter()
     f = jit(lambda m, static: m.other + static.other.get_raw_value(), static_argnums=1)
     yield outcome(f, Counter(), static)[:2]
-
-
-@in_each_mode
-def test_shardings(jit: Any, traces: Any) -> Iterator[Any]:
-    m = Counter()
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    yield jit(lambda m, y: m.other * y, in_shardings=sharding)(m, 2.0)
-    yield jit(lambda m: m.count + 1, out_shardings=sharding)(m)
 
 
 @in_each_mode(handed_over=True)

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,112 +28,37 @@ class Node(nnx.Module):
         self.tag = 1
 
 
-def _shared(m: Node) -> Any:
+def _plus_one(m: Any) -> None:
     m.v[...] += 1
-    return m.v * 2
-
-
-def _new_variable(m: Any) -> None:
-    m.new = nnx.BatchStat(m.v[...] * 2)
-
-
-def _new_module(m: Any) -> None:
-    m.child = Node(3.0)
-
-
-def _new_static(m: Any) -> None:
-    m.tag = m.tag + 1 if m.tag < 3 else m.tag
-
-
-def _static_of_another_type(m: Any) -> None:
-    m.tag = str(m.tag)
-    m.v[...] += 1
-
-
-def _new_array(m: Any) -> None:
-    m.array = nnx.data(jnp.ones(2) + m.v[...])
-
-
-def _deleted(m: Any) -> None:
-    if hasattr(m, "extra"):
-        del m.extra
-
-
-def _swapped(m: Any) -> None:
-    m.a, m.b = m.b, m.a
-
-
-def _replaced(m: Any) -> None:
-    m.v = nnx.Param(m.v[...] + 1)
-
-
-def _aliased(m: Any) -> None:
-    m.b = m.a
-
-
-def _cycle(m: Any) -> None:
-    m.me = m
-
-
-def _popped(m: Any) -> Any:
-    m.sow(nnx.Intermediate, "y", m.v[...] * 2)
-    return nnx.pop(m, nnx.Intermediate)
-
-
-def _sown(m: Any) -> None:
-    m.sow(nnx.Intermediate, "y", m.v[...] * 2)
-
-
-def _metadata(m: Any) -> None:
-    m.v.set_metadata("note", "new")
-    m.v[...] += 1
-
-
-def _returned(m: Any) -> Any:
-    return m
-
-
-def _returned_variable(m: Any) -> Any:
-    return m.v, [m.v]
-
-
-def _returned_new(m: Any) -> Any:
-    n = Node(2.0)
-    return n, nnx.Param(m.v[...]), nnx.state(m)
 
 
 def _split(m: Any) -> Any:
-    graphdef, state = nnx.split(m)
-    n = nnx.merge(graphdef, state)
+    n = nnx.merge(*nnx.split(m))
     n.v[...] += 1
     return nnx.state(n)
 
 
-def _updated(m: Any) -> None:
-    nnx.update(m, jax.tree.map(lambda y: y + 1, nnx.state(m)))
-
-
-BODIES = [
-    _shared,
-    _new_variable,
-    _new_module,
-    _new_static,
-    _static_of_another_type,
-    _new_array,
-    _deleted,
-    _swapped,
-    _replaced,
-    _aliased,
-    _cycle,
-    _popped,
-    _sown,
-    _metadata,
-    _returned,
-    _returned_variable,
-    _returned_new,
-    _split,
-    _updated,
-]
+BODIES: dict[str, Callable[[Any], Any]] = {
+    "shared": lambda m: (_plus_one(m), m.v * 2)[1],
+    "new variable": lambda m: setattr(m, "new", nnx.BatchStat(m.v[...] * 2)),
+    "new module": lambda m: setattr(m, "child", Node(3.0)),
+    "new static": lambda m: setattr(m, "tag", m.tag + 1 if m.tag < 3 else m.tag),
+    "static of another type": lambda m: (setattr(m, "tag", str(m.tag)), _plus_one(m))[0],
+    "new array": lambda m: setattr(m, "array", nnx.data(jnp.ones(2) + m.v[...])),
+    "deleted": lambda m: delattr(m, "extra") if hasattr(m, "extra") else None,
+    "swapped": lambda m: any(setattr(m, k, x) for k, x in (("a", m.b), ("b", m.a))) or None,
+    "replaced": lambda m: setattr(m, "v", nnx.Param(m.v[...] + 1)),
+    "aliased": lambda m: setattr(m, "b", m.a),
+    "cycle": lambda m: setattr(m, "me", m),
+    "sown": lambda m: (m.sow(nnx.Intermediate, "y", m.v[...] * 2), None)[1],
+    "popped": lambda m: (BODIES["sown"](m), nnx.pop(m, nnx.Intermediate))[1],
+    "metadata": lambda m: (m.v.set_metadata("note", "new"), _plus_one(m))[0],
+    "returned": lambda m: m,
+    "returned variable": lambda m: (m.v, [m.v]),
+    "returned new": lambda m: (Node(2.0), nnx.Param(m.v[...]), nnx.state(m)),
+    "split": _split,
+    "updated": lambda m: nnx.update(m, jax.tree.map(lambda y: y + 1, nnx.state(m))),
+}
 
 
 def _plain() -> Any:
@@ -141,45 +67,40 @@ def _plain() -> Any:
     return m
 
 
-def _with_shared_variable() -> Any:
-    m = _plain()
-    m.b.v = m.a.v
-    return m
+def _changed(change: Callable[[Any], Any]) -> Callable[[], Any]:
+    def make() -> Any:
+        m = _plain()
+        change(m)
+        return m
+
+    return make
 
 
-def _with_shared_module() -> Any:
-    m = _plain()
-    m.b = m.a
-    return m
-
-
-def _with_cycle() -> Any:
-    m = _plain()
-    m.a.parent = m
-    return m
-
-
-def _with_array() -> Any:
-    m = _plain()
+def _with_array(m: Any) -> None:
     m.array = jnp.ones(2)
     m.items = nnx.List([Node(1.0), jnp.ones(1)])
-    return m
 
 
-MODELS = [_plain, _with_shared_variable, _with_shared_module, _with_cycle, _with_array]
+MODELS: dict[str, Callable[[], Any]] = {
+    "plain": _plain,
+    "shared variable": _changed(lambda m: setattr(m.b, "v", m.a.v)),
+    "shared module": _changed(lambda m: setattr(m, "b", m.a)),
+    "cycle": _changed(lambda m: setattr(m.a, "parent", m)),
+    "array": _changed(_with_array),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
 @pytest.mark.parametrize("mode", ALL)
-@pytest.mark.parametrize("make", MODELS, ids=lambda f: f.__name__[1:])
-def test_changes_of_the_graph(mode: str, make: Any) -> None:
-    if mode == "tree" and make is _with_cycle:
+@pytest.mark.parametrize("model", MODELS)
+def test_changes_of_the_graph(mode: str, model: str) -> None:
+    if mode == "tree" and model == "cycle":
         pytest.skip("JAX recurses until the stack is full")
-    for body in BODIES:
+    for name, body in BODIES.items():
 
         def program(jit: Any, traces: Any, body: Any = body) -> Any:
-            m = make()
+            m = MODELS[model]()
 
             @jit
             def f(m: Any) -> Any:
@@ -195,20 +116,20 @@ def test_changes_of_the_graph(mode: str, make: Any) -> None:
         try:
             compare(program, mode, handed_over=None)
         except Exception as e:
-            raise AssertionError(body.__name__) from e
+            raise AssertionError(name) from e
 
 
 @pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
-@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__[1:])
-def test_what_is_handed_over(body: Any) -> None:
-    f = filterjit.nnx.jit(body)
+@pytest.mark.parametrize("body", BODIES)
+def test_what_is_handed_over(body: str) -> None:
+    f = filterjit.nnx.jit(BODIES[body])
     f(_plain())
     f(_plain())
     assert not f.handed_over
     assert f.cache_info().hits == 1
-    f(_with_shared_variable()), f(_with_shared_module())
+    f(MODELS["shared variable"]()), f(MODELS["shared module"]())
     assert not f.handed_over and f.cache_info().misses == 3
-    f(_with_cycle())
+    f(MODELS["cycle"]())
     assert f.handed_over == {"a Module contains itself": 1}
 
 
@@ -324,20 +245,6 @@ def test_nothing_stays_alive() -> None:
     alive = [r() for r in refs if r() is not None]
     # Flax keeps the classes of Pytrees in a registry of its own.
     assert all(isinstance(x, type) for x in alive), alive
-
-
-def test_a_model_is_not_kept_alive() -> None:
-    f = filterjit.nnx.jit(lambda m: m.v.set_value(m.v + 1))
-    m = Node()
-    f(m)
-    ref = weakref.ref(m)
-    del m
-    gc.collect()
-    assert ref() is None
-    for _ in range(50):  # objects at the same addresses
-        n = Node()
-        f(n)
-        assert n.v[...].tolist() == [1.0, 1.0]
 
 
 def test_methods_of_the_result() -> None:

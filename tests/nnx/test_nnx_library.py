@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -14,7 +13,7 @@ import pytest
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.comparison import Traces, comparable
-from support.exactness import X, check_exact, described, same_as_jax
+from support.exactness import X, check_exact, same_as_jax
 
 pytest.importorskip("flax.nnx")
 optax = pytest.importorskip("optax")
@@ -216,106 +215,6 @@ def test_a_shared_variable_that_is_no_longer_shared() -> None:
         yield m
 
     assert check_exact(trees) == 2
-
-
-# ---- split and merge ----
-
-
-def test_split_and_merge() -> None:
-    def body(jit: Any) -> Any:
-        traces = Traces()
-
-        @jit
-        def apply(graphdef: Any, state: Any, x: Any) -> Any:
-            traces.tick()
-            model = nnx.merge(graphdef, state)
-            return model(x), nnx.state(model)
-
-        model = sequential()
-        results = []
-        for _ in range(3):
-            results.append(apply(*nnx.split(model), BATCH))
-        return jtu.tree_leaves(results), traces.count
-
-    static = body(lambda f: jax.jit(f, static_argnums=0))
-    assert comparable(body(jax.jit)) == comparable(static)
-    assert comparable(body(filter_jit)) == comparable(static)
-
-
-def test_graphdefs_are_told_apart() -> None:
-    class Net(nnx.Module):
-        def __init__(self, width: Any) -> None:
-            self.kernel, self.width = nnx.Param(X), width
-
-    def read(graphdef: Any, state: Any) -> Any:
-        width = nnx.merge(graphdef, state).width
-        return X * width, repr(width)
-
-    traces = Traces()
-    f = filter_jit(traces.counting(read))
-    widths = [1, True, 1.0, -1, -2, 0.0, -0.0, 1]
-    for width in widths:
-        assert described(f(*nnx.split(Net(width)))) == described(read(*nnx.split(Net(width))))
-    assert traces.count == 7
-
-
-def test_a_graphdef_whose_contents_change() -> None:
-    """A GraphDef itself never changes, but it holds the static values of the Module."""
-
-    class Config:
-        def __init__(self, n: int) -> None:
-            self.n = n
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Config) and self.n == other.n
-
-        def __hash__(self) -> int:
-            return self.n
-
-    class Net(nnx.Module):
-        def __init__(self, config: Any) -> None:
-            self.kernel, self.config = nnx.Param(X), config
-
-    traces = Traces()
-    f = filter_jit(traces.counting(lambda graphdef, s: nnx.merge(graphdef, s).config.n * X))
-    config = Config(1)
-    graphdef, state = nnx.split(Net(config))
-    for n in (1, 1, 2, 2, 1, 3):
-        config.n = n
-        assert comparable(f(graphdef, state)) == comparable(n * X)
-    assert traces.count == 3
-
-
-def test_a_list_in_a_graphdef() -> None:
-    class Net(nnx.Module):
-        def __init__(self, sizes: Any) -> None:
-            self.kernel, self.sizes = nnx.Param(X), sizes
-
-    f = filter_jit(lambda graphdef, state: nnx.merge(graphdef, state).sizes[-1] * X)
-    sizes = [1]
-    graphdef, state = nnx.split(Net(sizes))
-    for n in (1, 1, 2, 3):
-        sizes[-1] = n
-        assert comparable(f(graphdef, state)) == comparable(X * n)
-
-
-def test_graphdefs_in_static_fields_and_metadata() -> None:
-    class Holder(eqx.Module):
-        state: Any
-        graphdef: Any = eqx.field(static=True)
-
-    def make(seed: int) -> Any:
-        graphdef, state = nnx.split(nnx.Linear(3, 3, use_bias=bool(seed % 2), rngs=nnx.Rngs(seed)))
-        return Holder(state, graphdef)
-
-    traces = Traces()
-    f = filter_jit(traces.counting(lambda h: nnx.merge(h.graphdef, h.state)(BATCH)))
-    first = [make(seed) for seed in (0, 1)]
-    for h in first * 3:
-        assert comparable(f(h)) == comparable(
-            jax.jit(lambda s, h=h: nnx.merge(h.graphdef, s)(BATCH))(h.state)
-        )
-    assert traces.count == 2
 
 
 # ---- State ----

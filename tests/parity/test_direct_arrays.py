@@ -3,10 +3,7 @@
 All calls are made with plain ``jax.jit`` too, and both must do the same.
 """
 
-import copy
 import gc
-import pickle
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -165,25 +162,6 @@ def test_shapes_in_turn() -> None:
     assert b.direct and b.traces.count == len(arrays)
 
 
-def test_some_shapes_in_turn() -> None:
-    b = Beside(lambda x: (x, x.sum(), jnp.array(x.shape)))
-    arrays = [jnp.ones(i) for i in (1, 2, 3)]
-    for x in arrays * 50:
-        b(x)
-    for x in arrays:
-        assert b.is_direct(x)
-
-
-def test_static_result_of_an_array_that_is_not_read() -> None:
-    f = filterjit.filter_jit(lambda x, y: (y + 1, x.shape, str(x.dtype)))
-    arrays = [jnp.ones(3), jnp.ones(4), jnp.ones(4, int), jnp.ones((4, 1)), np.ones(3, np.int8)]
-    for x in arrays * 40:
-        y, shape, dtype = f(x, X)
-        assert (shape, dtype) == (x.shape, str(x.dtype))
-        assert y[0, 0] == 1
-    assert counts(f)["direct"]
-
-
 # ---- arrays that come and go ----
 
 
@@ -213,18 +191,6 @@ def test_fresh_arrays_at_each_call(committed: bool) -> None:
         x = jax.device_put(np.full((2, 2), i, np.float32), device)
         b(x, jax.device_put(np.ones((2, 2), np.float32), device))
     assert b.direct > 15
-
-
-@pytest.mark.parametrize("remake", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x)),
-                                    lambda x: jnp.array(x, copy=True), jax.device_get])  # fmt: skip
-def test_copies(remake: Callable[[Any], Any]) -> None:
-    b = Beside(lambda x, y: x * y)
-    x = jax.device_put(X, CPU)
-    b.until_direct(x, X)
-    for _ in range(4):
-        b(remake(x), X)
-        b(x, remake(X))
-        assert b.is_direct(x, X)
 
 
 def test_memory_is_freed() -> None:
@@ -274,15 +240,6 @@ def test_deleted_arrays_that_are_not_read() -> None:
     assert b.is_direct(X, X)
 
 
-def test_deleted_before_the_first_call() -> None:
-    b = Beside(lambda x: x * 2)
-    x = X + 0
-    x.delete()
-    for _ in range(4):
-        assert b(x)[0] is RuntimeError
-    b.until_direct(X)
-
-
 def test_a_result_that_is_deleted() -> None:
     """It is the argument of the next call, which is not checked."""
     b = Beside(lambda x: x * 2)
@@ -299,14 +256,6 @@ def test_a_result_that_is_deleted() -> None:
 
 def donating(x: Any, y: Any) -> Any:
     return x + 1, y * 2
-
-
-@pytest.mark.parametrize("donate", ["all", "warn", "all-except-first", "warn-except-first"])
-def test_donation(donate: str) -> None:
-    b = Beside(donating, donate=donate.replace("warn-", "all-"))
-    for _ in range(6):
-        b.with_fresh(lambda: (X + 0, X + 1))
-    assert b.direct > 3
 
 
 def test_donated_results() -> None:

@@ -295,28 +295,6 @@ def test_the_same_array_twice(jit: Jit, donate: str) -> Any:
         return type(e).__name__, str(e).split(",")[0][:60]
 
 
-def test_a_training_loop(jit: Jit) -> None:
-    """A state that is passed in and returned is traced once."""
-    traces = Traces()
-
-    @jit(donate="all-except-first")
-    def step(batch: Any, model: Any, moments: Any) -> Any:
-        traces.tick()
-        grad = jax.grad(lambda m: ((m["w"] * batch - 1) ** 2).sum())(model)
-        moments = jtu.tree_map(lambda m, g: 0.9 * m + g, moments, grad)
-        return jtu.tree_map(lambda p, m: p - 0.01 * m, model, moments), moments
-
-    batch = jnp.arange(4.0)
-    model = {"w": array(0.5)}
-    moments = {"w": array(0.0)}
-    for _ in range(5):
-        before = model
-        model, moments = step(batch, model, moments)
-        assert deleted(before, batch) == [True, False]
-    assert traces.count == 1
-    assert not any(deleted(model, moments))
-
-
 def test_donation_in_aot(jit: Jit) -> None:
     f = jit(lambda x, y: (x + 1, y + 1), donate="all-except-first")
     x, y = array(1), array(2)
@@ -357,14 +335,6 @@ def test_wrappers_with_other_modes_do_not_interfere(jit: Jit) -> None:
             warnings.simplefilter("error")
             jit(f, donate=donate)(x, y)
         assert deleted(x, y) == EXPECTED[donate][:2]
-
-
-def test_equal_wrappers_share() -> None:
-    traces = Traces()
-    f = traces.counting(lambda x: x + 1)
-    for _ in range(3):
-        filterjit.filter_jit(f, donate="all")(array(1))
-    assert traces.count == 1
 
 
 @pytest.mark.parametrize("donate", ["all", ("b",)])

@@ -3,22 +3,14 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import filterjit as fj
-from support.comparison import outcome, same
+from support.comparison import same
 from support.filters import is_text, taken
-from support.modules import Module
-from support.nodes import (
-    Custom,
-    Point,
-    Registered,
-    WithKeys,
-)
-from support.trees import ARRAY, ONE
+from support.trees import ONE
 
 # ---- filters made of filters ----
 
@@ -98,102 +90,3 @@ def test_a_tree_of_filters_inside_a_filter() -> None:
     assert taken(tree, fj.Filter(mask) & is_text) == ["b.1"]
     with pytest.raises(ValueError, match="differs from the filter"):
         taken(tree, fj.Filter({"a": True}) | is_text)
-
-
-def test_a_tree_of_filters_inside_a_filter_inside_a_tree_of_filters() -> None:
-    first = fj.Filter([True, False])
-    assert taken([[1, 2], [3, 4]], [first, False]) == ["0.0"]
-    assert taken({"a": [1, 2]}, {"a": first}) == ["a.0"]
-
-
-def test_no_pattern_inside_a_tree_of_filters() -> None:
-    for bad in (
-        ["a"],
-        [True, "**"],
-        [fj.Filter("a")],
-        [fj.is_array & "a"],
-        {"k": [~fj.Filter("a")]},
-    ):
-        with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
-            fj.partition({"k": [1]} if isinstance(bad, dict) else [1] * len(bad), bad)
-
-
-# ---- filters that raise, return odd values or change the tree ----
-
-
-class Refused(Exception):
-    pass
-
-
-def refuse(x: Any) -> bool:
-    if x == 3:
-        raise Refused
-    return True
-
-
-@pytest.mark.parametrize(
-    "tree, path",
-    [
-        ([1, 2, 3], "[2]"),
-        ({"a": {"b": [1, 3]}}, "['a']['b'][1]"),
-        (Module([3]), "a[0]"),
-        (Registered(1, (3,)), "b[0]"),
-        (Custom(1, 3), "[1]"),
-        (WithKeys(1, {"k": 3}), "right['k']"),
-        (Point(1, 3), "y"),
-    ],
-)
-def test_filters_that_raise(tree: Any, path: str) -> None:
-    with pytest.raises(Refused):
-        eqx.partition(tree, refuse)
-    for filter in (refuse, fj.Filter(refuse) | True, "**" & fj.Filter(refuse)):
-        with pytest.raises(Refused) as info:
-            fj.partition(tree, filter)
-        assert [note for note in info.value.__notes__ if f"`{path}`" in note]
-    with pytest.raises(TypeError, match="returned None") as other:
-        fj.partition(tree, lambda x: None if x == 3 else True)
-    assert [note for note in other.value.__notes__ if f"`{path}`" in note]
-
-
-def test_filters_that_do_not_return_bools() -> None:
-    tree = [jnp.ones(2), jnp.zeros(2), 3]
-    for answer in (lambda x: jnp.any(x), lambda x: np.any(x), lambda x: np.asarray(x)[..., None]):
-        assert same(outcome(fj.partition, tree, answer), outcome(eqx.partition, tree, answer))
-    for empty in ("", [], 0, 0.0):
-        assert same(fj.partition(tree, lambda x, empty=empty: empty), fj.partition(tree, False))
-
-    @jax.jit
-    def f(x: Any) -> Any:
-        with pytest.raises(jax.errors.TracerBoolConversionError):
-            fj.partition([x], lambda leaf: leaf > 0)
-        return x
-
-    f(ONE)
-
-
-def test_a_filter_that_changes_the_tree() -> None:
-    """The parts are those of the tree before the change."""
-    before = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
-    tree = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
-
-    def change(x: int) -> bool:
-        tree["a"].clear()
-        tree["b"].clear()
-        tree["d"] = {"more": [x] * 10}
-        return x % 2 == 1
-
-    assert fj.partition(tree, change) == eqx.partition(before, lambda x: x % 2 == 1)
-    tree = {"a": [1, 2, [3]], "b": {"c": 4}, "d": 5}
-    with pytest.raises(ValueError):
-        fj.partition(tree, change, {"a": True, "b": True, "d": False})
-
-
-def test_a_filter_that_calls_partition_itself() -> None:
-    tree = {"a": [1, ARRAY], "b": "x"}
-
-    def nested(x: Any) -> bool:
-        inner = fj.partition(tree, fj.is_array, "b")
-        assert same(fj.combine(*inner, strict=True), tree)
-        return eqx.is_array(x)
-
-    assert same(fj.partition(tree, nested), eqx.partition(tree, eqx.is_array))

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import gc
 import pickle
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -23,7 +22,6 @@ import pytest
 import filterjit
 from support.comparison import Jit, Traces
 from support.modules import Holder
-from support.nodes import Point
 from support.trees import ONE
 
 
@@ -175,12 +173,6 @@ class Comparable:
 
     def step(self, x: Any, s: Any = None) -> Any:
         return x * self.rate, s
-
-
-class Owner:
-    @filterjit.filter_jit
-    def step(self, x: Any, s: Any = None) -> Any:
-        return x, s
 
 
 METHODS: dict[str, Callable[[], tuple[Any, Any]]] = {
@@ -339,42 +331,6 @@ def test_instances_that_cannot_hold_programs(make: Any) -> None:
     assert type(instance) is not Record or dict(instance) == {"rate": 2}
 
 
-def test_equal_callable_objects_share(jit: Jit) -> None:
-    """Their programs are those of the class's function."""
-    traces = Traces()
-
-    @dataclasses.dataclass(frozen=True)
-    class Scale:
-        by: int
-
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return x * self.by
-
-    for _ in range(3):
-        assert jit(Scale(2))(ONE) == 2
-    assert traces.count == 1
-
-
-def test_a_module_with_a_jitted_call_shares(jit: Jit) -> None:
-    traces = Traces()
-
-    class M(eqx.Module):
-        w: Any
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return self.w * x
-
-    for i in range(3):
-        m = M(ONE * i)
-        before = dict(vars(m))
-        assert jit(m)(ONE) == i
-        assert dict(vars(m)) == before
-    assert traces.count == 1
-
-
 def test_caches_of_one_function_are_bounded() -> None:
     """Caches of the methods of objects that cannot hold them are stored in the class's function."""
 
@@ -449,62 +405,3 @@ def test_nested_jits_die() -> None:
     watched = make()
     collect()
     assert [w() for w in watched] == [None] * 3
-
-
-def test_arguments_are_not_kept() -> None:
-    """Arrays and containers of a call die as soon as the caller drops them."""
-
-    @filterjit.filter_jit
-    def f(x: Any) -> Any:
-        return x["a"].x + 1
-
-    class Watched(Holder):
-        pass
-
-    model = Watched(jnp.ones(3))
-    array = weakref.ref(model.x)
-    module = weakref.ref(model)
-    result = f({"a": model})
-    f({"a": model})
-    del model
-    collect()
-    assert module() is None
-    assert array() is None
-    assert result.tolist() == [2, 2, 2]
-
-
-def test_reference_counts_do_not_grow(jit: Jit) -> None:
-    """Reference counts of static values, arrays, keys and the function, over many calls."""
-    token, array = Token(), jnp.ones(3)
-    tree = {"k": [token, array], "h": Holder(array, token), "p": Point(array, (token,))}
-    f = jit(lambda t, x, **kw: (t, x + 1, kw))
-    f(tree, array, k=token)
-    collect()
-    before = [sys.getrefcount(x) for x in (token, array, f, None, "k")]
-    for _ in range(200):
-        f(tree, array, k=token)
-    collect()
-    after = [sys.getrefcount(x) for x in (token, array, f, None, "k")]
-    assert all(abs(b - a) < 50 for a, b in zip(before, after, strict=True))
-
-
-def test_output_statics_do_not_keep_inputs_alive() -> None:
-    f = filterjit.filter_jit(lambda x, n: (x, n))
-    big = jnp.ones(100)
-    result, _ = f(big, 1)
-    watched = weakref.ref(big)
-    del big
-    collect()
-    assert watched() is None or result is watched()
-
-
-def test_dropped_objects_with_reused_addresses(jit: Jit) -> None:
-    """A new object at the address of a dead one is another static value."""
-    f = jit(lambda v, x: (v.n, x))
-
-    class Boxed:
-        def __init__(self, n: int) -> None:
-            self.n = n
-
-    for n in range(20):
-        assert f(Boxed(n), ONE)[0] == n

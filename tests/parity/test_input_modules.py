@@ -1,42 +1,16 @@
 """Modules, states and optimisers as arguments, and fields that are changed in place."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import optax
-import pytest
 
 import filterjit
-from support.comparison import Jit, Traces, check, comparable, on_both
-from support.modules import Module, WithFactories
-from support.nodes import Childless
-from support.trees import ARRAY, KEY, MLP, ONE
-
-
-@pytest.mark.parametrize("field", ["a", "b", "name"])
-def test_fields_changed_in_place(jit: Jit, field: str) -> None:
-    """Each change by ``object.__setattr__`` between calls is noticed."""
-
-    @jit
-    def f(m: Any) -> Any:
-        value = getattr(m, field, "missing")
-        value = "None" if value is None else value
-        return value if isinstance(value, str) else jnp.sum(jnp.asarray(value))
-
-    m = Module(ARRAY)
-    for value in ("x", "y", "x", ""):
-        object.__setattr__(m, field, value)
-        assert f(m) == value
-    if field != "name":
-        for number in (1.0, 2.0, 2, ONE, ARRAY, 1.0):
-            object.__setattr__(m, field, number)
-            assert f(m) == jnp.sum(jnp.asarray(number))
-    object.__delattr__(m, field)
-    assert f(m) == {"a": "missing", "b": "None", "name": "name"}[field]
+from support.comparison import Jit, Traces, check, on_both
+from support.modules import Module
+from support.trees import KEY, MLP, ONE
 
 
 def test_deep_changes_are_seen(jit: Jit) -> None:
@@ -66,42 +40,6 @@ def test_deep_changes_are_seen(jit: Jit) -> None:
     assert traces.count == 5
 
 
-def test_lists_and_dicts_changed_between_calls(jit: Jit) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return jtu.tree_map(lambda a: a if isinstance(a, str) else a + 1, x)
-
-    values: list[Any] = [ONE]
-    table: dict[str, Any] = {"a": ONE}
-    assert comparable(f([values, table])) == comparable([[ONE + 1], {"a": ONE + 1}])
-    values.append("x")
-    table["b"] = "y"
-    assert comparable(f([values, table])) == comparable([[ONE + 1, "x"], {"a": ONE + 1, "b": "y"}])
-    values[0], table["a"] = "z", 5
-    assert f([values, table]) == [["z", "x"], {"a": 6, "b": "y"}]
-    values.clear()
-    table.clear()
-    assert f([values, table]) == [[], {}]
-
-
-@pytest.mark.parametrize("make", [lambda: [1, 2], lambda: {"k": 1}, lambda: {1, 2}],
-                         ids=["list", "dict", "set"])  # fmt: skip
-@on_both
-def test_unhashable_static_fields(jit: Jit, make: Callable[[], Any]) -> Any:
-    """Static fields need no hash; static leaves do."""
-    traces = Traces()
-
-    @jit
-    def f(m: Any, x: Any) -> Any:
-        traces.tick()
-        return m.name, x + 1, m
-
-    results = [f(Module(ARRAY, make()), ONE) for _ in range(3)]
-    same = Module(ARRAY, make())
-    results += [f(same, ONE), f(same, ONE)]
-    return results, traces.count
-
-
 def test_unhashable_static_field_changed_in_place() -> None:
     # Equinox's key holds the list itself, so its result is stale. filterjit notices the change.
     def run(jit: Jit) -> list[Any]:
@@ -122,82 +60,6 @@ def test_unhashable_static_field_changed_in_place() -> None:
 
     assert run(filterjit.filter_jit) == [4, 14, 4, 8]
     assert run(eqx.filter_jit) == [4, 4, 4, 4]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_nested_unhashable_static_field_changed_in_place(depth: int) -> None:
-    innermost = {"k": [1]}
-    value: Any = innermost
-    for _ in range(depth):
-        value = (value, "x") if depth % 2 else {"nested": value}
-
-    @filterjit.filter_jit
-    def f(m: Any, x: Any) -> Any:
-        inner = m.name
-        while "k" not in inner:
-            inner = inner[0] if isinstance(inner, tuple) else inner["nested"]
-        return x + sum(inner["k"])
-
-    m = Module(None, value)
-    for n in (1, 2, 3):
-        assert f(m, ONE) == 1 + sum(innermost["k"])
-        assert f(m, ONE) == 1 + sum(innermost["k"])
-        innermost["k"].append(n)
-
-
-def test_mutable_object_in_a_static_field() -> None:
-    """An object hashed by its contents: an equal one shares the trace, a changed one does not."""
-
-    class Config:
-        def __init__(self, n: int) -> None:
-            self.n = n
-
-        def __eq__(self, other: Any) -> bool:
-            return self.n == other.n
-
-        def __hash__(self) -> int:
-            return hash(self.n)
-
-    traces = Traces()
-
-    @filterjit.filter_jit
-    def f(m: Any, x: Any) -> Any:
-        traces.tick()
-        return x + m.name.n
-
-    config = Config(1)
-    m = Module(None, config)  # type: ignore[arg-type]
-    assert f(m, ONE) == 2
-    assert f(Module(None, Config(1)), ONE) == 2  # type: ignore[arg-type]
-    config.n = 5
-    assert f(m, ONE) == 6
-    config.n = 1
-    assert f(m, ONE) == 2
-
-
-def test_aux_data_changed_in_place() -> None:
-    """Aux data of a registered node that cannot be hashed."""
-
-    @filterjit.filter_jit
-    def f(x: Any, y: Any) -> Any:
-        return y + sum(x.aux)
-
-    node = Childless([1, 2])
-    assert f(node, ONE) == 4
-    node.aux.append(3)
-    assert f(node, ONE) == 7
-    assert f(Childless([1, 2]), ONE) == 4
-    assert f(Childless([1, 2, 3]), ONE) == 7
-
-
-def test_class_attributes_are_no_fields(jit: Jit) -> None:
-    class M(eqx.Module):
-        a: Any
-        constant = 3
-
-    f = jit(lambda m: m.a + m.constant)
-    assert f(M(ONE)) == 4
-    assert f(M(2)) == 5
 
 
 def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
@@ -234,36 +96,6 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     object.__setattr__(wrapped_two, "__name__", "renamed")
     assert call(wrapped_two, ONE) == (3, "renamed")
     assert traces.count == 3
-
-
-def test_a_field_that_becomes_static_and_back(jit: Jit) -> None:
-    """One class, with all combinations of values in its fields."""
-    traces = Traces()
-
-    @jit
-    def f(m: Any) -> Any:
-        traces.tick()
-        return m
-
-    combinations = [WithFactories(a, "n", b, c) for a in (ONE, 1, None, [ONE]) for b in (ARRAY, "s")
-                    for c in ((), {"k": ONE})]  # fmt: skip
-    for _ in range(2):
-        for m in combinations:
-            assert comparable(f(m)) == comparable(m)
-    assert traces.count == len(combinations)
-
-
-def test_dict_replaced(jit: Jit) -> None:
-    """Writing to ``__dict__`` gives the instance a real dict."""
-    m = Module(ONE)
-    f = jit(lambda m: (m.a + 1, m.name))
-    assert f(m) == (2, "name")
-    m.__dict__["name"] = "other"
-    assert f(m) == (2, "other")
-    m.__dict__["a"] = jnp.array(5.0)
-    assert f(m) == (6, "other")
-    for _ in range(2):
-        assert f(Module(ONE)) == (2, "name")
 
 
 # ---- states, optimisers, layers ----

@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
-from support.flax_nodes import FlaxStruct
-from support.modules import Module
-from support.nodes import Custom, FrozenRegistered, Point, Registered, Static
-from support.trees import ARRAY, ONE, TREES, identity
+from support.trees import ONE, TREES
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -157,50 +154,6 @@ def test_odd_numpy(make: Callable[[], Any]) -> None:
     check(outcome)
 
 
-class WithJaxArray:
-    """JAX converts it to an array where one is needed; for ``filter_jit`` it is static."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __jax_array__(self) -> Any:
-        return self.value
-
-
-def test_objects_with_jax_array() -> None:
-    value = WithJaxArray(ONE)
-
-    def body(jit: Jit) -> Any:
-        return jit(lambda x: (type(x).__name__, x.value + 1))(value)
-
-    assert check(body) == ("WithJaxArray", 2)
-
-
-@on_both
-def test_mutable_arrays(jit: Jit) -> Any:
-    """filterjit treats refs as arrays if Equinox does."""
-    ref = jax.new_ref(jnp.zeros(3))
-
-    @jit
-    def f(ref: Any, x: Any) -> Any:
-        ref[...] += x
-        return ref[...].sum()
-
-    try:
-        return f(ref, ONE), f(ref, ONE), ref[...]
-    except Exception as e:
-        return type(e).__name__
-
-
-def test_committed_and_uncommitted_arrays(jit: Jit) -> None:
-    f = jit(lambda x, y: x + y)
-    device = jax.devices()[0]
-    committed = jax.device_put(ONE, device)
-    for _ in range(2):
-        assert f(ONE, ONE).committed is False
-        assert f(committed, ONE).committed is True
-
-
 def test_arrays_between_different_types(jit: Jit) -> None:
     """A jax.Array, a NumPy array and a tracer in the same place use the same variant."""
     traces = Traces()
@@ -218,74 +171,6 @@ def test_arrays_between_different_types(jit: Jit) -> None:
 
 
 # ---- registered types ----
-
-
-@pytest.mark.parametrize("cls", [Registered, FlaxStruct])
-def test_meta_fields_are_static(jit: Jit, cls: Any) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x.meta, x.a
-
-    for _ in range(2):
-        for meta in ("one", "two", (1, 2), None):
-            assert f(cls(ONE, meta=meta)) == (meta, 1)
-    assert traces.count == 4
-
-
-def test_dataclasses_changed_in_place(jit: Jit) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return x.meta, x.a
-
-    d = Registered(ONE)
-    assert f(d) == ("meta", 1)
-    d.meta = "other"
-    assert f(d) == ("other", 1)
-    d.a = "static"
-    assert f(d) == ("other", "static")
-
-
-def test_dataclasses_keep_their_order_of_fields() -> None:
-    """`data_fields` in another order than in the class."""
-    check(
-        lambda jit: [
-            jit(lambda x: x)(FrozenRegistered(ONE, 2, "k")),
-            jit(lambda x: x.b)(FrozenRegistered(1, ARRAY, "k")),
-        ]
-    )
-
-
-def test_nodes_in_nodes() -> None:
-    layers: list[Callable[[Any, int], Any]] = [
-        lambda tree, i: Module(tree, f"level {i}"),
-        lambda tree, i: Registered(tree, i, str(i)),
-        lambda tree, i: Custom(tree, i, label=i),
-        lambda tree, i: FlaxStruct(tree, b=i),
-        lambda tree, i: Point(tree, i),
-        lambda tree, i: {"k": tree, "j": i},
-        lambda tree, i: [tree],
-    ]
-
-    def nest(depth: int) -> Any:
-        tree: Any = ARRAY
-        for i in range(depth):
-            tree = layers[i % len(layers)](tree, i)
-        return tree
-
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x
-
-        return [f(nest(d)) for d in (3, 10, 21, 3, 10, 21)], traces.count
-
-    check(body)
 
 
 def test_flatten_functions_that_raise() -> None:
@@ -309,25 +194,3 @@ def test_flatten_functions_that_raise() -> None:
         return f(bad), f(bad)
 
     check(body)
-
-
-def test_static_class_equality(jit: Jit) -> None:
-    """``register_static``: compared by the object's own equality."""
-    traces = Traces()
-
-    @jit
-    def f(s: Any, x: Any) -> Any:
-        traces.tick()
-        return s.value, x
-
-    for value in (1, 2, 1, 2):
-        assert f(Static(value), ONE) == (value, 1)
-    assert traces.count == 2
-
-
-def test_identity_is_kept_for_static_objects(jit: Jit) -> None:
-    token = object()
-    f = jit(lambda t, x: t is token)
-    assert f(token, ONE) is True
-    assert f(object(), ONE) is False
-    assert jit(lambda g: g is identity)(identity) is True

@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 
 from support.callables import Affine, square
 from support.comparison import Jit, Traces
-from support.trees import KEY, ONE, TWO
+from support.trees import ONE, TWO
 
 VECTOR = jnp.arange(1.0, 4.0)
 
@@ -52,17 +52,6 @@ def test_vmap_over_a_jitted_module(jit: Jit) -> None:
     assert models.__wrapped__.w.tolist() == [1, 2, 3]
     out = eqx.filter_vmap(lambda f, x: f(x), in_axes=(eqx.if_array(0), None))(models, TWO)
     assert out.tolist() == [3, 5, 7]
-
-
-def test_scan_over_a_jitted_module(jit: Jit) -> None:
-    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-
-    def step(carry: Any, x: Any) -> Any:
-        return carry, eqx.combine(carry, static)(x)
-
-    carry, out = jax.lax.scan(step, params, VECTOR)
-    assert out.tolist() == [3, 5, 7]
-    assert eqx.combine(carry, static)(ONE) == 3
 
 
 def test_jitted_modules_as_arguments(jit: Jit) -> None:
@@ -135,60 +124,6 @@ def test_structure_of_equal_wrappers(jit: Jit) -> None:
     assert both(ONE) == 4
 
 
-def test_serialisation(jit: Jit, tmp_path: Any) -> None:
-    path = str(tmp_path / "model.eqx")
-    model = jit(eqx.nn.MLP(2, 2, 4, 1, key=KEY))
-    like = jit(eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(1)))
-    params = eqx.filter(model, eqx.is_array)
-    eqx.tree_serialise_leaves(path, params)
-    back = eqx.tree_deserialise_leaves(path, eqx.filter(like, eqx.is_array))
-    restored = eqx.combine(back, eqx.filter(like, eqx.is_array, inverse=True))
-    x = jnp.ones(2)
-    assert restored(x).tolist() == model(x).tolist()
-    assert like(x).tolist() != model(x).tolist()
-
-
-def test_jitted_layers_in_a_model(jit: Jit) -> None:
-    """Fields that hold jitted Modules: gradients and updates, traced once each."""
-    traces = Traces()
-
-    class Net(eqx.Module):
-        layers: list[Any]
-
-        def __init__(self, key: Any) -> None:
-            keys = jax.random.split(key, 2)
-            self.layers = [jit(eqx.nn.Linear(2, 2, key=k)) for k in keys]
-
-        def __call__(self, x: Any) -> Any:
-            for layer in self.layers:
-                x = jnp.tanh(layer(x))
-            return x
-
-    @jit
-    def step(net: Any, x: Any) -> Any:
-        traces.tick()
-        loss, grads = eqx.filter_value_and_grad(lambda n: jnp.sum((n(x) - 0.5) ** 2))(net)
-        return eqx.apply_updates(net, jtu.tree_map(lambda g: -0.1 * g, grads)), loss
-
-    net, losses = Net(KEY), []
-    for _ in range(4):
-        net, loss = step(net, jnp.ones(2))
-        losses.append(float(loss))
-    assert losses == sorted(losses, reverse=True)
-    assert traces.count == 1
-
-
-def test_tree_at_within_a_jitted_module(jit: Jit) -> None:
-    class Outer(eqx.Module):
-        inner: Any
-
-    outer = Outer(jit(Affine(TWO)))
-    new = eqx.tree_at(lambda o: o.inner, outer, jit(Affine(ONE)))
-    assert new.inner(ONE) == 2
-    changed = eqx.tree_at(lambda o: jtu.tree_leaves(o)[-2], Outer(jit(Affine(ONE, TWO))), ONE * 5)
-    assert changed.inner(ONE) == 7
-
-
 def test_bound_methods_are_trees(jit: Jit) -> None:
     traces = Traces()
 
@@ -213,23 +148,3 @@ def test_bound_methods_are_trees(jit: Jit) -> None:
     assert jit(lambda f, x: f(x))(method, ONE) == 2
     assert jit(lambda f, x: f(x))(Model(ONE).apply, ONE) == 1
     assert traces.count == 2  # one for a scalar, one for a batch
-
-
-def test_grad_of_a_function_taking_a_jitted_module(jit: Jit) -> None:
-    model = jit(eqx.nn.Linear(2, 1, key=KEY))
-
-    @jit
-    @eqx.filter_grad
-    def grad(model: Any, x: Any) -> Any:
-        return jnp.sum(jax.vmap(model)(x))
-
-    plain = eqx.filter_grad(lambda m, x: jnp.sum(jax.vmap(m)(x)))(
-        model.__wrapped__, jnp.ones((3, 2))
-    )
-    jitted = grad(model, jnp.ones((3, 2)))
-    for a, b in zip(
-        jtu.tree_leaves(eqx.filter(plain, eqx.is_array)),
-        jtu.tree_leaves(eqx.filter(jitted, eqx.is_array)),
-        strict=True,
-    ):
-        assert jnp.allclose(a, b)

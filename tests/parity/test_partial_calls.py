@@ -37,25 +37,6 @@ def test_serving_loop() -> None:
     assert traces.count == 3
 
 
-def test_nothing_is_compiled_again() -> None:
-    compiled: list[str] | None = None
-    f = filterjit.filter_jit(lambda model, x: model(x))
-    model = _mlp()
-    f(model, X)
-
-    def listen(event: str, duration: float, **_: Any) -> None:
-        if compiled is not None:
-            compiled.append(event)
-
-    # The listener stays: JAX can only remove all listeners, the report's too.
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    partial = f.partial(model)
-    compiled = []
-    partial(X)
-    found, compiled = compiled, None
-    assert not any("compile" in event for event in found)
-
-
 @pytest.mark.parametrize("donate", ["all", "warn"])
 def test_donated_arguments_cannot_be_given(donate: Any) -> None:
     f = filterjit.filter_jit(lambda a, b: a + b, donate=donate)
@@ -98,47 +79,6 @@ def test_it_is_a_pytree() -> None:
     grads = eqx.filter_grad(lambda g: g(X))(p)
     wanted = eqx.filter_grad(lambda m: f(m, X, shift=2.0))(model)
     assert comparable(jtu.tree_leaves(grads.args)) == comparable(jtu.tree_leaves(wanted))
-
-
-def test_inside_a_trace() -> None:
-    f = filterjit.filter_jit(lambda model, x: jnp.sum(model(x)))
-    model = _mlp()
-
-    @jax.jit
-    def outer(xs: Any) -> Any:
-        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
-        p = f.partial(inner)
-        return jax.lax.map(lambda x: p(x), xs)
-
-    @jax.jit
-    def plain(xs: Any) -> Any:
-        inner = jtu.tree_map(lambda w: w * xs[0, 1] if eqx.is_array(w) else w, model)
-        return jax.lax.map(lambda x: f(inner, x), xs)
-
-    xs = jnp.stack([X, X + 1])
-    assert comparable(outer(xs)) == comparable(plain(xs))
-    out = eqx.filter_vmap(lambda w: f.partial(w)(X))(
-        eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 2, 8, 1, key=key))(
-            jax.random.split(jax.random.key(1), 3)
-        )
-    )
-    assert out.shape == (3,)
-
-
-def test_a_method() -> None:
-    class Model(eqx.Module):
-        w: Any
-
-        @filterjit.filter_jit
-        def __call__(self, x: Any, power: int = 1) -> Any:
-            return self.w * x**power
-
-    model = Model(X)
-    p = Model.__call__.partial(model)
-    assert comparable(p(X, 2)) == comparable(model(X, 2))
-    assert comparable(p(X)) == comparable(model(X))
-    bound = model.__call__.partial(X)
-    assert comparable(bound(2)) == comparable(model(X, 2))
 
 
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
@@ -260,36 +200,6 @@ def test_keywords_of_the_call_take_precedence() -> None:
     assert p() == ("a", "b", 3) and p(b=5) == ("a", 5, 3) and p(c="c", a="d") == ("d", "b", "c")
     assert p() == ("a", "b", 3)
     assert p.keywords == {"a": "a", "b": "b"} and p.args == () and p.func is f
-
-
-def test_many_arguments() -> None:
-    f = filterjit.filter_jit(everything)
-    p = f.partial(*range(20), **{f"k{i}": i for i in range(20)})
-    args, kwargs = p(*range(20, 40), **{f"k{i}": -i for i in range(10, 30)})
-    assert args == tuple(range(40))
-    assert kwargs == {f"k{i}": i if i < 10 else -i for i in range(30)}
-
-
-def test_two_partials_do_not_lead_each_other_astray() -> None:
-    """Each predicts its next variant by its own last call: a prediction that fails asks a key."""
-
-    class Node:
-        def __init__(self, x: Any, n: int) -> None:
-            self.x, self.n = x, n
-
-    def flatten(node: Node) -> Any:
-        flattened.append(1)
-        return (node.x,), node.n
-
-    jtu.register_pytree_node(Node, flatten, lambda n, children: Node(*children, n))
-    flattened: list[int] = []
-    f = filterjit.filter_jit(lambda model, x: x)
-    p, q = f.partial(Node(X, 1)), f.partial(Node(X, 2))
-    p(X), q(X), p(X), q(X)
-    flattened.clear()
-    for call in (p, q, q, p, p, p, q, p):
-        call(X)
-    assert len(flattened) == 8
 
 
 def test_errors() -> None:

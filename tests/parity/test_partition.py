@@ -17,10 +17,6 @@ import filterjit as fj
 from support.comparison import comparable, outcome, same
 from support.filters import is_text, taken
 from support.modules import Module
-from support.nodes import (
-    Custom,
-    Point,
-)
 from support.trees import ARRAY, KEY, MLP, ONE, TREES
 
 IS_LEAF: list[Callable[[Any], bool] | None] = [
@@ -95,55 +91,6 @@ def test_a_tracer_is_not_a_filter() -> None:
     f(True)
 
 
-@pytest.mark.parametrize(
-    ("tree", "mask", "is_leaf"),
-    [
-        ([None, 1], [False, True], lambda x: x is None),
-        ([[1, 2], None, 3], [True, False, False], lambda x: x is None or x == [1, 2]),
-        ([[1, 2], 3], [True, callable], lambda x: x == [1, 2]),
-        ([[1, 2]], [[True, False]], lambda x: x == [1, 2]),
-        *(
-            ({"a": [[1, 2], 3], "b": [4, 5]}, mask, is_leaf)
-            for mask in ({"a": True, "b": False}, {"a": [True, False], "b": lambda x: x == 4})
-            for is_leaf in (lambda x: isinstance(x, list), lambda x: True, lambda x: x == [1, 2])
-        ),
-    ],
-)
-def test_trees_of_filters_where_is_leaf_hides_and_adds_leaves(
-    tree: Any, mask: Any, is_leaf: Callable[[Any], bool]
-) -> None:
-    """Of several filters, the parts are those of the filter alone, or a ValueError is raised."""
-    theirs = eqx.partition(tree, mask, is_leaf=is_leaf, replace="-")
-    assert same(fj.partition(tree, mask, is_leaf=is_leaf, replace="-"), theirs)
-    try:
-        ours = fj.partition(tree, mask, False, is_leaf=is_leaf, replace="-")
-    except ValueError as e:
-        assert "deeper" in str(e)
-    else:
-        assert same((ours[0], ours[2]), theirs)
-        assert tree != [[1, 2]]
-
-
-@pytest.mark.parametrize(
-    "tree, filter",
-    [
-        ([1, 2], [True]),
-        ([1, 2], (True, False)),
-        ({"a": 1}, {"b": True}),
-        ({"a": 1}, {"a": {"b": True}}),
-        ([1], [[True]]),
-        (Module(1, "x"), Module(True, "y")),
-        (Custom(1, label="x"), Custom(True, label="y")),
-        ([None], [True]),
-        ([1], [None]),
-    ],
-)
-def test_a_tree_of_filters_that_is_no_prefix(tree: Any, filter: Any) -> None:
-    theirs = outcome(eqx.partition, tree, filter)
-    assert same(outcome(fj.partition, tree, filter), theirs)
-    assert (theirs is ValueError) == (tree != [None])
-
-
 # ---- combine ----
 
 
@@ -167,31 +114,6 @@ def all_trees() -> dict[str, Any]:
     return {name: make() for name, make in TREES.items()}
 
 
-@pytest.mark.parametrize(
-    "trees",
-    [
-        (),
-        (None,),
-        ([1, None],),
-        ([None, 1], [2, [3]]),
-        ([None, [1]], [[2, 3], [None]]),
-        ([[1]], [None]),
-        ([None], [[1]], [2]),
-        ([1], [2], [3]),
-        ({"a": None}, {"a": None}),
-        ({"a": None}, {"b": 1}),
-        (Point(1, None), Point(None, {"a": 2})),
-        (Point(1, None), (None, 2)),
-        ([0, False, ""], [1, 2, 3]),
-        tuple([None] * i + [i] + [None] * (9 - i) for i in range(10)),
-    ],
-)
-def test_combine(trees: tuple[Any, ...]) -> None:
-    for is_leaf in (None, lambda x: x == [1], lambda x: isinstance(x, list) and len(x) == 1):
-        theirs = outcome(eqx.combine, *trees, is_leaf=is_leaf)
-        assert same(outcome(fj.combine, *trees, is_leaf=is_leaf), theirs)
-
-
 def test_errors_of_combine_name_the_place() -> None:
     with pytest.raises(ValueError, match=r"tree 2 differs from tree 1 at `\['a'\]`"):
         fj.combine({"a": [1]}, {"a": (2,)})
@@ -203,17 +125,6 @@ def test_errors_of_combine_name_the_place() -> None:
 
 
 # ---- several filters ----
-
-
-def test_the_first_filter_wins() -> None:
-    tree = {"w": jnp.ones(2), "n": jnp.arange(2), "s": "text", "i": 3, "none": None}
-    for filters in itertools.permutations([fj.is_inexact_array, fj.is_array, is_text, False]):
-        parts = fj.partition(tree, *filters)
-        rest = tree
-        for filter, part in zip(filters, parts[:-1], strict=True):
-            expected, rest = eqx.partition(rest, filter)
-            assert same(part, expected)
-        assert same(parts[-1], rest)
 
 
 @pytest.mark.parametrize(
@@ -269,26 +180,6 @@ def test_invalid_filters(bad: Any) -> None:
 
 
 # ---- inside transformations ----
-
-
-def test_partition_inside_jit() -> None:
-    tree = {"w": jnp.ones(2), "n": jnp.arange(2)}
-
-    @jax.jit
-    def f(tree: Any) -> Any:
-        full = {**tree, "static": "text", "numpy": np.ones(2)}
-        for filter in (eqx.is_array, eqx.is_inexact_array, lambda x: isinstance(x, jax.Array)):
-            assert same(fj.partition(full, filter), eqx.partition(full, filter))
-        assert taken(full, jax.Array) == ["n", "w"]
-        floats, ints, rest = fj.partition(full, jnp.floating, fj.is_array)
-        assert rest["static"] == "text" and ints["w"] is None
-        structure, group = fj.partition_dict(full)
-        assert list(group) == ["n", "numpy", "w"]
-        assert same(structure.combine(group), full)
-        combined = fj.combine(jtu.tree_map(lambda x: 2 * x, floats), ints, rest, strict=True)
-        return {k: combined[k] for k in tree}
-
-    assert comparable(f(tree)) == comparable({"n": jnp.arange(2), "w": 2 * jnp.ones(2)})
 
 
 def test_training_with_a_mask() -> None:

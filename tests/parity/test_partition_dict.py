@@ -15,7 +15,7 @@ import pytest
 import filterjit as fj
 from support.comparison import comparable, same
 from support.modules import Holder
-from support.trees import ARRAY, KEY, ONE, TREES
+from support.trees import KEY, ONE, TREES
 
 MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 
@@ -47,37 +47,6 @@ def test_combine_uses_what_the_dicts_hold_now() -> None:
     assert model.activation is MODEL.activation
     assert same(structure.combine({**biases, **rest}), model)
     assert structure.unflatten(range(6)).layers[2].bias == 5
-
-
-def test_partition_dict_errors() -> None:
-    structure, group, rest = fj.partition_dict({"a": ONE, "b": [ARRAY, 1], "c": ARRAY}, "a")
-    with pytest.raises(ValueError, match=r"missing: \['b\.0', 'c'\]"):
-        structure.combine(group)
-    with pytest.raises(ValueError, match=r"missing: \['a', 'b\.0', 'c'\]"):
-        structure.combine()
-    with pytest.raises(ValueError, match=r"unknown: \['b\.1', 3\]"):
-        structure.combine(group, rest, {"b.1": ONE, 3: ONE})
-    with pytest.raises(ValueError, match=r"more than one group: \['a'\]"):
-        structure.combine(group, rest, {"a": None})
-    with pytest.raises(TypeError, match="group 2 is a `list`"):
-        structure.combine(group, [rest])
-    many, everything = fj.partition_dict([ONE] * 50)
-    with pytest.raises(ValueError, match="and 40 more"):
-        many.combine({})
-    assert list(everything) == [str(i) for i in range(50)]
-    with pytest.raises(ValueError, match=r"two leaves have the path 'a\.b'"):
-        fj.partition_dict({"a.b": ONE, "a": {"b": ARRAY}})
-    # Static leaves may share a path: they are in the structure.
-    tree = {"a.b": 1, "a": {"b": ARRAY}}
-    structure, group = fj.partition_dict(tree)
-    assert same(structure.combine(group), tree)
-
-
-def test_filters_are_called_for_arrays_only() -> None:
-    asked: list[Any] = []
-    structure, *_ = fj.partition_dict([1, ONE, "a", ARRAY, None], lambda x: asked.append(x) or True)
-    assert same(asked, [ONE, ARRAY])
-    assert structure.num_leaves == 2
 
 
 def test_other_libraries_take_dicts_of_paths() -> None:

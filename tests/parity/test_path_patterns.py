@@ -19,7 +19,7 @@ from support.nodes import (
     Registered,
     WithKeys,
 )
-from support.trees import KEY, PARAMS, TREES
+from support.trees import KEY, PARAMS
 
 
 def selected(tree: Any, pattern: str, **kwargs: Any) -> list[str]:
@@ -125,33 +125,6 @@ def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
     assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
 
 
-def test_dots_in_keys_and_between_keys_differ() -> None:
-    tree = {"a.b": 1, "a": {"b": 2, "b.c": 3}, "*": 4}
-    for pattern, expected in [
-        ("['a.b']", [1]),
-        ("a.b", [2]),
-        ("[a.b]", [1]),
-        ("a['b.c']", [3]),
-        ("a.b.c", []),
-        ("*", [4, 1]),
-        ("['*']", [4]),
-        ("a*", [1]),
-        ("a.*", [2, 3]),
-    ]:
-        ignoring = fj.Filter(pattern, missing="ignore")
-        assert fj.flatten(fj.partition(tree, ignoring)[0], True)[0] == expected, pattern
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_each_path_is_the_pattern_of_its_leaf(name: str) -> None:
-    """The paths that `tree_paths` returns are patterns, if no key holds a dot."""
-    tree = TREES[name]()
-    paths = fj.tree_paths(tree)
-    for path in paths if name != "dict of mixed numbers" else ():
-        assert selected(tree, path) == [path]
-    assert selected(tree, "**") == paths
-
-
 @pytest.mark.parametrize(
     "pattern, at",
     [
@@ -220,23 +193,6 @@ def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
     for tree in ({}, {"a": ()}, {"a": None}):
         assert taken(tree, "**") == []
     assert taken({"a": None, "b": 1}, "a.**") == []
-
-
-def test_a_pattern_that_names_an_inner_node() -> None:
-    for pattern in ("layers", "layers[0]", "layers.*"):
-        with pytest.raises(ValueError, match=r"`layers(\[0\])?`, which is an inner node.*\*\*`"):
-            fj.partition(MODEL, pattern)
-    # A pattern may match an inner node if it matches leaves too.
-    assert selected(MODEL, "*")[:2] == ["activation", "final_activation"]
-    # A node for which `is_leaf` is true is a leaf.
-    layer = lambda x: isinstance(x, eqx.nn.Linear)
-    left = fj.partition(MODEL, "layers[0]", is_leaf=layer)[0]
-    assert left.layers == (MODEL.layers[0], None, None)
-
-
-def test_large_indices() -> None:
-    assert selected({10**30: 1, 2: 3}, f"[{10**30}]") == [str(10**30)]
-    assert selected([1], f"[{10**30}]") == []
 
 
 def test_the_empty_pattern_names_the_root() -> None:

@@ -4,10 +4,8 @@ import copy
 import dataclasses
 import enum
 import functools
-import gc
 import pickle
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -68,14 +66,6 @@ def test_a_number_that_changes_is_traced_once(jit: Any, traces: Traces) -> Itera
     yield described(f, 2.0, x)
     yield described(f, x, jnp.float32(3))  # not weakly typed
     yield described(f, x, 4.0)
-
-
-@on_both_jits
-def test_random_keys(jit: Any, traces: Traces) -> Iterator[Any]:
-    f = jit(traces.counting(lambda key: (jax.random.normal(key), jax.random.split(key))))
-    yield from (described(f, jax.random.key(i)) for i in range(20))
-    yield described(f, jax.random.PRNGKey(0))
-    yield described(f, jax.random.key(0, impl="rbg"))
 
 
 class Number(int):
@@ -311,25 +301,6 @@ def test_donation(options: dict[str, Any]) -> None:
     compare(program, NEGATIVE if -1 in options.values() else False)
 
 
-def test_donation_that_cannot_be_used_is_jax_s_warning() -> None:
-    for jit in (jax.jit, filterjit.jit):
-        f = jit(lambda y: y.sum(), donate_argnums=0)
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            f(jnp.ones(300))
-        assert any("donated buffers were not usable" in str(w.message) for w in found)
-
-
-def test_a_deleted_array() -> None:
-    for jit in (jax.jit, filterjit.jit):
-        f = jit(lambda y: y + 1, donate_argnums=0)
-        y = jnp.ones(3)
-        f(y)
-        with pytest.raises((RuntimeError, ValueError), match="has been deleted") as caught:
-            f(y)
-    assert "(deleted, or donated to an earlier call: argument y)" in caught.value.__notes__
-
-
 # ---- functions of all kinds ----
 
 
@@ -490,45 +461,12 @@ def test_device_is_passed_on() -> None:
             jit(lambda y: y, backend="cpu")
 
 
-def test_methods_of_filter_jit() -> None:
-    f = filterjit.jit(lambda y, n: y * n, static_argnames="n")
-    f(x, n=2)
-    f(x, n=2)
-    assert f.cache_info()[:3] == (1, 1, 1)
-    assert "`n`" in str(f.explain(x, n=3))
-    assert f.report() is not None
-    warm = f.warm_up([((jax.ShapeDtypeStruct((3,), jnp.float32), 5), {})])
-    assert "1 of 1" in str(warm)
-    f(x, 5)
-    assert f.cache_info().variants == 2
-    g = f.partial(n=2)
-    assert (g(x) == 2 * x).all()
-    f.clear_cache()
-    assert f.cache_info().variants == 0
-    with pytest.raises(filterjit.RetraceError):
-        limited = filterjit.jit(lambda y: y, on_retrace="raise")
-        limited(x)
-        limited(jnp.ones(4))
-
-
 def test_calls_that_are_handed_over_are_told() -> None:
     f = filterjit.jit(lambda n: n * 2)
     f(Number(2))
     f(Number(3))
     assert f._hooks.handed_over.total() == 2
     assert "2" in str(f.report())
-
-
-def test_a_function_is_freed() -> None:
-    def f(y: Any) -> Any:
-        return y + 1
-
-    g = filterjit.jit(f)
-    g(1.0)
-    alive = weakref.ref(f)
-    del f, g
-    gc.collect()
-    assert alive() is None
 
 
 @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])

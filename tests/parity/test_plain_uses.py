@@ -171,31 +171,6 @@ def test_functions_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
     yield described(g, jnp.ones(2))
 
 
-@on_both_jits
-def test_arguments_that_the_function_changes(jit: Any, traces: Traces) -> Iterator[Any]:
-    def append(a: Any, d: Any) -> Any:
-        a.append(3)
-        d["b"] = d["a"]
-        return a, d
-
-    f = jit(append)
-    for _ in range(20):
-        a, d = [1, x], {"a": 1.0}
-        yield described(f, a, d)
-        yield len(a), list(d)
-
-
-@on_both_jits
-def test_numpy_arrays_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
-    f = jit(lambda a, b: (a, a * b))
-    y: Any = np.zeros(4, np.float32)
-    for i in range(30):
-        y[:] = i
-        result = f(y, x)
-        y[:] = -1
-        yield described(lambda result=result: result)
-
-
 # ---- decisions: what differs ----
 
 

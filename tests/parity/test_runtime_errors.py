@@ -167,25 +167,6 @@ def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
     assert (stacks[1] == 1) is ours
 
 
-def test_nested_stacks(jit: Jit, ours: bool) -> None:
-    """The stack begins at the outermost jit."""
-    message = f"nested in {'ours' if ours else 'equinox'}"
-
-    @jit
-    def the_inner_one(x: Any) -> Any:
-        return eqx.error_if(x, x < 0, message)
-
-    @jit
-    def the_outer_one(x: Any) -> Any:
-        return the_inner_one(x)
-
-    with pytest.raises(eqx.EquinoxRuntimeError) as info:
-        the_outer_one(BAD)
-    text = str(info.value)
-    assert text.index("in the_outer_one") < text.index("in the_inner_one")
-    assert "in test_nested_stacks" not in text
-
-
 def test_outputs_without_arrays(jit: Jit) -> None:
     """A call that is made for its error only: its value must be used all the same."""
     f = jit(lambda x: (jax.debug.callback(_refuse_negative, x), "static")[1])
@@ -243,40 +224,6 @@ def test_callbacks_that_raise(name: str) -> None:
     assert count == 1
 
 
-def test_callbacks_run_before_the_call_returns(jit: Jit) -> None:
-    seen: list[float] = []
-    f = jit(lambda x: (jax.debug.callback(lambda y: seen.append(float(y)), x), x * 2)[1])
-    for n in range(1, 6):
-        f(jnp.array(float(n)))
-        assert seen == [float(i) for i in range(1, n + 1)]
-
-
-def test_debug_print(jit: Jit, capsys: pytest.CaptureFixture[str]) -> None:
-    @jit
-    def f(x: Any, k: Any) -> Any:
-        jax.debug.print("{k} has {x}", k=k, x=x)
-        return x
-
-    f(ONE, 1)
-    f(ONE, 2)
-    f(ONE * 5, 1)
-    assert capsys.readouterr().out.split("\n") == ["1 has 1.0", "2 has 1.0", "1 has 5.0", ""]
-
-
-def test_ordered_effects_across_calls(jit: Jit) -> None:
-    seen: list[int] = []
-
-    @jit
-    def f(x: Any) -> Any:
-        return jax.experimental.io_callback(
-            lambda y: seen.append(int(y)) or y, jax.ShapeDtypeStruct((), x.dtype), x, ordered=True
-        )
-
-    for n in range(5):
-        f(jnp.array(n))
-    assert seen == list(range(5))
-
-
 def test_nothing_is_logged(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is logged for an error that is raised, and the logger is left unchanged."""
     logger = logging.getLogger("jax._src.callback")
@@ -304,38 +251,6 @@ def test_the_logger_is_left_alone_by_failing_traces(jit: Jit) -> None:
     jit(checked).lower(ONE)
     jax.make_jaxpr(jit(checked))(ONE)
     assert logger.filters == before
-
-
-@on_both
-def test_trace_time_errors(jit: Jit) -> Any:
-    f = jit(lambda x: eqx.error_if(x, True, "always"))
-    kinds = []
-    for _ in range(2):
-        with pytest.raises(Exception, match="always") as info:
-            f(ONE)
-        kinds.append(type(info.value).__name__)
-    return kinds
-
-
-def test_error_in_a_class_method(jit: Jit) -> None:
-    class M(eqx.Module):
-        limit: Any
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            return eqx.error_if(x, x > self.limit, f"more than {self.limit.shape}")
-
-    m = M(ONE)
-    assert m(BAD) == -1
-    assert raised(lambda: m(ONE * 2))[1] == "more than ()"
-    assert m(BAD) == -1
-
-
-def test_donation_and_errors(jit: Jit) -> None:
-    f = jit(lambda x, y: (checked(x) + 1, y + 1), donate="all-except-first")
-    y = jnp.ones(3)
-    assert raised(lambda: f(BAD, y))[1].startswith("negative!")
-    assert f(ONE, jnp.ones(3))[0] == 2
 
 
 def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:
@@ -366,20 +281,6 @@ def test_first_called_within_a_trace(jit: Jit) -> None:
     assert raised(lambda: f(BAD))[1].startswith("negative!")
     assert f(ONE) == 1
     assert traces.count == 1
-
-
-def test_first_called_with_an_error(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any, k: Any) -> Any:
-        traces.tick()
-        return checked(x), k
-
-    for k in (1, 2):
-        assert raised(lambda k=k: f(BAD, k))[1].startswith("negative!")
-        assert f(ONE, k) == (1, k)
-    assert traces.count == 2
 
 
 def test_lowered_programs_raise_too(jit: Jit) -> None:
@@ -421,111 +322,6 @@ def test_a_call_waits_where_the_program_calls_back(jit: Jit) -> None:
 
 
 # ---- modes ----
-
-
-def test_disable_jit(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any, k: Any = 1) -> Any:
-        traces.tick()
-        return {"x": checked(x) + k, "k": k, "traced": isinstance(x, jax.core.Tracer)}
-
-    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
-    with jax.disable_jit():
-        for _ in range(2):
-            assert f(ONE) == {"x": 2, "k": 1, "traced": False}
-            assert f(ONE, 2) == {"x": 3, "k": 2, "traced": False}
-        with pytest.raises(Exception, match="negative!"):
-            f(BAD)
-    assert f(ONE) == {"x": 2, "k": 1, "traced": True}
-    assert traces.count == 1 + 5
-
-
-def test_disable_jit_of_methods_and_nested(jit: Jit) -> None:
-    class M(eqx.Module):
-        w: Any
-
-        @jit
-        def __call__(self, x: Any, k: Any = None) -> Any:
-            return [self.w * x, k, jit(lambda y: (y, "inner"))(x)]
-
-    for disabled in (True, False, True):
-        with jax.disable_jit(disabled):
-            assert M(ONE)(ONE * 2, k="k") == [2, "k", (2, "inner")]
-
-
-@pytest.mark.parametrize("where", ["plain", "nested", "method", "grad", "vmap"])
-def test_debug_nans(jit: Jit, where: str) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return jnp.log(x), "static"
-
-    class M(eqx.Module):
-        @jit
-        def method(self, x: Any) -> Any:
-            return f(x)
-
-    calls: dict[str, Callable[[Any], Any]] = {
-        "plain": f,
-        "nested": jit(lambda x: f(x)),
-        "method": lambda x: M().method(x),
-        "grad": jax.grad(lambda x: f(x)[0]),
-        "vmap": lambda x: jax.vmap(lambda y: f(y)[0])(x[None]),
-    }
-    call = calls[where]
-    with jax.debug_nans(True):
-        call(ONE)
-        for _ in range(2):
-            with pytest.raises(FloatingPointError, match="nan"):
-                call(BAD)
-            call(ONE)
-    call(BAD)
-
-
-def test_debug_infs(jit: Jit) -> None:
-    f = jit(lambda x: 1 / x)
-    with jax.debug_infs(True):
-        assert f(ONE) == 1
-        with pytest.raises(FloatingPointError, match="inf"):
-            f(jnp.zeros(()))
-    assert f(jnp.zeros(())) == float("inf")
-
-
-def test_checking_leaks(jit: Jit) -> None:
-    """``jax.checking_leaks`` reports a leaked tracer, and no other one."""
-    leaked: list[Any] = []
-
-    @jit
-    def clean(x: Any, k: Any) -> Any:
-        return {"x": x + 1, "k": k}, None
-
-    @jit
-    def leaking(x: Any) -> Any:
-        leaked.append(x * 2)
-        return x
-
-    with jax.checking_leaks():
-        assert clean(ONE, 3)[0]["x"] == 2
-        assert clean(ONE, 3)[0]["x"] == 2
-        with pytest.raises(Exception, match=r"[Ll]eaked"):
-            leaking(ONE)
-
-
-def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
-    """JAX's log names the function."""
-
-    @jit
-    def function_with_a_name(x: Any) -> Any:
-        return x + 1
-
-    with jax.log_compiles(True), caplog.at_level(logging.WARNING):
-        function_with_a_name(ONE)
-        messages = " ".join(r.getMessage() for r in caplog.records)
-        assert "function_with_a_name" in messages
-        caplog.clear()
-        function_with_a_name(ONE)
-        assert "function_with_a_name" not in " ".join(r.getMessage() for r in caplog.records)
 
 
 def test_a_program_that_is_its_own_jaxpr() -> None:

@@ -1,6 +1,5 @@
 """Which jitted functions share their traces."""
 
-import functools
 import gc
 import inspect
 from typing import Any
@@ -93,25 +92,6 @@ def test_methods_of_plain_objects_share_by_object(jit: Jit) -> None:
     assert traces.count == 2
 
 
-def test_equal_modules_share(jit: Jit) -> None:
-    traces = Traces()
-
-    class M(eqx.Module):
-        act: Any
-        w: Any
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            traces.tick()
-            return self.act(self.w * x)
-
-    for i in range(4):
-        M(jnp.tanh, ONE * i)(ONE)
-    assert traces.count == 1
-    M(jnp.sin, ONE)(ONE)
-    assert traces.count == 2
-
-
 def test_other_options_do_not_share(ours: bool, jit: Jit) -> None:
     """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
     traces = Traces()
@@ -145,28 +125,6 @@ def test_other_functions_do_not_share(jit: Jit) -> None:
     assert traces.count == 5
     assert jit(functions[0]) != jit(functions[1])
     assert (jit(functions[0]) == functions[0]) is False
-
-
-def test_functions_copied_with_wraps_do_not_share(jit: Jit) -> None:
-    def f(x: Any) -> Any:
-        return x + 1
-
-    assert jit(f)(ONE) == 2
-
-    @functools.wraps(f)
-    def g(x: Any) -> Any:
-        return x + 10
-
-    assert jit(g)(ONE) == 11
-    assert jit(f)(ONE) == 2
-    assert jit(g)(ONE) == 11
-
-
-def test_redefined_functions_do_not_share(jit: Jit) -> None:
-    namespace: dict[str, Any] = {}
-    for n in range(4):
-        exec(f"def f(x): return x + {n}", namespace)
-        assert jit(namespace["f"])(ONE) == 1 + n
 
 
 def test_code_replaced_in_place(jit: Jit) -> None:

@@ -55,13 +55,6 @@ def test_other_arguments_are_as_before() -> None:
     assert f.cache_info().variants == count + 1
 
 
-def test_results_stay_static() -> None:
-    f = filter_jit(lambda rate: {"rate": rate, "n": 3, "name": "f"}, traced=("rate",))
-    found = f(0.5)
-    assert found["n"] == 3 and type(found["n"]) is int and found["name"] == "f"
-    assert isinstance(found["rate"], jax.Array) and found["rate"].weak_type
-
-
 def test_trees_and_all_kinds_of_parameters() -> None:
     class Config(eqx.Module):
         rate: Any
@@ -310,15 +303,3 @@ def test_saved_programs_of_filters(chosen: Any, portable: bool, tmp_path: Path) 
         assert comparable(loaded(config_of(rate), x)) == comparable(x[:2] * rate + n)
     with pytest.raises(MismatchError):
         loaded(config_of(0.1, 3), x)
-
-
-@pytest.mark.parametrize("portable", [False, True])
-def test_saved_programs(portable: bool, tmp_path: Path) -> None:
-    if portable:
-        pytest.importorskip("flatbuffers")
-    f = filter_jit(lambda y, rate, n: y * rate * n, traced=("rate",))
-    f.lower(x, 2.0, 3).compile().save(tmp_path / "program", portable=portable)
-    loaded = load(tmp_path / "program")
-    assert (loaded(x, 4.0, 3) == 12 * x).all()
-    with pytest.raises(MismatchError):
-        loaded(x, 4.0, 4)

@@ -159,37 +159,7 @@ def test_jaxprs_are_alike() -> None:
     assert check(body) == ("named", ["sin", "mul"])
 
 
-@on_both
-def test_make_jaxpr_forms(jit: Jit) -> Any:
-    f = jit(lambda x, k: (x * 2, k))
-    _, shape, static = eqx.filter_make_jaxpr(f)(ONE, "key")
-    return str(shape), str(static), str(eqx.filter_eval_shape(f, ONE, "key"))
-
-
 # ---- nesting ----
-
-
-def test_nested_jits(jit: Jit) -> None:
-    inner, outer = Traces(), Traces()
-
-    @jit
-    def g(x: Any, k: Any) -> Any:
-        inner.tick()
-        return x + k
-
-    @jit
-    def f(x: Any) -> Any:
-        outer.tick()
-        return g(x, 1) + g(x, 1) + g(x, 2)
-
-    assert f(ONE) == f(ONE) == 7
-    assert (outer.count, inner.count) == (1, 2)
-    assert g(ONE, 1) == 2
-    assert g(TWO, 2) == 4
-    assert inner.count == 2
-    assert jit(f)(ONE) == 7
-    assert jax.jit(f)(ONE) == 7
-    assert inner.count == 2
 
 
 def test_recursion(jit: Jit) -> None:
@@ -216,24 +186,6 @@ def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
 
     with pytest.raises(RecursionError):
         f(ONE)
-
-
-def test_jit_made_inside_jit(jit: Jit) -> None:
-    traces = Traces()
-
-    def g(x: Any) -> Any:
-        traces.tick()
-        return x + 1
-
-    @jit
-    def f(x: Any) -> Any:
-        for _ in range(3):
-            x = jit(g)(x)
-        return x
-
-    assert f(ONE) == 4
-    assert f(TWO) == 5
-    assert traces.count == 1
 
 
 def test_closures_over_tracers(jit: Jit) -> None:
@@ -340,34 +292,3 @@ def test_base_exceptions_pass(jit: Jit, kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         f(ONE, True)
     assert f(ONE, False) == 1
-
-
-def test_shape_errors_do_not_spoil_the_variant(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x + jnp.ones(3)
-
-    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
-    for _ in range(2):
-        with pytest.raises((TypeError, ValueError), match=r"shape|broadcast"):
-            f(jnp.ones(2))
-    assert f(jnp.ones(3)).tolist() == [2, 2, 2]
-    assert f(jnp.ones(1)).tolist() == [2, 2, 2]
-    assert traces.count == 4
-
-
-def test_assert_max_traces(jit: Jit) -> None:
-    """Equinox's own counter of traces."""
-
-    @jit
-    @eqx.debug.assert_max_traces(max_traces=1)
-    def f(x: Any) -> Any:
-        return x + 1
-
-    assert f(ONE) == 2
-    assert f(TWO) == 3
-    with pytest.raises(RuntimeError, match=r"max_traces|traced"):
-        f(VECTOR)

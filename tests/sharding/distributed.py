@@ -462,44 +462,6 @@ def check_threads() -> None:
     f(x, 200)
 
 
-def check_fuzz() -> None:
-    """What all call agrees, whatever else each process traces, lowers and drops; what differs
-    raises on all, and the next call goes on."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    options = {"in_shardings": {"x": P("data")}, "mesh": MESH}
-
-    def fails(x: Any, n: int) -> Any:
-        if n % 5 == 1:
-            raise ValueError("no")
-        return x - n
-
-    functions = [
-        filter_jit(lambda x, n: x * n, **options),
-        filter_jit(lambda x, n: (x + n, jnp.sum(x)), out_shardings=P(), maxsize=2, **options),
-        filter_jit(fails, maxsize=3, **options),
-    ]
-    common, own = random.Random(0), random.Random(1 + index)
-    for step in range(150):
-        f, n, kind = common.choice(functions), common.randrange(10), common.random()
-        with contextlib.suppress(ValueError):
-            g, m = own.choice(functions), own.randrange(10)
-            match own.randrange(8):
-                case 0:
-                    g.eval_shape(x, m)
-                case 1:
-                    g.lower(x, m).compile()
-                case 2:
-                    jax.eval_shape(lambda x, g=g, m=m: g(x, m), x)
-                case 3:
-                    jax.make_jaxpr(lambda x, g=g, m=m: g(x, m))(x)
-                case 4:
-                    g.clear_cache()
-        if kind < 0.04:
-            assert "`n`" in raised(f, x, 1000 + 10 * step + 2 * index)
-        with contextlib.suppress(ValueError):
-            f(x, n)
-
-
 def check_sequences() -> None:
     """Two threads in each process call, trace, lower, fail and drop, in another order in each process,
     and trace too often, each in the same order. What agrees never raises; what differs raises on all, and the next call goes

@@ -1,7 +1,6 @@
 """`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
 
 import contextlib
-import gc
 import threading
 import time
 import warnings
@@ -16,12 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.experimental import checkify
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
-import filterjit
 from filterjit import ShardingRules, _core, filter_jit, fsdp, is_inexact_array, place
 from filterjit._compat import _jax_compat
 
@@ -152,34 +149,6 @@ def test_rules_look_at_shapes() -> None:
             turned = {(): (), ("data",): (None, "data"), (None, "data"): ("data",)}[spec]
             assert specs(y) == [turned]
     assert len(f.variants) == 1 and len(traces) == len(expected)
-
-
-def test_outputs_that_depend_on_shapes() -> None:
-    """The specs of the arguments are the same, those of the result differ."""
-    mesh = mesh_of()
-
-    @filter_jit(
-        in_shardings={"x": P()}, out_shardings=ShardingRules({...: fsdp("data")}), mesh=mesh
-    )
-    def f(x: Any, n: int) -> Any:
-        return jnp.zeros((x.shape[0], 3)) + n
-
-    for _ in range(2):
-        for size, spec in ((16, ("data",)), (3, ()), (8, ("data",))):
-            y = f(np.ones(size, np.float32), 2)
-            assert specs(y) == [spec] and y.shape == (size, 3)
-
-
-def test_structures_of_results_that_depend_on_shapes() -> None:
-    mesh = mesh_of()
-
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    def f(x: Any) -> Any:
-        return [x] * (x.shape[0] // 8)
-
-    for _ in range(2):
-        for size in (8, 16, 24):
-            assert [y.sharding.spec for y in f(np.ones(size))] == [P("data")] * (size // 8)
 
 
 def test_prefixes() -> None:
@@ -420,24 +389,6 @@ def test_ahead_of_time() -> None:
     assert len(traces) == 2
 
 
-def test_threads_share_a_trace() -> None:
-    mesh = mesh_of()
-    traces = []
-
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    def f(x: Any) -> Any:
-        traces.append(None)
-        return x + 1
-
-    results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(f(X))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(traces) == 1 and len(results) == 8
-
-
 def test_errors_of_the_function_are_raised_once() -> None:
     mesh = mesh_of()
     calls = []
@@ -469,48 +420,6 @@ def test_error_if() -> None:
     f(X)
     with pytest.raises(eqx.EquinoxRuntimeError, match="negative"):
         f(-X - 1)
-
-
-def test_error_if_that_does_not_fire_on_several_devices() -> None:
-    """Ours and Equinox's alike; where it fires, both hang (docs/sharding.md)."""
-    mesh = mesh_of()
-
-    def f(x: Any) -> Any:
-        def body(c: Any, _: Any) -> Any:
-            return eqx.error_if(c, jnp.any(c < 0), "negative") + 1, None
-
-        return jax.lax.scan(body, x, None, length=3)[0]
-
-    x = place(X, P("data"), mesh)
-    ours = filter_jit(f, in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
-    for _ in range(3):
-        expected = eqx.filter_jit(f)(x)
-        for found in (ours(x), filter_jit(f)(x)):
-            assert found.sharding.is_equivalent_to(expected.sharding, 1)
-            np.testing.assert_array_equal(found, expected)
-
-
-def test_a_flag_is_not_an_error_if() -> None:
-    """What JAX's own flags do not do, and `eqx.error_if` does on one device."""
-
-    def below(c: Any) -> Any:
-        checkify.check(jnp.all(c < 13), "too large")
-        return c
-
-    def run(f: Any) -> Any:
-        error, out = jax.jit(checkify.checkify(f))(jnp.asarray(X))
-        return error.get(), out
-
-    def scan(x: Any) -> Any:
-        return jax.lax.scan(lambda c, _: (below(c) + 1, None), x, None, length=3)[0].sum()
-
-    error, out = run(
-        lambda x: jax.lax.while_loop(lambda c: jnp.any(c < 20), lambda c: below(c) + 1, x)
-    )
-    assert "too large" in error and out[0] == 20  # the loop went on
-    assert "too large" in run(scan)[0] and run(jax.grad(scan))[0] is None
-    with pytest.raises(ValueError, match="not functionalized"):
-        run(lambda x: jax.lax.custom_linear_solve(lambda v: v * 2, x, lambda f, b: below(b) / 2))
 
 
 def test_single_device_shardings_and_pickling() -> None:
@@ -561,114 +470,6 @@ def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
         with jax.set_mesh(mesh) if in_force else contextlib.nullcontext():
             assert jnp.array_equal(jax.jit(mapped)(x), 2 * x)
             assert jnp.array_equal(mapped(x), 2 * x)
-
-
-def test_numbers_of_variants_stay() -> None:
-    """Statics, shapes and dtypes make programs as without shardings."""
-    mesh = mesh_of()
-    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=mesh)
-    for n in (1, True, 1.0):
-        assert f(X, n).dtype == np.float32
-    assert len(f.variants) == 3
-    assert f(X.astype(np.int32), 1).dtype == np.int32 and f(X[:8], 1).shape == (8,)
-    assert f.explain(X, 2).hit is False and f.explain(X, 1).hit is True
-    f.clear_cache()
-    assert f(X, 1).sharding.spec == P("data")
-
-
-def test_explain_says_what_is_copied() -> None:
-    mesh = mesh_of()
-    f = filter_jit(
-        lambda model, x: jax.vmap(model)(x),
-        in_shardings={"model": RULES, "x": P("data")},
-        mesh=mesh,
-    )
-    x = np.ones((16, 8), np.float32)
-    placed = place(make_model(), RULES, mesh)
-    assert f.explain(placed, x).moves == ()  # there is no variant yet
-    f(placed, x)
-    found = f.explain(placed, x)
-    assert found.hit and [(m.path, m.bytes, m.was) for m in found.moves] == [("x", 512, "the host")]
-    assert "each such call copies 512 B to other devices:\n    `x`: 512 B, from the" in str(found)
-    found = f.explain(make_model(), x)
-    assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
-    assert found.moves[0].was == str(jax.devices()[0]) and len(found.moves) == 7
-    assert "Place a model once" in str(found)
-    assert not f.explain(placed, place(x, P("data"), mesh)).moves
-
-
-def test_explain_names_large_replicated_arrays() -> None:
-    mesh = mesh_of()
-    f = filter_jit(lambda tree: tree["a"][0, 0], in_shardings={"tree": P()}, mesh=mesh)
-    tree = place({"a": np.ones((1024, 256), np.float32), "b": np.ones(8)}, P(), mesh)
-    f(tree)
-    found = f.explain(tree)
-    assert found.replicated == (("tree['a']", 1 << 20),) and not found.moves
-    assert "`tree['a']`, 1.0 MiB, is whole on each device" in str(found)
-
-
-def test_two_traces_because_the_first_arrays_were_on_no_mesh() -> None:
-    mesh = mesh_of()
-    reasons: list[Any] = []
-    f = filter_jit(
-        lambda model: jax.tree.map(lambda x: x + 1, model),
-        in_shardings={"model": P("data")},
-        mesh=mesh,
-        on_retrace=reasons.append,
-    )
-    y = f({"w": X})
-    assert "on a mesh, or not: was on no mesh" in str(f.explain(y))
-    f(f(y))
-    (reason,) = reasons
-    assert [c.kind for c in reason.causes] == ["mesh"] and reason.causes[0].path == "model['w']"
-    assert "Place it once, before the first call: `filterjit.place(...)`" in str(reason)
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-def test_save_and_load(portable: bool, tmp_path: Path) -> None:
-    """A program over N devices is loaded onto the same devices; others are refused by path."""
-    mesh = mesh_of(shape=(4,), first=2)
-    f = filter_jit(
-        lambda model, x: jax.vmap(model)(x),
-        in_shardings={"model": RULES, "x": P("data")},
-        out_shardings=P("data"),
-        mesh=mesh,
-    )
-    x = np.arange(64, dtype=np.float32).reshape(8, 8)
-    model, placed = place(make_model(), RULES, mesh), place(x, P("data"), mesh)
-    compiled = f.lower(model, placed).compile()
-    compiled.save(tmp_path / "f.jit", portable=portable)
-    loaded = filterjit.load(tmp_path / "f.jit")
-    y = loaded(model, placed)
-    np.testing.assert_allclose(y, f(model, placed), rtol=1e-6)
-    assert specs(y) == [("data",)] and devices(y) == [2, 3, 4, 5]
-    if not portable:
-        other = mesh_of(shape=(4,), first=4)
-        with pytest.raises(filterjit.MismatchError, match=r"`model\.layers\[0\]\.weight`"):
-            loaded(place(make_model(), RULES, other), place(x, P("data"), other))
-
-
-def test_functions_are_freed() -> None:
-    """What JAX holds of a sharded program refers to nothing of the user's."""
-    mesh = mesh_of()
-
-    class Static:
-        pass
-
-    def make() -> list[Any]:
-        def fun(x: Any, static: Any) -> Any:
-            return x * 2
-
-        static = Static()
-        rules = ShardingRules({...: P()})
-        f = filter_jit(fun, in_shardings={"x": P("data")}, out_shardings=rules, mesh=mesh)
-        for size in (8, 8, 16):
-            f(np.ones(size, np.float32), static)
-        return [weakref.ref(fun), weakref.ref(static), weakref.ref(f.variants[0])]
-
-    found = make()
-    gc.collect()
-    assert [ref() for ref in found] == [None] * 3
 
 
 def test_jits_with_equal_shardings_share_programs() -> None:

@@ -1,7 +1,7 @@
 """`in_shardings` and `out_shardings` of `filterjit.nnx.jit`, compared with Flax's ``nnx.jit``."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -295,34 +295,6 @@ def test_a_mesh_in_force(mode: str) -> None:
 
 
 @ALL
-def test_numbers(mode: str) -> None:
-    """Python's numbers and arrays of NumPy in Variables."""
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
-
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        class Numbers(nnx.Module):
-            def __init__(self) -> None:
-                self.a, self.b = nnx.Variable(1.5), nnx.Variable(np.zeros(8))
-                self.c, self.d = nnx.Variable(2), nnx.Variable(np.ones(8))
-
-        for given in ((whole, rows), (None, rows)):
-
-            @jit(in_shardings=given)
-            def f(m: Any, x: Any) -> Any:
-                m.a.set_value(m.a + 1)
-                m.b.set_value(m.b + x)
-                return m.c * x, 2.0
-
-            m = Numbers()
-            for _ in range(2):
-                out = f(m, np.ones(8, np.float32))
-                yield out, placed(out), m, placed(m)
-
-    compare(program, mode)
-
-
-@ALL
 def test_prefixes_that_are_modules(mode: str) -> None:
     mesh = mesh_of()
     rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
@@ -412,24 +384,3 @@ def test_explain_and_cached_partials() -> None:
     assert not f.handed_over
     assert f.explain(model, jnp.ones(8)).hit
     assert not f.explain(model, jnp.ones(16)).hit
-
-
-def test_other_meshes_and_shapes() -> None:
-    """A filter that looks at shapes gives one variant several programs."""
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
-    divides: Callable[..., bool] = lambda path, x: x.shape[0] % 8 == 0
-    state = nnx.StateSharding({divides: rows, ...: whole})
-
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        @jit(in_shardings=(state,))
-        def f(v: Any) -> Any:
-            v[...] += 1
-            return v.sum()
-
-        for n in (8, 6, 16, 6, 8):
-            v = nnx.Param(jnp.arange(float(n)))
-            for _ in range(2):
-                yield f(v), v, placed(v.get_raw_value())
-
-    compare(program, "graph")

@@ -97,33 +97,6 @@ def test_fsdp() -> None:
         place({"w": np.ones(8)}, ShardingRules({...: fsdp("fsdp")}), mesh)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        optax.sgd(1e-2, momentum=0.9),
-        optax.adamw(1e-3),
-        optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.constant_schedule(1e-3))),
-        optax.multi_transform(
-            {"a": optax.adam(1e-3), "b": optax.sgd(1e-2)},
-            lambda tree: jax.tree.map(lambda x: "a" if x.ndim == 2 else "b", tree),
-        ),
-        optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
-        optax.MultiSteps(optax.adam(1e-3), 2),
-    ],
-    ids=["momentum", "adamw", "chain", "multi_transform", "inject_hyperparams", "MultiSteps"],
-)
-def test_the_state_of_an_optimizer(optimizer: Any) -> None:
-    """Each array of the state that has a parameter's shape is placed as the parameter."""
-    mesh = mesh_of(shape=(2, 4))
-    params = place(eqx.filter(make_model(width=32), eqx.is_array), RULES, mesh)
-    by_shape = {x.shape: s for x, s in zip(jax.tree.leaves(params), specs(params), strict=True)}
-    state = place(optimizer.init(eqx.filter(make_model(width=32), eqx.is_array)), RULES, mesh)
-    arrays = jax.tree.leaves(state)
-    found = [x for x in arrays if x.shape in by_shape and x.ndim]
-    assert [specs(x) for x in found] == [[by_shape[x.shape]] for x in found]
-    assert all(specs(x) == [()] for x in arrays if x.shape not in by_shape)
-
-
 def test_states_of_other_shapes_are_replicated() -> None:
     """Adafactor keeps factors of the second moment."""
     mesh = mesh_of(shape=(2, 4))
@@ -264,15 +237,6 @@ def test_random_optimizers(seed: int) -> None:
         for x, spec in zip(arrays, found, strict=True):
             if x.shape in by_shape:
                 assert spec == NamedSharding(mesh, by_shape[x.shape]), (x.shape, spec)
-
-
-def test_dicts_of_parameters() -> None:
-    mesh = mesh_of()
-    params = {"mlp": {"w": jnp.ones((8, 8)), "b": jnp.ones(8)}}
-    rules = ShardingRules({"mlp.w": P("data"), "mlp.b": P()})
-    state = optax.adam(1e-3).init(params)
-    assert specs(place(params, rules, mesh)) == [(), ("data",)]
-    assert specs(place(state, rules, mesh)) == [(), (), ("data",), (), ("data",)]
 
 
 def test_errors() -> None:

@@ -34,7 +34,6 @@ def free_port() -> int:
         ("raises", 3),
         ("alone", 2),
         ("threads", 2),
-        ("fuzz", 2),
         ("sequences", 2),
         ("sequences", 4),
         ("absent", 2),

@@ -250,7 +250,7 @@ def test_nothing_of_flax_is_imported() -> None:
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_classes_of_flax_without_any_name() -> None:
     """FrozenDict, PytreeState and Modules of the library, in a process without the names."""
     code = """

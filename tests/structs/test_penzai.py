@@ -64,17 +64,6 @@ def test_static_fields() -> None:
     assert check_exact(lambda: [cls(a) for a in (X, (X, X), None, X)], kind="object") == 3
 
 
-def test_a_static_value_that_is_changed_in_place() -> None:
-    def trees() -> Iterator[Any]:
-        x = Global([1], X)
-        for item in (1, -1, -2, 1):
-            x.s[0] = item
-            yield x
-            yield x
-
-    assert check_exact(trees, kind="object") == 3
-
-
 def test_attributes_that_are_replaced_added_and_deleted() -> None:
     cls = new_class()
     changes = (("a", (X, X)), ("s", 2), ("s", "t"), ("b", X), ("a", X), ("extra", X), ("s", 2))

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import pytest
 
 from filterjit import filter_jit
-from support.comparison import comparable, same
-from support.exactness import X, check_exact, described, look, same_as_jax
+from support.comparison import comparable
+from support.exactness import X, check_exact, look, same_as_jax
 
 optax = pytest.importorskip("optax")
 frozen_dict = pytest.importorskip("flax.core")
@@ -117,41 +117,3 @@ def test_chex_with_static_fields() -> None:
 
     trees = lambda: [Local(a=X, s=s) for s in (1, 2, 1)]
     check_exact(trees)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_penzai() -> None:
-    pytest.importorskip("penzai")
-    from penzai import pz
-
-    @pz.pytree_dataclass
-    class Local(pz.Struct):
-        a: Any
-        s: Any = dataclasses.field(metadata={"pytree_node": False}, default=1)
-
-    @pz.pytree_dataclass
-    class PostInit(pz.Struct):
-        a: Any
-
-        def __post_init__(self) -> None:
-            count("penzai")
-
-    assert check_exact(lambda: [Local(X), Local(X, 2), Local(X, True), Local(X)]) == 3
-    x = Local([X, Local(X)])
-    assert check_exact(lambda: [x] * 6) == 1
-    check_exact(lambda: [PostInit(X), PostInit(X)])
-
-    def trees() -> Iterator[Any]:
-        y = Local(X)
-        for s in (1, -1, -2, 1):
-            object.__setattr__(y, "s", s)
-            yield y
-            yield y
-
-    assert check_exact(trees) == 3
-    named = pz.nx.wrap(jnp.ones((2, 3))).tag("a", "b")
-    assert check_exact(lambda: [named, named]) == 1
-    layer = pz.nn.Linear.from_config("l", jax.random.key(0), {"i": 2}, {"o": 3})
-    assert check_exact(lambda: [layer, layer]) == 1
-    out = filter_jit(lambda layer: layer)(layer)
-    assert same(out, layer) or described(out) == described(layer)

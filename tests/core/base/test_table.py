@@ -53,24 +53,6 @@ def test_against_dict(testing: Any, hash_of: Callable[[int], int]) -> None:
     assert sorted(table.values()) == sorted(model.values())
 
 
-def test_growing_keeps_everything(testing: Any) -> None:
-    table = testing.Table()
-    pairs = [(i, object()) for i in range(5000)]
-    for pair in pairs:
-        table.add(pair[0] % 97, pair)
-    assert len(table) == 5000
-    assert all(table.find(i % 97, i) is pairs[i] for i in range(0, 5000, 50))
-
-
-def test_many_deletions_do_not_fill_it(testing: Any) -> None:
-    table = testing.Table()
-    for i in range(10_000):
-        pair = (i, i)
-        table.add(i, pair)
-        assert table.remove(i, pair)
-    assert table.room()[0] <= 16
-
-
 def test_equal_keys_are_told_apart_by_identity(testing: Any) -> None:
     table = testing.Table()
     pairs = [(Key(1), i) for i in range(3)]

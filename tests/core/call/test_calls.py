@@ -14,60 +14,6 @@ def test_a_hit_calls_no_hook() -> None:
     assert len(variants(f)) == 1
 
 
-def test_statics_make_variants() -> None:
-    f = make_jit(lambda x, n: type(n).__name__)
-    names = [f(Array(), n) for n in (1, True, 1.0, 1, True, 1.0)]
-    assert names == ["int", "bool", "float"] * 2
-    assert f._hooks.count("compile") == 3 == len(variants(f))
-
-
-def test_by_keyword_or_position() -> None:
-    f = make_jit(lambda x, y=2, *, z=3: (x, y, z))
-    x = Array()
-    assert f(x, 1) == f(x, y=1) == f(y=1, x=x) == f(x=x, y=1) == (x, 1, 3)
-    assert f._hooks.count("compile") == 1
-    assert f(x) == (x, 2, 3)
-    # Defaults are not filled in.
-    assert f(x, 2, z=3) == (x, 2, 3)
-    assert f._hooks.count("compile") == 3
-
-
-def test_alternating_variants_are_found_again() -> None:
-    f = make_jit(lambda n, x: n)
-    for _ in range(3):
-        assert [f(n, Array()) for n in range(50)] == list(range(50))
-    assert f._hooks.count("compile") == 50
-
-
-def test_another_trace_of_one_variant() -> None:
-    """The callable distinguishes the types of arrays; each trace has its own result."""
-    f = make_jit(lambda x: (x, type(x.value)))
-    for value in (1, 2.0, 1, "a", 2.0):
-        x = Array(value)
-        assert f(x) == (x, type(value))
-    assert f._hooks.count("compile") == 1
-    (variant,) = variants(f)
-    assert variant.num_traces == 3
-
-
-def test_without_any_arrays() -> None:
-    f = make_jit(lambda: None)
-    assert f() is None and f() is None
-    assert f._hooks.count("compile") == 1
-
-
-def test_a_changed_argument_is_seen() -> None:
-    f = make_jit(lambda m: (m.weight, m.size, m.bias))
-    m = Linear(weight=Array(), size=1, bias=[Array()])
-    assert f(m) == (m.weight, 1, m.bias)
-    m.size = 2
-    assert f(m) == (m.weight, 2, m.bias)
-    m.weight = Array()
-    m.bias.append(Array())
-    assert f(m) == (m.weight, 2, m.bias)
-    assert f._hooks.count("compile") == 3
-
-
 def test_functions_that_hold_arrays() -> None:
     class Model(Linear):
         def __call__(self, x: Any) -> Any:

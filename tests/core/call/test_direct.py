@@ -102,21 +102,6 @@ class TestDirect:
         with pytest.raises(TypeError):
             getattr(direct, 3)  # type: ignore[call-overload]
 
-    def test_vectorcall(self, backend: Backend) -> None:
-        x = DirectArray(1)
-        direct = planned(backend, x)
-        for output in (*map(direct, [x]), direct.__call__(x), type(direct).__call__(direct, x)):
-            assert output.arrays[0].value == program_of(direct, x).values([x])
-        assert direct.counts["direct"] == 4
-
-    def test_weak_references(self, backend: Backend) -> None:
-        direct = planned(backend, DirectArray())
-        died: list[Any] = []
-        ref = weakref.ref(direct, died.append)
-        assert ref() is direct
-        del direct
-        assert ref() is None and died == [ref]
-
     @pytest.mark.parametrize("where", WHERE)
     def test_a_cycle_through_an_entry_is_freed(self, backend: Backend, where: str) -> None:
         class Value(Layout):

@@ -4,7 +4,6 @@ Python code in the middle changes things."""
 
 import gc
 import itertools
-import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,15 +98,6 @@ def test_forget_and_clear_cache(backend: Backend) -> None:
     assert sharding() is None
 
 
-def test_after_changes(backend: Backend) -> None:
-    x = DirectArray()
-    direct = backend.jit()
-    backend.context.after = sys.maxsize
-    assert ways_of(direct, *[[x]] * 9) == ["waiting"] * 9
-    backend.context.after = 3
-    assert ways_of(direct, [x], [x]) == ["waiting", "direct"]
-
-
 @pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
 def test_a_note_that_fails(backend: Backend, part: str) -> None:
     x, before = DirectArray(), backend.parts[part]
@@ -165,16 +155,6 @@ def test_comparisons_that_fail(backend: Backend, what: str) -> None:
 # ---- plans ----
 
 
-def test_output_has_the_trace_of_the_plan(backend: Backend) -> None:
-    x, y = DirectArray(), DirectArray(name="i32[]")
-    direct = backend.jit()
-    for arrays in [(x,), (x,), *[(y,)] * 7, (x,), (y,)]:
-        way_of(direct, *arrays)
-    assert direct.num_entries == 2
-    assert [core.output_flatten(direct(a))[1] for a in (x, y, x)] == [0, 1, 0]
-    assert direct.counts["direct"] >= 4
-
-
 def test_the_trace_stays_when_jitted_traces_again(backend: Backend) -> None:
     """A call that the executable refuses is traced again; the executable is that of before."""
     x = DirectArray(1)
@@ -187,18 +167,6 @@ def test_the_trace_stays_when_jitted_traces_again(backend: Backend) -> None:
     program.fails = None
     assert core.output_flatten(direct(x))[1] == program.trace
     assert direct.counts["failed"] == 1 and direct.counts["direct"] == 2
-
-
-def test_constants_come_first(backend: Backend) -> None:
-    arrays = [DirectArray(i) for i in range(4)]
-    constants = DirectArray("c"), DirectArray("d")
-    direct = backend.jit(lambda i: i in (1, 3))
-    program = program_of(direct, *arrays)
-    program.constants = constants
-    seen: list[Any] = []
-    program.execute = noting(seen, program.execute)
-    assert ways_of(direct, *[arrays] * 3) == ["waiting", "direct", "direct"]
-    assert seen == [(*constants, arrays[1], arrays[3])] * 2
 
 
 def test_refusal(backend: Backend) -> None:

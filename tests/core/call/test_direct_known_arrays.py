@@ -18,7 +18,6 @@ from direct_support import (
     noting,
     planned,
     program_of,
-    ways_of,
 )
 from outcome_support import fail
 
@@ -34,17 +33,6 @@ class TestKnownArrays:
         backend.parts["aval"] = lambda x: noting(asked, lambda value: aval(x))(x.value)
         return asked
 
-    def test_arrays_that_stay(self, backend: Backend, asked: list[Any]) -> None:
-        x, y = DirectArray("x"), DirectArray("y", "f32[3,4]")
-        direct = planned(backend, x, y)
-        direct(x, y)
-        asked.clear()
-        assert ways_of(direct, *[(x, y)] * 9) == ["direct"] * 9 and asked == []
-        z = DirectArray("z", "f32[3,4]")
-        assert ways_of(direct, *[(x, z)] * 4) == ["direct"] * 4
-        assert asked.count("z") == 2 and "x" not in asked
-        assert ways_of(direct, (y, x), (x, y)) == ["aval", "direct"]
-
     def test_they_are_not_kept_alive(self, backend: Backend) -> None:
         x = DirectArray()
         direct = planned(backend, x)
@@ -54,16 +42,6 @@ class TestKnownArrays:
         assert ref() is None
         results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
         assert [r() for r in results] == [None]
-
-    def test_results_that_are_fed_back(self, backend: Backend, asked: list[Any]) -> None:
-        state, x = [DirectArray(0), DirectArray(1, "f32[3,4]")], DirectArray("x", "i32[]")
-        direct = planned(backend, *state, x)
-        for i in range(40):
-            asked.clear()
-            output = direct(*state, x)
-            assert i < 4 or asked == []
-            state = output.arrays[:2]
-        assert direct.counts["direct"] == 41 and backend.wrong == []
 
     @pytest.mark.parametrize("error", [fail, interrupt])
     def test_results_that_cannot_be_looked_at(self, backend: Backend, error: Any) -> None:
@@ -87,18 +65,6 @@ class TestKnownArrays:
             made.clear()
         assert (errors > 0) == (error is interrupt)
         assert backend.wrong == [] and direct.jitted.calls == 1
-
-    def test_results_whose_kind_changes(self, backend: Backend) -> None:
-        """What a program returns is proven once, as it does not change; an argument that is not
-        known is checked each time."""
-        x = DirectArray(0)
-        direct = planned(backend, x)
-        program = program_of(direct, x)
-        program.made = lambda raw, j: DirectArray(raw, sharding=TWO)
-        for _ in range(5):
-            (y,) = direct(x).arrays
-            assert direct(y) and direct.counts["sharding"] >= 1
-            assert backend.wrong == []
 
     def test_keys(self, backend: Backend) -> None:
         """Of keys, the array in them is checked, and what they are keys of."""

@@ -11,7 +11,6 @@ import pytest
 from core_support import (
     Array,
     Box,
-    Hooks,
     Linear,
     Module,
     Point,
@@ -43,16 +42,6 @@ def watched(x: Any) -> tuple[Any, Any]:
     return x, weakref.ref(x)
 
 
-def test_trees_arrays_and_results_are_not_kept_by_calls() -> None:
-    f = make_jit(lambda m, x: (m.weight, [Array(x.value)]))
-    m, ref = watched(Linear(weight=Array(), bias=None))
-    x, array_ref = watched(Array())
-    f(m, x)
-    result, result_ref = watched(f(m, x)[1][0])
-    del m, x, result
-    assert ref() is None and array_ref() is None and result_ref() is None, "without a collection"
-
-
 def test_statics_die_with_the_variant_and_with_the_function() -> None:
     f = make_jit(lambda x, s: x)
     refs = []
@@ -67,28 +56,6 @@ def test_statics_die_with_the_variant_and_with_the_function() -> None:
     variant, cache = weakref.ref(f._find_or_compile(Array(), 1)[0]), weakref.ref(f._parts()[0])
     f, function_ref = None, weakref.ref(f)
     assert all(map(dies, (refs[1], variant, cache, function_ref)))
-
-
-def test_evicted_variants_die() -> None:
-    f = make_jit(lambda s: None, Hooks(make_registry(), maxsize=2))
-    refs = []
-    for _ in range(10):
-        s, ref = watched(Static())
-        refs.append(ref)
-        f(s)
-        del s
-    gc.collect()
-    assert [r() is None for r in refs] == [True] * 8 + [False] * 2
-
-
-def test_a_trace_that_fails_keeps_nothing() -> None:
-    f = make_jit(lambda x, s: 1 / 0)
-    x, ref = watched(Array())
-    s, static_ref = watched(Static())
-    with pytest.raises(ZeroDivisionError):
-        f(x, s)
-    del x, s
-    assert dies(ref) and dies(static_ref)
 
 
 # ---- cycles ----

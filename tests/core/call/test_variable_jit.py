@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, Slots, core, make_jit
+from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, core, make_jit
 from outcome_support import raised
 from process_support import output_of
 from variable_support import (
@@ -20,7 +20,6 @@ from variable_support import (
     Tree,
     Var,
     VariableJit,
-    add_one,
     large,
     looks,
     make_registry,
@@ -88,15 +87,6 @@ def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
         in_order += [bound[x] for x in sorted(bound) if x not in "abcd"]
         assert numbers(variables_in(in_order)) == list(range(len(variables_in(in_order))))
     assert jit.handed_over == [] and jit._inner._hooks.count("compile") == 1
-
-
-def test_other_containers() -> None:
-    jit = make_variable_jit(step)
-    variables = [Slots(x=Var(Array(1)), y=(Var(Array(2)),), tag=1), Var(Key(1)), Var(OtherArray(2))]
-    for _ in range(3):
-        jit(variables)
-    assert jit.handed_over == []
-    assert numbers([variables[0].x, *variables[0].y, *variables[1:]]) == [4, 2, 10, 2]
 
 
 def test_the_result_and_the_metadata() -> None:
@@ -307,14 +297,6 @@ def test_a_wrong_answer_stores_nothing(answer: Any, error: type[Exception]) -> N
     assert numbers(variables) == list(range(9)) and jit.handed_over == [] and jit.finished == 0
 
 
-def test_a_value_that_is_no_array_is_stored() -> None:
-    """The core does not look at what the trace returns."""
-    jit = make_variable_jit(step, traced=lambda tree: (1, pack(1, 0), (None, [1])))
-    variables = numbered(2)
-    jit(variables)
-    assert [x._raw_value for x in variables] == [[1], None]
-
-
 # ---- the constructor, and what is read ----
 
 
@@ -395,16 +377,6 @@ def test_nodes() -> None:
 # ---- references ----
 
 
-def test_nothing_is_kept_by_calls() -> None:
-    jit = make_variable_jit(lambda tree: add_one(tree))
-    tree = large()
-    warm(jit, tree)
-    refs = [weakref.ref(x) for x in (tree, tree.blocks[0], tree.rng, tree.rng._raw_value)]
-    del tree
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 4
-
-
 def test_a_cycle_through_the_function_is_collected() -> None:
     class Cell:
         pass
@@ -417,18 +389,6 @@ def test_a_cycle_through_the_function_is_collected() -> None:
     del jit, cell
     gc.collect()
     assert [ref() for ref in refs] == [None] * 3
-
-
-def test_a_class_dies_with_the_last_call() -> None:
-    jit = make_variable_jit(lambda tree: None)
-    cls = type("Local", (Var,), {"__slots__": ()})
-    jit(cls(Array(1)))
-    ref = weakref.ref(cls)
-    del cls
-    jit._inner._parts()[0].clear()
-    jit(Var(Array(1))), jit(Var(Array(1)))
-    gc.collect()
-    assert ref() is None
 
 
 # ---- deep trees ----

@@ -84,35 +84,6 @@ VALUES: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
-def test_a_new_value_of_a_variable(kind: str) -> None:
-    jit, tree = made()
-    for x in (tree.blocks[3].w, tree.rng, tree.table["a"]):
-        before = x._raw_value
-        x._raw_value = VALUES[kind]()
-        for _ in range(3):
-            same_as_fresh(jit, tree)
-        x._raw_value = before
-        warm(jit, tree)
-
-
-@pytest.mark.parametrize("kind", VALUES)
-def test_a_new_value_in_any_other_place(kind: str) -> None:
-    jit, tree = made()
-    for owner, name in (
-        (tree, "rng"),
-        (tree, "name"),
-        (tree.blocks[4], "w"),
-        (tree.blocks[4], "size"),
-        (tree.blocks[4], "new"),
-    ):
-        is_seen(jit, tree, lambda: setattr(owner, name, VALUES[kind]()))  # noqa: B023
-    for container, key in ((tree.blocks, 5), (tree.table, "k"), (tree.blocks[6].more, 0)):
-        container[key] = VALUES[kind]()
-        for _ in range(3):
-            same_as_fresh(jit, tree)
-
-
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "metadata": lambda tree, x: x._var_metadata.update(axis="y"),
     "metadata added": lambda tree, x: x._var_metadata.update(new=1),

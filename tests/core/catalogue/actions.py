@@ -83,14 +83,16 @@ def calls_until_others_are_evicted(w: World) -> Any:
 
 @action(harmless=True)
 def clears_the_cache(w: World) -> Any:
-    w.f._parts()[0].clear()
+    for cache in w.caches():
+        cache.clear()
     gc.collect()
     return NOTHING
 
 
 @action(harmless=True)
 def clears_and_fills_the_cache(w: World) -> Any:
-    w.f._parts()[0].clear()
+    for cache in w.caches():
+        cache.clear()
     w.ordinary_call()
     w.spare += [Array(i) for i in range(50)]
     return NOTHING

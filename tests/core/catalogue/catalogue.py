@@ -14,6 +14,7 @@ import places_direct  # noqa: F401
 import places_nodes  # noqa: F401
 import places_objects  # noqa: F401
 import places_trees  # noqa: F401
+import places_variables  # noqa: F401
 from operations import ONLY_REPEATED, OPERATIONS, SHARED
 from places import PLACES
 

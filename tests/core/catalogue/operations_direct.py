@@ -9,7 +9,7 @@ import operator
 from typing import Any
 
 from core_support import Array, Value, core
-from operations import SHARED, Operation, X, Y, equals, expect, operation
+from operations import OPERATIONS, SHARED, Operation, X, Y, equals, expect, operation
 from outcome_support import raised
 
 CONFIGURATION = ("configuration", X)
@@ -95,38 +95,25 @@ def is_right(output: Any) -> None:
     expect(output.arrays[0] is X and output.arrays[1] is Y and output.trace == 3)
 
 
-@operation
-def direct_call_that_is_noted() -> Operation:
-    return calls(new_direct(), X, Y)
+def after(name: str, *before: tuple[Any, Any], last: Any = (X, Y), consume: Any = consume) -> None:
+    """Registers a call with the arguments `last`, after others."""
+
+    def make() -> Operation:
+        direct = new_direct(consume)
+        for args in before:
+            direct(*args)
+        return calls(direct, *last)
+
+    OPERATIONS[f"direct_call_{name}"] = make
 
 
-@operation
-def direct_call_that_is_planned() -> Operation:
-    direct = new_direct()
-    direct(X, Y)
-    return calls(direct, X, Y)
-
-
-@operation
-def direct_call_that_is_refused() -> Operation:
-    direct = new_direct()
-    direct(X, X)
-    return calls(direct, X, X)
-
-
-@operation
-def direct_call() -> Operation:
-    direct = new_direct()
-    direct(X, Y), direct(X, Y)
-    return calls(direct, X, Y)
-
-
-@operation
-def direct_call_with_known_arrays() -> Operation:
-    direct = new_direct()
-    for _ in range(5):
-        direct(X, Y)
-    return calls(direct, X, Y)
+after("that_is_noted")
+after("that_is_planned", (X, Y))
+after("that_is_refused", (X, X), last=(X, X))
+after("that_is_direct", *[(X, Y)] * 2)
+after("with_known_arrays", *[(X, Y)] * 5)
+after("whose_results_are_iterated", *[(X, Y)] * 2, consume=consume_lists)
+after("of_another_kind", *[(kind, Y) for kind in KINDS for _ in range(3)])
 
 
 @operation
@@ -162,13 +149,6 @@ def direct_call_with_an_array_of_the_host() -> Operation:
     return call, is_right
 
 
-@operation
-def direct_call_whose_results_are_iterated() -> Operation:
-    direct = new_direct(consume_lists)
-    direct(X, Y), direct(X, Y)
-    return calls(direct, X, Y)
-
-
 NAMES = [f"a{i}" for i in range(30)]
 take_many = eval(f"lambda {', '.join(NAMES)}: jitted(a0, a1)")  # `*args` would leak
 
@@ -199,15 +179,6 @@ def direct_call_with_many_arrays() -> Operation:
         return direct(*arrays)
 
     return call, is_right
-
-
-@operation
-def direct_call_of_another_kind() -> Operation:
-    direct = new_direct()
-    for kind in KINDS:
-        for _ in range(3):
-            direct(kind, Y)
-    return calls(direct, X, Y)
 
 
 @operation

@@ -7,7 +7,7 @@ from typing import Any
 
 import variable_support as vs
 from core_support import Array, core
-from operations import SHARED, Operation, X, Y, expect, operation
+from operations import OPERATIONS, SHARED, Operation, X, Y, expect, operation
 from operations_calls import Kept
 
 NEW = Array("new")
@@ -80,23 +80,49 @@ def small() -> Any:
     return [vs.Var(X), {"b": vs.Param(Y), "a": (vs.Var(X), Block(x=vs.Var(Y), tag=1))}]
 
 
-@operation
-def first_call_with_variables() -> Operation:
-    return KeptVariables().update(small(), X)
+def with_sharing() -> Any:
+    tree = small()
+    return [tree, {"b": tree[1]["a"][1], "a": [tree[0]], "c": tree[1]["b"]}]
 
 
-@operation
-def hit_with_variables() -> Operation:
-    kept, tree = KeptVariables(), small()
-    kept.jit(tree, X), kept.jit(tree, X)
-    return kept.update(tree, X)
+def unshared() -> Any:
+    return [small(), {"b": vs.Var(X), "a": [vs.Var(X)], "c": vs.Param(Y)}]
 
 
-@operation
-def hit_with_other_variables() -> Operation:
-    kept, tree = KeptVariables(), small()
-    kept.jit(small(), X), kept.jit(tree, X)
-    return kept.update(small(), X)
+def two_large(shared: bool = False) -> Any:
+    trees = [vs.large(5), vs.large(5)]
+    if shared:
+        trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
+    return trees
+
+
+def many(value: Any) -> Any:
+    return [vs.Var(X), vs.Var(X), *(vs.Var(value) for _ in range(298))]
+
+
+def after(name: str, make: Any, *before: Any, same: int = 0, graph: int = 0) -> None:
+    """Registers a call with what `make` makes, after calls with others, and with the `same`."""
+
+    def made() -> Operation:
+        kept, args = KeptVariables(graph=graph), make()
+        for other in (*(other() for other in before), *[args] * same):
+            kept.jit(other, X)
+        return kept.update(args, X)
+
+    OPERATIONS[name] = made
+
+
+after("first_call_with_variables", small)
+after("hit_with_variables", small, same=2)
+after("hit_with_other_variables", small, small, small)
+after("hit_that_learns_a_record_of_variables", two_large, same=1)
+after("hit_with_a_record_of_variables", two_large, same=6)
+after("many_variables", lambda: many(X))
+after("hit_with_many_variables", lambda: many(vs.Key()), same=1)
+after("first_call_with_sharing", with_sharing, graph=1)
+after("hit_with_sharing", with_sharing, same=2, graph=1)
+after("hit_with_other_sharing", with_sharing, unshared, with_sharing, graph=1)
+after("hit_that_learns_a_record_of_sharing", lambda: two_large(True), same=1, graph=1)
 
 
 @operation
@@ -108,73 +134,11 @@ def hit_with_a_new_state() -> Operation:
 
 
 @operation
-def hit_that_learns_a_record_of_variables() -> Operation:
-    kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
-    kept.jit(*trees)
-    return kept.update(*trees)
-
-
-@operation
-def hit_with_a_record_of_variables() -> Operation:
-    kept, trees = KeptVariables(), [vs.large(5), vs.large(5)]
-    for _ in range(6):
-        kept.jit(*trees)
-    return kept.update(*trees)
-
-
-@operation
-def many_variables() -> Operation:
-    kept = KeptVariables()
-    return kept.update([vs.Var(X) for _ in range(300)])
-
-
-@operation
-def hit_with_many_variables() -> Operation:
-    kept, tree = KeptVariables(), [vs.Var(vs.Key()) for _ in range(300)]
-    tree[0]._raw_value = tree[1]._raw_value = X
-    kept.jit(tree)
-    return kept.update(tree)
-
-
-@operation
 def variables_that_occur_twice() -> Operation:
     kept, tree = KeptVariables(), small()
     kept.jit(tree, X)
     expected = "a Variable or Module occurs twice in the arguments"
     return kept.update(tree, tree[0], expected=expected)
-
-
-def with_sharing() -> Any:
-    tree = small()
-    return [tree, {"b": tree[1]["a"][1], "a": [tree[0]], "c": tree[1]["b"]}]
-
-
-@operation
-def first_call_with_sharing() -> Operation:
-    return KeptVariables(graph=1).update(with_sharing(), X)
-
-
-@operation
-def hit_with_sharing() -> Operation:
-    kept, tree = KeptVariables(graph=1), with_sharing()
-    kept.jit(tree, X), kept.jit(tree, X)
-    return kept.update(tree, X)
-
-
-@operation
-def hit_with_other_sharing() -> Operation:
-    kept, tree = KeptVariables(graph=1), with_sharing()
-    kept.jit([small(), {"b": tree[1]["b"], "a": [vs.Var(X)], "c": vs.Param(Y)}], X)
-    kept.jit(with_sharing(), X)
-    return kept.update(tree, X)
-
-
-@operation
-def hit_that_learns_a_record_of_sharing() -> Operation:
-    kept, trees = KeptVariables(graph=1), [vs.large(5), vs.large(5)]
-    trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
-    kept.jit(*trees)
-    return kept.update(*trees)
 
 
 @operation

@@ -33,7 +33,7 @@ class World:
     """
 
     def __init__(self, action: Callable[["World"], Any], at: int, container: Any = list) -> None:
-        self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, False
+        self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, 0
         self.hooks = cs.Hooks(cs.make_registry(), maxsize=6)
         self.container: Any = container()
         self.trap: Any = None
@@ -41,6 +41,8 @@ class World:
         self.x, self.y, self.k = Array("x"), Array("y"), Array("k")
         self.jits: list[Any] = []
         self.run: Callable[[Any], Any] | None = None
+        self.caches: Callable[[], list[Any]] = lambda: [self.f._parts()[0]]
+        self.others: Callable[[], Any] = lambda: ([Array(1), Value("x" * 50)], (Array(2), 1))
         self.spare: list[Any] = []
         self.inside = 0
 
@@ -54,7 +56,7 @@ class World:
         self.met += 1
         if self.met != self.at:
             return NOTHING
-        self.acted = True
+        self.acted += 1
         self.armed = False
         return self.action(self)
 
@@ -64,7 +66,8 @@ class World:
 
     def fill(self) -> None:
         """Puts the trap into the container, among objects that nothing else holds."""
-        items = [self.x, [Array(1), Value("x" * 50)], self.trap, (Array(2), 1), {"a": self.y}]
+        one, other = self.others()
+        items = [self.x, one, self.trap, other, {"a": self.y}]
         if isinstance(self.container, list):
             self.container[:] = items
         else:

@@ -58,29 +58,6 @@ def test_answers_that_are_neither_true_nor_false(registry: Any) -> None:
     assert len(tree_leaves(registry, [Maybe(True)], None)) == 1, "tree_leaves does not ask is_array"
 
 
-def test_errors_that_take_no_notes(registry: Any) -> None:
-    class Sealed(Exception):
-        def add_note(self, note: str) -> None:
-            raise ZeroDivisionError
-
-        def __getattr__(self, name: str) -> Any:
-            raise ZeroDivisionError
-
-    def throws(x: Any) -> Any:
-        raise Sealed
-
-    class Silent:
-        __hash__ = lambda self: 1
-        __repr__ = fail
-
-    for call in (
-        lambda: tree_leaves(registry, [1], throws),
-        lambda: core.partition(registry, [1], (("leaf", throws),), None, None),
-        lambda: core.partition(registry, {Silent(): 1}, (("leaf", throws),), None, None),
-    ):
-        raised(Sealed, call)
-
-
 @pytest.mark.parametrize(
     "context",
     [
@@ -206,33 +183,6 @@ def test_unflatten_that_fails(registry: Any) -> None:
     raised(TypeError, structure.unflatten, fail)
 
 
-def test_groups_with_keys_of_their_own(registry: Any) -> None:
-    """A key with the hash of a path is compared with the path, which may change the group."""
-
-    class Path:
-        def __init__(self, text: str, hook: Callable[[], Any]) -> None:
-            self.text, self.hook = text, hook
-
-        def __hash__(self) -> int:
-            return hash(self.text)
-
-        def __eq__(self, other: object) -> bool:
-            self.hook()
-            return False
-
-    structure, full = partition_dict(registry, {"a": 1, "b": [2, 3]}, True, (), None)
-    raised(ZeroDivisionError, structure.combine, full, {Path("a", fail): 1})
-    with pytest.raises(ValueError, match=r"unknown: .<.*Path"):
-        structure.combine(full, {Path("b.0", nothing): 1})
-    for at in (1, 2, 3):
-        for victim in (0, 1):
-            groups: list[dict[Any, Any]] = [{}, {k: [Array()] for k in full}]
-            hook = Once(groups[victim].clear, at)
-            groups[0].update({Path(path, hook): [Array()] for path in full})
-            found = attempt(structure.combine, *groups)
-            assert isinstance(found, (ValueError, RuntimeError, dict)) and hook.calls > 0
-
-
 # ---- what is right all the same ----
 
 
@@ -265,37 +215,6 @@ def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
             expected, again = call(tree), [type(x).copy(x) if x is tree[0] else x for x in tree]
             hook = Once(lambda t=again: (t[0].clear(), t.clear()), 2)  # type: ignore[misc]
             assert same(call(again), expected) and again == []
-
-
-def test_statics_that_change_while_they_are_read() -> None:
-    hole = Value("hole")
-    for change in (list.clear, lambda statics: statics.append(1), list.reverse):
-        statics = [hole, "a", hole]
-
-        def ask(cls: type, x: Any, change: Any = change, statics: Any = statics) -> tuple[Any, ...]:
-            if cls is float:
-                change(statics)
-            return classify(cls, x)
-
-        registry = make_registry(classify=ask)
-        found = attempt(core.from_skeleton, registry, hole, [hole, 1.5, hole], statics)
-        if change is list.reverse:
-            assert found.unflatten([1, 2]) == [1, "a", 2]
-        else:
-            assert isinstance(found, ValueError)
-
-
-def test_is_leaf_that_flattens_trees(registry: Any) -> None:
-    """`is_leaf` counts the leaves below each node."""
-    sizes: list[int] = []
-
-    def is_leaf(x: Any) -> bool:
-        sizes.append(len(tree_leaves(registry, x, None)))
-        return sizes[-1] == 2
-
-    tree = [[1, 2], [3, [4, 5, 6]], {"a": (7, 8)}]
-    assert tree_leaves(registry, tree, is_leaf) == [[1, 2], 3, 4, 5, 6, {"a": (7, 8)}]
-    assert sizes == [8, 2, 4, 1, 3, 1, 1, 1, 2]
 
 
 def test_classify_that_flattens_trees() -> None:
@@ -339,23 +258,6 @@ def test_paths_that_ask_for_paths(registry: Any) -> None:
     structure = core.tree_flatten(registry, {Asks(): 1}, True, None)[1]
     raised(ZeroDivisionError, lambda: structure.paths)
     assert structure.paths == ("asks",)
-
-
-def test_building_builds(registry: Any) -> None:
-    class Builds(Box):
-        def __init__(self, children: Any, aux: Any = None) -> None:
-            super().__init__(children, aux)
-            if made and children[0] == "outer":
-                inner.append(made[0].unflatten(["inner", 1, 2]))
-                gc.collect()
-
-    made: list[Any] = []
-    inner: list[Any] = []
-    leaves, structure = core.tree_flatten(registry, [Builds([1, 2]), {"a": 3}], True, None)
-    made.append(structure)
-    tree = structure.unflatten(["outer", *leaves[1:]])
-    assert tree[0].children == ["outer", 2] and tree[1] == {"a": 3}
-    assert inner[0][0].children == ["inner", 1] and inner[0][1] == {"a": 2}
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:
@@ -450,23 +352,6 @@ def test_a_class_changed_by_classify() -> None:
 
 
 # ---- what is held ----
-
-
-def test_nothing_is_held_longer_than_necessary(registry: Any) -> None:
-    tree = {"a": Array(), "b": [Array(), Value(1)], "c": Linear(weight=Array(), size=Value(2))}
-    array, static, field = map(weakref.ref, (tree["a"], tree["b"][1], tree["c"].size))  # type: ignore[index,attr-defined]
-    structure = core.tree_flatten(registry, tree, ARRAYS, None)[1]
-    group = partition_dict(registry, tree, ARRAYS, (), None)[1]
-    parts = core.partition(registry, tree, (ARRAYS,), None, None)
-    del tree
-    assert array() is not None
-    del group, parts
-    assert array() is None and static() is not None and field() is not None
-    del structure
-    assert static() is None and field() is None
-    structure = core.flatten(make_registry(), [Array(), 1, Value(1)])[1]
-    gc.collect()
-    assert len(testing.match(structure, [Array(), 1, Value(1)])) == 1, "it holds its registry"
 
 
 def test_cycles_through_a_structure_are_collected(registry: Any) -> None:

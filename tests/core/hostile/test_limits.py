@@ -1,7 +1,6 @@
 """Many leaves, deep and cyclic trees, and calls within calls without end."""
 
 import inspect
-import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,32 +29,6 @@ from process_support import output_of
 from statics_support import check_all_differ
 
 # ---- many ----
-
-
-def test_many_groups(registry: Any) -> None:
-    source = random.Random(3)
-    for count in (20, 100):
-        tree = {"a": [list(range(i, i + 7)) for i in range(0, 200, 10)], "b": tuple(range(300))}
-        leaves = tree_leaves(registry, tree, None)
-        filters = tuple(("leaf", lambda n, i=i, m=count + 1: n % m == i) for i in range(count))
-        expected = [[n for n in leaves if n % (count + 1) == i] for i in range(count + 1)]
-        parts = core.partition(registry, tree, filters, None, None)
-        assert [tree_leaves(registry, part, None) for part in parts] == expected
-        source.shuffle(shuffled := list(parts))
-        assert core.combine(registry, tuple(shuffled), None, True) == tree
-        structure, *groups = partition_dict(registry, tree, True, filters, None)
-        assert [list(g.values()) for g in groups] == expected
-        source.shuffle(groups)
-        assert structure.combine(*groups) == tree
-
-
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 20, 300])
-def test_many_trees(registry: Any, count: int) -> None:
-    trees = tuple([k, (k + 1, {"a": k + 2})] for k in range(0, 10 * count, 10))
-    with pytest.raises(ValueError, match=f"tree {count + 1} differs from tree 1 at `\\[1\\]"):
-        core.combine(registry, (*trees, [0, (1, {"b": 2})]), None, False)
-    holes = tuple([None, (None, {"a": None})] for _ in range(count))
-    assert core.combine(registry, (*holes, trees[-1], *holes), None, True) == trees[-1]
 
 
 @pytest.mark.parametrize("count", [1023, 1024, 1025, 2049, 5000])

@@ -134,13 +134,6 @@ def test_changes_in_place(registry: Any, place: str) -> None:
         check_change(registry, PLACES[place], make, change)
 
 
-@pytest.mark.parametrize("wrap", WRAPS)
-def test_changes_inside(registry: Any, wrap: str) -> None:
-    for make, change in CHANGES + CONTAINERS:
-        for place in ("field of a module", "aux data"):
-            check_change(registry, lambda x, put=PLACES[place]: put(WRAPS[wrap](x)), make, change)
-
-
 def test_changes_of_leaves(registry: Any) -> None:
     """A leaf has a hash; the containers in its key are compared by their elements."""
     leaf = PLACES["leaf"]

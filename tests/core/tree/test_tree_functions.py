@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from core_support import (
-    Array,
-    Maybe,
     Point,
     Value,
     core,
@@ -42,9 +40,6 @@ def places(
             yield from places(child, is_leaf, path if key is None else (*path, key))
 
 
-LEAVES = {"array", "other_array", "maybe_array", "maybe_static", "static"}
-
-
 # ---- each kind ----
 
 
@@ -65,39 +60,6 @@ def test_each_kind(registry: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", trees())
-def test_partition_of_each_kind(registry: Any, name: str) -> None:
-    tree = trees()[name]
-    hole = Value("hole")
-    parts = core.partition(registry, tree, (("arrays",), ("leaf", never)), None, hole)
-    assert len(parts) == 3
-    for i, part in enumerate(parts):
-        for (path, found), (_, leaf) in zip(places(part), places(tree), strict=True):
-            is_array = isinstance(leaf, Array) or (isinstance(leaf, Maybe) and leaf.traced)
-            assert found is (leaf if i == (0 if is_array else 2) else hole), path
-    parts = core.partition(registry, tree, (("arrays",), ("leaf", never)), None, None)
-    for strict in (False, True):
-        assert same(core.combine(registry, parts, None, strict), tree)
-        assert same(core.combine(registry, parts[::-1], None, strict), tree)
-
-
-@pytest.mark.parametrize("name", trees())
-def test_partition_dict_of_each_kind(registry: Any, name: str) -> None:
-    tree = trees()[name]
-    everything = {text(path): leaf for path, leaf in places(tree)}
-    structure, arrays, rest = partition_dict(registry, tree, True, (("arrays",),), None)
-    assert list(structure.paths) == list(everything)
-    merged = {**rest, **arrays}
-    assert merged.keys() == everything.keys()
-    assert all(merged[path] is leaf for path, leaf in everything.items())
-    assert [p for p in everything if p in arrays] == list(arrays), "in the order of the tree"
-    backwards = dict(reversed(list(rest.items())))
-    assert same(structure.combine(backwards, arrays), tree)
-    with_statics, group = partition_dict(registry, tree, ("arrays",), (), None)
-    assert with_statics.paths == tuple(arrays) and list(group) == list(arrays)
-    assert same(with_statics.combine(group), tree)
-
-
-@pytest.mark.parametrize("name", trees())
 def test_parts_of_each_kind(registry: Any, name: str) -> None:
     tree, hole = trees()[name], Value("hole")
     for expression in (True, ("arrays",), False):
@@ -114,22 +76,6 @@ def test_parts_of_each_kind(registry: Any, name: str) -> None:
         assert again == structure and hash(again) == hash(structure)
         assert repr(again) == repr(structure) and again.paths == structure.paths
         assert same(again.unflatten(leaves), tree)
-
-
-def test_all_kinds_are_told_apart(registry: Any) -> None:
-    """A leaf is a prefix of every tree; no other tree here is a prefix of another."""
-    everything = trees()
-    structures = {n: core.tree_flatten(registry, t, True, None)[1] for n, t in everything.items()}
-    for one, structure in structures.items():
-        for other, tree in everything.items():
-            alike = one == other or {one, other} <= LEAVES
-            assert (structures[other] == structure) == alike, (one, other)
-            assert (structures[other] != structure) != alike
-            if alike or one in LEAVES:
-                assert len(structure._subtrees(tree)) == structure.num_leaves
-            else:
-                with pytest.raises(ValueError, match="the tree differs from the structure at"):
-                    structure._subtrees(tree)
 
 
 def test_random_trees(registry: Any) -> None:

@@ -23,7 +23,6 @@ from core_support import (
     make_registry,
     same,
     testing,
-    words,
 )
 
 hypothesis = pytest.importorskip("hypothesis")
@@ -96,17 +95,6 @@ def flatten(registry: Any, tree: Any) -> tuple[tuple[Any, ...], Any]:
     arrays, structure = core.flatten(registry, tree)
     hash(structure)
     return arrays, structure
-
-
-@quick
-@hypothesis.given(trees)
-def test_round_trip(tree: Any) -> None:
-    registry = make_registry()
-    arrays, structure = flatten(registry, tree)
-    assert same(structure.unflatten(arrays), tree)
-    found = testing.match(structure, tree)
-    assert found is not None and identical(found, arrays)
-    assert len(words.key_paths(structure)) == len(arrays) == structure.num_leaves
 
 
 @quick
