@@ -113,6 +113,8 @@ after("that_is_refused", (X, X), last=(X, X))
 after("that_is_direct", *[(X, Y)] * 2)
 after("with_known_arrays", *[(X, Y)] * 5)
 after("whose_results_are_iterated", *[(X, Y)] * 2, consume=consume_lists)
+after("that_puts_an_array_of_the_host", *[(HOST, Y)] * 2, last=(HOST, Y))
+after("of_an_array_of_the_host_that_is_planned", (HOST, Y), last=(HOST, Y))
 after("of_another_kind", *[(kind, Y) for kind in KINDS for _ in range(3)])
 
 
@@ -135,18 +137,6 @@ def direct_call_with_results() -> Operation:
         direct(Array("x"), Y)
         direct(X, Y)
     return calls(direct, X, Y)
-
-
-@operation
-def direct_call_with_an_array_of_the_host() -> Operation:
-    direct = new_direct()
-    direct(HOST, Y)
-
-    def call() -> Any:
-        direct(HOST, Y)
-        return direct(HOST, Y)
-
-    return call, is_right
 
 
 NAMES = [f"a{i}" for i in range(30)]
