@@ -212,7 +212,7 @@ def test_what_retraces_took_is_the_cost_of_later_traces_in_calls() -> None:
     assert row_of(inner_of_again)["again"] == 0 < row_of(outer_of_again)["again"]
     inner_of_again(X, 1)  # its first compilation
     assert row_of(inner_of_again)["again"] == 0
-    inner_of_again.warm_up([((X, 2), {})])
+    inner_of_again.warm_up_all([((X, 2), {})])
     assert row_of(inner_of_again)["again"] == 0
     inner_of_again(X, 3)
     row = row_of(inner_of_again)

@@ -497,7 +497,7 @@ def test_methods_of_filter_jit() -> None:
     assert f.cache_info()[:3] == (1, 1, 1)
     assert "`n`" in str(f.explain(x, n=3))
     assert f.report() is not None
-    warm = f.warm_up([((jax.ShapeDtypeStruct((3,), jnp.float32), 5), {})])
+    warm = f.warm_up_all([((jax.ShapeDtypeStruct((3,), jnp.float32), 5), {})])
     assert "1 of 1" in str(warm)
     f(x, 5)
     assert f.cache_info().variants == 2
