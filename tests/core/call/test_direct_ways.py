@@ -156,9 +156,12 @@ class TestWays:
 
     def test_values_that_are_no_arrays(self, backend: Backend) -> None:
         direct = core.Direct(backend.context, lambda *args: args, None)
-        calls: list[Any] = [(1,), (None, "a"), (DirectArray(), 1), ([], {})]
+        calls: list[Any] = [(1,), (None, "a"), (DirectArray(), "b"), ([], {})]
+        assert direct.foreign is None
         for args in calls * 3:
             assert direct(*args) == args
+            at = next(i for i, x in enumerate(args) if type(x) is not DirectArray)
+            assert direct.foreign == (at, type(args[at]))
         assert direct.counts == {"type": 12} and direct.num_entries == 0
 
     def test_deleted(self, backend: Backend) -> None:
