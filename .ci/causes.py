@@ -212,18 +212,32 @@ def say(before: str, call: str) -> str:
 
 
 def code(text: str) -> str:
-    lines = [line.replace("|", "\\|") for line in text.splitlines()]
     return "<br>".join(
-        "\u2003" * ((len(line) - len(line.lstrip())) // 4) + f"`{line.strip()}`" for line in lines
+        "\u2003" * ((len(line) - len(line.lstrip())) // 4) + _in_cell(f"`{line.strip()}`")
+        for line in text.splitlines()
     )
 
 
 def escape(text: str) -> str:
     """Returns a text for a cell of a table."""
     lines = text.splitlines()
-    text = "<br>".join(line.strip().replace("|", "\\|").replace("->", "\u2192") for line in lines)
+    text = "<br>".join(line.strip().replace("->", "\u2192") for line in lines)
     parts = re.split(r"(`[^`]*`|<br>)", text)
-    return "".join(p if i % 2 else p.replace("<", "&lt;") for i, p in enumerate(parts))
+    return "".join(
+        _in_cell(part) if i % 2 else re.sub(r"[<|]|__|\*\*", _entities, part)
+        for i, part in enumerate(parts)
+    )
+
+
+def _in_cell(code: str) -> str:
+    """Returns code in which no bar ends a cell: `\\|` stands for one on GitHub alone."""
+    if "|" not in code:
+        return code
+    return f"<code>{re.sub('[<|]', _entities, code.strip('`'))}</code>"
+
+
+def _entities(found: re.Match[str]) -> str:
+    return "".join("&lt;" if c == "<" else f"&#{ord(c)};" for c in found[0])
 
 
 def section() -> str:

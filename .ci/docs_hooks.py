@@ -26,6 +26,11 @@ PAGES = {
 PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory"))
 # The search finds a name in the reference first, and last in pages that have it in each line.
 BOOSTS = {"reference.md": 8, "errors.md": 0.2}
+WIDE = (
+    "benchmarks.md",
+    "benchmarks-more.md",
+    "errors.md",
+)  # their tables take the place of the contents
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.M | re.S)
 
@@ -43,6 +48,8 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if page.file.src_uri in BOOSTS:
         page.meta["search"] = {"boost": BOOSTS[page.file.src_uri]}
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     sources = {page: name for name, page in PAGES.items() if name != "README.md"}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 

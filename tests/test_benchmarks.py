@@ -407,3 +407,9 @@ def test_sharded() -> None:
 def test_plain_jit() -> None:
     out = run(BENCHMARKS / "plain_jit.py", "--quick", "array", "static")
     assert "one array" in out and "a static argument" in out
+
+
+def test_serving_step() -> None:
+    out = run(BENCHMARKS / "serving_step.py", "--quick", "240")
+    (row,) = [line for line in out.splitlines() if line.startswith("240 ")]
+    assert "flattened by hand" in out and all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))

@@ -33,7 +33,7 @@ EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 # What is called first has an example.
 FIRST = {
     *("filter_jit", "install", "installed", "load", "nnx.jit", "Compiled", "Structure"),
-    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "partial", "freeze")),
+    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all", "partial", "freeze")),
     *("FilterJit.explain", "FilterJit.cache_info"),
     *("ShardingRules", "place", "Filter"),
     *("partition", "partition_dict", "combine", "flatten", "unflatten", "tree_paths"),
@@ -108,7 +108,7 @@ def test_what_people_meet_has_a_public_name() -> None:
     compiled = lowered.compile()
     met = [f, method, f.variants, f.partial(x), f.freeze(x), traced, lowered, compiled]
     met += [f.explain(x, 4), f.report(), f.cache_info(), filterjit.report()]
-    met += [f.warm_up([((x, 5), {})]), filterjit.Filter("a"), filterjit.is_array]
+    met += [f.warm_up_all([((x, 5), {})]), filterjit.Filter("a"), filterjit.is_array]
     met += [*filterjit.flatten(x), *filterjit.partition_dict({"a": x})]
     jitted = filterjit.nnx.jit(lambda v: v)
     met += [jitted, filterjit.nnx.cached_partial(jitted, x).func]

@@ -112,7 +112,7 @@ def words(text: str) -> str:
 
 def read() -> str:
     """Returns the texts of the page without the marks that a table needs."""
-    page = PAGE.read_text(encoding="utf-8").replace("<br>", " ").replace("\\|", "|")
+    page = re.sub("</?code>", "`", PAGE.read_text(encoding="utf-8").replace("<br>", " "))
     return html.unescape(page).replace("\u2192", "->")
 
 

@@ -79,7 +79,7 @@ def test_what_is_observed_in_a_first_call(of_a_call: set[str]) -> None:
     ("code", "module"),
     [
         ("f.lower(jnp.ones(2), 3)", "_aot._stages"),
-        ("f.warm_up([])", "_aot._warm_up"),
+        ("f.warm_up_all([])", "_aot._warm_up"),
         ("f.explain(jnp.ones(2), 4)", "_observe._explain"),
         ("f.report()", "_observe._report"),
         ("f.freeze(jnp.ones(2))", "_jit._freeze"),

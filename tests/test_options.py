@@ -73,7 +73,7 @@ def _misspelt(name: str) -> str:
 def test_the_functions_are_found() -> None:
     found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install", "load", "place"}
     found |= {
-        "FilterJit.warm_up",
+        "FilterJit.warm_up_all",
         "Compiled.save",
         "Lowered.save",
         "fsdp",

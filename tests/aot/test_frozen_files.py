@@ -43,7 +43,7 @@ def test_lower_compile_and_warm_up() -> None:
     assert (info.hits, info.misses) == (1, 0)
     with pytest.raises(filterjit.MismatchError, match="`x`: compiled for float32"):
         compiled(jnp.ones(3))
-    done = frozen.warm_up(
+    done = frozen.warm_up_all(
         [((jax.ShapeDtypeStruct((4,), dtype),), {}) for dtype in ("int8", "bool")]
     )
     assert done.errors == () and frozen.cache_info().variants == 1

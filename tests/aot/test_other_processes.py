@@ -106,7 +106,7 @@ def called():
 ask("a hit", called)
 def warmed():
     specs = [spec, jax.ShapeDtypeStruct((4,), jnp.float32), spec]
-    return [one.same_as for one in filter_jit(times).warm_up([((s, 6), {}) for s in specs]).signatures]
+    return [one.same_as for one in filter_jit(times).warm_up_all([((s, 6), {}) for s in specs]).signatures]
 ask("warmed", warmed)
 """,
         devices=2,

@@ -59,7 +59,7 @@ def test_what_jax_alone_compiles() -> None:
     f = filterjit.jit(lambda y: (y, "text"))
     with pytest.raises(ValueError, match=r"a leaf of the result .*`lower\(\.\.\.\)\.compile\(\)`"):
         f.compile(x)
-    (error,) = f.warm_up([((x,), {})]).errors
+    (error,) = f.warm_up_all([((x,), {})]).errors
     assert isinstance(error, ValueError) and "`jax.jit` does" in str(error)
     g = filterjit.jit(lambda y: y)
     with pytest.raises(ValueError, match="a leaf of the arguments is no array and no number"):

@@ -19,6 +19,7 @@ from aot_support import copied, counts, new_process, same
 import filterjit
 from filterjit import filter_jit
 from filterjit._aot import _program_option, _proofs, _world
+from filterjit._aot._store import Store
 from filterjit._call import _running
 
 HEAD = """
@@ -735,6 +736,21 @@ def test_one_function(tmp_path: Path) -> None:
         h = filterjit.jit(copied(triple), program_cache=False)
         h(jnp.ones(2))
         assert counts(h) == (1, 0)
+
+
+def test_a_list_has_the_arguments(tmp_path: Path) -> None:
+    """Those of the program, without the arrays in the function itself."""
+    w = jnp.ones(2)
+    f = filter_jit(
+        jax.tree_util.Partial(lambda w, tree, *, n: w * tree["x"] * n, w), program_cache=tmp_path
+    )
+    f({"x": jnp.ones(2), "y": jnp.ones((3, 1))}, n=2)
+    f.warm_up({"x": jax.ShapeDtypeStruct((1,), "float32"), "y": None}, n=2)
+    _proofs.writer.wait()
+    found = [one.arguments for one in Store(tmp_path).listed()]
+    one, array = {"n": "the int 2"}, "an array float32"
+    assert {"tree['x']": f"{array}[2]", "tree['y']": f"{array}[3,1]", **one} in found
+    assert {"tree['x']": f"{array}[1]", "tree['y']": "None", **one} in found
 
 
 @pytest.mark.parametrize("path", ["", 3, True])

@@ -637,7 +637,7 @@ WAYS = {
     "grad": lambda *args: jax.grad(lambda x: other(x, *args).sum())(X),
     "jit": lambda *args: jax.jit(lambda x: other(x, *args))(X),
     "no jit": lambda *args: jax.disable_jit()(other)(X, *args),
-    "warm_up": lambda *args: (other.warm_up([((X, *args), {})]), other(X, *args))[1],
+    "warm_up": lambda *args: (other.warm_up_all([((X, *args), {})]), other(X, *args))[1],
     "a thread": lambda *args: ThreadPoolExecutor(1).submit(other, X, *args).result(),
     "nnx": lambda *args: filterjit.nnx.jit(times_n, static_argnums=(1, 2))(X, *args),
     "filterjit.jit": lambda *args: filterjit.jit(times_n, static_argnums=(1, 2))(X, *args),

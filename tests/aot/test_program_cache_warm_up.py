@@ -41,7 +41,7 @@ def test_warm_up_keeps_programs_and_finds_them(tmp_path: Path, compiles: Compile
     inputs = {n: jnp.ones((2, n)) for n in range(4, 8)}
     with filterjit.program_cache(tmp_path) as cache:
         f = filter_jit(copied(_matrix_product))
-        first = f.warm_up([*_specs(4, 5), *_specs(4)])
+        first = f.warm_up_all([*_specs(4, 5), *_specs(4)])
         assert str(first).startswith("compiled 2 of 3 in ")
         check(f, 4, 5)
         assert counts(f) == (2, 0)
@@ -55,7 +55,7 @@ def test_warm_up_keeps_programs_and_finds_them(tmp_path: Path, compiles: Compile
         new_process()
         f = filter_jit(copied(_matrix_product))
         compiles.since()
-        again = f.warm_up([*_specs(4, 5), *_specs(7), *_specs(4)])
+        again = f.warm_up_all([*_specs(4, 5), *_specs(7), *_specs(4)])
         assert str(again).startswith("compiled 1 and loaded 2 of 4 in ")
         assert [one.loaded for one in again.signatures] == [True, True, False, False]
         assert [one.same_as for one in again.signatures] == [None, None, None, 0]
@@ -76,7 +76,7 @@ def test_warm_up_of_arrays_that_are_placed(tmp_path: Path) -> None:
         for i, spec in enumerate(specs):
             with filterjit.program_cache(tmp_path):
                 f = filter_jit(copied(double))
-                (one,) = f.warm_up([((spec,), {})]).signatures
+                (one,) = f.warm_up_all([((spec,), {})]).signatures
                 assert one.loaded == bool(loaded)
                 x = jax.device_put(jnp.ones(3), device) if i else jnp.ones(3)
                 assert same(f(x), 2 * jnp.ones(3)) and f(x).committed == bool(i)
@@ -96,10 +96,10 @@ def test_what_warm_up_does_not_keep(tmp_path: Path) -> None:
     spec = jax.ShapeDtypeStruct((2,), jnp.float32)
     with filterjit.program_cache(tmp_path) as cache:
         for _ in range(2):
-            (one,) = filter_jit(copied(fails)).warm_up([((spec,), {})]).signatures
+            (one,) = filter_jit(copied(fails)).warm_up_all([((spec,), {})]).signatures
             assert isinstance(one.error, KeyError)
             f = filter_jit(copied(calls_back))
-            (one,) = f.warm_up([((spec,), {})]).signatures
+            (one,) = f.warm_up_all([((spec,), {})]).signatures
             assert not one.loaded and one.error is None
             cache.wait()
             assert "is not kept in the program cache" in str(f.report())
@@ -121,6 +121,6 @@ def test_warm_up_of_methods_and_donated_arrays(tmp_path: Path) -> None:
             model, x = Scale(jnp.ones(2)), jnp.ones(2)
             jax.clear_caches()
             filterjit.clear_caches()
-            (one,) = model.__call__.warm_up([((spec,), {})]).signatures
+            (one,) = model.__call__.warm_up_all([((spec,), {})]).signatures
             assert one.loaded == loaded
             assert same(model(x), jnp.ones(2)) and x.is_deleted()

@@ -21,8 +21,9 @@ from support.processes import environment, started
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are of POSIX")
 
 
-def header(name: str = "f") -> dict[str, Any]:
-    return {"info": {"name": name, "filterjit": "0", "python": "3", "machine": {"jax": "0"}}}
+def header(name: str = "f", **arguments: str) -> dict[str, Any]:
+    info = {"name": name, "filterjit": "0", "python": "3", "machine": {"jax": "0"}}
+    return {"info": {**info, "arguments": list(map(list, arguments.items()))}}
 
 
 def digest(name: Any) -> str:
@@ -401,6 +402,27 @@ def test_the_command(store: Store, path: Path, capsys: pytest.CaptureFixture[str
     assert command_line.main(["cache", str(path), "--clear"]) == 0
     assert command_line.main(["cache", str(path)]) == 0
     assert "no programs" in capsys.readouterr().out
+
+
+def test_the_command_tells_programs_apart(
+    store: Store, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the arguments in which those of one function differ."""
+    small, large = "an array float32[1,2]", "an array float32[8,2]"
+    rows = [
+        ("step", {"w": small, "x": small, "n": "the int 2"}, "step n=2, x=float32[1,2]"),
+        ("step", {"w": small, "x": large, "n": "the int 2"}, "step n=2, x=float32[8,2]"),
+        ("step", {"w": small, "x": large, "n": "the float 2.0"}, "step n=2.0, x=float32[8,2]"),
+        ("long", {"n": "the str " + "a" * 70}, "long n=" + "a" * 37 + "..."),
+        ("long", {"n": "None"}, "long n=None"),
+        ("alone", {"x": small}, "alone"),
+    ]
+    for i, (name, arguments, _) in enumerate(rows):
+        store.add_program(digest(i), header(name, **arguments), [b""])
+    assert command_line.main(["cache", str(path)]) == 0
+    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for _, _, words in rows:
+        assert any(line.startswith(f"{words} none") for line in shown), (words, shown)
 
 
 def test_what_the_command_refuses(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
         return jnp.sin(x) * n * scale
 
     signatures = [((spec(i + 1), i), {}) for i in range(6)] + [((spec(2), 7), {"scale": 2.0})]
-    report = f.warm_up(signatures, threads=threads)
+    report = f.warm_up_all(signatures, threads=threads)
     assert isinstance(report, filterjit.types.WarmUp) and report.errors == ()
     assert len(traces) == 7
     arrays = [jnp.array(np.ones(i + 1, np.float32)) for i in range(6)]
@@ -44,7 +44,7 @@ def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
 
 def test_the_report() -> None:
     f = filter_jit(lambda x, n: jnp.tanh(x) * n)
-    report = f.warm_up([((spec(3), 2), {}), ((spec(3),), {"n": 2}), ((np.ones(2), 5), {})])
+    report = f.warm_up_all([((spec(3), 2), {}), ((spec(3),), {"n": 2}), ((np.ones(2), 5), {})])
     first, same, third = report.signatures
     assert first.tracing > 0 and first.compiling > 0 and first.error is None
     assert same.same_as == 0 and same.compiling == 0
@@ -53,6 +53,22 @@ def test_the_report() -> None:
     text = str(report).splitlines()
     assert text[0].startswith("compiled 2 of 3 in ") and len(text) == 4
     assert "0: float32[3], 2: traced" in text[1] and "the same as number 0" in text[2]
+
+
+def test_it_takes_what_a_call_takes(compiles: Compiles) -> None:
+    """``f.warm_up(model, x)``: the arguments of the call that it makes a hit."""
+    model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+    f = filter_jit(lambda model, x, *, threads=1: model(x) * threads)
+    done = f.warm_up(model, spec(2), threads=3)
+    assert isinstance(done, filterjit.types.Warmed) and done.error is None and done.compiling > 0
+    assert done.signature.endswith("float32[2], threads=3")
+    x = jnp.ones(2)
+    compiles.since()
+    f(model, x, threads=3)
+    assert compiles.since() == 0 and f.cache_info().hits == 1
+    for wrong in ((), (model, spec(3)), ([((model, spec(2)), {})],)):
+        with pytest.raises(TypeError):
+            f.warm_up(*wrong)
 
 
 def test_errors_are_reported_and_the_others_compiled(
@@ -65,7 +81,7 @@ def test_errors_are_reported_and_the_others_compiled(
         return x @ x * n
 
     with caplog.at_level(logging.WARNING, "filterjit"):
-        report = f.warm_up(
+        report = f.warm_up_all(
             [
                 ((spec(2, 2), 1), {}),
                 ((spec(2, 3), 1), {}),
@@ -92,7 +108,7 @@ def test_errors_are_reported_and_the_others_compiled(
 
 def test_errors_of_the_compiler() -> None:
     f = filter_jit(lambda x: x * 2, compiler_options={"no_such_option": 1})
-    report = f.warm_up([((spec(2),), {}), ((spec(3),), {})])
+    report = f.warm_up_all([((spec(2),), {}), ((spec(3),), {})])
     assert len(report.errors) == 2 and "no_such_option" in str(report)
 
 
@@ -103,27 +119,29 @@ def test_errors_of_the_compiler() -> None:
 )
 def test_bad_signatures(signatures: Any) -> None:
     f = filter_jit(lambda x: x)
-    with pytest.raises(TypeError, match=r"signature 1 of `warm_up` is not a pair \(args, kwargs\)"):
-        f.warm_up([((2,), {}), *signatures])
+    with pytest.raises(
+        TypeError, match=r"signature 1 of `warm_up_all` is not a pair \(args, kwargs\)"
+    ):
+        f.warm_up_all([((2,), {}), *signatures])
     assert f.variants == []
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
 def test_bad_numbers_of_threads(threads: Any) -> None:
     with pytest.raises(ValueError, match="threads"):
-        filter_jit(lambda x: x).warm_up([], threads=threads)
+        filter_jit(lambda x: x).warm_up_all([], threads=threads)
 
 
 def test_none_and_generators() -> None:
     f = filter_jit(lambda x: x)
-    report = f.warm_up([])
+    report = f.warm_up_all([])
     assert report.signatures == () and str(report).startswith("compiled 0 of 0")
-    report = f.warm_up(([spec(i)], {}) for i in range(2))
+    report = f.warm_up_all(([spec(i)], {}) for i in range(2))
     assert len(report.signatures) == 2 and report.errors == ()
     with pytest.raises(TypeError):
-        f.warm_up(3)
+        f.warm_up_all(3)
     with pytest.raises(TypeError):
-        f.warm_up()
+        f.warm_up_all()
 
 
 def test_methods_and_modules(compiles: Compiles) -> None:
@@ -135,13 +153,16 @@ def test_methods_and_modules(compiles: Compiles) -> None:
             return x * self.by
 
     scale = Scale(jnp.asarray(2.0))
-    assert scale.__call__.warm_up([((spec(2),), {}), ((spec(3),), {})]).errors == ()
-    x = jnp.ones(3)
+    assert scale.__call__.warm_up_all([((spec(2),), {}), ((spec(3),), {})]).errors == ()
+    scale.__call__.warm_up(spec(4))
+    x, y = jnp.ones(3), jnp.ones(4)
     compiles.since()
-    scale(x)
+    scale(x), scale(y)
     assert compiles.since() == 0
     model = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
-    report = filter_jit(lambda m, x: m(x)).warm_up([((model, spec(2)), {}), ((model, spec(3)), {})])
+    report = filter_jit(lambda m, x: m(x)).warm_up_all(
+        [((model, spec(2)), {}), ((model, spec(3)), {})]
+    )
     assert len(report.errors) == 1 and "MLP" in report.signatures[0].signature
     assert "\n" not in report.signatures[0].signature
 
@@ -159,7 +180,7 @@ def test_the_last_argument_interrupts() -> None:
         return x
 
     with pytest.raises(Stop):
-        f.warm_up([((spec(2), n), {}) for n in range(50)], threads=1)
+        f.warm_up_all([((spec(2), n), {}) for n in range(50)], threads=1)
     assert len(f.variants) < 50
     assert threading.active_count() < 20
 
@@ -179,7 +200,7 @@ def test_calls_run_during_warm_up() -> None:
     thread = threading.Thread(target=call)
     thread.start()
     try:
-        report = f.warm_up([((spec(3), n), {}) for n in range(4)], threads=4)
+        report = f.warm_up_all([((spec(3), n), {}) for n in range(4)], threads=4)
     finally:
         done.set()
         thread.join()
@@ -188,7 +209,7 @@ def test_calls_run_during_warm_up() -> None:
 
 def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
     f = filter_jit(lambda x: x.sum(), donate="all")
-    assert f.warm_up([((spec(i + 1),), {}) for i in range(4)], threads=4).errors == ()
+    assert f.warm_up_all([((spec(i + 1),), {}) for i in range(4)], threads=4).errors == ()
     assert len(recwarn) == 0
 
 
@@ -196,15 +217,15 @@ def test_the_options_of_the_calling_thread() -> None:
     """JAX keeps them by thread."""
     f = filter_jit(lambda x: x * 2)
     with jax.enable_x64(True):
-        f.warm_up([((spec(2, dtype=jnp.float64),), {})])
+        f.warm_up_all([((spec(2, dtype=jnp.float64),), {})])
         assert f.explain(jnp.ones(2, jnp.float64)).hit
     traces = []
     g = filter_jit(lambda x: (traces.append(1), x @ x)[1])
     with jax.default_matmul_precision("highest"):
-        g.warm_up([((spec(2, 2),), {})])
+        g.warm_up_all([((spec(2, 2),), {})])
         g(jnp.ones((2, 2)))
     assert traces == [1]
     mesh = jax.make_mesh((1,), ("data",))
     h = filter_jit(lambda m: m + 1, in_shardings={"m": filterjit.ShardingRules({...: P("data")})})
     with jax.set_mesh(mesh):
-        assert h.warm_up([((spec(2),), {})]).errors == ()
+        assert h.warm_up_all([((spec(2),), {})]).errors == ()

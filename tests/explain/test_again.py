@@ -188,7 +188,7 @@ def test_nothing_is_said_of_traces_that_differ_or_have_paid() -> None:
         for _ in range(20):
             g(X, n)
     h = filter_jit(lambda x, n: x)
-    h.warm_up([((X, n), {}) for n in range(30)])
+    h.warm_up_all([((X, n), {}) for n in range(30)])
     h(X, 1)
     for one in (f, g, h):
         assert row_of(one)["cause"] is None

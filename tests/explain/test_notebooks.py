@@ -30,7 +30,7 @@ CELLS = (
     y = f(x, 2), f(x, 2)
     f.explain(x, 3)
     """,
-    "f.warm_up([((jnp.ones(n), 2), {}) for n in (1, 2, 3)] + [((1,), {})])",
+    "f.warm_up_all([((jnp.ones(n), 2), {}) for n in (1, 2, 3)] + [((1,), {})])",
     "f.cache_info()",
     """
     filterjit.time_calls()
@@ -128,7 +128,7 @@ def test_results_can_be_read_at_a_prompt() -> None:
     f(X, 2)
     for explanation in (f.explain(X, 2), f.explain(X, 3)):
         assert repr(explanation) == str(explanation)
-    warmed = f.warm_up([((X, 3), {}), ((X, 3), {}), ((), {})])
+    warmed = f.warm_up_all([((X, 3), {}), ((X, 3), {}), ((), {})])
     assert repr(warmed) == str(warmed) and repr(warmed).startswith("compiled 1 of 3 in ")
     html = warmed._repr_html_()
     assert html.count("<tr>") == 4 and "1: float32[2], 3: the same as number 0" in html

@@ -74,6 +74,19 @@ def with_handlers(x: Any) -> Any:
     return x * 3
 
 
+def three_hundred(x: Any) -> Any:
+    for _ in range(300):
+        x = body(x)
+    return x
+
+
+def half_of_it(x: Any, copies: int = 51) -> Any:
+    x = library(x, 75)
+    for _ in range(copies):
+        x = body(x)
+    return x
+
+
 LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (looped, looped, "for _", 1000, 3),
     (lambda x: jax.grad(lambda x: looped(x).sum())(x), looped, "for _", 1000, 8),
@@ -83,6 +96,8 @@ LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (by_while, by_while, "while i", 600, 2),
     (nested, nested, "for _ in range(100)", 1000, 2),
     (with_handlers, with_handlers, "for _", 500, 2),
+    (three_hundred, three_hundred, "for _", 300, 3),
+    (half_of_it, half_of_it, "for _", 51, 3),
 ]
 
 
@@ -133,9 +148,9 @@ def of_other_shapes(x: Any) -> Any:
     return out
 
 
-def few(x: Any) -> Any:
+def few(x: Any, lines: int = 200) -> Any:
     for _ in range(4):
-        x = library(x, 200)
+        x = library(x, lines)
     return x
 
 
@@ -175,13 +190,19 @@ def test_no_loop_is_found_without_one(f: Any) -> None:
     assert program.lines
 
 
-def test_lines_of_small_programs_are_not_determined() -> None:
-    def f(x: Any) -> Any:
-        for _ in range(20):
-            x = x * 2
-        return x
+def of_few_equations(x: Any) -> Any:
+    for _ in range(66):
+        x = body(x)
+    return x
 
-    assert program_of(f, X) == _jaxpr.Program(20)
+
+# Less than half of it repeats, it does less than eight times, or the program has less than 200 equations.
+@pytest.mark.parametrize(
+    ("f", "equations"),
+    [(lambda x: half_of_it(x, 49), 297), (lambda x: few(x, 60), 480), (of_few_equations, 198)],
+)
+def test_what_is_no_loop_of_a_small_program(f: Any, equations: int) -> None:
+    assert program_of(f, X) == _jaxpr.Program(equations)
 
 
 def test_nested_programs_count_once() -> None:

@@ -5,10 +5,12 @@ No test compares an absolute time: the times must exist, and add up to no more t
 
 import concurrent.futures
 import gc
+import importlib
 import json
 import pickle
 import platform
 import re
+import textwrap
 import time
 import weakref
 from pathlib import Path
@@ -216,7 +218,7 @@ def test_what_retraces_took_is_the_cost_of_later_traces_in_calls() -> None:
     assert row_of(inner_of_again)["again"] == 0 < row_of(outer_of_again)["again"]
     inner_of_again(X, 1)  # its first compilation
     assert row_of(inner_of_again)["again"] == 0
-    inner_of_again.warm_up([((X, 2), {})])
+    inner_of_again.warm_up_all([((X, 2), {})])
     assert row_of(inner_of_again)["again"] == 0
     inner_of_again(X, 3)
     row = row_of(inner_of_again)
@@ -374,6 +376,44 @@ def test_a_function_without_a_name_is_called_by_its_class() -> None:
     assert str(f.explain(X)).startswith("`MLP`: compiles")
     f(X)
     assert row_of(f)["name"].endswith(".MLP")
+
+
+_LIBRARY = {
+    "lib/__init__.py": "from ._impl import public\n",
+    "lib/_impl.py": """
+        import filterjit, jax
+        def impl(x): return x + 1
+        impl_jit = filterjit.filter_jit(impl)
+        @filterjit.filter_jit
+        def public(x): return x + 2
+        def plain(x): return x + 3
+        class Model:
+            def __call__(self, x): return x + 4
+        def make():
+            def local(x): return x + 5
+            return local
+    """,
+}
+
+
+def test_what_libraries_jit_has_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have in a public module, and what the user jits of theirs, has its own."""
+    for file, text in _LIBRARY.items():
+        (tmp_path / "site-packages" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site-packages" / file).write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    lib = importlib.import_module("lib._impl")
+    jitted = [lib.impl_jit, lib.public, *map(filter_jit, (lib.plain, lib.Model(), lib.make()))]
+    for f in jitted:
+        f(X), f(X)
+    assert in_all("lib._impl.impl")["internal"] and not in_all("lib._impl.public")["internal"]
+    lines = filterjit.report().text(None).splitlines()
+    (folded,) = [line for line in lines if line.startswith("(jitted by libraries)")]
+    assert int(folded.split()[3]) >= 2
+    for name in ("public", "plain", "Model", "local"):
+        assert any(f"{name}  " in line for line in lines), name
+    assert not any("lib._impl.impl" in line for line in lines)
+    assert "lib._impl.impl " in lib.impl_jit.report().text(None)
 
 
 def test_lower_and_compile_are_counted() -> None:

@@ -168,7 +168,7 @@ def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFix
     filterjit.switches.explain = True
     try:
         with caplog.at_level(logging.WARNING, "filterjit"):
-            assert not f.warm_up([((s,), {}) for s in shapes]).errors
+            assert not f.warm_up_all([((s,), {}) for s in shapes]).errors
             f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
     finally:
         filterjit.switches.explain = False
@@ -184,7 +184,7 @@ def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFix
 def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> None:
     inner, traces = jitted(on_retrace="raise")
     outer = filter_jit(lambda x: inner(x))
-    outer.warm_up([((jnp.ones(n),), {}) for n in (2, 3)])
+    outer.warm_up_all([((jnp.ones(n),), {}) for n in (2, 3)])
     assert len(traces) == 2
     with pytest.raises(RetraceError, match="compiles again"):
         outer(jnp.ones(4))

@@ -186,17 +186,20 @@ CALLING: dict[str, tuple[Any, str]] = {
         TypeError,
         "`x` of `freeze` has a ShapeDtypeStruct, which has no values",
     ),
-    "f.warm_up(MODEL)": (TypeError, "`warm_up(signatures)` must be a list of pairs (args, kwargs)"),
-    "f.warm_up(3)": (TypeError, "such as [((x, 2), {})], not 3"),
-    "f.warm_up([(MODEL, X)])": (
+    "f.warm_up_all(MODEL)": (
         TypeError,
-        "signature 0 of `warm_up` is not a pair ... [((x, 2), {})]",
+        "`warm_up_all(signatures)` must be a list of pairs (args, kwargs)",
     ),
-    "f.warm_up(((MODEL, X), {}))": (
+    "f.warm_up_all(3)": (TypeError, "such as [((x, 2), {})], not 3"),
+    "f.warm_up_all([(MODEL, X)])": (
         TypeError,
-        "signature 0 of `warm_up` is not a pair (args, kwargs)",
+        "signature 0 of `warm_up_all` is not a pair ... [((x, 2), {})]",
     ),
-    "f.warm_up([((MODEL, X), {})], threads=0)": (
+    "f.warm_up_all(((MODEL, X), {}))": (
+        TypeError,
+        "signature 0 of `warm_up_all` is not a pair (args, kwargs)",
+    ),
+    "f.warm_up_all([((MODEL, X), {})], threads=0)": (
         ValueError,
         "threads=...)` must be a positive int",
     ),

@@ -261,7 +261,7 @@ class EvalShape(Call):
 class WarmUp(Call):
     def run(self) -> None:
         spec = jax.ShapeDtypeStruct((3,), jnp.float32)
-        done = self.f.warm_up([((spec, 5), {}), ((spec, 5), {})], threads=1)
+        done = self.f.warm_up_all([((spec, 5), {}), ((spec, 5), {})], threads=1)
         for error in done.errors:
             raise error
 

@@ -384,7 +384,9 @@ def test_ahead_of_time() -> None:
     out = compiled(place(model, RULES, mesh), place(X, P("data"), mesh))
     assert specs(out) == [("data",), ()] * 3
     assert f.eval_shape(model, X).layers[0].weight.shape == (16, 8)
-    f.warm_up([((specs_of_model, jax.ShapeDtypeStruct((n,), jnp.float32)), {}) for n in (16, 8)])
+    f.warm_up_all(
+        [((specs_of_model, jax.ShapeDtypeStruct((n,), jnp.float32)), {}) for n in (16, 8)]
+    )
     f(place(model, RULES, mesh), np.ones(8, np.float32))
     assert len(traces) == 2
 

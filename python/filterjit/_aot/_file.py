@@ -157,7 +157,7 @@ class SavedInfo:
             else "",
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
-            "results:",
+            "results:" if self.results else "",
             *(f"  {path or 'the result'}: {words}" for path, words in self.results),
         ]
         return "\n".join(filter(None, lines))

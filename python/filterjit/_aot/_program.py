@@ -13,7 +13,11 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
+from .._base._errors import format_path
 from .._compat import _executable_compat, _jax_compat
+from .._observe._records import Aval
+from .._observe._wording import describe_node
+from .._trees._nodes import walk
 from . import _encode, _executable
 from ._encode import Json, Unsupported
 from ._executable import Devices
@@ -103,6 +107,16 @@ def decode(
         return _executable.decode_executable(
             header["program"], blobs[0], devices, constants, (infos, {})
         )
+
+
+def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
+    """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
+    found: list[list[str]] = []
+    avals = list(map(Aval.of, arrays))
+    for node, path in walk(structure):
+        if not node.children and node.kind != "arguments":
+            found.append([format_path(path), describe_node(node, avals)])
+    return found
 
 
 def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:

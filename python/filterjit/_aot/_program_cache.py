@@ -14,6 +14,7 @@ is, so compiling is skipped there too.
 """
 
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import time
@@ -95,7 +96,7 @@ class Programs:
             return loaded.stage, keep_nothing
         if now.state == TRIAL:
             kept.state = "compiled"
-        return None, self._keeping(call, variant, traced, seconds, key, now, kept)
+        return None, self._keeping(call, variant, arrays, traced, seconds, key, now, kept)
 
     def settle(self) -> bool:
         return _proofs.settle()
@@ -148,6 +149,7 @@ class Programs:
         self,
         call: KeptCall,
         variant: _core.Variant,
+        arrays: tuple[Any, ...],
         traced: Traced,
         seconds: float,
         key: str | None,
@@ -156,6 +158,10 @@ class Programs:
     ) -> Keep:
         """Returns what lets a thread write the program of a trace."""
         record, name = _records.record_of(variant), call.flat.qualname
+        arguments: Json = []
+        with contextlib.suppress(Exception):  # a static that cannot be described
+            own = variant.function.num_leaves
+            arguments = _program.described(variant.structure, arrays[own:])
 
         def keep(stage: Any) -> None:
             if record.cost.from_disk:
@@ -179,6 +185,7 @@ class Programs:
                     kept.refuse(_text_of(e))
                     return
                 text = zlib.compress(traced.text.encode("utf-8", "surrogatepass"), 1)
+                header["info"]["arguments"] = arguments
                 header["seconds"] = seconds
                 self.store.add_program(traced.digest, header, [*blobs, text])
                 if key is not None:

@@ -10,13 +10,9 @@ import jax
 
 from .. import _core
 from .._base._checks import as_path, check_bool
-from .._base._errors import format_path
 from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
-from .._observe._records import Aval
-from .._observe._wording import describe_node
-from .._trees._nodes import walk
 from . import _encode, _file, _program
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
@@ -104,8 +100,8 @@ def _contents(
     header, blobs = _program.encode(prepared.name, stage, nodes, exported)
     own = [_program.encode_array(x) for x in prepared.function_arrays]
     header["info"] |= {
-        "arguments": _describe(variant.structure, prepared.arrays[len(own) :]),
-        "results": _describe(result, jax.tree_util.tree_leaves(stage.out_info)),
+        "arguments": _program.described(variant.structure, prepared.arrays[len(own) :]),
+        "results": _program.described(result, jax.tree_util.tree_leaves(stage.out_info)),
         "frozen": prepared.hooks.frozen,
     }
     header |= {
@@ -123,16 +119,6 @@ def _contents(
         "own": [array for array, _ in own],
     }
     return header, [*blobs, *(data for _, data in own)]
-
-
-def _describe(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
-    """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
-    found: list[list[str]] = []
-    avals = list(map(Aval.of, arrays))
-    for node, path in walk(structure):
-        if not node.children and node.kind != "arguments":
-            found.append([format_path(path), describe_node(node, avals)])
-    return found
 
 
 def export_module() -> Any:

@@ -22,7 +22,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from .._base._checks import positive_int
@@ -73,11 +73,12 @@ class Entry:
 
 
 class Listed(NamedTuple):
-    """A program of the folder, for lists: the function, who wrote it, the states of the calls that have
-    it, its size and the time of its last use."""
+    """A program of the folder, for lists: the function, who wrote it, its arguments in words by their
+    paths, the states of the calls that have it, its size and the time of its last use."""
 
     name: str
     versions: str
+    arguments: Mapping[str, str]
     states: Sequence[str]
     nbytes: int
     used: float
@@ -273,15 +274,16 @@ class Store:
                                 )
 
 
-def _described(path: str) -> tuple[str, str]:
-    """Returns the function of a program, and who wrote it."""
+def _described(path: str) -> tuple[str, str, dict[str, str]]:
+    """Returns the function of a program, who wrote it, and its arguments."""
     try:
         with _opened(path) as file:
             info = _file.read_header(file, path)["info"]
         versions = (info["filterjit"], info["machine"]["jax"], info["python"])
-        return str(info["name"]), "filterjit {}, jax {}, python {}".format(*versions)
+        arguments = {str(path): str(words) for path, words in info["arguments"]}
+        return str(info["name"]), "filterjit {}, jax {}, python {}".format(*versions), arguments
     except Exception:
-        return "(damaged)", ""
+        return "(damaged)", "", {}
 
 
 # ---- one file ----

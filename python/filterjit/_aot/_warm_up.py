@@ -26,7 +26,7 @@ logger = logging.getLogger("filterjit")
 @public_type
 @dataclasses.dataclass
 class Warmed:
-    """What ``warm_up`` did for one signature; times are in seconds.
+    """What ``warm_up`` or ``warm_up_all`` did for one signature; times are in seconds.
 
     Attributes:
         signature: a description of the arguments.
@@ -62,7 +62,7 @@ class Warmed:
 @public_type
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """What ``warm_up`` did; ``str()`` gives a readable list.
+    """What ``warm_up_all`` did; ``str()`` gives a readable list.
 
     Attributes:
         signatures: one `Warmed` for each signature, in order.
@@ -123,7 +123,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
     found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     if not isinstance(signatures, Iterable) or isinstance(signatures, Mapping):
         raise TypeError(
-            "`warm_up(signatures)` must be a list of pairs (args, kwargs), such as [((x, 2), {})], not "
+            "`warm_up_all(signatures)` must be a list of pairs (args, kwargs), such as [((x, 2), {})], not "
             f"{short(signatures)}"
         )
     for i, one in enumerate(signatures):
@@ -132,13 +132,22 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
                 found.append((tuple(args), dict(kwargs)))
             case _:
                 raise TypeError(
-                    f"signature {i} of `warm_up` is not a pair (args, kwargs) of a tuple and a "
+                    f"signature {i} of `warm_up_all` is not a pair (args, kwargs) of a tuple and a "
                     f"dict, as in [((x, 2), {{}})], but {short(one)}"
                 )
     return found
 
 
-def warm_up(
+def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warmed:
+    """Compiles a function for one call, and raises what fails."""
+    one = Warmed(_describe_call(args, kwargs))
+    _warm_up(f, [(args, kwargs)], 1, [one])
+    if one.error is not None:
+        raise one.error
+    return one
+
+
+def warm_up_all(
     f: _core.FilterJit,
     first: tuple[Any, ...],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
@@ -156,12 +165,26 @@ def warm_up(
         ValueError: if `threads` is below 1.
     """
     pairs = _check_signatures(signatures)
-    positive_int("warm_up(..., threads=...)", threads, or_none=True)
+    positive_int("warm_up_all(..., threads=...)", threads, or_none=True)
     threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
     if jax.process_count() > 1:
         threads = 1  # all processes trace in the same order
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
+    _warm_up(f, [((*first, *args), kwargs) for args, kwargs in pairs], threads, results)
+    for i, one in enumerate(results):
+        if one.error is not None:
+            logger.warning("warm_up_all: signature %d failed: %s", i, one)
+    return WarmUp(tuple(results), time.perf_counter() - start, threads)
+
+
+def _warm_up(
+    f: _core.FilterJit,
+    pairs: Sequence[tuple[tuple[Any, ...], dict[str, Any]]],
+    threads: int,
+    results: Sequence[Warmed],
+) -> None:
+    """Compiles a function for each ``(args, kwargs)``, and writes into `results` what it did."""
     seen: dict[Any, int] = {}
 
     @contextlib.contextmanager
@@ -184,7 +207,7 @@ def warm_up(
         try:
             for i, (args, kwargs) in enumerate(pairs):
                 with working(i, "tracing"):
-                    prepared, traced, keep = _stages.warm_up(f, (*first, *args), kwargs)
+                    prepared, traced, keep = _stages.warm_up(f, args, kwargs)
                     same = seen.setdefault(_program_key(prepared), i)
                     if same != i:
                         results[i].same_as = same
@@ -197,10 +220,6 @@ def warm_up(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    for i, one in enumerate(results):
-        if one.error is not None:
-            logger.warning("warm_up: signature %d failed: %s", i, one)
-    return WarmUp(tuple(results), time.perf_counter() - start, threads)
 
 
 def _program_key(prepared: PreparedCall) -> Any:

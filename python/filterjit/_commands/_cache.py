@@ -1,12 +1,17 @@
 """``python -m filterjit cache``: what is in the folder of a program cache, and removing it."""
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
 
 from .._aot._store import Listed, Store
+from .._observe._labels import told_apart
 from .._terminal._text import align
+
+_KIND = re.compile(r"^(an array|the (int|float|complex|str|bytes|path|dtype|class|function)) ")
+_WIDTH = 60  # characters of a program's arguments
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,12 +38,33 @@ def _table(entries: list[Listed], now: float) -> str:
         return "no programs"
     rows = [["program", "calls", "size", "last used"]]
     rows += [
-        [_printable(one.name), _states(one), _megabytes(one.nbytes), f"{_age(now - one.used)} ago"]
-        for one in entries
+        [
+            _printable(f"{one.name} {told}".rstrip()),
+            _states(one),
+            _megabytes(one.nbytes),
+            f"{_age(now - one.used)} ago",
+        ]
+        for one, told in zip(entries, _told_apart(entries), strict=True)
     ]
     versions = ["written by", *(_printable(one.versions) for one in entries)]
     lines = ["  ".join([*row, by]) for row, by in zip(align(rows), versions, strict=True)]
     return "\n".join([*lines, _total(entries)])
+
+
+def _told_apart(entries: list[Listed]) -> list[str]:
+    """Returns of each program the arguments in which it differs from others of the same function."""
+    by_name: dict[str, list[int]] = {}
+    for i, one in enumerate(entries):
+        by_name.setdefault(one.name, []).append(i)
+    found = [""] * len(entries)
+    for alike in by_name.values():
+        values = [
+            {path: _KIND.sub("", words) for path, words in entries[i].arguments.items()}
+            for i in alike
+        ]
+        for i, words in zip(alike, told_apart(values), strict=True):
+            found[i] = words if len(words) <= _WIDTH else words[: _WIDTH - 3] + "..."
+    return found
 
 
 def _states(one: Listed) -> str:

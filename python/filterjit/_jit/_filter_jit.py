@@ -103,8 +103,15 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
+        """Compiles the method for these arguments, so that calls with them are hits.
+
+        Returns a `Warmed`; see FilterJit.warm_up.
+        """
+        return self.__func__.warm_up(self.__self__, *args, **kwargs)
+
     @suggesting
-    def warm_up(
+    def warm_up_all(
         self,
         /,
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
@@ -114,9 +121,9 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         """Compiles the method for many signatures, so that calls with them are hits.
 
         Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
-        at once. Returns a `WarmUp`; see FilterJit.warm_up.
+        at once. Returns a `WarmUp`; see FilterJit.warm_up_all.
         """
-        return _warm_up.warm_up(self.__func__, (self.__self__,), signatures, threads)
+        return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
         """Returns the method with the instance and these arguments given once; see
@@ -277,8 +284,21 @@ class FilterJit(_core.FilterJit[_P, _T]):
             return upstream.eval_shape(*args, **kwargs)
         return _stages.eval_shape(self, args, kwargs)
 
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
+        """Compiles the function for these arguments, so that calls with them are hits.
+
+        Takes what `lower` takes. What a program cache has is loaded, and what it has not is kept.
+        Returns a `Warmed` with the times; what fails is raised.
+
+        Examples:
+            >>> f = filter_jit(lambda x, n: n * x)
+            >>> print(f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32), 3))
+            float32[2], 3: traced ... s, compiled ... s
+        """
+        return _warm_up.warm_up(self, args, kwargs)
+
     @suggesting
-    def warm_up(
+    def warm_up_all(
         self,
         /,
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
@@ -295,10 +315,10 @@ class FilterJit(_core.FilterJit[_P, _T]):
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
             >>> sizes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (1, 8)]
-            >>> print(f.warm_up([((x,), {}) for x in sizes]))
+            >>> print(f.warm_up_all([((x,), {}) for x in sizes]))
             compiled 2 of 2 in ...
         """
-        return _warm_up.warm_up(self, (), signatures, threads)
+        return _warm_up.warm_up_all(self, (), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
         """Returns the function with these arguments given once.

@@ -155,14 +155,14 @@ class _Functions:
         self._add_collected_to_totals()
         name = f"{cache.attributes.get('__module__', '?')}.{cache.attributes.get('__qualname__') or label}"
         decorator = getattr(cache.hooks, "decorator", "filter_jit")
-        self._register(cache, name, label, _place_of(fun), decorator, hash(codes_of(fun)))
+        self._register(cache, name, label, definition_of(fun), decorator, hash(codes_of(fun)))
         code = code_of(fun)
         if code is not None:
             self.by_code.setdefault(code, weakref.WeakKeyDictionary())[cache] = codes_of(fun)
 
     def register_compiled(self, cache: _core.Cache, name: str, fun: Any = None) -> None:
         """Begins the record of the cache of a compiled function: that of `fun`, if it is known."""
-        self._register(cache, name, "", _place_of(fun), "compiled", hash(name))
+        self._register(cache, name, "", definition_of(fun), "compiled", hash(name))
 
     def _register(
         self,
@@ -241,7 +241,8 @@ class _Functions:
         self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
 
 
-def _place_of(fun: Any) -> tuple[str, int] | None:
+def definition_of(fun: Any) -> tuple[str, int] | None:
+    """Returns file and line of a function."""
     code = None if fun is None else code_of(fun)
     return None if code is None else (code.co_filename, code.co_firstlineno)
 

@@ -20,20 +20,32 @@ _LONGEST = 10_000  # characters of a value that are compared
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
     """Returns for each variant the leaves, other than arrays, in which it differs from others: ``n=2, model.depth=3``.
 
-    Those that tell most variants apart come first, as a label may be cut off at its end. Where these
-    are the same in words, such as two lambdas, it has a number and their paths.
+    A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas, it
+    has a number and their paths.
     """
     values = [
         {format_path(path): _text(node) for node, path in walk(variant.structure) if _is_told(node)}
         for variant in variants[:_MOST]
     ]
+    labels = told_apart(values)
+    repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
+    found = [
+        f"variant {i + 1}{_other_paths(variants, i)}" if label in repeated else label
+        for i, label in enumerate(labels)
+    ]
+    return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
+
+
+def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
+    """Returns for each of some texts by paths those in which it differs from others: ``n=2, depth=3``.
+    Those that tell most apart come first."""
     counts = Counter(item for one in values for item in one.items())
     paths = dict.fromkeys(
         path for one in values for path, text in one.items() if counts[path, text] < len(values)
     )
     briefs = {path: _brief({one[path] for one in values if path in one}) for path in paths}
     ordered = _telling_first(values, list(paths))
-    labels = [
+    return [
         ", ".join(
             f"{path}={briefs[path][one[path]]}"
             for path in ordered
@@ -41,12 +53,6 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
         )
         for one in values
     ]
-    repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
-    found = [
-        f"variant {i + 1}{_other_paths(variants, i)}" if label in repeated else label
-        for i, label in enumerate(labels)
-    ]
-    return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
 
 
 def _telling_first(values: Sequence[dict[str, str]], paths: Sequence[str]) -> list[str]:

@@ -69,6 +69,13 @@ class Loop:
         )
 
 
+def may_have_loop(equations: Sequence[Any]) -> bool:
+    """Whether more than half of the equations were created at places that created as many as the copies
+    of a loop. This is found without looking at the bytecode, which takes long."""
+    counts = collections.Counter(map(_jax_compat.stack_key, equations)).values()
+    return 2 * sum(count for count in counts if count >= _FEWEST_COPIES) > len(equations)
+
+
 def lines_and_loop(
     equations: Sequence[Any],
 ) -> tuple[tuple[tuple[str, int, int], ...], Loop | None]:

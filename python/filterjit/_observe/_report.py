@@ -1,6 +1,8 @@
 """Reports: where the time of jitted functions went, from the records of the functions."""
 
 import dataclasses
+import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,11 +12,11 @@ import jax
 from .. import _core
 from .._base._checks import check_bool
 from .._base._errors import array_paths
-from .._base._package import public, public_type
+from .._base._package import is_installed, public, public_type
 from .._compat import _jax_compat
 from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
-from ._function_records import FunctionRecord, dispatch_seconds, functions
+from ._function_records import FunctionRecord, definition_of, dispatch_seconds, functions
 from ._jaxpr import Program
 from ._labels import labels_of
 from ._placement import HOST, recorded_placement, unplaced
@@ -75,12 +77,35 @@ def keep_functions() -> None:
 def report() -> Report:
     """Returns a report of where the time of all jitted functions went."""
     rows = [_function_row(records) for records in functions.groups()]
+    for row in rows:
+        row["internal"] = _is_internal(row["name"], row["file"], row["line"])
     return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
 
 
 def report_of(cache: _core.Cache) -> Report:
     """Returns a report of where the time of one jitted function went."""
     return Report([_function_row([cache.record])], functions.timed)
+
+
+def _is_internal(name: str, file: str | None, line: int | None) -> bool:
+    """Whether the module of a function, an installed one, has jitted it, and no public module has what
+    came of that."""
+    if file is None or not is_installed(file):
+        return False
+    parts = name.split(".")
+    found = [sys.modules.get(".".join(parts[:i])) for i in range(1, len(parts))]
+    modules = [vars(module) for module in found if module is not None]
+    jitted = {
+        key: x
+        for key, x in (modules[-1] if modules else {}).items()
+        if not isinstance(x, types.FunctionType)
+        and hasattr(x, "__wrapped__")
+        and definition_of(x) == (file, line)
+    }
+    private = [part.startswith("_") for part in (*parts, "_")].index(True)
+    return bool(jitted) and not any(
+        module.get(key) is x for module in modules[:private] for key, x in jitted.items()
+    )
 
 
 # ---- the size of executables ----

@@ -17,13 +17,14 @@ class Report:
     """Where the time of jitted functions went, most expensive function first.
 
     ``str()`` of a report is a table. Above it stands why a function has many retraces, if most of
-    them have one cause. `as_dict` returns the same figures and more, as numbers.
+    them have one cause. What libraries jit for their own use has one row. `as_dict` returns the same figures and more, as numbers.
     """
 
     def __init__(
         self, functions: list[dict[str, Any]], timed: bool, others: dict[str, Any] | None = None
     ) -> None:
         self._functions = sorted(functions, key=total, reverse=True)
+        self._shown = [f for f in self._functions if not f.get("internal")]
         self._timed = timed
         self._others = others
 
@@ -33,7 +34,7 @@ class Report:
         A figure that JAX does not tell, or that was not measured (see `time_calls`), is None.
         ``direct`` counts the calls that went straight to their executable (see `direct`), and
         ``passed_on`` those that ``jax.jit`` made, by the reason. ``cause`` says why a function has
-        many retraces, or is None.
+        many retraces, or is None. ``internal`` is whether a library has jitted it for its own use.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -78,7 +79,7 @@ class Report:
     def _causes(self) -> list[str]:
         """Returns why functions have many retraces, where most of these have one cause; that which
         took most time comes first."""
-        found = [f for f in self._functions if f.get("cause")]
+        found = [f for f in self._shown if f.get("cause")]
         return [f["cause"] for f in sorted(found, key=lambda f: -f["again"])]
 
     def _first(self) -> list[str]:
@@ -128,7 +129,7 @@ class Report:
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the heads of the columns, and the cells of each row."""
         rows: list[tuple[str, dict[str, Any]]] = []
-        for function in self._functions:
+        for function in self._shown:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
             rows.append((shorten_name(function["name"]) + many, function))
             variants = function["variants"]
@@ -140,6 +141,9 @@ class Report:
             if rest is not None:
                 others = len(variants) - len(shown)
                 rows.append((f"  {others} other variants" if others else "  other programs", rest))
+        internal = [f for f in self._functions if f not in self._shown]
+        if internal:
+            rows.append(("(jitted by libraries)", _sum(internal)))
         if self._others is not None and self._others["compiles"]:
             rows.append(("(not jitted by filterjit)", self._others))
         if not self._functions:
@@ -157,7 +161,7 @@ class Report:
 
     def _remarks(self) -> list[str]:
         found = self._causes()[1:]
-        found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
+        found += [f"{f['name']}: {text}" for f in self._shown for text in f["remarks"]]
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
             found.append(
@@ -186,6 +190,12 @@ _DISPENSABLE = (
     "traces",
 )
 _VARIANTS = 5  # rows of variants of one function
+
+
+def _sum(functions: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the figures of several functions, added up; those that none has are None."""
+    figures = {name: [f[name] for f in functions if f[name] is not None] for name in _SUMS}
+    return {name: sum(values) if values else None for name, values in figures.items()}
 
 
 def _shorten_labels(labels: list[str]) -> list[str]:
@@ -223,3 +233,4 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str], bool], ...] = (
     ("size", "bytes", show_bytes, False),
     ("a device", "bytes_a_device", show_bytes, False),
 )
+_SUMS = [name for _, name, _, _ in _COLUMNS if name != "bytes_a_device"]

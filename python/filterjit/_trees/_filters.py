@@ -46,15 +46,13 @@ class Filter:
     A *path pattern* has to match the whole path of a leaf. It is written as paths are, as
     ``layers[0].weight`` or ``layers.0.weight``, and consists of:
 
-    ========================  ==========================================================
-    ``weight``, ``0``         the field, key or index of that name
-    ``w*``, ``layer_?``       the same, where ``*`` matches any text and ``?`` any character
-    ``*``, ``[*]``            any single field, key or index
-    ``**``                    any number of fields, keys and indices, including none
-    ``[3]``, ``[-1]``         the index, counted from the end if negative; or an ``int`` key
-    ``[1:3]``                 the indices of a slice
-    ``['a.b']``               the key as it is written, including dots and stars
-    ========================  ==========================================================
+    - ``weight``, ``0``: the field, key or index of that name;
+    - ``w*``, ``layer_?``: the same, where ``*`` matches any text and ``?`` any character;
+    - ``*``, ``[*]``: any single field, key or index;
+    - ``**``: any number of fields, keys and indices, including none;
+    - ``[3]``, ``[-1]``: the index, counted from the end if negative; or an ``int`` key;
+    - ``[1:3]``: the indices of a slice;
+    - ``['a.b']``: the key as it is written, including dots and stars.
 
     Attributes:
         expression: `spec` as the C core reads it; see ``csrc/tree/filter.h``.
