@@ -86,6 +86,15 @@ def test_modules_with_the_attributes_of_a_wrapper(monkeypatch: pytest.MonkeyPatc
     assert decoded(eqx.module_update_wrapper(Wrapper(aot_zoo.scale))).__name__ == "scale"
 
 
+def test_names_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not where it says is looked for in its module."""
+    lying = type("Lying", (), {"__module__": "aot_zoo", "__qualname__": "nowhere"})
+    with pytest.raises(ValueError, match="`nowhere` cannot be found in `aot_zoo`"):
+        encoded((lying, X))
+    monkeypatch.setattr(aot_zoo.Inner.Deep, "Lying", lying, raising=False)
+    assert decoded((lying, X))[0] is lying
+
+
 def test_fields_that_were_never_set() -> None:
     class_ = Layer
     bare = object.__new__(class_)
