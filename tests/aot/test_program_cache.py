@@ -24,7 +24,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from aot_support import copied, counts, new_process, same
 
@@ -92,7 +91,7 @@ def _other_statics() -> Any:
 
 
 def _flax() -> Any:
-    nnx = pytest.importorskip("flax.nnx")
+    nnx, optax = map(pytest.importorskip, ("flax.nnx", "optax"))
 
     class Layer(nnx.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
