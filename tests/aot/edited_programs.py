@@ -34,7 +34,7 @@ HERE = os.path.dirname(__file__)
 FILE = os.path.join(HERE, "world.txt")
 WORLD = float(os.environ["WORLD"])
 """
-_EDIT = re.compile(r"@\{(.*?)\|(.*?)\}@", re.S)
+EDIT = re.compile(r"@\{(.*?)\|(.*?)\}@", re.S)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,29 +47,30 @@ class Program:
     files: tuple[dict[str, str], dict[str, str]]
 
 
+def catalogue(text: str) -> dict[str, str]:
+    """Returns programs by their names: each begins with ``## NAME``."""
+    found = (one.partition("\n") for one in re.split(r"^## ", text, flags=re.M)[1:])
+    return {name: source for name, _, source in found}
+
+
+def edited(text: str, world: int) -> str:
+    return EDIT.sub(lambda match: match[1 + world].replace("\\n", "\n"), text)
+
+
 def programs(file: str) -> list[Program]:
     text = Path(__file__).with_name(file).read_text()
-    return [_program(one) for one in re.split(r"^## ", text, flags=re.M)[1:]]
+    return [_program(name, source) for name, source in catalogue(text).items()]
 
 
-def _program(text: str) -> Program:
-    name, _, rest = text.partition("\n")
+def _program(name: str, text: str) -> Program:
     module = "program_" + re.sub(r"\W+", "_", name)
-    main, *others = re.split(r"^#### ", rest.replace("MOD", module), flags=re.M)
+    main, *others = re.split(r"^#### ", text.replace("MOD", module), flags=re.M)
     # A docstring stays the first statement.
     first, _, body = main.partition("\n") if main.startswith('"') else ("", "", main)
     found = {f"{module}.py": f"{first}\n{_HEADER}{body}", "world.txt": "@{2.0|3.0}@"}
-    for other in others:
-        path, _, source = other.partition("\n")
-        found[path] = source
-    return Program(name, module, (_version(found, 1), _version(found, 2)))
-
-
-def _version(files: dict[str, str], number: int) -> dict[str, str]:
-    def chosen(match: re.Match[str]) -> str:
-        return match[number].replace("\\n", "\n")
-
-    return {path: _EDIT.sub(chosen, source) for path, source in files.items()}
+    found |= {path: source for path, _, source in (one.partition("\n") for one in others)}
+    before, after = ({edited(k, n): edited(v, n) for k, v in found.items()} for n in (0, 1))
+    return Program(name, module, (before, after))
 
 
 def write(folder: Path, chosen: list[Program], world: int) -> dict[str, str]:
@@ -78,6 +79,8 @@ def write(folder: Path, chosen: list[Program], world: int) -> dict[str, str]:
     variables = {"WORLD": ("2.0", "3.0")[world], "PYTHONHASHSEED": str(world + 1)}
     for program in chosen:
         files = program.files[world]
+        for path in program.files[1 - world].keys() - files.keys():
+            (folder / program.module / path).unlink(missing_ok=True)
         for path, source in files.items():
             at = folder / program.module / path
             at.parent.mkdir(parents=True, exist_ok=True)

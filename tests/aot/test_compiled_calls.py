@@ -1,64 +1,73 @@
-"""Calls of compiled functions: which arguments fit, the errors for others, and lifetimes."""
+"""Calls of compiled functions, as they are compiled and loaded from files of both kinds: which arguments
+fit, the errors for others, and lifetimes.
+"""
 
 import copy
 import gc
 import inspect
 import pickle
-import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import aot_zoo
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 import pytest
+from aot_files import equal
+from aot_zoo import VALUES, layer, nodes, use
 
 import filterjit
 from filterjit import MismatchError, filter_jit
+from support.comparison import Traces, comparable
 from support.nodes import Point
 from support.threads import at_once
 
 X = jnp.arange(3.0)
+SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
+Make = Callable[..., Any]
 
 
-class Layer(eqx.Module):
-    weight: Any
-    rate: float = eqx.field(static=True, default=0.5)
-    activation: Any = jax.nn.relu
-
-    def __call__(self, x: Any) -> Any:
-        return self.activation(x * self.weight) * self.rate
+def compile_for(function: Any, *args: Any, **kwargs: Any) -> Any:
+    f = function if hasattr(function, "lower") else filter_jit(function)
+    return f.lower(*args, **kwargs).compile()
 
 
-def compile_for(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return filter_jit(function).lower(*args, **kwargs).compile()
+def through(path: Path, kind: str, compiled: Any) -> Any:
+    """Returns what was compiled, or what is loaded of it."""
+    if kind == "compiled":
+        return compiled
+    compiled.save(path / "file", portable=kind == "portable")
+    return filterjit.load(path / "file")
+
+
+@pytest.fixture(scope="module", params=["compiled", "executable", "portable"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make(kind: str, tmp_path: Path) -> Make:
+    """Compiles a function for arguments, and loads it from a file, or not."""
+    return lambda *args, **kwargs: through(tmp_path, kind, compile_for(*args, **kwargs))
 
 
 @pytest.fixture(scope="module")
-def first() -> Any:
+def first(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Compiled for ``f(x, tree, n=3, *, name="a")``."""
 
     def f(x: Any, tree: Any, n: Any = 1, *, name: Any = "", **more: Any) -> Any:
         return x * 2, tree, n, name
 
-    tree = {"layer": Layer(X), "point": Point(X, 1), "list": [X, "s", None]}
-    return filter_jit(f).lower(X, tree, 3, name="a").compile()
+    return through(tmp_path_factory.mktemp("first"), kind, compile_for(f, X, tree(), 3, name="a"))
 
 
 def tree(**changes: Any) -> dict[str, Any]:
-    return {"layer": Layer(X), "point": Point(X, 1), "list": [X, "s", None], **changes}
-
-
-def test_arguments_that_it_was_compiled_for(first: Any) -> None:
-    out = first(X + 1, tree(layer=Layer(X * 3)), 3, name="a")
-    np.testing.assert_array_equal(out[0], (X + 1) * 2)
-    np.testing.assert_array_equal(out[1]["layer"].weight, X * 3)
-    assert out[2:] == (3, "a") and type(out[1]["point"]) is Point
-    assert first(name="a", tree=tree(), n=3, x=np.asarray(X))[3] == "a"
-    assert isinstance(first, filterjit.types.Compiled)
+    return {"layer": layer(X), "point": Point(X, 1), "list": [X, "s", None], **changes}
 
 
 def mismatch(compiled: Any, *args: Any, **kwargs: Any) -> list[str]:
@@ -73,18 +82,16 @@ def says(where: str, was: str, now: str) -> str:
     return f"`{where}`: compiled for {was}, called with {now}"
 
 
-def _of_tree(where: str, was: str, now: str) -> str:
-    return says(f"tree{where}", was, now)
-
-
 # Changes of the arguments (X, tree(), 3, name="a"), and what the error begins with.
 OTHERS: list[tuple[dict[str, Any], str]] = [
     ({"n": X}, says("n", "the int 3", "an array")),
+    ({"n": 3.0}, says("n", "the int 3", "the float 3.0")),
     ({"other": 1}, "`more`: compiled without it, called with a dict"),
-    ({"tree": tree(layer=Layer(X, rate=0.7))}, _of_tree("['layer'].rate", "the float 0.5", "the")),
-    ({"tree": tree(layer=Layer(2.0))}, _of_tree("['layer'].weight", "an array float32[3]", "the")),
+    ({"tree": tree(point=Point(X, 2))}, says("tree['point'].y", "the int 1", "the int 2")),
+    ({"tree": tree(layer=aot_zoo.Layer(2.0, [1, 2, 3], layer(X).options))},
+     says("tree['layer'].weight", "an array float32[3]", "the")),
     ({"tree": tree(point=(X, 1))}, "`tree['point']`: "),
-    ({"tree": tree(list=[X, "s", X])}, _of_tree("['list'][2]", "None", "an array")),
+    ({"tree": tree(list=[X, "s", X])}, says("tree['list'][2]", "None", "an array")),
     ({"tree": tree(more=1)}, "`tree`: "),
     ({"x": jnp.ones((3, 1))}, says("x", "float32[3]", "float32[3,1]")),
     ({"x": np.ones(3, bool)}, says("x", "float32[3]", "bool[3]")),
@@ -94,15 +101,14 @@ OTHERS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "words"), OTHERS, ids=[words for _, words in OTHERS])
 def test_other_arguments(first: Any, change: dict[str, Any], words: str) -> None:
-    given = {"x": X, "tree": tree(), "n": 3, "name": "a", **change}
-    (line,) = mismatch(first, **given)
+    (line,) = mismatch(first, **{"x": X, "tree": tree(), "n": 3, "name": "a", **change})
     assert line.startswith(words)
 
 
 def test_several_at_once(first: Any) -> None:
     lines = mismatch(first, X, tree(point=Point(X, 2)), 4, name="b")
     assert len(lines) == 3 and ["point" in lines[0], "`n`" in lines[1]] == [True, True]
-    other = tree(layer=Layer(jnp.ones(2)), list=[jnp.ones(5), "s", None])
+    other = tree(layer=layer(jnp.ones(2)), list=[jnp.ones(5), "s", None])
     assert len(mismatch(first, X, other, 3, name="a")) == 2
 
 
@@ -116,131 +122,8 @@ def test_arguments_that_do_not_fit_the_signature(first: Any) -> None:
             first(*args, **kwargs)
 
 
-# ---- arrays ----
-
-
-def test_wider_numpy_arrays_are_narrowed_as_by_jax() -> None:
-    of_jax = jax.jit(lambda x: x + 1).lower(X).compile()
-    of_filterjit = compile_for(lambda x: x + 1, X)
-    for x in (np.ones(3), np.ones(3, np.float32), np.ones(3, np.int64)):
-        try:
-            expected = of_jax(x)
-        except TypeError:
-            assert len(mismatch(of_filterjit, x)) == 1
-        else:
-            np.testing.assert_array_equal(of_filterjit(x), expected)
-
-
-def test_deleted_arrays() -> None:
-    compiled = compile_for(lambda x, y: x + y, X, X)
-    gone = X + 1
-    gone.delete()
-    with pytest.raises(RuntimeError, match="deleted") as raised:
-        compiled(X, gone)
-    assert "argument y" in "".join(raised.value.__notes__)
-
-
-@pytest.mark.parametrize("donate", ["all", "all-except-first", "warn", "warn-except-first"])
-def test_donation(donate: Any) -> None:
-    f = filter_jit(lambda x, y: (x + 1, y + 1), donate=donate)
-    compiled = f.lower(X, X).compile()
-    (x, y), _ = compiled.args_info
-    assert (x.donated, y.donated) == (not donate.endswith("first"), True)
-    one, two = X + 1, X + 2
-    compiled(one, two)
-    assert (one.is_deleted(), two.is_deleted()) == (x.donated, True)
-    with pytest.raises((RuntimeError, ValueError), match=r"deleted|donated"):
-        compiled(X + 1, two)
-
-
-def test_useless_donation_warns_if_requested() -> None:
-    for donate, count in [("all", 0), ("warn", 1)]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            f = filter_jit(lambda x: x.sum(), donate=donate)  # type: ignore[call-overload]
-            f.lower(X).compile()
-        assert sum("donated" in str(w.message) for w in caught) == count
-
-
-# ---- transformations, errors while the program runs ----
-
-
-def test_under_a_transformation() -> None:
-    """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
-    compiled = compile_for(lambda x: x * 2, X)
-    for transform in (jax.vmap, filter_jit):
-        with pytest.raises(TypeError, match=r"transformation|Tracer|compiled for"):
-            transform(compiled)(X)  # type: ignore[operator]
-    np.testing.assert_array_equal(jax.jit(lambda y: y + compiled(X))(X), X * 3)
-
-
-def test_error_if(caplog: pytest.LogCaptureFixture) -> None:
-    compiled = compile_for(lambda x: eqx.error_if(x, x[0] > 1, "too large"), X)
-    np.testing.assert_array_equal(compiled(X), X)
-    for _ in range(2):
-        with pytest.raises(eqx.EquinoxRuntimeError, match="too large"):
-            compiled(X + 5)
-    assert caplog.records == []
-    np.testing.assert_array_equal(compiled(X), X)
-
-
-def test_callbacks_that_raise() -> None:
-    def check(x: Any) -> Any:
-        if x[0] > 1:
-            raise ValueError("from the callback")
-        return x
-
-    spec = jax.ShapeDtypeStruct((3,), jnp.float32)
-    compiled = compile_for(lambda x: jax.pure_callback(check, spec, x), X)
-    np.testing.assert_array_equal(compiled(X), X)
-    with pytest.raises(Exception, match="from the callback"):
-        compiled(X + 5)
-    np.testing.assert_array_equal(compiled(X), X)
-
-
-# ---- functions of every kind ----
-
-
-def test_a_function_that_holds_arrays() -> None:
-    layer = Layer(X)
-    f = filter_jit(layer)
-    compiled = f.lower(X).compile()
-    np.testing.assert_array_equal(compiled(X), layer(X))
-    np.testing.assert_array_equal(compiled(x=X), layer(X))
-    (line,) = mismatch(compiled, jnp.ones(4))
-    assert line == says("x", "float32[3]", "float32[4]") and repr(compiled) == "<Compiled of Layer>"
-    other = filter_jit(Layer(X + 1))  # the same program; the compiled one has its own arrays
-    np.testing.assert_array_equal(other(X), Layer(X + 1)(X))
-    np.testing.assert_array_equal(compiled(X), layer(X))
-
-
-def test_a_function_of_specs_cannot_be_called(tmp_path: Path) -> None:
-    """A function with a spec in it has no array to compute with; the error names the spec."""
-    compiled = filter_jit(Layer(jax.ShapeDtypeStruct((3,), jnp.float32))).lower(X).compile()
-    (line,) = mismatch(compiled, X)
-    assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
-    with pytest.raises(ValueError, match="ShapeDtypeStruct"):
-        compiled.save(tmp_path / "file")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("functions", "fits"), [("identity", False), ("structure", True)])
-def test_recreated_functions(functions: Any, fits: bool) -> None:
-    make = lambda: lambda x: x * 2
-    f = filter_jit(lambda g, x: g(x), functions=functions)
-    compiled = f.lower(make(), X).compile()
-    if fits:
-        np.testing.assert_array_equal(compiled(make(), X), X * 2)
-        (line,) = mismatch(compiled, lambda x: x * 3, X)
-    else:
-        (line,) = mismatch(compiled, make(), X)
-    assert line.startswith("`g`")
-
-
-# ---- the object ----
-
-
-def test_attributes(first: Any) -> None:
+def test_attributes(first: Any, kind: str) -> None:
+    assert isinstance(first, filterjit.types.Compiled)
     assert repr(first) == "<Compiled of first.<locals>.f>"
     assert {"save", "as_text", "args_info", "in_tree"} <= set(dir(first))
     with pytest.raises(AttributeError, match="no_such"):
@@ -251,115 +134,326 @@ def test_attributes(first: Any) -> None:
         assert getattr(first, name) is not None
     assert callable(first) and weakref.ref(first)() is first
     assert hash(first) == hash(first) and jax.tree.leaves(first) == [first]
-    assert str(inspect.signature(first)) == (
-        "(x: Any, tree: Any, n: Any = 1, *, name: Any = '', **more: Any) -> Any"
-    )
-
-
-def test_copies_and_pickles(first: Any) -> None:
-    """It cannot be pickled, like ``jax.stages.Compiled``."""
-    for work in (pickle.dumps, copy.copy, copy.deepcopy):
+    assert str(inspect.signature(first)).startswith("(x") and "HloModule" in first.as_text()
+    for work in (pickle.dumps, copy.copy, copy.deepcopy):  # as a `jax.stages.Compiled`
         with pytest.raises(TypeError):
             work(first)
+    if kind != "compiled":
+        for portable in (False, True):
+            with pytest.raises(ValueError, match="loaded from a file; copy that"):
+                first.save("again", portable=portable)
 
 
-# ---- lifetimes ----
+# ---- what fits ----
 
 
-def test_it_outlives_the_function() -> None:
-    function = lambda x, n: x * n
-    f = filter_jit(function)
-    compiled = f.lower(X, 3).compile()
-    f.clear_cache()
-    del f, function
-    gc.collect()
-    np.testing.assert_array_equal(compiled(X, 3), X * 3)
-    assert compiled.args_info[0][1] == 3
+def test_everything(make: Make) -> None:
+    tree = {**nodes(X), "values": [x for x in VALUES if type(x) is not set], "module": layer(X)}
+    made = make(use, tree, X, 3, name="b")
+    equal(made(tree, X + 1, 3, name="b"), use(tree, X + 1, 3, name="b"))
+    equal(made(name="b", tree=tree, n=3, x=np.asarray(X)), use(tree, X, 3, name="b"))
 
 
-def test_everything_is_freed() -> None:
-    class Static:
-        pass
-
-    static = Static()
-    function = lambda x, s: x * 2
-    f = filter_jit(function)
-    traced = f.trace(X, static)
-    lowered = traced.lower()
-    compiled = lowered.compile()
-    compiled(X, static)
-    refs = [weakref.ref(x) for x in (static, compiled, compiled.compiled, f, function)]
-    del static, f, function, traced, lowered, compiled
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * len(refs)
+def test_attributes_of_the_program(make: Make) -> None:
+    compiled, made = (how(use, Point(X, 1), X) for how in (compile_for, make))
+    for name in ("args_info", "out_info", "in_avals", "output_shardings"):
+        assert str(getattr(made, name)) == str(getattr(compiled, name))
+    assert made.in_tree == compiled.in_tree and made.out_tree == compiled.out_tree
+    assert type(made.cost_analysis()) is type(compiled.cost_analysis())
 
 
-def test_threads_call_one() -> None:
-    compiled = compile_for(lambda x, n: {"x": x * n}, X, 3)
+def test_signatures(make: Make) -> None:
+    def f(a: Any, /, b: Any, c: Any = 1, *rest: Any, d: Any, e: Any = None, **more: Any) -> Any:
+        return a, b, c, rest, d, e, more
+
+    made = make(f, X, 2, d=X, z="s")
+    equal(made(X, 2, d=X, z="s"), f(X, b=2, z="s", d=X))
+    for args, kwargs in [((X, 2, 1), {"d": X}), ((X, 2), {"d": X}), ((X, 2, 1, 4), {"d": X})]:
+        with pytest.raises(MismatchError):
+            made(*args, **kwargs)
+    with pytest.raises(TypeError, match="'d'"):
+        made(X, 2)
+
+
+def test_few_arguments(make: Make) -> None:
+    assert make(lambda: (3, None))() == (3, None)
+    equal(make(lambda x, y, z: y, X, X + 1, X)(X, X + 2, X), X + 2)  # the others are not used
+
+
+DTYPES: dict[str, Callable[[], Any]] = {
+    "complex": lambda: jnp.ones(3, jnp.complex64) * 1j,
+    "bfloat16": lambda: jnp.ones(3, jnp.bfloat16),
+    "bool": lambda: jnp.ones(3, bool),
+    "int8": lambda: jnp.ones((2, 0), jnp.int8),
+    "key": lambda: jax.random.split(jax.random.key(1), 2),
+    "rbg": lambda: jax.random.key(1, impl="rbg"),
+    "weak": lambda: jnp.asarray(2.0),
+}
+
+
+def test_dtypes(make: Make) -> None:
+    values = {name: value() for name, value in DTYPES.items()}
+    specs = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in values.items()}
+    made = make(lambda t: (t, t["bool"]), specs | {"weak": values["weak"]})
+    equal(made(values), (values, values["bool"]))
+    lines = mismatch(made, dict.fromkeys(values, jnp.ones((5, 5))))
+    assert all("called with float32[5,5]" in line for line in lines[:5])
+
+
+def test_wider_numpy_arrays_are_narrowed_as_by_jax(make: Make) -> None:
+    of_jax = compile_for(jax.jit(lambda x: x + 1), X)
+    made = make(lambda x: x + 1, X)
+    for x in (np.ones(3), np.ones(3, np.float32), np.ones(3, np.int64)):
+        try:
+            expected = of_jax(x)
+        except TypeError:
+            assert len(mismatch(made, x)) == 1
+        else:
+            equal(made(x), expected)
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first", "warn", "warn-except-first"])
+def test_donation(make: Make, donate: Any) -> None:
+    made = make(filter_jit(lambda x, y: (x + 1, y + 1), donate=donate), X, X + 0)
+    (x, y), _ = made.args_info
+    assert (x.donated, y.donated) == (not donate.endswith("first"), True)
+    one, two = X + 1, X + 2
+    made(one, two)
+    assert (one.is_deleted(), two.is_deleted()) == (x.donated, True)
+    with pytest.raises((RuntimeError, ValueError), match=r"deleted|donated"):
+        made(X + 1, two)
+
+
+def test_deleted_arrays(make: Make) -> None:
+    made, gone = make(lambda x, y: x + y, X, X), X + 1
+    gone.delete()
+    with pytest.raises(RuntimeError, match="deleted") as raised:
+        made(X, gone)
+    assert "argument y" in "".join(raised.value.__notes__)
+
+
+@pytest.mark.parametrize("functions", ["identity", "structure"])
+def test_functions(make: Make, functions: Any) -> None:
+    f = filter_jit(lambda g, x: g(x), functions=functions)
+    equal(make(f, aot_zoo.scale, X)(aot_zoo.scale, X), X * 2)
+    (line,) = mismatch(make(f, aot_zoo.scale, X), jnp.sin, X)
+    assert line.startswith("`g`")
+    again = lambda: lambda x: x * 2
+    compiled = compile_for(f, again(), X)
+    if functions == "structure":
+        equal(compiled(again(), X), X * 2)
+        (line,) = mismatch(compiled, lambda x: x * 3, X)
+    else:
+        (line,) = mismatch(compiled, again(), X)
+    assert line.startswith("`g`")
+
+
+def arrays_in_the_function() -> Iterator[tuple[Any, bool]]:
+    """Functions that hold arrays, and whether JAX has 64 bits."""
+    multiply = lambda w, x: w * x
+    yield eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(0)), False
+    yield eqx.Partial(lambda key, n, x: (key, x * n), jax.random.key(3), 2), False
+    for dtype in ("float64", "int64", "complex128", "float32"):  # which it takes with 32 bits
+        yield eqx.Partial(multiply, np.arange(3).astype(dtype)), False
+    with jax.enable_x64(True):  # a file is loaded as it was saved
+        wide = jnp.asarray([1 + 2**-40, 2.0, 3.0])
+    yield eqx.Partial(multiply, wide), True
+
+
+def test_functions_that_hold_arrays(make: Make) -> None:
+    for f, is_wide in arrays_in_the_function():
+        with jax.enable_x64(is_wide):
+            x = jnp.ones(3)
+            made = make(f, x)
+            expected = filter_jit(f)(x)
+        equal(made(x), expected)
+        assert len(mismatch(made, jnp.ones(4))) == 1
+
+
+def test_another_function_of_the_same_program() -> None:
+    """A compiled function has its own arrays."""
+    compiled = compile_for(model := layer(X), X)
+    equal(filter_jit(layer(X + 1))(X), layer(X + 1)(X))
+    equal(compiled(x=X), model(X))
+    assert repr(compiled) == "<Compiled of Layer>"
+
+
+def test_a_function_of_specs_cannot_be_called(tmp_path: Path) -> None:
+    """A function with a spec in it has no array to compute with; the error names the spec."""
+    compiled = compile_for(layer(SPEC), X)
+    (line,) = mismatch(compiled, X)
+    assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
+    with pytest.raises(ValueError, match="ShapeDtypeStruct"):
+        compiled.save(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_host_callbacks(tmp_path: Path) -> None:
+    """What they raise, a call raises, and they cannot be saved."""
+
+    def check(x: Any) -> Any:
+        if x[0] > 1:
+            raise ValueError("from the callback")
+        return x
+
+    compiled = compile_for(lambda x: jax.pure_callback(check, SPEC, x), X)
+    equal(compiled(X), X)
+    with pytest.raises(Exception, match="from the callback"):
+        compiled(X + 5)
+    equal(compiled(X), X)
+    for portable in (False, True):
+        with pytest.raises(ValueError, match="cannot be saved"):
+            compiled.save(tmp_path / "file", portable=portable)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_under_a_transformation(make: Make) -> None:
+    """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
+    made = make(lambda x: x * 2, X)
+    for transform in (jax.vmap, filter_jit):
+        with pytest.raises(TypeError, match=r"transformation|Tracer|compiled for"):
+            transform(made)(X)  # type: ignore[operator]
+    equal(jax.jit(lambda y: y + made(X))(X), X * 3)
+
+
+def test_threads_call_one(make: Make) -> None:
+    made = make(lambda x, n: {"x": x * n}, X, 3)
 
     def work(i: int) -> Any:
         for _ in range(100):
-            out = compiled(X + i, 3)["x"]
+            out = made(X + i, 3)["x"]
             with pytest.raises(MismatchError):
-                compiled(X, i + 10)
+                made(X, i + 10)
         return np.asarray(out)
 
     for i, out in enumerate(at_once(8, work)):
         np.testing.assert_array_equal(out, (X + i) * 3)
 
 
-def test_arrays_that_it_was_lowered_for_are_not_kept() -> None:
-    f = filterjit.filter_jit(lambda x, n: x * n)
-    x = jnp.arange(3.0) + 1
-    traced = f.trace(x, 2)
+# ---- the function of `filterjit.jit`, and a frozen one ----
+
+
+def scaled(state: Any, rate: Any, n: Any = 2, *rest: Any, k: Any = ()) -> Any:
+    assert isinstance(rate, jax.core.Tracer)
+    return {key: value * rate**n for key, value in state.items()}, rest, len(k)
+
+
+OPTIONS: Any = {"static_argnames": ("n", "k"), "donate_argnames": "state"}
+
+
+def test_plain_jit(kind: str, tmp_path: Path) -> None:
+    f = filterjit.jit(scaled, **OPTIONS)
+    made = through(tmp_path, kind, f.compile({"w": SPEC}, 0.5, 5, 1, k=("a", (1,))))
+    f({"w": X + 0}, 2.0, 5, 7, k=("a", (1,)))
+    assert f.cache_info().misses == 0
+    for rate in (0.5, 0.25):
+        state = {"w": X + 0}
+        found = made(state, rate, 5, 1, k=("a", (1,)))
+        expected = jax.jit(scaled, **OPTIONS)({"w": X + 0}, float(rate), 5, 1, k=("a", (1,)))
+        assert comparable(found[0]) == comparable(expected[0])  # a portable file has no weak types
+        assert state["w"].is_deleted()
+    for n, k in ((4, ("a", (1,))), (5, ("a", (True,))), (5, ()), (5.0, ("a", (1,)))):
+        with pytest.raises(MismatchError):
+            made({"w": X + 0}, 0.5, n, 1, k=k)
+    with pytest.raises(MismatchError):
+        made({"w": jnp.ones(4)}, 0.5, 5, 1, k=("a", (1,)))
+    f = filterjit.jit(lambda *args: args[0] * args[1] + args[2], static_argnums=1)
+    made = through(tmp_path, kind, f.compile(X, 4, 0.5))
+    equal(made(X, 4, 1.5), 4 * X + 1.5)
+    with pytest.raises(MismatchError):
+        made(X, 5, 1.5)
+
+
+def test_what_jax_alone_compiles() -> None:
+    f = filterjit.jit(lambda y: (y, "text"))
+    with pytest.raises(ValueError, match=r"a leaf of the result .*`lower\(\.\.\.\)\.compile\(\)`"):
+        f.compile(X)
+    (error,) = f.warm_up_all([((X,), {})]).errors
+    assert isinstance(error, ValueError) and "`jax.jit` does" in str(error)
+    g = filterjit.jit(lambda y: y)
+    with pytest.raises(ValueError, match="a leaf of the arguments is no array and no number"):
+        g.compile({"a": "text"})
+    h = filterjit.jit(lambda y, *rest: y, static_argnums=-1)
+    with pytest.raises(ValueError, match="counts from the end"):
+        h.compile(X, 1)
+    assert g.compile(X)(X) is not None and g.cache_info().variants == 1
+
+
+def test_frozen_functions(kind: str, tmp_path: Path) -> None:
+    """A file has no weights, and the static values of frozen arguments, here a lambda, are not in it."""
+    traces = Traces()
+    activation = lambda x: x * jax.nn.sigmoid(x)
+    model = eqx.nn.MLP(3, 2, 8, 1, activation=activation, key=jax.random.key(0))
+    predict = filter_jit(traces.counting(lambda model, x, scale=1.0: model(x) * scale))
+    frozen = predict.freeze(model)
+    assert frozen.eval_shape(SPEC, 2.0).shape == (2,)
+    made = through(tmp_path, kind, compile_for(frozen, SPEC, 2.0))
+    assert (
+        comparable(frozen(X, 2.0)) == comparable(made(X, 2.0)) == comparable(predict(model, X, 2.0))
+    )
+    assert traces.count == 2 and frozen.cache_info()[:2] == (1, 0)
+    assert len(mismatch(made, jnp.ones(4), 2.0)) == 1
+    if kind != "compiled":
+        info = filterjit.saved_info(tmp_path / "file")
+        sizes = [x.nbytes for x in jtu.tree_leaves(model) if eqx.is_array(x)]
+        assert info.frozen == (len(sizes), sum(sizes))
+        assert [path for path, _ in info.arguments] == ["x", "scale"]
+        assert f"frozen: {len(sizes)} arrays of {sum(sizes)} bytes are constants" in str(info)
+    specs = [jax.ShapeDtypeStruct((3,), dtype) for dtype in ("int8", "bool")]
+    assert frozen.warm_up_all([((one,), {}) for one in specs]).errors == ()
+    frozen(X.astype("int8")), frozen(X > 1)
+    assert frozen.cache_info().hits == 3 and traces.count == 4
+
+
+# ---- lifetimes ----
+
+
+def test_everything_is_freed(kind: str, tmp_path: Path) -> None:
+    """Arrays that it was lowered for at once, and the rest with it."""
+
+    class Static:
+        pass
+
+    static = Static() if kind == "compiled" else 3
+    function, x = lambda x, s: x * 2, X + 1
+    f = filter_jit(function)
+    traced = f.trace(x, static)
     lowered = traced.lower()
     compiled = lowered.compile()
-    gone = weakref.ref(x)
+    refs = [weakref.ref(x)]
     del x
     gc.collect()
-    assert gone() is None
-    assert compiled(jnp.ones(3), 2).tolist() == [2, 2, 2]
+    assert refs.pop()() is None
+    made = through(tmp_path, kind, compiled)
+    f.clear_cache()
+    refs = [weakref.ref(y) for y in (compiled, compiled.compiled, f, function)]
+    refs += [] if static == 3 else [weakref.ref(static)]
+    del f, function, traced, lowered, compiled
+    gc.collect()
+    if kind != "compiled":
+        assert [ref() for ref in refs] == [None] * len(refs)
+    equal(made(X, static), X * 2)
+    assert made.args_info[0][1] == static
+    refs += [weakref.ref(made), weakref.ref(made.compiled)]
+    del made, static
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * len(refs)
 
 
 # ---- reports ----
 
 
-def row_of(name: str) -> dict[str, Any]:
-    (row,) = [
-        row for row in filterjit.report().as_dict()["functions"] if row["name"].endswith(name)
-    ]
-    return row
-
-
-def named_for_the_report(x: Any, n: int) -> Any:
-    return x * n
-
-
-def loaded_for_the_report(x: Any) -> Any:
-    return x * 2
-
-
-def test_a_report_counts_calls_and_mismatches() -> None:
-    compiled = filter_jit(named_for_the_report).lower(X, 3).compile()
+def test_a_report_counts_calls_and_mismatches(kind: str, make: Make) -> None:
+    function = lambda x, n: x * n
+    function.__qualname__ = f"of_{kind}"
+    made = make(function, X, 3)
     for _ in range(40):
-        compiled(X, 3)
+        made(X, 3)
     for other in (4, 3.0):
-        with pytest.raises(MismatchError):
-            compiled(X, other)
-    row = row_of("named_for_the_report (compiled)")
+        mismatch(made, X, other)
+    (row,) = (x for x in filterjit.report().as_dict()["functions"] if f"of_{kind} (" in x["name"])
+    assert row["name"].endswith("(compiled)" if kind == "compiled" else "(loaded)")
     assert (row["calls"], row["hits"], row["traces"]) == (42, 40, 0)
-    assert "n=3" in row["variants"][0]["arguments"] and row["decorator"] == "compiled"
+    assert "n=3" in row["variants"][0]["arguments"]
     if jax.__version_info__ >= (0, 12):  # older ones have no direct calls of compiled functions
         assert row["direct"] > 10
-
-
-def test_a_report_has_what_symbolic_dimensions_compile(tmp_path: Path) -> None:
-    pytest.importorskip("flatbuffers")
-    (n,) = jax.export.symbolic_shape("n")
-    spec = jax.ShapeDtypeStruct((n,), jnp.float32)
-    filter_jit(loaded_for_the_report).lower(spec).save(tmp_path / "f.jit")
-    loaded = filterjit.load(tmp_path / "f.jit")
-    for size in (1, 2, 3, 2, 1):
-        loaded(jnp.ones(size))
-    row = row_of("loaded_for_the_report (loaded)")
-    assert (row["calls"], row["hits"], row["compiles"]) == (5, 5, 3) and row["compiling"] > 0

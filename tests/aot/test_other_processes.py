@@ -1,4 +1,4 @@
-"""Several processes: files, JAX's persistent cache, several devices."""
+"""Several processes: files, JAX's persistent cache, several devices, large constants."""
 
 import json
 import os
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
+from aot_support import HERE
 
 from support.processes import environment, run_code
-
-HERE = Path(__file__).parent
 
 _START = """
 import json, sys
@@ -18,11 +18,7 @@ import jax, jax.numpy as jnp, numpy as np, equinox as eqx
 import aot_zoo, filterjit
 from filterjit import filter_jit
 folder = sys.argv[1]
-answers = {}
-hits = []
-compiles = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: compiles.append(event) if "backend_compile" in event else None)
+answers, hits = {}, []
 jax.monitoring.register_event_listener(
     lambda event, **_: hits.append(event) if event.endswith("/cache_hits") else None)
 
@@ -39,28 +35,39 @@ def sharded(n, explicit=False):
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("a"))
     return jax.device_put(jnp.arange(float(n)), spec)
 
-def save(name, f, *args, **kwargs):
-    compiled = filter_jit(f).lower(*args, **kwargs).compile()
+def lists(tree):
+    return [x.tolist() for x in jax.tree.leaves(tree) if eqx.is_array(x)]
+
+def save(name, f, *args):
+    compiled = (f if hasattr(f, "lower") else filter_jit(f)).lower(*args).compile()
     compiled.save(f"{folder}/{name}")
     compiled.save(f"{folder}/{name}.portable", portable=True)
-    return jax.tree.map(lambda x: np.asarray(x).tolist(), compiled(*args, **kwargs))
+    return lists(compiled(*args))
 
-def load(name, *args, **kwargs):
-    loaded = filterjit.load(f"{folder}/{name}")
-    return jax.tree.map(lambda x: np.asarray(x).tolist(), loaded(*args, **kwargs))
+def load(name, *args):
+    return lists(filterjit.load(f"{folder}/{name}")(*args))
 
 def times(x, n): return x * n
 def total(x, n): return x.sum() * n, x * n
-model = lambda seed=0: eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(seed))
+x = jnp.arange(4.0)
+def second(): return jax.device_put(x, jax.devices()[1])
+CASES = {
+    "times": lambda: (times, x, 3),
+    "layer": lambda: (aot_zoo.use, {"f": aot_zoo.scale, "m": aot_zoo.layer(x)}, x),
+    "model": lambda: (eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0)), jnp.ones(2)),
+    "sharded": lambda: (total, sharded(4), 2),
+    "explicit": lambda: (total, sharded(4, True), 2),
+    "second": lambda: (times, second(), 2),
+}
 KINDS = ("", ".portable")
 """
 _END = "\nprint('\\n' + json.dumps(answers))\n"
 
 
-def answers(folder: Path, script: str, devices: int = 1) -> dict[str, Any]:
+def answers(folder: Path, script: str, devices: int = 1, **variables: str) -> dict[str, Any]:
     """Runs `script` in a new process and returns its answers."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
-    env = environment([HERE], XLA_FLAGS=flags, TF_CPP_MIN_LOG_LEVEL="3")
+    env = environment([HERE], XLA_FLAGS=flags, TF_CPP_MIN_LOG_LEVEL="3", **variables)
     code = _START + script + _END
     done = run_code(code, folder, options=("-W", "error"), env=env, timeout=300)
     assert done.stderr == ""
@@ -76,83 +83,54 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def saved(folder: Path) -> dict[str, Any]:
     """Files saved by a process with two devices."""
-    return answers(
-        folder,
-        """
-x = jnp.arange(4.0)
-ask("times", lambda: save("times", times, x, 3))
-ask("layer", lambda: save("layer", aot_zoo.use, {"f": aot_zoo.scale, "m": aot_zoo.layer(x)}, x)[1])
-ask("model", lambda: save("model", model(), jnp.ones(2)))
-ask("sharded", lambda: save("sharded", total, sharded(4), 2))
-ask("explicit", lambda: save("explicit", total, sharded(4, True), 2))
+    script = """
+for name, case in CASES.items():
+    ask(name, lambda: save(name, *case()))
 compiled = filter_jit(total).lower(sharded(4), 2).compile()
 ask("replicated", lambda: compiled(x, 2)[0].item())
-def committed():
-    return compiled(jax.device_put(x, jax.devices()[1]), 2)
-ask("committed", committed)
+ask("committed", lambda: compiled(second(), 2))
 spec = jax.ShapeDtypeStruct((4,), jnp.float32, sharding=sharded(4).sharding)
-ask("spec", lambda: [*filter_jit(total).lower(spec, 2).compile().input_shardings[0][0].spec])
-ask("spec hit", lambda: filter_jit(total).lower(spec, 2).compile()(sharded(4), 2)[0].item())
+of_spec = filter_jit(total).lower(spec, 2).compile()
+ask("spec", lambda: [*of_spec.input_shardings[0][0].spec, of_spec(sharded(4), 2)[0].item()])
 one = filter_jit(times).lower(x, 2).compile()
-ask("second device", lambda: one(jax.device_put(x, jax.devices()[1]), 2).tolist())
-second = jax.device_put(x, jax.devices()[1])
-ask("on the second", lambda: save("second", times, second, 2))
-def called():
-    f, y = filter_jit(times), sharded(4) + 1
-    f.lower(spec, 5).compile()
-    compiles.clear()
-    f(y, 5)
-    return len(compiles)
-ask("a hit", called)
+ask("second device", lambda: one(second(), 2).tolist())
 def warmed():
     specs = [spec, jax.ShapeDtypeStruct((4,), jnp.float32), spec]
     return [one.same_as for one in filter_jit(times).warm_up_all([((s, 6), {}) for s in specs]).signatures]
 ask("warmed", warmed)
-""",
-        devices=2,
-    )
+"""
+    return answers(folder, script, devices=2)
 
 
 def test_saving(saved: dict[str, Any]) -> None:
-    assert saved["times"] == [0.0, 3.0, 6.0, 9.0]
+    assert saved["times"] == [[0.0, 3.0, 6.0, 9.0]]
     assert saved["sharded"] == saved["explicit"] == [12.0, [0, 2, 4, 6]]
+    assert saved["spec"] == ["a", 12.0]
+    assert saved["warmed"] == [None, None, 0]
 
 
 def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
-    text = saved["committed"]
-    assert text.startswith("MismatchError") and "`x`: compiled for NamedSharding" in text
-    assert "SingleDeviceSharding" in text
-    text = saved["second device"]
-    assert text.startswith("MismatchError") and "`x`: compiled for" in text
     assert saved["replicated"] == 12.0  # not committed, so JAX moves it, as it does for jax.jit
-    assert (saved["spec"], saved["spec hit"]) == (["a"], 12.0)
-    assert saved["warmed"] == [None, None, 0]
-    assert saved["a hit"] == 0
+    for text, words in (
+        (saved["committed"], "`x`: compiled for NamedSharding"),
+        (saved["second device"], "`x`: compiled for"),
+    ):
+        assert text.startswith("MismatchError") and words in text and "SingleDeviceShard" in text
 
 
 @pytest.fixture(scope="module")
 def loaded(folder: Path, saved: dict[str, Any]) -> dict[str, Any]:
     """Loads in another process, in which the same functions have other globals."""
-    return answers(
-        folder,
-        """
-x = jnp.arange(4.0)
+    script = """
 for kind in KINDS:
-    ask("times" + kind, lambda: load("times" + kind, x, 3))
+    for name, case in CASES.items():
+        ask(name + kind, lambda: load(name + kind, *case()[1:]))
     ask("other" + kind, lambda: load("times" + kind, x, 4))
-    tree = {"f": aot_zoo.scale, "m": aot_zoo.layer(x)}
-    ask("layer" + kind, lambda: load("layer" + kind, tree, x)[1])
-    ask("model" + kind, lambda: load("model" + kind, jnp.ones(2)))
-    ask("sharded" + kind, lambda: load("sharded" + kind, sharded(4), 2))
-    ask("explicit" + kind, lambda: load("explicit" + kind, sharded(4, True), 2))
-    ask("on the second" + kind, lambda: load("second" + kind, jax.device_put(x, jax.devices()[1]), 2))
     ask("on the first" + kind, lambda: load("second" + kind, x, 2))
     ask("spec" + kind, lambda: [*filterjit.load(f"{folder}/sharded{kind}").output_shardings[1].spec])
-    wrong = jax.device_put(x, jax.devices()[1])
-    ask("wrong" + kind, lambda: load("sharded" + kind, wrong, 2))
-""",
-        devices=2,
-    )
+    ask("wrong" + kind, lambda: load("sharded" + kind, second(), 2))
+"""
+    return answers(folder, script, devices=2)
 
 
 @pytest.mark.parametrize("kind", ["", ".portable"])
@@ -162,38 +140,37 @@ def test_loading_in_another_process(
     for name in ("times", "layer", "model", "sharded", "explicit"):
         assert loaded[name + kind] == saved[name], name
     # An executable runs on the device that it was compiled for, a portable program on the default.
-    assert loaded[("on the second" if kind == "" else "on the first") + kind] == [0, 2, 4, 6]
+    assert loaded[("second" if kind == "" else "on the first") + kind] == [[0, 2, 4, 6]]
     assert loaded["other" + kind].startswith("MismatchError: `times` was compiled for other")
     assert loaded["spec" + kind] == ["a"]
     assert loaded["wrong" + kind].startswith("MismatchError") and "`x`" in loaded["wrong" + kind]
 
 
 def test_loading_with_fewer_devices(folder: Path, saved: dict[str, Any]) -> None:
-    found = answers(
-        folder,
-        """
+    script = """
 for name in ("times", "sharded", "second"):
     for kind in KINDS:
-        ask(name + kind, lambda: load(name + kind, jnp.arange(4.0), 2 + (name == "times")))
+        ask(name + kind, lambda: load(name + kind, x, 2 + (name == "times")))
 ask("info", lambda: filterjit.saved_info(f"{folder}/sharded").devices)
 ask("module", lambda: filterjit.load(f"{folder}/layer") and "loaded")
 del sys.modules["aot_zoo"]
 ask("no module", lambda: filterjit.load(f"{folder}/layer"))
 ask("not imported", lambda: "aot_zoo" in sys.modules)
-""",
-        devices=1,
-    )
-    assert found["times"] == found["times.portable"] == [0.0, 3.0, 6.0, 9.0]
+"""
+    found = answers(folder, script)
+    assert found["times"] == found["times.portable"] == [[0.0, 3.0, 6.0, 9.0]]
     for name in ("sharded", "sharded.portable"):
         assert found[name].startswith("ValueError") and "for 2 devices" in found[name]
     text = found["second"]
     assert text.startswith("ValueError") and "for 1 device, numbered [1]; here are 1" in text
-    assert found["second.portable"] == [0.0, 2.0, 4.0, 6.0]
+    assert found["second.portable"] == [[0.0, 2.0, 4.0, 6.0]]
     assert (found["info"], found["module"], found["not imported"]) == (2, "loaded", False)
     assert "`aot_zoo` is not imported; import it first" in found["no module"]
 
 
-_CACHED = """
+def test_the_persistent_cache(tmp_path: Path) -> None:
+    """A process finds what another process compiled, as with jax.jit."""
+    script = """
 jax.config.update("jax_compilation_cache_dir", folder + "/cache")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -211,15 +188,38 @@ ask("save", lambda: save("cached" + str(SEED), cached, x, 9) and "saved")
 ask("portable", lambda: filter_jit(cached).lower(x, 9).compile().save(folder + "/p", portable=True))
 ask("load", lambda: load("p", x, 9))
 """
-
-
-def test_the_persistent_cache(tmp_path: Path) -> None:
-    """A process finds what another process compiled, as with jax.jit."""
-    first = answers(tmp_path, "SEED = 10" + _CACHED)
-    second = answers(tmp_path, "SEED = 11" + _CACHED)
+    first, second = (answers(tmp_path, f"SEED = {seed}{script}") for seed in (10, 11))
     assert [first[name] for name in ("jit", "call", "lower", "other")] == [0, 0, 0, 0]
     assert [second[name] for name in ("jit", "call", "lower", "other")] == [1, 1, 1, 0]
     assert first["save"] == "saved"
     text = second["save"]  # XLA cannot serialize an executable that it deserialized
     assert "persistent compilation cache" in text and "portable=True" in text
     assert second["portable"] is None and second["load"] == first["load"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("here", "01")
+@pytest.mark.parametrize("there", "01")
+def test_large_frozen_constants(here: str, there: str, tmp_path: Path) -> None:
+    """Also where JAX keeps them outside the executable."""
+    if here == "1" and jax.__version_info__ < (0, 10):
+        pytest.skip("JAX 0.9 does not tell the shardings of such a program: `save` refuses it")
+    save = """
+big = jnp.arange(90_000.0).reshape(300, 300) / 90_000
+model = {"big": big, "bias": jnp.arange(300.0), "one": jnp.asarray(2.0), "half": big.astype("bfloat16")}
+def predict(model, x):
+    return (model["big"] @ x + model["bias"]) * model["one"] + model["half"].sum().astype("float32")
+frozen = filter_jit(predict).freeze(model)
+ask("it", lambda: sum(save("it", frozen, jnp.ones(300))[0]))
+ask("frozen", lambda: filterjit.saved_info(f"{folder}/it").frozen[0])
+"""
+    load = """
+for kind in KINDS:
+    loaded = filterjit.load(f"{folder}/it{kind}")
+    ask(kind, lambda: [float(loaded(jnp.ones(300)).sum()) for _ in range(2)])
+"""
+    name = "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS"
+    saved = answers(tmp_path, save, **{name: here})
+    loaded = answers(tmp_path, load, **{name: there})
+    assert saved["frozen"] == 4
+    assert loaded[""] + loaded[".portable"] == pytest.approx([saved["it"]] * 4)

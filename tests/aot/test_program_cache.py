@@ -1,15 +1,26 @@
-"""The program cache in one process: a module that is imported anew stands for a second run.
+"""The program cache in one process: a function that is made anew stands for a second run.
 
-`test_program_cache_processes.py` has what needs other processes.
+`test_program_cache_edits.py` has many more programs, `test_program_cache_processes.py` what needs other
+processes.
 """
 
-import decimal
-import textwrap
+import contextlib
+import dataclasses
+import enum
+import functools
+import logging
+import os
+import random
+import shutil
+import sys
 import threading
-import types
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aot_files
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,570 +29,323 @@ from aot_support import copied, counts, new_process, same
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._aot import _program_option, _proofs, _world
+from filterjit._aot import _program_option, _proofs
 from filterjit._aot._store import Store
 from filterjit._call import _running
-
-HEAD = """
-import contextvars, dataclasses, datetime, enum, functools, itertools, os, pathlib, random, sys
-import threading, time
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import numpy as np
-import filterjit
-from filterjit import filter_jit
-"""
-
+from support.threads import at_once
 
 pytestmark = pytest.mark.usefixtures("no_cache_afterwards")
+X = jnp.ones(3)
 
 
-class Run:
-    """One start of a program: its module, what its `main` has returned, and what was done until then.
+def kept_of(f: Any, what: str = "state") -> list[str]:
+    (row,) = f.report().as_dict()["functions"]
+    return [one[what] for variant in row["variants"] for one in variant["kept"]]
 
-    Attributes:
-        traces, compiles, loaded: of the function `f`, before proofs.
-        states: of its programs, after proofs.
-        reasons: why programs are not kept.
-    """
 
-    def __init__(self, folder: Path, source: str, monkeypatch: Any, **options: Any) -> None:
-        new_process()
-        self.module = types.ModuleType("program")
-        self.module.__file__ = str(folder / "program.py")
-        monkeypatch.setitem(__import__("sys").modules, "program", self.module)
-        text = HEAD + textwrap.dedent(source)
-        Path(self.module.__file__).write_text(text)
-        exec(compile(text, self.module.__file__, "exec"), self.module.__dict__)
-        _world._digests.clear()
-        with filterjit.program_cache(folder / "cache", **options):
-            self.result = jax.tree_util.tree_map(
-                lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, self.module.main()
+# ---- what is kept: each returns a function that it has made, and the results of calls ----
+
+
+class E(enum.Enum):
+    A = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class C:
+    e: E
+    n: int = 3
+
+
+class Model(eqx.Module):
+    w: jax.Array
+    name: str = ""
+    other: str = ""
+    act: Any = eqx.field(static=True, default=None)
+    gate: Any = eqx.field(static=True, default=None)
+
+
+def _statics() -> Any:
+    @filter_jit
+    def f(c: Any, x: Any, *, name: str) -> Any:
+        return x * c.n, c, E.A, name, {"k": (1.5, None, "s")}
+
+    y, c, e, *rest = f(C(E.A), X, name="n")
+    assert type(c) is C and e is E.A and c.e is E.A
+    return f, (y, rest)
+
+
+def _other_statics() -> Any:
+    """A model that comes from a program, in one with other statics."""
+
+    @filter_jit
+    def f(m: Any, rate: float) -> Any:
+        return eqx.tree_at(lambda m: m.w, m, m.gate(m.act(m.w)) * rate)
+
+    name = "".join(["one ", "object"])
+    model = Model(X, name, name, lambda x: x + 1, lambda x: x * 2)
+    new = model
+    for rate in (1.0, 0.5, 1000.5):
+        new = f(new, rate)
+        assert (type(new), new.name, new.other) == (Model, name, name)
+        assert new.act is model.act and new.gate is model.gate
+    return f, new.w
+
+
+def _flax() -> Any:
+    nnx, optax = map(pytest.importorskip, ("flax.nnx", "optax"))
+
+    class Layer(nnx.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            self.linear, self.calls = (
+                nnx.Linear(3, 3, rngs=nnx.Rngs(0)),
+                nnx.Variable(jnp.zeros(())),
             )
-            row = self._row()
-            self.traces, self.compiles, self.loaded = (
-                row[name] for name in ("traces", "compiles", "loaded")
-            )
-        kept = [one for v in self._row()["variants"] for one in v["kept"]]
-        self.states = [one["state"] for one in kept]
-        self.reasons = [one["why"] for one in kept if one["why"]]
 
-    def _row(self) -> Any:
-        (row,) = self.module.f.report().as_dict()["functions"]
-        return row
+        def __call__(self, x: Any) -> Any:
+            self.calls[...] += 1
+            return self.linear(x)
 
+    @filterjit.nnx.jit
+    def f(model: Any, optim: Any, x: Any) -> Any:
+        loss, grads = nnx.value_and_grad(lambda m: (m(x) ** 2).sum())(model)
+        optim.update(model, grads)
+        return loss
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: Any) -> Any:
-    return lambda source, **options: Run(tmp_path, source, monkeypatch, **options)
-
-
-# ---- what is kept ----
-
-KEPT = {
-    "plain": """
-        @filter_jit
-        def f(x): return x * 2
-        def main(): return f(jnp.ones(3))
-    """,
-    "statics of all kinds": """
-        class E(enum.Enum):
-            A = 1
-        @dataclasses.dataclass(frozen=True)
-        class C:
-            e: E
-            n: int = 3
-        @filter_jit
-        def f(c, x, *, name): return x * c.n, c, E.A, name, {"k": (1.5, None, "s")}
-        def main():
-            y, c, e, *rest = f(C(E.A), jnp.ones(2), name="n")
-            assert type(c) is C and e is E.A and c.e is E.A
-            return y, rest
-    """,
-    "a model with a lambda, returned": """
-        class M(eqx.Module):
-            w: jax.Array
-            act: object = eqx.field(static=True)
-        @filter_jit
-        def f(m, x): return eqx.tree_at(lambda m: m.w, m, m.w * 2), m.act(x)
-        def main():
-            model = M(jnp.ones(3), lambda x: x + 1)
-            new, y = f(model, jnp.ones(2))
-            assert type(new) is M and new.act is model.act
-            return new.w, y
-    """,
-    "a method": """
-        class M(eqx.Module):
-            w: jax.Array
-            @filter_jit
-            def __call__(self, x: jax.Array) -> jax.Array: return self.w * x
-        f = M.__dict__["__call__"]
-        def main(): return M(jnp.ones(3))(jnp.ones(3))
-    """,
-    "a pytree of the user's": """
-        class P:
-            def __init__(self, a, n): self.a, self.n = a, n
-        jax.tree_util.register_pytree_node(P, lambda p: ((p.a,), p.n), lambda n, c: P(c[0], n))
-        @filter_jit
-        def f(p): return P(p.a * p.n, "x")
-        def main():
-            found = f(P(jnp.ones(3), 2))
-            return found.a, found.n
-    """,
-    "training": """
-        import optax
-        optim = optax.adam(1e-3)
-        @filter_jit(donate="all")
-        def f(model, state, x):
-            loss, grads = eqx.filter_value_and_grad(lambda m: jnp.sum(jax.vmap(m)(x) ** 2))(model)
-            updates, state = optim.update(grads, state, model)
-            return eqx.apply_updates(model, updates), state, loss
-        def main():
-            model = eqx.nn.MLP(4, 4, 8, 2, key=jax.random.key(0))
-            state = optim.init(eqx.filter(model, eqx.is_array))
-            for _ in range(3):
-                model, state, loss = f(model, state, jnp.ones((2, 4)))
-            return loss
-    """,
-    "filterjit.jit": """
-        @filterjit.jit(static_argnames="n")
-        def f(x, s, n): return x * n + s
-        def main(): return f(jnp.ones(3), 2.0, n=3)
-    """,
-    "NumPy, keys, donation": """
-        @filter_jit(donate="all-except-first")
-        def f(x, key, y): return x + jax.random.normal(key, (3,)), y * 2
-        def main():
-            y = jnp.ones(5)
-            out = f(np.ones(3, np.float32), jax.random.key(1), y)
-            assert y.is_deleted()
-            return out
-    """,
-    "a large constant": """
-        table = np.arange(100_000.0, dtype=np.float32)
-        @filter_jit
-        def f(x): return x + table
-        def main(): return f(jnp.ones(100_000))
-    """,
-    "no arrays": """
-        @filter_jit
-        def f(x): return "a", x.shape[0]
-        def main(): return f(jnp.ones(3))
-    """,
-    "an inner jit, custom derivatives, logging, printing": """
-        import logging
-        @jax.jit
-        def inner(x): return x + 1
-        @jax.custom_vjp
-        def h(x): return x * 2
-        h.defvjp(lambda x: (h(x), x), lambda x, g: (g * 3,))
-        @filter_jit
-        def f(x):
-            logging.getLogger("program").debug("traced")
-            print(end="")
-            return inner(x) + jax.grad(lambda x: h(x).sum())(x)
-        def main():
-            inner(jnp.ones(3))
-            return f(jnp.ones(3))
-    """,
-    "a model that comes from a program, in one with other statics": """
-        class M(eqx.Module):
-            w: jax.Array
-            name: str
-            other: str
-            act: object = eqx.field(static=True)
-            gate: object = eqx.field(static=True)
-        @filter_jit
-        def f(m, rate): return eqx.tree_at(lambda m: m.w, m, m.gate(m.act(m.w)) * rate)
-        def main():
-            name = "".join(["one ", "object"])
-            model = M(jnp.ones(3), name, name, lambda x: x + 1, lambda x: x * 2)
-            new = model
-            for rate in (1.0, 0.5, 1000.5):
-                new = f(new, rate)
-                assert (new.name, new.other) == (name, name)
-                assert new.act is model.act and new.gate is model.gate
-            return new.w
-    """,
-    "64 bits": """
-        @filter_jit
-        def f(x): return x * 2
-        def main():
-            with jax.enable_x64(True):
-                return f(np.ones(3)) + 0
-    """,
-}
-
-
-def starts(run: Any, source: str) -> tuple[Run, Run, Run]:
-    """Starts a program three times: it compiles; traces and compiles nothing; does neither before its
-    first result."""
-    first, second, third = (run(source) for _ in range(3))
-    assert first.loaded == 0 and first.traces > 0 and set(first.states) == {"compiled"}
-    assert second.compiles == 0 and second.traces > 0 and second.loaded == len(first.states)
-    assert set(second.states) == {"proven"}
-    assert (third.traces, third.compiles) == (0, 0) and third.loaded == len(first.states)
-    assert set(third.states) == {"proven"}
-    assert first.reasons == second.reasons == third.reasons == []
-    assert same(first.result, second.result) and same(first.result, third.result)
-    return first, second, third
-
-
-@pytest.mark.parametrize("name", KEPT)
-def test_a_second_start_compiles_nothing_and_a_third_traces_nothing(run: Any, name: str) -> None:
-    starts(run, KEPT[name])
-
-
-def test_nnx(run: Any) -> None:
-    pytest.importorskip("flax.nnx")
-    source = """
-        import optax
-        from flax import nnx
-        class Model(nnx.Module):
-            def __init__(self, rngs):
-                self.linear, self.calls = nnx.Linear(3, 3, rngs=rngs), nnx.Variable(jnp.zeros(()))
-            def __call__(self, x):
-                self.calls[...] += 1
-                return self.linear(x)
-        @filterjit.nnx.jit
-        def f(model, optim, x):
-            loss, grads = nnx.value_and_grad(lambda m: (m(x) ** 2).sum())(model)
-            optim.update(model, grads)
-            return loss
-        def main():
-            model = Model(nnx.Rngs(0))
-            optim = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
-            losses = [f(model, optim, jnp.ones((2, 3))) for _ in range(3)]
-            return losses, model.linear.kernel[...], model.calls[...]
-    """
-    if run(source).module.f.handed_over:
+    if f.handed_over:
         pytest.skip("this version of Flax is not supported")
-    assert float(run(source).result[2]) == 3
-    third = run(source)
-    assert (third.traces, set(third.states)) == (0, {"proven"})
-    assert float(third.result[2]) == 3
+    model = Layer()
+    optim = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    losses = [f(model, optim, jnp.ones((2, 3))) for _ in range(3)]
+    assert float(model.calls[...]) == 3
+    return f, (losses, model.linear.kernel[...])
+
+
+def _donation() -> Any:
+    """And NumPy arrays, keys, and a trace that logs and prints."""
+
+    @filter_jit(donate="all-except-first")
+    def f(x: Any, key: Any, y: Any) -> Any:
+        logging.getLogger("program").debug("traced")
+        print(end="")
+        return x + jax.random.normal(key, (3,)), y * 2
+
+    y = jnp.ones(5)
+    for _ in range(3):
+        x, z = f(np.ones(3, np.float32), jax.random.key(1), y)
+        assert y.is_deleted()
+        y = z
+    return f, (x, y)
+
+
+def _no_arrays() -> Any:
+    f = filter_jit(lambda x: ("a", x.shape[0]))
+    return f, f(X)
+
+
+def _wide() -> Any:
+    f = filter_jit(lambda x: x * 2)
+    with jax.enable_x64(True):
+        return f, f(np.ones(3)) + 0
+
+
+def _shardings() -> Any:
+    mesh, spec = jax.make_mesh((1,), ("d",)), jax.sharding.PartitionSpec("d")
+
+    @filter_jit(
+        in_shardings={"m": spec, "x": spec}, out_shardings=(spec, spec), mesh=mesh, donate=("m",)
+    )
+    def f(m: Any, x: Any) -> Any:
+        return jax.tree_util.tree_map(lambda w: w + x, m), x * 2
+
+    m = {"w": X + 0}
+    for _ in range(3):
+        m, y = f(m, X)
+    return f, (m, y)
+
+
+def _frozen(n: int = 2) -> Any:
+    m = {"w": X * n, "act": lambda x: x}
+    f = filter_jit(lambda m, x: (m["w"] * x, m["act"])).freeze(m)
+    y, act = f(X)
+    assert act is m["act"]
+    return f, y
+
+
+KEPT = [_statics, _other_statics, _flax, _donation, _no_arrays, _wide, _shardings, _frozen]
+
+
+def start(folder: Path, program: Callable[[], Any]) -> tuple[Any, tuple[int, int], list[str]]:
+    """Returns what a program returns, how often it was traced and loaded before proofs, and its states
+    after them."""
+    new_process()
+    with filterjit.program_cache(folder):
+        f, result = program()
+        found = counts(f)
+    return result, found, kept_of(f)
+
+
+@pytest.mark.parametrize("program", KEPT)
+def test_a_second_start_compiles_nothing_and_a_third_traces_nothing(
+    program: Callable[[], Any], tmp_path: Path
+) -> None:
+    first, (traces, loaded), states = start(tmp_path, program)
+    assert traces > 0 and loaded == 0 and set(states) == {"compiled"}
+    for is_traced in (True, False):
+        result, (traces, loaded), now = start(tmp_path, program)
+        assert (traces > 0) == is_traced and loaded == len(states) and set(now) == {"proven"}
+        assert same(result, first)
+    if program is _frozen:  # other arrays have another program
+        result, (_, loaded), _ = start(tmp_path, lambda: _frozen(3))
+        assert loaded == 0 and float(result[0]) == 3.0
 
 
 # ---- what is not kept, and told ----
 
-NOT_KEPT = {
-    "a callback": ("jax.debug.callback(print_nothing, x); return x", "effects"),
-    "a callback with a result": (
-        "return jax.pure_callback(lambda x: x, x, x)", "host callbacks",
-    ),
-    "a result that cannot be written": (
-        "return x, jax.tree_util.tree_structure([1, 2])", "PyTreeDef([*, *])",
-    ),
-}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", NOT_KEPT)
-def test_what_cannot_be_kept_is_told(run: Any, name: str) -> None:
-    body, reason = NOT_KEPT[name]
-    source = f"""
-        def print_nothing(x): pass
-        @filter_jit
-        def f(x):
-            {body}
-        def main(): return jax.tree_util.tree_leaves(f(jnp.ones(3)))[0]
-    """
-    for one in (run(source), run(source)):
-        assert (one.traces, one.loaded, one.states) == (1, 0, [""])
-        (text,) = one.reasons
-        assert reason in text
-        assert f"is not kept in the program cache: {text}" in str(one.module.f.report())
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda x: (jax.debug.callback(lambda x: None, x), x)[1], "effects"),
+        (lambda x: jax.pure_callback(lambda x: x, x, x), "host callbacks"),
+        (lambda x: (x, jax.tree_util.tree_structure([1, 2])), "PyTreeDef([*, *])"),
+    ],
+)
+def test_what_cannot_be_kept_is_told(body: Any, reason: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        new_process()
+        f = filter_jit(copied(body))
+        with filterjit.program_cache(tmp_path):
+            f(X)
+        assert (counts(f), kept_of(f)) == ((1, 0), [""])
+        (why,) = kept_of(f, "why")
+        assert reason in why and f"is not kept in the program cache: {why}" in str(f.report())
 
 
 # ---- what a key does not tell ----
 
-DIFFERS = {
-    "a file": ("return x * float(pathlib.Path(PATH).read_text())", "write(3)"),
-    "the environment": ("return x * float(os.environ['SCALE'])", "os.environ['SCALE'] = '3'"),
-    "an object that is nothing but another one": ("return x * (2 if s is A else 3)", "S = B"),
-    "what a module in C keeps": (
-        "return x * decimal.getcontext().prec", "decimal.getcontext().prec = 3",
-    ),
-    "a value in builtins": ("return x * builtins.SCALE", "builtins.SCALE = 3"),
-    "a static of the result": ("return x * 2, int(os.environ['SCALE'])", "os.environ['SCALE'] = '3'"),
-    "a weak type": (
-        "return x.sum() if os.environ['SCALE'] == '2' else jax.lax.full_like(x.sum(), 3.0) * 2.0",
-        "os.environ['SCALE'] = '3'",
-    ),
-    "which arguments are used": ("return (x, y)[int(os.environ['SCALE']) - 2]", "os.environ['SCALE'] = '3'"),
-    "a trace that raises": ("return 1 // (3 - int(os.environ['SCALE'])) * x", "os.environ['SCALE'] = '3'"),
-}  # fmt: skip
 
+def _scaled() -> Any:
+    @filter_jit
+    def f(x: Any) -> Any:
+        return x * float(os.environ["SCALE"])
 
-@pytest.mark.parametrize("name", DIFFERS)
-@pytest.mark.parametrize("trust", ["proven", "always", "never"])
-def test_what_a_key_does_not_tell(run: Any, name: str, trust: str, monkeypatch: Any) -> None:
-    """A program that runs and is another one is told, once; a trial and `trust="never"` see it before
-    it runs."""
-    body, change = DIFFERS[name]
-    source = """
-        import builtins, decimal
-        PATH = os.path.join(os.path.dirname(__file__), "scale")
-        def write(scale):
-            with open(PATH, "w") as file: file.write(str(scale))
-        builtins.SCALE = 2
-        A, B = object(), object()
-        S, os.environ["SCALE"], decimal.getcontext().prec = A, "2", 2
-        write(2)
-        @filter_jit
-        def f(x, y, s):
-            BODY
-        def main():
-            if TIMES > 2: CHANGE
-            return f(jnp.ones(3), jnp.zeros(3), S)
-    """.replace("BODY", body).replace("CHANGE", f"global S; {change}")
-    times = iter(range(1, 9))
-    monkeypatch.setenv("SCALE", "2")  # which the program sets
-    monkeypatch.setattr("builtins.TIMES", 0, raising=False)
-
-    def start() -> Any:
-        monkeypatch.setattr("builtins.TIMES", next(times), raising=False)
+    found: list[Any] = []
+    for _ in range(40):
         try:
-            return run(source, trust=trust)
-        except (filterjit.StaleProgramError, ZeroDivisionError) as e:
-            return e
-
-    with decimal.localcontext():
-        first, second, third, fourth = (start() for _ in range(4))
-    assert same(first.result, second.result)
-    if trust == "never":
-        assert not isinstance(third, filterjit.StaleProgramError)
-    else:
-        assert isinstance(third, filterjit.StaleProgramError)
-        assert "1 call of `f` ran a program" in str(third) and "is not the one" in str(third)
-    if "raises" in name:
-        assert isinstance(fourth, ZeroDivisionError)
-    else:
-        assert not same(first.result, fourth.result)
+            found.append(float(f(X)[0]))
+        except filterjit.StaleProgramError as e:
+            found.append(str(e))
+        if len(found) < 4:
+            time.sleep(0.3)
+    return f, (found, f)
 
 
-def test_a_program_that_is_another_one_each_time_is_traced_first(run: Any) -> None:
-    source = """
-        @filter_jit
-        def f(x): return x * int(time.perf_counter_ns() % 1_000_000)
-        def main(): return f(jnp.ones(3))
-    """
-    states = [run(source).states for _ in range(4)]
-    assert states == [["compiled"], *[["traced first"]] * 3]
-
-
-def test_what_depends_on_a_thread_is_no_false_alarm(run: Any) -> None:
-    source = """
-        local = threading.local()
-        local.n = 3
-        @filter_jit
-        def f(x): return x * getattr(local, "n", 5)
-        def main():
-            for _ in range(3):
-                y = f(jnp.ones(3))
-                time.sleep(0.3)
-            return y
-    """
-    for state in ("compiled", "proven", "proven"):
-        one = run(source)
-        assert one.states == [state] and float(one.result[0]) == 3.0
-
-
-def test_a_false_alarm_is_raised_once(run: Any) -> None:
-    """A global that is set around the call only, and nothing else tells: from the next start on, the
-    call is traced first."""
-    source = """
-        n = 2
-        @filter_jit
-        def f(x): return x * n
-        def main():
-            global n
-            n = 3
-            y = f(jnp.ones(3))
-            n = 2
-            return y
-    """
-    states = []
-    for _ in range(6):
-        try:
-            one = run(source)
-        except filterjit.StaleProgramError:
-            states.append("stale")
-        else:
-            assert float(one.result[0]) == 3.0
-            states += one.states
-    assert states == ["compiled", "proven", "stale", *["traced first"] * 3]
-
-
-def test_a_call_after_a_stale_program(run: Any, monkeypatch: Any) -> None:
+def test_a_call_after_a_stale_program(tmp_path: Path, monkeypatch: Any) -> None:
     """The next call raises, and those after it run what is traced."""
-    source = """
-        @filter_jit
-        def f(x): return x * float(os.environ["SCALE"])
-        def main():
-            found = []
-            for _ in range(40):
-                try:
-                    found.append(float(f(jnp.ones(3))[0]))
-                except filterjit.StaleProgramError as e:
-                    found.append(str(e))
-                if len(found) < 4:
-                    time.sleep(0.3)
-            return found
-    """
-    monkeypatch.setenv("SCALE", "2")
-    run(source), run(source)
-    monkeypatch.setenv("SCALE", "3")
-    one = run(source)
-    assert one.result[0] == 2.0 and one.result[2:] == [3.0] * 38
-    assert "2.000000e+00" in one.result[1] and "3.000000e+00" in one.result[1]
-    assert one.states == ["stale"] and "3.000000e+00" in str(one.module.f.report())
-    assert run(source).states == ["proven"]
+    for scale in "223":
+        monkeypatch.setenv("SCALE", scale)
+        (result, f), _, states = start(tmp_path, _scaled)
+    assert result[0] == 2.0 and result[2:] == [3.0] * 38 and states == ["stale"]
+    for words in ("1 call of `", "f` ran a program", "is not the one", "2.0000", "3.0000"):
+        assert words in result[1]
+    assert "3.000000e+00" in str(f.report())
+    assert start(tmp_path, _scaled)[2] == ["proven"]
 
 
-def test_direct_calls_after_a_stale_program(run: Any, monkeypatch: Any) -> None:
+def test_direct_calls_after_a_stale_program(tmp_path: Path, monkeypatch: Any) -> None:
     """Calls of two kinds, which one object makes."""
-    source = """
-        lock = threading.RLock()  # proofs wait for it
+    lock = threading.RLock()  # proofs wait for it
+
+    def program() -> Any:
         @filter_jit
-        def f(x):
+        def f(x: Any) -> Any:
             with lock:
                 return x * float(os.environ["SCALE"])
-        def call():
+
+        def call() -> list[float]:
             return [float(f(jnp.ones(n))[0]) for n in (3, 4)]
-        def main():
-            with lock:
-                found = [call() for _ in range(60)]
-            told, end = 0, time.monotonic() + 60
-            while os.environ["SCALE"] == "3" and told < 2 and time.monotonic() < end:
-                time.sleep(0.1)
-                try:
-                    call()
-                except filterjit.StaleProgramError:
-                    told += 1
-            return found, told, [call() for _ in range(60)]
-    """
-    monkeypatch.setenv("SCALE", "2")
-    run(source), run(source)
-    monkeypatch.setenv("SCALE", "3")
-    before, told, after = run(source).result
+
+        with lock:
+            found = [call() for _ in range(60)]
+        told, end = 0, time.monotonic() + 60
+        while os.environ["SCALE"] == "3" and told < 2 and time.monotonic() < end:
+            time.sleep(0.1)
+            try:
+                call()
+            except filterjit.StaleProgramError:
+                told += 1
+        return f, (found, told, [call() for _ in range(60)])
+
+    for scale in "223":
+        monkeypatch.setenv("SCALE", scale)
+        (before, told, after), _, _ = start(tmp_path, program)
     assert before[0] == [2.0, 2.0] and told == 2 and after == [[3.0, 3.0]] * 60
 
 
-def test_a_static_that_is_changed_in_place_before_its_proof(run: Any) -> None:
-    source = """
-        class M(eqx.Module):
-            w: jax.Array
-            sizes: list = eqx.field(static=True)
-        @filter_jit
-        def f(m): return m.w * sum(m.sizes)
-        def main():
-            m = M(jnp.ones(3), [1, 2])
-            y = f(m)
-            m.sizes.append(3)
-            return y, f(m)
-    """
-    states = []
+class Sized(eqx.Module):
+    w: jax.Array
+    sizes: list[int] = eqx.field(static=True)
+
+
+def test_a_static_that_is_changed_in_place_before_its_proof(tmp_path: Path) -> None:
+    def program() -> Any:
+        f, m = filter_jit(lambda m: m.w * sum(m.sizes)), Sized(X, [1, 2])
+        y = f(m)
+        m.sizes.append(3)
+        return f, [float(y[0]), float(f(m)[0])]
+
+    found = []
     for _ in range(5):
         try:
-            one = run(source)
+            result, _, states = start(tmp_path, program)
         except filterjit.StaleProgramError as e:
             assert "changed in place" in str(e)
         else:
-            assert [float(y[0]) for y in one.result] == [3.0, 6.0]
-            states.append(one.states)
-    first, second, *later = states
-    assert (first, second) == (["compiled"] * 2, ["proven"] * 2)
-    assert later == [["traced first", "proven"]] * 2
+            assert result == [3.0, 6.0]
+            found.append(states)
+    assert found == [["compiled"] * 2, ["proven"] * 2, *[["traced first", "proven"]] * 2]
 
 
 # ---- what makes another program ----
 
-CHANGED = {
-    "an int for a bool": ("f(jnp.ones(2), 1)", "f(jnp.ones(2), True)"),
-    "zero": ("f(jnp.ones(2), 0.0)", "f(jnp.ones(2), -0.0)"),
-    "a dtype": ("f(jnp.ones(2), 1)", "f(jnp.ones(2, int), 1)"),
-    "a weak type": ("f(jnp.asarray(1.0), 1)", "f(jnp.ones(()), 1)"),
-    "NumPy": ("f(jnp.ones(2), 1)", "f(np.ones(2, np.float32), 1)"),
-    "a list": ("f(jnp.ones(2), 1)", "DATA.append(1) or f(jnp.ones(2), 1)"),
-    "an argument of a class": ("f(jnp.ones(2), P(1))", "f(jnp.ones(2), P(2))"),
-    "precision": (
-        "f(jnp.ones(2), 1)",
-        "jax.default_matmul_precision('float32')(f)(jnp.ones(2), 1)",
-    ),
-    "the arguments of the program": (
-        "f(jnp.ones(2), 1)",
-        "sys.argv.append('x') or f(jnp.ones(2), 1)",
-    ),
-}
+
+class P:
+    def __init__(self, n: int) -> None:
+        self.n = n
 
 
-@pytest.mark.parametrize("name", CHANGED)
-def test_another_call_has_another_program(run: Any, name: str, monkeypatch: Any) -> None:
+def called(x: Any, s: Any) -> Any:
+    n = s.n if isinstance(s, P) else 5
+    return jnp.sinc(x) * n + len(sys.argv), repr(s) if type(s) is not P else ""
+
+
+ARRAY, INTS, WEAK = jnp.ones(2), jnp.ones(2, int), jnp.asarray(1.0)
+precision = lambda: jax.default_matmul_precision("float32")
+CHANGED: list[tuple[tuple[Any, Any], tuple[Any, Any], Callable[[], Any]]] = [
+    ((ARRAY, 1), (ARRAY, True), contextlib.nullcontext),
+    ((ARRAY, 0.0), (ARRAY, -0.0), contextlib.nullcontext),
+    ((ARRAY, 1), (INTS, 1), contextlib.nullcontext),
+    ((WEAK, 1), (jnp.ones(()), 1), contextlib.nullcontext),
+    ((ARRAY, 1), (np.ones(2, np.float32), 1), contextlib.nullcontext),
+    ((ARRAY, P(1)), (ARRAY, P(2)), contextlib.nullcontext),
+    ((ARRAY, 1), (ARRAY, 1), precision),
+    ((ARRAY, 1), (ARRAY, 1), lambda: sys.argv.append("x")),
+    ((ARRAY, 1), (ARRAY, 1), lambda: os.environ.update(XLA_OF_A_TEST="1")),
+    ((ARRAY, 1), (ARRAY, 1), lambda: os.environ.update(JAX_OF_A_TEST="1")),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "change"), CHANGED)
+def test_another_call_has_another_program(
+    before: Any, after: Any, change: Callable[[], Any], tmp_path: Path, monkeypatch: Any
+) -> None:
     """What is seen without a trace."""
     monkeypatch.setattr("sys.argv", ["program"])
-    source = """
-        class P:
-            def __init__(self, n): self.n = n
-        DATA = [1]
-        @filter_jit
-        def f(x, s):
-            n = s.n if isinstance(s, P) else 5
-            return jnp.sinc(x) * n + len(DATA) + len(sys.argv), repr(s) if type(s) is not P else ""
-        def main(): return {}
-    """
-    before, after = CHANGED[name]
-    run(source.format(before)), run(source.format(before))
-    last = run(source.format(after))
-    assert last.loaded == 0 or last.traces == 1  # found by what it is
-
-
-def test_a_pytree_that_is_registered_in_another_way(run: Any) -> None:
-    source = """
-        class P:
-            def __init__(self, a): self.a = a
-        jax.tree_util.register_pytree_node(P, lambda p: ((p.a,), None), lambda _, c: P(c[0] * {}))
-        @filter_jit
-        def f(p): return jax.tree_util.tree_map(lambda x: x + 1, p).a
-        def main(): return f(P(jnp.ones(3)))
-    """
-    first, second = run(source.format(1)), run(source.format(2))
-    assert second.loaded == 0 and not same(first.result, second.result)
-
-
-SHARDED = """
-    mesh = jax.make_mesh((1,), ("d",))
-    spec = jax.sharding.PartitionSpec("d")
-    @filter_jit(in_shardings={"m": spec, "x": spec}, out_shardings=(spec, spec), mesh=mesh, donate=("m",))
-    def f(m, x): return jax.tree_util.tree_map(lambda w: w + x, m), x * 2
-    def main():
-        m = {"w": jnp.ones(3)}
-        for _ in range(3):
-            m, y = f(m, jnp.ones(3))
-        return m, y
-"""
-FROZEN = """
-    @filter_jit
-    def g(m, x): return m["w"] * x, m["act"]
-    m = {"w": jnp.ones(3) * 2, "act": lambda x: x}
-    f = g.freeze(m)
-    def main():
-        y, act = f(jnp.ones(3))
-        assert act is m["act"]
-        return y
-"""
-
-
-@pytest.mark.parametrize("source", [SHARDED, FROZEN])
-def test_sharded_and_frozen_functions_are_kept(run: Any, source: str) -> None:
-    starts(run, source)
-
-
-def test_other_frozen_arrays_have_another_program(run: Any) -> None:
-    for _ in range(2):
-        run(FROZEN)
-    other = run(FROZEN.replace("* 2", "* 3"))
-    assert other.loaded == 0 and float(other.result[0]) == 3.0
+    monkeypatch.setattr("os.environ", os.environ.copy())
+    f = kept(tmp_path, called, *before)
+    with filterjit.program_cache(tmp_path), change() or contextlib.nullcontext():
+        f(*after)
+        assert counts(f)[0] == 1
 
 
 # ---- calls ----
@@ -593,9 +357,8 @@ def kept(folder: Path, f: Any, *args: Any, **options: Any) -> Any:
         new_process()
         jitted = filter_jit(copied(f), **options)
         with filterjit.program_cache(folder):
-            jitted(*(x + 0 for x in args))  # may be donated
-        (row,) = jitted.report().as_dict()["functions"]
-        assert [one["state"] for v in row["variants"] for one in v["kept"]] == [state]
+            jitted(*(x + 0 if isinstance(x, jax.Array) else x for x in args))  # may be donated
+        assert kept_of(jitted) == [state]
     new_process()
     return filter_jit(copied(f), **options)
 
@@ -604,12 +367,17 @@ def double(x: Any) -> Any:
     return x * 2 @ jnp.eye(2) if x.ndim == 2 else x * 2
 
 
-def test_calls_of_other_kinds(tmp_path: Path) -> None:
+def test_calls_of_other_kinds(tmp_path: Path, monkeypatch: Any) -> None:
+    called: list[Any] = []  # no call runs the program of the trace of a proof
+    monkeypatch.setattr(_running.RunningHooks, "before_raising_call", lambda *_: called.append(1))
     f = kept(tmp_path, double, jnp.ones(2))
-    with filterjit.program_cache(tmp_path):
+    with filterjit.program_cache(tmp_path) as cache:
+        f(jnp.ones(2))
+        cache.wait()
+        called.clear()
         for _ in range(40):
             assert same(f(jnp.ones(2)), 2 * jnp.ones(2))
-        assert counts(f) == (0, 1)
+        assert counts(f) == (0, 1) and called == []
         assert same(f(jnp.ones(3)), 2 * jnp.ones(3))  # another shape
         assert counts(f) == (1, 1)
         assert same(f(np.ones(2, np.float32)), 2 * jnp.ones(2))  # from the host
@@ -631,21 +399,6 @@ def test_calls_of_other_kinds(tmp_path: Path) -> None:
             assert same(g(jnp.ones(shape)), 2 * jnp.ones(shape))
         assert counts(g) == (3, 3)  # two are on trial, and `f` had the key of the third
         assert g.cache_info()[:3] == (1, 3, 1)
-
-
-def test_a_hit_of_a_loaded_program_calls_no_hook(tmp_path: Path, monkeypatch: Any) -> None:
-    """Neither after its trial nor after its proof: no call runs the program of that trace."""
-    called: list[Any] = []
-    monkeypatch.setattr(_running.RunningHooks, "before_raising_call", lambda *_: called.append(1))
-    for loaded in (0, 1, 1):
-        new_process()
-        f = filter_jit(copied(double))
-        with filterjit.program_cache(tmp_path):
-            f(jnp.ones(2))
-        called.clear()
-        for _ in range(3):
-            f(jnp.ones(2))
-        assert counts(f)[1] == loaded and called == []
 
 
 def test_a_call_under_another_configuration(tmp_path: Path) -> None:
@@ -691,26 +444,49 @@ def test_stages_and_clearing(tmp_path: Path) -> None:
         filterjit.clear_caches()
 
 
-def _call(f: Any, n: int, results: list[Any]) -> None:
-    results.append((n, f(jnp.ones(n))))
-
-
 def test_threads(tmp_path: Path) -> None:
-    sizes = [1, 2, 3, 4] * 4
     for loaded in (0, 4, 4):
         new_process()
         f = filter_jit(copied(double))
-        results: list[Any] = []
         with filterjit.program_cache(tmp_path):
-            threads = [threading.Thread(target=_call, args=(f, n, results)) for n in sizes]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len(results) == 16
-            assert all(same(y, 2 * jnp.ones(n)) for n, y in results)
+            results = at_once(16, lambda i, f=f: f(jnp.ones(i % 4 + 1)))
+            assert all(same(y, 2 * jnp.ones(i % 4 + 1)) for i, y in enumerate(results))
         assert counts(f)[1] >= loaded
     assert counts(f)[0] == 0
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_damaged_folders(tmp_path: Path, seed: int) -> None:
+    """Any file, cut, changed, exchanged or no file at all: the results are right."""
+    source, whole, folder = random.Random(seed), tmp_path / "whole", tmp_path / "damaged"
+
+    def use(where: Path) -> bool:
+        """Returns whether nothing was said; what is wrong is."""
+        new_process()
+        jitted = [filter_jit(functools.partial(lambda n, x: x * n, n)) for n in range(3)]
+        try:
+            with filterjit.program_cache(where):
+                found = [float(f(jnp.ones(()))) for f in jitted]
+        except filterjit.StaleProgramError:
+            return False
+        assert found == [0, 1, 2]
+        return True
+
+    assert [use(whole) for _ in range(3)] == [True] * 3
+    for _ in range(40):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        for file in source.sample(files, source.randint(1, 2)):
+            data, other = file.read_bytes(), source.choice(files).read_bytes()
+            file.unlink()
+            match source.randrange(10):
+                case 0:
+                    file.mkdir()
+                case n if n > 1:
+                    file.write_bytes(aot_files.damaged(data, other, source))
+        assert use(folder), files
+        assert use(folder)
 
 
 # ---- options ----

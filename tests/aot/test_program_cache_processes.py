@@ -1,21 +1,18 @@
-"""The program cache in several processes: at once, killed, on several devices, in other environments,
-with other packages."""
+"""The program cache in several processes: on several devices, run by a command, imported.
+
+`test_program_cache_proofs.py` has four processes at once, `test_store.py` those that are killed.
+"""
 
 import json
 import os
-import random
-import signal
 import socket
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aot_support import Program
 
-from support.processes import environment, run
+from support.processes import run
 
 # Prints what `main` returns, and how often the function was traced and loaded.
 _RUNS = """
@@ -28,7 +25,6 @@ from filterjit import filter_jit
 {source}
 
 result = main()
-print("first", flush=True)
 rows = filterjit.report().as_dict()["functions"]
 rows = [row for row in rows if row["name"].endswith(".f")]
 print(json.dumps({{
@@ -63,67 +59,38 @@ def main():
 """
 
 
-def script(tmp_path: Path, source: str, name: str = "program.py") -> Path:
-    path = tmp_path / name
-    path.write_text(_RUNS.format(source=textwrap.dedent(source)))
-    return path
+class Answers(Program):
+    def __init__(self, folder: Path, source: str, *command: str) -> None:
+        super().__init__(folder, _RUNS.format(source=source))
+        self.command = command
+
+    def answer(self, *options: str, **variables: str) -> tuple[Any, int, int]:
+        """Returns the result of a start, how often it traced, and how many programs it loaded."""
+        output, said = self.start(*self.command, *options, **variables)
+        assert said == ""
+        return _last(output)
+
+    def plain(self, **variables: str) -> Any:
+        return self.answer(FILTERJIT_PROGRAM_CACHE="", **variables)[0]
 
 
-def variables(cache: Path | None, **others: str) -> dict[str, str]:
-    found = {} if cache is None else {"FILTERJIT_PROGRAM_CACHE": str(cache)}
-    return environment(**found, **others)
-
-
-def answer(path: Path, cache: Path | None, *options: str, **others: str) -> dict[str, Any]:
-    done = run(*options, path, env=variables(cache, **others), timeout=300)
-    assert done.stderr == ""
-    return _last(done.stdout)
-
-
-def _last(output: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
-
-
-def files(cache: Path) -> list[Path]:
-    return sorted(cache.rglob("*.fjit"))
+def _last(output: str) -> tuple[Any, int, int]:
+    found = json.loads(output.splitlines()[-1])
+    return found["result"], found["traces"], found["loaded"]
 
 
 def test_a_program_that_is_started_again(tmp_path: Path) -> None:
     """By ``python -m filterjit run``, with equinox.filter_jit, and after an edit."""
-    path, cache = (
-        script(tmp_path, _TRAINS.replace("@filter_jit", "@eqx.filter_jit")),
-        tmp_path / "cache",
-    )
-    command = ["-m", "filterjit", "run", "--program-cache", str(cache)]
-    expected = answer(path, None)["result"]
+    source = _TRAINS.replace("@filter_jit", "@eqx.filter_jit")
+    one = Answers(tmp_path, source, "-m", "filterjit", "run")
+    cache = "--program-cache", str(tmp_path / "of the command")
+    expected = one.plain()
     for traces, loaded in ((3, 0), (3, 3), (0, 3)):
-        assert answer(path, None, *command) == {
-            "result": expected,
-            "traces": traces,
-            "loaded": loaded,
-        }
-    never = answer(path, None, *command, "--trust", "never")
-    assert never == {"result": expected, "traces": 3, "loaded": 3}
-    path.write_text(path.read_text().replace("-0.1", "-0.2"))
-    edited = answer(path, None, *command)
-    assert edited == {"result": answer(path, None)["result"], "traces": 3, "loaded": 0}
-    assert edited["result"] != expected
-
-
-@pytest.mark.slow
-def test_processes_that_are_killed_while_writing(tmp_path: Path) -> None:
-    path, cache = script(tmp_path, _TRAINS), tmp_path / "cache"
-    expected = answer(path, None)["result"]
-    for seed in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-u", str(path)], env=variables(cache), stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None and process.stdout.readline() == b"first\n"
-            time.sleep(random.Random(seed).random() / 5)
-            process.send_signal(signal.SIGKILL)
-    assert [answer(path, cache)["result"] for _ in range(2)] == [expected] * 2
-    assert answer(path, cache) == {"result": expected, "traces": 0, "loaded": 3}
+        assert one.answer(*cache) == (expected, traces, loaded)
+    assert one.answer(*cache, "--trust", "never") == (expected, 3, 3)
+    one.path.write_text(one.path.read_text().replace("-0.1", "-0.2"))
+    assert one.answer(*cache) == (one.plain(), 3, 0) != (expected, 3, 0)
+    assert not one.cache.exists()
 
 
 _SHARDED = """
@@ -145,23 +112,21 @@ def main():
 @pytest.mark.slow
 def test_eight_devices(tmp_path: Path) -> None:
     """And as many as there were: with others it is traced again."""
-    path, cache = script(tmp_path, _SHARDED), tmp_path / "cache"
-
-    def with_devices(count: int, cache: Path | None = cache) -> dict[str, Any]:
-        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-        return answer(path, cache, XLA_FLAGS=flags)
-
-    expected = with_devices(8, None)["result"]
+    eight, four = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+        for count in (8, 4)
+    )
+    one = Answers(tmp_path, _SHARDED)
+    expected = one.plain(XLA_FLAGS=eight)
     assert expected[:2] == [list(range(8)), True]
     for traces, loaded in ((2, 0), (2, 2), (0, 2)):
-        assert with_devices(8) == {"result": expected, "traces": traces, "loaded": loaded}
-    four = with_devices(4)
-    assert four["result"][:2] == [list(range(4)), True] and four["traces"] == 2
-    assert with_devices(8) == {"result": expected, "traces": 0, "loaded": 2}
+        assert one.answer(XLA_FLAGS=eight) == (expected, traces, loaded)
+    result, traces, _ = one.answer(XLA_FLAGS=four)
+    assert result[:2] == [list(range(4)), True] and traces == 2
+    assert one.answer(XLA_FLAGS=eight) == (expected, 0, 2)
 
 
 _DISTRIBUTED = """
-import os
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"localhost:{os.environ['PORT']}", 2, int(os.environ["PROCESS"]))
 
@@ -180,154 +145,53 @@ def main():
 @pytest.mark.slow
 def test_two_processes_that_run_one_program(tmp_path: Path) -> None:
     """Nothing is kept, as one could load what the other one compiles: the results are right."""
-    path, cache = script(tmp_path, _DISTRIBUTED), tmp_path / "cache"
+    one = Answers(tmp_path, _DISTRIBUTED)
     for _ in range(2):
         with socket.socket() as s:
             s.bind(("localhost", 0))
             port = str(s.getsockname()[1])
-        running = [
-            subprocess.Popen(
-                [sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                env=variables(cache, PORT=port, PROCESS=str(i)), encoding="utf-8",
-            )
-            for i in range(2)
-        ]  # fmt: skip
-        try:
-            outputs = [process.communicate(timeout=300)[0] for process in running]
-        finally:
-            for process in running:
-                process.kill()
-        for output in outputs:
-            line = next(line for line in output.splitlines() if line.startswith("{"))
-            assert json.loads(line) == {"result": 12.0, "traces": 1, "loaded": 0}, output
-    assert files(cache) == []
+        for output, _ in one.starts([{"PORT": port, "PROCESS": process} for process in "01"]):
+            assert _last(output) == (12.0, 1, 0)
+    assert list(one.cache.rglob("*.fjit")) == []
 
 
-@pytest.mark.slow
-def test_other_environments(tmp_path: Path) -> None:
-    """What XLA or JAX read of the environment is in the key."""
-    path, cache = script(tmp_path, _TRAINS), tmp_path / "cache"
-    assert answer(path, cache)["traces"] == 3
-    assert answer(path, cache)["loaded"] == 3
-    for changed in (
-        {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
-        {"JAX_ENABLE_X64": "1"},
-        {"JAX_DEFAULT_MATMUL_PRECISION": "bfloat16"},
-        {"PYTHONHASHSEED": "7"},
-    ):
-        other = answer(path, cache, **changed)
-        assert (other["traces"], other["loaded"]) == (3, 0), changed
-        assert other["result"] == answer(path, None, **changed)["result"]
-    assert answer(path, cache) == {"result": answer(path, None)["result"], "traces": 0, "loaded": 3}
+_IMPORTS = """
+import pickle, sys
+import jax.numpy as jnp
+import filterjit
 
+def double(x):
+    return 2 * x
 
-_PACKAGE = """
-import fjpackage
-import fjeditable
+def imported():
+    return "filterjit._aot._program_cache" in sys.modules
 
-@filter_jit
-def f(x):
-    return fjpackage.scaled(x) + fjeditable.scaled(x)
-
-def main():
-    return f(jnp.ones(2))
+filterjit.filter_jit(double)(jnp.ones(2))
+found = [imported()]
+how, folder = sys.argv[1:]
+if how == "write":
+    with open(folder + ".pickle", "wb") as f:
+        pickle.dump(filterjit.filter_jit(double, program_cache=folder), f)
+elif how == "read":
+    with open(folder + ".pickle", "rb") as f:
+        pickle.load(f)(jnp.ones(2))
+elif how == "call":
+    filterjit.program_cache(folder).close()
+print(*found, imported())
 """
-
-
-def _install(site: Path, name: str, version: str, scale: float, code: Path | None = None) -> None:
-    """Installs a package of one module in `site`, or to be edited in `code`, as pip does."""
-    info = next(site.glob(f"{name}-*.dist-info"), None)
-    if info is not None:
-        info.rename(info.with_name(f"{name}-{version}.dist-info"))
-    info = site / f"{name}-{version}.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    (info / "INSTALLER").write_text("pip\n")
-    record = [f"{name}.py,,", f"{info.name}/METADATA,,", f"{info.name}/RECORD,,"]
-    if code is not None:
-        (site / f"{name}.pth").write_text(f"{code}\n")
-        url = {"url": code.as_uri(), "dir_info": {"editable": True}}
-        (info / "direct_url.json").write_text(json.dumps(url))
-        record[0] = f"{name}.pth,,"
-    (info / "RECORD").write_text("\n".join(record) + "\n")
-    (info / "top_level.txt").write_text(f"{name}\n")
-    place = site if code is None else code
-    place.mkdir(exist_ok=True)
-    (place / f"{name}.py").write_text(f"def scaled(x):\n    return x * {scale}\n")
-
-
-@pytest.mark.slow
-def test_packages(tmp_path: Path) -> None:
-    """Another version of an installed package, and another code of one that is edited."""
-    site, code, cache = tmp_path / "site-packages", tmp_path / "code", tmp_path / "cache"
-    path = script(tmp_path, f"import site\nsite.addsitedir({str(site)!r})\n" + _PACKAGE)
-
-    def found() -> list[tuple[list[float], int, int]]:
-        """Starts three times: compiled, on trial, proven."""
-        starts = [answer(path, cache, PYTHONDONTWRITEBYTECODE="1") for _ in range(3)]
-        return [(one["result"], one["traces"], one["loaded"]) for one in starts]
-
-    def expected(value: float) -> list[tuple[list[float], int, int]]:
-        return [([value] * 2, 1, 0), ([value] * 2, 1, 1), ([value] * 2, 0, 1)]
-
-    _install(site, "fjpackage", "1.0", 2.0)
-    _install(site, "fjeditable", "1.0", 1.0, code)
-    assert found() == expected(3.0)
-    _install(site, "fjpackage", "1.1", 4.0)
-    assert found() == expected(5.0)
-    _install(site, "fjeditable", "1.0", 3.0, code)
-    assert found() == expected(7.0)
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes are of POSIX")
-def test_a_folder_that_others_can_write(tmp_path: Path) -> None:
-    """One line of warning, and the program runs as without a cache."""
-    path, cache = script(tmp_path, _TRAINS), tmp_path / "cache"
-    cache.mkdir()
-    cache.chmod(0o777)
-    done = run(path, env=variables(cache), timeout=300)
-    assert _last(done.stdout)["traces"] == 3 and files(cache) == []
-    (line,) = done.stderr.splitlines()
-    assert str(cache) in line and "can be written by other users" in line and "chmod" in line
 
 
 def test_the_program_cache_is_imported_where_a_folder_is_named(tmp_path: Path) -> None:
     """By `program_cache`, by the environment, or where a function with the option is called, also one that
     was pickled."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        """if True:
-        import json, pickle, sys
-        import jax.numpy as jnp
-        import filterjit
-
-        def double(x):
-            return 2 * x
-
-        def imported():
-            return "filterjit._aot._program_cache" in sys.modules
-
-        filterjit.filter_jit(double)(jnp.ones(2))
-        found = [imported()]
-        path, pickled, folder = sys.argv[1:]
-        if path == "write":
-            with open(pickled, "wb") as f:
-                pickle.dump(filterjit.filter_jit(double, program_cache=folder), f)
-        elif path == "read":
-            with open(pickled, "rb") as f:
-                pickle.load(f)(jnp.ones(2))
-        elif path == "call":
-            filterjit.program_cache(folder).close()
-        found.append(imported())
-        print(json.dumps(found))
-        """
-    )
-
-    def started_with(*args: str, cache: Path | None = None) -> Any:
-        return json.loads(run(program, *args, env=variables(cache), timeout=300).stdout)
-
-    pickled, folder = str(tmp_path / "pickled"), tmp_path / "cache"
-    for path, is_imported in (("write", False), ("read", True), ("call", True)):
-        assert started_with(path, pickled, str(folder)) == [False, is_imported], path
+    folder = tmp_path / "folder"
+    one = Program(tmp_path, _IMPORTS)
+    for how, cache, expected in (
+        ("write", "", "False False"),
+        ("read", "", "False True"),
+        ("call", "", "False True"),
+        ("none", str(tmp_path / "other"), "True True"),
+    ):
+        env = one.variables(FILTERJIT_PROGRAM_CACHE=cache)
+        assert run(one.path, how, folder, env=env, timeout=300).stdout.strip() == expected, how
     assert len(list(folder.glob("*/*.fjit"))) == 1
-    assert started_with("none", "", "", cache=tmp_path / "other") == [True, True]

@@ -4,19 +4,18 @@ import hashlib
 import logging
 import os
 import random
-import resource
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aot_support import HERE, full_disk
 
 from filterjit import __main__ as command_line
 from filterjit._aot._store import PROVEN, TRACED, Entry, Store
-from support.processes import environment, started
+from support.processes import environment, run, started
+from support.threads import at_once
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners and modes are of POSIX")
 
@@ -109,16 +108,14 @@ def test_the_folder_is_that_of_the_moment_in_which_it_was_named(
     assert Store("~/relative").path == str(tmp_path / "relative")
 
 
-@pytest.mark.parametrize("wrong", [None, 3, b"folder", "", "a\0b"])
-def test_no_path(wrong: Any) -> None:
-    with pytest.raises(ValueError if isinstance(wrong, str) else TypeError):
-        Store(wrong)
-
-
-@pytest.mark.parametrize("wrong", [0, 1.5, True, None])
-def test_wrong_bounds(tmp_path: Path, wrong: Any) -> None:
-    with pytest.raises(ValueError, match="max_bytes"):
-        Store(tmp_path, max_bytes=wrong)
+def test_wrong_arguments(tmp_path: Path) -> None:
+    for path, error in ((None, TypeError), (3, TypeError), (b"a", TypeError), ("", ValueError),
+                        ("a\0b", ValueError)):  # fmt: skip
+        with pytest.raises(error):
+            Store(path)  # type: ignore[arg-type]
+    for wrong in (0, 1.5, True, None):
+        with pytest.raises(ValueError, match="max_bytes"):
+            Store(tmp_path, max_bytes=wrong)  # type: ignore[arg-type]
 
 
 # ---- damage ----
@@ -192,85 +189,68 @@ def test_only_the_owner_can_read_and_write(store: Store, path: Path) -> None:
     assert found(store) == b"contents"
 
 
-@posix
-@pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
-def test_a_folder_that_others_can_write(
-    store: Store, path: Path, mode: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    write(store, b"contents")
-    path.chmod(mode)
-    refusing = Store(path)
-    for _ in range(3):
-        assert found(refusing) is None
-        write(refusing, b"other")
-    (said,) = messages(caplog, logging.WARNING)
-    assert str(path) in said and f"{mode:04o}" in said and f"chmod go-w {path}" in said
-    path.chmod(0o755)
-    assert found(Store(path)) == b"contents"
+root = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives files away"
+)
+OTHERS = [
+    ("folder", lambda path: path.chmod(0o770), "mode 0770", "chmod go-w"),
+    ("folder", lambda path: path.chmod(0o702), "0702", "chmod go-w"),
+    ("folder", lambda path: path.chmod(0o1777), "1777", "chmod go-w"),
+    ("file", lambda path: path.chmod(0o620), "0620", "chmod go-w"),
+    pytest.param("folder", lambda path: os.chown(path, 4321, 4321), "belongs to the user 4321", "",
+                 marks=root),
+    pytest.param("file", lambda path: os.chown(path, 4321, 4321), "belongs to the user 4321", "",
+                 marks=root),
+]  # fmt: skip
 
 
 @posix
-def test_a_file_that_others_can_write(
-    store: Store, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(("what", "change", "words", "advice"), OTHERS)
+def test_what_others_can_write(
+    store: Store, path: Path, what: str, change: Any, words: str, advice: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """A folder is warned of, once; a file is told where somebody wants to know."""
     caplog.set_level(logging.DEBUG, "filterjit")
     write(store, b"contents")
     (file,) = files(path, "*.fjit")
-    file.chmod(0o620)
-    assert found(store) is None
-    assert "chmod go-w" in messages(caplog, logging.DEBUG)[0]
-    file.chmod(0o644)
-    assert found(store) == b"contents"
-
-
-@posix
-@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root gives files away")
-def test_what_belongs_to_others(store: Store, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write(store, b"contents")
-    (file,) = files(path, "*.fjit")
-    os.chown(file, 4321, 4321)
-    assert found(store) is None
-    os.chown(file, 0, 0)
-    os.chown(path, 4321, 4321)
-    assert found(Store(path)) is None
-    (said,) = messages(caplog, logging.WARNING)
-    assert "belongs to the user 4321" in said
+    changed = path if what == "folder" else file
+    change(changed)
+    refusing = Store(path)
+    for _ in range(3):
+        assert found(refusing) is None
+        if what == "folder":
+            write(refusing, b"other")
+    (said,) = messages(caplog, logging.WARNING if what == "folder" else logging.DEBUG)
+    assert str(changed) in said and words in said and advice in said
+    os.chown(changed, os.geteuid(), -1)
+    changed.chmod(0o755)
+    assert found(Store(path)) == b"contents"
 
 
 # ---- what the system refuses ----
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("parent", ["file", "/proc/self"])
+def test_a_folder_that_cannot_be_made(
+    tmp_path: Path, parent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if parent != "file" and sys.platform != "linux":
+        pytest.skip("/proc/self can be read and not written")
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file" / "cache")
+    store = Store(tmp_path / parent / ("cache" if parent == "file" else ""))
     for _ in range(3):
         assert found(store) is None
         write(store, b"contents")
     (said,) = messages(caplog, logging.WARNING)
-    assert str(store.path) in said and "Not a directory" in said
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self can be read and not written")
-def test_a_folder_that_can_only_be_read(caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(f"/proc/{os.getpid()}")
-    for _ in range(3):
-        write(store, b"contents")
-        assert found(store) is None
-    assert len(messages(caplog, logging.WARNING)) == 1
+    assert str(store.path) in said and (parent != "file" or "Not a directory" in said)
 
 
 def test_a_full_disk(store: Store, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A limit on the size of files stands for it."""
     write(store, b"contents")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    with full_disk():
         for i in range(3):
             write(store, b"%d" % i * 10_000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
     (said,) = messages(caplog, logging.WARNING)
     assert str(path) in said and "File too large" in said
     assert found(store) == b"contents" and len(files(path)) == 2
@@ -323,33 +303,23 @@ def test_nothing_else_is_ever_removed(path: Path) -> None:
 
 _WRITES = """
 import sys
-sys.path.insert(0, sys.argv.pop())
 from test_store import Store, digest, found, write
 store = Store(sys.argv[1], max_bytes=int(sys.argv[2]))
-for i in range(100):
+for i in range(int(sys.argv[3])):
     key = digest(i % 10)
     write(store, b"%d" % (i % 10) * (5_000 + i), key)
     contents = found(store, key)
     assert contents is None or contents == b"%d" % (i % 10) * len(contents), contents[:20]
-    if sys.argv[3:] and i == 50:
+    if i == 50:
         print("half", flush=True)
 """
-HERE = str(Path(__file__).parent)
+ENVIRONMENT = environment([HERE])
 
 
 def test_processes_that_write_and_prune_at_once(path: Path) -> None:
-    env = environment()
-    command = [sys.executable, "-W", "error", "-c", _WRITES, str(path), "200000", HERE]
-    running = [
-        subprocess.Popen(command, env=env, stderr=subprocess.PIPE, encoding="utf-8")
-        for _ in range(4)
-    ]
-    try:
-        said = [process.communicate(timeout=120)[1] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert said == [""] * 4 and [process.returncode for process in running] == [0] * 4
+    arguments = ("-W", "error", "-c", _WRITES, str(path), "200000", "100")
+    for done in at_once(4, lambda _: run(*arguments, env=ENVIRONMENT, timeout=120), 200):
+        assert (done.stdout, done.stderr) == ("half\n", "")
     store = Store(path)
     assert any(found(store, digest(i)) for i in range(10))
     assert [file for file in files(path) if file.suffix not in (".fjit", ".entry")] == []
@@ -357,9 +327,9 @@ def test_processes_that_write_and_prune_at_once(path: Path) -> None:
 
 def test_a_process_that_is_killed_while_writing(path: Path) -> None:
     """A file is whole or has another name, which a later process removes."""
-    code = _WRITES.replace("range(100)", "range(10**9)")
+    arguments = "-c", _WRITES, str(path), str(10**9), str(10**9)
     for _ in range(3):
-        with started("-c", code, str(path), str(10**9), "say", HERE, env=environment()) as process:
+        with started(*arguments, env=ENVIRONMENT) as process:
             assert process.stdout is not None and process.stdout.readline() == "half\n"
             time.sleep(random.random() / 20)
     store = Store(path)

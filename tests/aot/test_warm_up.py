@@ -1,7 +1,8 @@
-"""Compiling many signatures before the first call."""
+"""Compiling many signatures before the first call, without and with a program cache."""
 
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -9,11 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aot_support import Compiles
+from aot_support import Compiles, copied, counts, new_process, same
 from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
+from support.threads import at_once
 
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
@@ -81,15 +83,14 @@ def test_errors_are_reported_and_the_others_compiled(
         return x @ x * n
 
     with caplog.at_level(logging.WARNING, "filterjit"):
-        report = f.warm_up_all(
-            [
-                ((spec(2, 2), 1), {}),
-                ((spec(2, 3), 1), {}),
-                ((spec(2, 2), "bad"), {}),
-                ((spec(2, 2),), {}),
-                ((spec(3, 3), 1), {}),
-            ]
+        arguments = (
+            (spec(2, 2), 1),
+            (spec(2, 3), 1),
+            (spec(2, 2), "bad"),
+            (spec(2, 2),),
+            (spec(3, 3), 1),
         )
+        report = f.warm_up_all([(args, {}) for args in arguments])
     kinds = [type(one.error) for one in report.signatures]
     assert kinds == [type(None), TypeError, KeyError, TypeError, type(None)]
     assert [type(e) for e in report.errors] == [TypeError, KeyError, TypeError]
@@ -117,19 +118,16 @@ def test_errors_of_the_compiler() -> None:
     [[1], [(1, {})], [((1,), {}, 3)], [((1,),)], [({}, ())], ["ab"], [((1,), None)], [None]],
     ids=repr,
 )
-def test_bad_signatures(signatures: Any) -> None:
+def test_bad_arguments(signatures: Any) -> None:
     f = filter_jit(lambda x: x)
+    for threads in (0, -1, 1.5, "2"):
+        with pytest.raises(ValueError, match="threads"):
+            f.warm_up_all([], threads=threads)  # type: ignore[arg-type]
     with pytest.raises(
         TypeError, match=r"signature 1 of `warm_up_all` is not a pair \(args, kwargs\)"
     ):
         f.warm_up_all([((2,), {}), *signatures])
     assert f.variants == []
-
-
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
-def test_bad_numbers_of_threads(threads: Any) -> None:
-    with pytest.raises(ValueError, match="threads"):
-        filter_jit(lambda x: x).warm_up_all([], threads=threads)
 
 
 def test_none_and_generators() -> None:
@@ -138,10 +136,9 @@ def test_none_and_generators() -> None:
     assert report.signatures == () and str(report).startswith("compiled 0 of 0")
     report = f.warm_up_all(([spec(i)], {}) for i in range(2))
     assert len(report.signatures) == 2 and report.errors == ()
-    with pytest.raises(TypeError):
-        f.warm_up_all(3)
-    with pytest.raises(TypeError):
-        f.warm_up_all()
+    for wrong in ((), (3,)):
+        with pytest.raises(TypeError):
+            f.warm_up_all(*wrong)
 
 
 def test_methods_and_modules(compiles: Compiles) -> None:
@@ -155,9 +152,9 @@ def test_methods_and_modules(compiles: Compiles) -> None:
     scale = Scale(jnp.asarray(2.0))
     assert scale.__call__.warm_up_all([((spec(2),), {}), ((spec(3),), {})]).errors == ()
     scale.__call__.warm_up(spec(4))
-    x, y = jnp.ones(3), jnp.ones(4)
+    x = jnp.ones(3)
     compiles.since()
-    scale(x), scale(y)
+    scale(x)
     assert compiles.since() == 0
     model = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
     report = filter_jit(lambda m, x: m(x)).warm_up_all(
@@ -188,23 +185,15 @@ def test_the_last_argument_interrupts() -> None:
 def test_calls_run_during_warm_up() -> None:
     f = filter_jit(lambda x, n: jnp.sin(x) * n)
     x = jnp.ones(3)
-    done = threading.Event()
-    wrong: list[Any] = []
 
-    def call() -> None:
-        while not done.is_set():
-            for n in range(4):
-                if not np.allclose(f(x, n), np.sin(1.0) * n):
-                    wrong.append(n)
+    def work(thread: int) -> Any:
+        if thread == 0:
+            return f.warm_up_all([((spec(3), n), {}) for n in range(4)], threads=4).errors
+        return [np.asarray(f(x, n)) for _ in range(20) for n in range(4)]
 
-    thread = threading.Thread(target=call)
-    thread.start()
-    try:
-        report = f.warm_up_all([((spec(3), n), {}) for n in range(4)], threads=4)
-    finally:
-        done.set()
-        thread.join()
-    assert wrong == [] and report.errors == () and len(f.variants) == 4
+    errors, *found = at_once(4, work)
+    assert errors == () and len(f.variants) == 4
+    np.testing.assert_allclose(found, [[[np.sin(1.0) * n] * 3 for n in range(4)] * 20] * 3, 1e-5)
 
 
 def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
@@ -229,3 +218,113 @@ def test_the_options_of_the_calling_thread() -> None:
     h = filter_jit(lambda m: m + 1, in_shardings={"m": filterjit.ShardingRules({...: P("data")})})
     with jax.set_mesh(mesh):
         assert h.warm_up_all([((spec(2),), {})]).errors == ()
+
+
+# ---- with a program cache: a function that is made anew stands for a second run ----
+
+
+def _matrix_product(model: Any, x: Any, n: int) -> Any:
+    return {"y": model["w"] @ x * n, "n": n}
+
+
+def _signatures(*sizes: int) -> list[Any]:
+    weak = jax.eval_shape(lambda: {"w": jnp.ones((3, 2))})
+    return [((weak, spec(2, n), 2), {}) for n in sizes]
+
+
+@pytest.mark.usefixtures("no_cache_afterwards")
+def test_programs_are_kept_and_found(tmp_path: Path, compiles: Compiles) -> None:
+    """A call finds what `warm_up` has kept, and the other way round."""
+
+    def check(f: Any, *sizes: int) -> None:
+        for n in sizes:
+            out = f(model, inputs[n], 2)
+            assert np.array_equal(out["y"], np.full((3, n), 4.0)) and out["n"] == 2
+
+    model = {"w": jnp.ones((3, 2))}
+    inputs = {n: jnp.ones((2, n)) for n in range(4, 8)}
+    with filterjit.program_cache(tmp_path) as cache:
+        f = filter_jit(copied(_matrix_product))
+        first = f.warm_up_all([*_signatures(4, 5), *_signatures(4)])
+        assert str(first).startswith("compiled 2 of 3 in ")
+        check(f, 4, 5)
+        assert counts(f) == (2, 0)
+        cache.wait()
+        assert len(list(tmp_path.glob("*/*.fjit"))) == 2
+        new_process()
+        f = filter_jit(copied(_matrix_product))
+        check(f, 4, 5, 6)
+        assert counts(f) == (3, 2)  # two were on trial
+        cache.wait()
+        new_process()
+        f = filter_jit(copied(_matrix_product))
+        compiles.since()
+        again = f.warm_up_all([*_signatures(4, 5), *_signatures(7), *_signatures(4)])
+        assert str(again).startswith("compiled 1 and loaded 2 of 4 in ")
+        assert [one.loaded for one in again.signatures] == [True, True, False, False]
+        assert [one.same_as for one in again.signatures] == [None, None, None, 0]
+        assert "loaded 0." in str(again.signatures[0]) and "loaded" in again._repr_html_()
+        assert (counts(f), compiles.since()) == ((1, 2), 1)
+        for _ in range(30):  # some calls are direct
+            check(f, 4, 5, 7)
+        assert (counts(f), compiles.since()) == ((1, 2), 0)
+
+
+@pytest.mark.usefixtures("no_cache_afterwards")
+def test_arrays_that_are_placed_or_donated(tmp_path: Path) -> None:
+    """A spec with a sharding is that of a committed array, one without of another."""
+    (device, *_) = jax.devices()
+    placed = jax.ShapeDtypeStruct(
+        (3,), jnp.float32, sharding=jax.sharding.SingleDeviceSharding(device)
+    )
+
+    class Scale(eqx.Module):
+        by: Any
+
+        @filter_jit(donate="all-except-first")
+        def __call__(self, x: Any) -> Any:
+            return self.by * x
+
+    for traces, loaded in ((1, 0), (1, 1), (0, 1)):
+        new_process()
+        with filterjit.program_cache(tmp_path):
+            for one in (spec(3), placed):
+                f = filter_jit(copied(_double))
+                (row,) = f.warm_up_all([((one,), {})]).signatures
+                assert row.loaded == bool(loaded)
+                x = jnp.ones(3) if one is not placed else jax.device_put(jnp.ones(3), device)
+                assert same(f(x), 2 * jnp.ones(3)) and f(x).committed == (one is placed)
+                assert counts(f) == (traces, loaded)
+            model, x = Scale(jnp.ones(2)), jnp.ones(2)
+            jax.clear_caches()
+            filterjit.clear_caches()
+            (row,) = model.__call__.warm_up_all([((spec(2),), {})]).signatures
+            assert row.loaded == bool(loaded)
+            assert same(model(x), jnp.ones(2)) and x.is_deleted()
+
+
+def _double(x: Any) -> Any:
+    return x * 2
+
+
+@pytest.mark.usefixtures("no_cache_afterwards")
+def test_what_is_not_kept(tmp_path: Path) -> None:
+    """A trace that fails, which raises again, and one with a callback."""
+
+    def fails(x: Any) -> Any:
+        raise KeyError("this one")
+
+    def calls_back(x: Any) -> Any:
+        jax.debug.callback(lambda x: None, x)
+        return x
+
+    with filterjit.program_cache(tmp_path) as cache:
+        for _ in range(2):
+            (one,) = filter_jit(copied(fails)).warm_up_all([((spec(2),), {})]).signatures
+            assert isinstance(one.error, KeyError)
+            f = filter_jit(copied(calls_back))
+            (one,) = f.warm_up_all([((spec(2),), {})]).signatures
+            assert not one.loaded and one.error is None
+            cache.wait()
+            assert "is not kept in the program cache" in str(f.report())
+    assert list(tmp_path.glob("*/*.fjit")) == []
