@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import jax.tree_util as jtu
+import numpy as np
 import optax
 
 Call = Callable[[], Any]
@@ -148,6 +149,35 @@ def dict_100() -> Case:
     return dict_of(100)
 
 
+def dict_100_numpy() -> Case:
+    """The same; ten of the arrays are NumPy's."""
+    tree = {f"weight_{i:03}": jnp.full((), float(i)) for i in range(90)}
+    tree |= {f"zz_{i}": np.full((), float(i), np.float32) for i in range(10)}
+    summary = "dict of 100 arrays, ten of them NumPy's"
+    return Case("dict_100_numpy", summary, lambda tree: sum(tree.values()), (tree,))
+
+
+def mlp_numpy() -> Case:
+    """Inference of a small MLP for a batch of NumPy's, as in a server."""
+    args = (_mlp(2**5), np.ones((32, 8), np.float32))
+    summary = "MLP 8-32x4-8, inference of a NumPy batch"
+    return Case("mlp_numpy", summary, lambda model, xs: jax.vmap(model)(xs), args, lasts=True)
+
+
+def rl_step() -> Case:
+    """A step of an agent: what the environment returns is NumPy's, the state is fed back."""
+
+    def step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
+        model, total = state
+        action = jnp.argmax(model(observation))
+        return (model, jnp.where(done, 0.0, total + reward)), action
+
+    state = _mlp(2**5), jnp.zeros(())
+    given = np.ones(8, np.float32), np.float32(0.5), np.bool_(False)
+    summary = "step of an agent: observation, reward and done are NumPy's"
+    return Case("rl_step", summary, step, (state, *given), carried=1, lasts=True)
+
+
 def dict_1000() -> Case:
     """A dict of 1,000 arrays."""
     return dict_of(1000)
@@ -246,6 +276,16 @@ def transformer_4_update() -> Case:
 def transformer() -> Case:
     """A transformer with the tree of a real one, and tiny arrays."""
     return _transformer("transformer", 24, infer, "transformer, 24 layers, inference")
+
+
+def transformer_numpy() -> Case:
+    """The same with a batch of NumPy's."""
+    case = transformer()
+    model, x = case.args
+    summary = "the same, of a NumPy batch"
+    return dataclasses.replace(
+        case, name="transformer_numpy", summary=summary, args=(model, np.asarray(x))
+    )
 
 
 def transformer_update() -> Case:
@@ -429,15 +469,19 @@ CASES: dict[str, Callable[[], Case]] = {
         mlp,
         mlp_update,
         mlp_256,
+        mlp_numpy,
+        rl_step,
         adam_step,
         dict_10,
         dict_100,
+        dict_100_numpy,
         dict_1000,
         deep_chain,
         wide_tuple,
         transformer_4,
         transformer_4_update,
         transformer,
+        transformer_numpy,
         transformer_update,
         static_100k,
         static_100k_tuple,

@@ -15,11 +15,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.tree_util as jtu
+import numpy as np
 
 import filterjit as fj
 from cases import Call, Case, Decorator, arrays_in, infer, update
 
 Peer = Callable[[Case], Call]
+
+
+def _is_traced(x: Any) -> bool:
+    return eqx.is_array(x) or isinstance(x, (np.ndarray, np.generic))
 
 
 def flat(case: Case) -> Call:
@@ -28,7 +33,7 @@ def flat(case: Case) -> Call:
         return functools.partial(jax.jit, case.function)
 
     def prepared(args: tuple[Any, ...]) -> Call:
-        traced, static = eqx.partition((args, dict(case.kwargs)), eqx.is_array)
+        traced, static = eqx.partition((args, dict(case.kwargs)), _is_traced)
         arrays, treedef = jax.tree.flatten(traced)
 
         def function(*arrays: Any) -> list[Any]:
@@ -47,7 +52,7 @@ def pytree(case: Case) -> Call:
         return functools.partial(jax.jit, case.function)
 
     def prepared(args: tuple[Any, ...]) -> Call:
-        traced, static = eqx.partition((args, dict(case.kwargs)), eqx.is_array)
+        traced, static = eqx.partition((args, dict(case.kwargs)), _is_traced)
 
         def function(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = eqx.combine((args, kwargs), static)

@@ -12,6 +12,8 @@
     NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
     NAME(choose)                                                                              \
+    NAME(dtype)                                                                               \
+    NAME(shape)                                                                               \
     NAME(wait)
 
 typedef struct {

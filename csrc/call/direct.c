@@ -47,8 +47,6 @@ typedef struct {
     PyObject *jitted;
     PyObject *source;  /* what a plan is made from */
     PyObject *refusal; /* why there was no plan the last time, a str, or NULL */
-    PyObject *foreign; /* the type of the last argument that was no array of JAX, or NULL */
-    Py_ssize_t foreign_at;               /* which argument that was */
     FjDirectEntry *entries[MAX_ENTRIES]; /* the one that was used last comes first */
     int num_entries;
     int num_noted;        /* calls that were noted */
@@ -159,18 +157,14 @@ weigh_effort(FjDirect *self, const FjDirectEffort *effort, int way, Py_ssize_t n
     }
 }
 
-/* (P) Whether all arguments are arrays of JAX.  Notes the first that is none. */
 static int
-takes_all(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
+takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t nargs)
 {
-    for (Py_ssize_t i = 0; i < nargs; i++) {
-        if (!fj_direct_takes(self->context, args[i])) {
-            self->foreign_at = i;
-            Py_XSETREF(self->foreign, Py_NewRef(Py_TYPE(args[i])));
-            return 0;
-        }
+    int all = 1;
+    for (Py_ssize_t i = 0; i < nargs && all; i++) {
+        all = fj_direct_takes(context, args[i]);
     }
-    return 1;
+    return all;
 }
 
 /* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
@@ -201,7 +195,7 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
         }
     }
     weigh_effort(self, &effort, way, nargs);
-    if (!takes_all(self, args, nargs)) {
+    if (!takes_all(context, args, nargs)) {
         return FJ_WAY_type;
     }
     Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
@@ -244,7 +238,7 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
         self->unmatched++;
         return FJ_WAY_waiting;
     }
-    if (self->num_entries == 0 && !takes_all(self, args, nargs)) {
+    if (self->num_entries == 0 && !takes_all(context, args, nargs)) {
         return FJ_WAY_type; /* as where Python's numbers are traced */
     }
     int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
@@ -371,7 +365,6 @@ direct_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->jitted);
     Py_VISIT(self->source);
     Py_VISIT(self->refusal);
-    Py_VISIT(self->foreign);
     for (int i = 0; i < self->num_entries; i++) {
         int result = fj_direct_entry_traverse(self->entries[i], visit, arg);
         if (result != 0) {
@@ -388,7 +381,6 @@ direct_clear(PyObject *op)
     FjDirect *self = (FjDirect *)op;
     drop_entries(self);
     Py_CLEAR(self->refusal);
-    Py_CLEAR(self->foreign);
     return 0;
 }
 
@@ -438,16 +430,6 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
     return counts;
 }
 
-static PyObject *
-direct_get_foreign(PyObject *op, void *Py_UNUSED(closure))
-{
-    FjDirect *self = (FjDirect *)op;
-    if (self->foreign == NULL) {
-        Py_RETURN_NONE;
-    }
-    return Py_BuildValue("(nO)", self->foreign_at, self->foreign);
-}
-
 static PyMethodDef direct_methods[] = {
     {"clear_cache", direct_clear_cache, METH_NOARGS,
      "clear_cache($self, /)\n--\n\n"
@@ -468,8 +450,6 @@ static PyMemberDef direct_members[] = {
 };
 
 static PyGetSetDef direct_getset[] = {
-    {"foreign", direct_get_foreign, NULL,
-     "The number and the type of the last argument that was no array of JAX, or None.", NULL},
     {"counts", direct_get_counts, NULL,
      "The number of calls by the way that they went: a dict from names in direct.c.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -13,6 +13,8 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyTuple_GET_SIZE(args) != FJ_NUM_PARTS ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_ARRAY_TYPE)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
+        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
+        !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_SCALAR)) ||
         !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
         PyErr_Format(PyExc_TypeError,
                      "DirectContext takes %d objects, as direct_context.h lists them",

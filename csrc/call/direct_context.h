@@ -19,6 +19,10 @@ enum {
     FJ_KEY_TYPE,      /* the type of typed random keys, which wrap an array */
     FJ_GET_DATA,      /* keys -> the array */
     FJ_GET_IMPL,      /* keys -> what they are keys of, to be compared by identity */
+    FJ_HOST_ARRAY,    /* the type of arrays in the host's memory: an instance of a subclass is
+                       * not one; and of their scalars, */
+    FJ_HOST_SCALAR,   /* which are of subclasses of this type */
+    FJ_PUT,           /* (aval, sharding, [value], devices, committed, copies) -> array */
     FJ_CONFIGURATION, /* () -> tuple of values, compared by identity, then by == */
     FJ_GET_SETTING,   /* setting -> its value, to be compared by identity */
     FJ_SETTINGS,      /* tuple: settings that are not in the configuration */

@@ -4,7 +4,9 @@
  * for one that the program does not read, its type, aval, sharding, whether it is committed,
  * and its layout; of typed random keys, that of the array in them, and what they are keys of.
  * Avals are interned, so they are compared by identity.  Shardings are compared by identity,
- * then by equality, and the object that was equal is remembered.
+ * then by equality, and the object that was equal is remembered.  A value in the host's memory
+ * (an array or scalar of NumPy's, a number) must be of the same type, dtype and shape; each
+ * call copies it to the device, so what is written into it after the call is not seen.
  *
  * An executable does not check its arguments: with an array of another dtype or layout, but
  * the same size, it computes nonsense.  So an array is used unchecked only if it is *known*:
@@ -20,6 +22,8 @@
  * the entry.
  */
 #include "call/direct_entry.h"
+
+#include "base/state.h"
 
 #define LESSONS 8
 
@@ -41,6 +45,10 @@
         WHAT(argument_->equal);                                                               \
         WHAT(argument_->committed);                                                           \
         WHAT(argument_->layout);                                                              \
+        WHAT(argument_->host);                                                                \
+        WHAT(argument_->dtype);                                                               \
+        WHAT(argument_->shape);                                                               \
+        WHAT(argument_->devices);                                                             \
         WHAT(argument_->known);                                                               \
     }
 
@@ -85,11 +93,36 @@ store(PyObject **place, const FjDirectContext *context, int part, PyObject *arra
     return *place == NULL ? -1 : 0;
 }
 
+static int
+has_dtype(const PyTypeObject *type)
+{
+    return type != &PyLong_Type && type != &PyFloat_Type && type != &PyBool_Type &&
+           type != &PyComplex_Type;
+}
+
+/* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
+static int
+describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
+{
+    const FjState *state = fj_state_of(Py_TYPE(context));
+    argument->host = Py_NewRef((PyObject *)Py_TYPE(value));
+    if (!has_dtype(Py_TYPE(value))) {
+        return 0;
+    }
+    argument->dtype = PyObject_GetAttr(value, state->str_dtype);
+    argument->shape =
+        argument->dtype == NULL ? NULL : PyObject_GetAttr(value, state->str_shape);
+    return argument->shape == NULL ? -1 : 0;
+}
+
 /* (P) Stores what is true of an argument.  0, or -1 with an error. */
 static int
 describe(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
 {
     argument->result = -1;
+    if (fj_direct_is_host(context, Py_TYPE(value))) {
+        return describe_host(context, argument, value);
+    }
     PyObject *array = array_of(context, value);
     if (array == NULL ||
         (array != value && store(&argument->impl, context, FJ_GET_IMPL, value) < 0)) {
@@ -144,15 +177,47 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
     return entry;
 }
 
+static inline int
+is_array(const FjDirectArgument *argument)
+{
+    return argument->impl == NULL && argument->host == NULL;
+}
+
+/* Stores where the values in the host's memory are put.  0, or -1 with an error. */
+static int
+set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
+{
+    Py_ssize_t used = 0;
+    for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
+        FjDirectArgument *argument = &entry->arguments[i];
+        PyObject *aval, *sharding, *devices;
+        if (argument->host == NULL || !(flags[i] & 1)) {
+            continue;
+        }
+        if (used == PyTuple_GET_SIZE(puts)) {
+            PyErr_SetString(PyExc_ValueError, "a plan puts each value of the host");
+            return -1;
+        }
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(puts, used++), "OOO!", &aval, &sharding,
+                              &PyList_Type, &devices)) {
+            return -1;
+        }
+        Py_XSETREF(argument->aval, Py_NewRef(aval));
+        Py_XSETREF(argument->sharding, Py_NewRef(sharding));
+        Py_XSETREF(argument->devices, Py_NewRef(devices));
+    }
+    return 0;
+}
+
 int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
-    PyObject *execute, *handlers, *constants, *flags;
-    Py_ssize_t trace, num_read = 0, num_keys = 0;
+    PyObject *execute, *handlers, *constants, *flags, *puts;
+    Py_ssize_t trace, num_read = 0, num_other = 0;
     int checks_deleted;
     if (!fj_expect_tuple(plan, "plan") ||
-        !PyArg_ParseTuple(plan, "OO!O!Snp", &execute, &PyList_Type, &handlers, &PyTuple_Type,
-                          &constants, &flags, &trace, &checks_deleted)) {
+        !PyArg_ParseTuple(plan, "OO!O!SnpO!", &execute, &PyList_Type, &handlers, &PyTuple_Type,
+                          &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
         return -1;
     }
     if (entry->execute != NULL) { /* code that the parser ran has made a plan */
@@ -166,6 +231,9 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
         return -1;
     }
+    if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
+        return -1;
+    }
     Py_ssize_t num_results = PyList_GET_SIZE(handlers);
     entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
@@ -175,11 +243,11 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
         num_read += entry->arguments[i].is_read;
-        num_keys += entry->arguments[i].is_read && entry->arguments[i].impl != NULL;
+        num_other += entry->arguments[i].is_read && !is_array(&entry->arguments[i]);
     }
     entry->num_results = num_results;
     entry->num_read = num_read;
-    entry->num_keys = num_keys;
+    entry->num_other = num_other;
     entry->checks_deleted = checks_deleted;
     entry->handlers = Py_NewRef(handlers);
     entry->constants = Py_NewRef(constants);
@@ -268,14 +336,39 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
     return FJ_WAY_direct;
 }
 
+/* (P) Checks a value in the host's memory: see check. */
+static int
+check_host(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
+{
+    const FjState *state = fj_state_of(Py_TYPE(context));
+    if ((PyObject *)Py_TYPE(value) != argument->host) {
+        return FJ_WAY_type;
+    }
+    if (argument->dtype == NULL) {
+        return FJ_WAY_direct;
+    }
+    PyObject *found = PyObject_GetAttr(value, state->str_dtype);
+    Py_XDECREF(found); /* the value holds it */
+    if (found != argument->dtype) {
+        return fj_direct_differs(FJ_WAY_aval);
+    }
+    found = PyObject_GetAttr(value, state->str_shape);
+    int same = found == NULL ? -1 : PyObject_RichCompareBool(found, argument->shape, Py_EQ);
+    Py_XDECREF(found);
+    return same > 0 ? FJ_WAY_direct : fj_direct_differs(FJ_WAY_aval);
+}
+
 /* (P) Checks an argument that is not known.  FJ_WAY_direct, another way, or -1 with an error
  * that is no Exception.  Adds to `*compared` if it compares shardings by equality. */
 static int
 check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value,
       Py_ssize_t *compared)
 {
-    if (FJ_LIKELY(argument->impl == NULL)) {
+    if (FJ_LIKELY(is_array(argument))) {
         return check_array(context, argument, value, compared);
+    }
+    if (argument->host != NULL) {
+        return check_host(context, argument, value);
     }
     if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
         return FJ_WAY_type;
@@ -396,13 +489,18 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         if (way != FJ_WAY_direct) {
             return way;
         }
-        effort->checked++;
-        learn(entry, argument, args[i], &cursor);
+        if (argument->host == NULL) {
+            effort->checked++;
+            learn(entry, argument, args[i], &cursor);
+        }
     }
     if (effort->checked > before && entry->lessons > 0) {
         entry->lessons--;
     }
     for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
+        if (entry->arguments[i].host != NULL) {
+            continue;
+        }
         PyObject *array = array_of(context, args[i]);
         int deleted =
             array == NULL ? -1 : fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, array));
@@ -451,23 +549,41 @@ remember_results(const FjDirectContext *context, FjDirectEntry *entry, PyObject 
     return 0;
 }
 
-/* (P) Replaces random keys among the inputs of a program by the arrays in them.  0, or -1 with
- * an error. */
+/* (P) A copy of a value in the host's memory, on the device: a new reference, or NULL with an
+ * error. */
+static PyObject *
+put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
+{
+    PyObject *values = PyList_New(1), *array = NULL;
+    if (values != NULL) {
+        PyList_SET_ITEM(values, 0, Py_NewRef(value));
+        PyObject *arguments[] = {argument->aval,    argument->sharding, values,
+                                 argument->devices, Py_False,           Py_True};
+        array = PyObject_Vectorcall(context->parts[FJ_PUT], arguments, 6, NULL);
+        Py_DECREF(values);
+    }
+    return array;
+}
+
+/* (P) Replaces what is no array among the inputs of a program: random keys by the arrays in
+ * them, and values in the host's memory.  0, or -1 with an error. */
 static int
-unwrap_keys(const FjDirectEntry *entry, const FjDirectContext *context, PyObject *const *args,
-            PyObject *inputs)
+replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
+               PyObject *const *args, PyObject *inputs)
 {
     Py_ssize_t at = PyTuple_GET_SIZE(entry->constants);
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         const FjDirectArgument *argument = &entry->arguments[i];
-        if (argument->is_read && argument->impl != NULL) {
-            PyObject *array = fj_direct_ask(context, FJ_GET_DATA, args[i]);
+        if (argument->is_read && !is_array(argument)) {
+            PyObject *array = argument->host != NULL
+                                  ? put(context, argument, args[i])
+                                  : fj_direct_ask(context, FJ_GET_DATA, args[i]);
             if (array == NULL) {
                 return -1;
             }
-            PyObject *keys = PyTuple_GET_ITEM(inputs, at);
+            PyObject *before = PyTuple_GET_ITEM(inputs, at);
             PyTuple_SET_ITEM(inputs, at, array);
-            Py_DECREF(keys); /* the caller holds them */
+            Py_DECREF(before); /* the caller holds them */
         }
         at += argument->is_read;
     }
@@ -492,7 +608,7 @@ fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
             PyTuple_SET_ITEM(inputs, count++, Py_NewRef(args[i]));
         }
     }
-    if (entry->num_keys > 0 && unwrap_keys(entry, context, args, inputs) < 0) {
+    if (entry->num_other > 0 && replace_others(entry, context, args, inputs) < 0) {
         Py_DECREF(inputs);
         return NULL;
     }

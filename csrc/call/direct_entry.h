@@ -15,7 +15,7 @@
     WAY(waiting)       /* there is no entry yet */                                            \
     WAY(profiler)      /* a profiler wants to hear of the call */                             \
     WAY(configuration) /* JAX's configuration is another */                                   \
-    WAY(type)          /* an argument is no array of JAX's, as NumPy's and tracers are */     \
+    WAY(type)          /* an argument is no array, or of another type than before */          \
     WAY(aval)          /* an array has another shape, dtype or weak type */                   \
     WAY(sharding)      /* an array is elsewhere, or was put there in another way */           \
     WAY(layout)        /* an array lies in memory in another order */                         \
@@ -29,7 +29,8 @@ typedef enum {
 #undef FJ_WAY_MEMBER
 } FjWay;
 
-/* What is expected of one argument, or of the array in it if it is typed random keys. */
+/* What is expected of one argument, or of the array in it if it is typed random keys.  Of a
+ * value in the host's memory: its type, dtype and shape, and where it is put. */
 typedef struct {
     PyObject *impl; /* of the keys; NULL for an array */
     PyObject *aval;
@@ -37,6 +38,10 @@ typedef struct {
     PyObject *equal;     /* the last other sharding that was equal, or NULL */
     PyObject *committed; /* True or False */
     PyObject *layout;    /* NULL if arrays of this aval have only one */
+    PyObject *host;      /* the type of a value in the host's memory, or NULL */
+    PyObject *dtype;     /* of such a value; NULL, as the shape, of a number of Python's */
+    PyObject *shape;     /* tuple */
+    PyObject *devices;   /* the plan: list of the device on which it is put */
     PyObject *known;     /* weak reference to an array that needs no check, or NULL */
     const void *last;    /* address of the array of the last check */
     Py_ssize_t result;   /* the result of the call before that this argument is, or -1 */
@@ -55,12 +60,12 @@ typedef struct {
     Py_ssize_t num_arguments;
     FjDirectArgument *arguments;
     /* The plan. */
-    PyObject *execute;   /* tuple of arrays -> results; NULL until there is a plan */
-    PyObject *handlers;  /* list */
-    PyObject *constants; /* tuple: arrays that are passed before the arguments */
-    Py_ssize_t num_read; /* how many arguments the program reads, */
-    Py_ssize_t num_keys; /* and how many of these are random keys */
-    int checks_deleted;  /* a failed run must not be counted by other processes */
+    PyObject *execute;    /* tuple of arrays -> results; NULL until there is a plan */
+    PyObject *handlers;   /* list */
+    PyObject *constants;  /* tuple: arrays that are passed before the arguments */
+    Py_ssize_t num_read;  /* how many arguments the program reads, */
+    Py_ssize_t num_other; /* and how many of these are no arrays: keys, or the host's */
+    int checks_deleted;   /* a failed run must not be counted by other processes */
     /* Which arguments are results of the call before is learned in the first calls. */
     int lessons;
     Py_ssize_t num_fed;   /* how many arguments have a `result` */
@@ -68,21 +73,32 @@ typedef struct {
     Py_ssize_t num_results;
 } FjDirectEntry;
 
-/* Whether an argument is an array or typed random keys. */
+/* Whether a type is that of values in the host's memory: arrays, scalars, numbers. */
+static inline int
+fj_direct_is_host(const FjDirectContext *context, PyTypeObject *type)
+{
+    return (PyObject *)type == context->parts[FJ_HOST_ARRAY] || type == &PyLong_Type ||
+           type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
+           PyType_IsSubtype(type, (PyTypeObject *)context->parts[FJ_HOST_SCALAR]);
+}
+
+/* Whether an argument is an array, typed random keys, or a value in the host's memory. */
 static inline int
 fj_direct_takes(const FjDirectContext *context, PyObject *argument)
 {
-    PyObject *type = (PyObject *)Py_TYPE(argument);
-    return type == context->parts[FJ_ARRAY_TYPE] || type == context->parts[FJ_KEY_TYPE];
+    PyTypeObject *type = Py_TYPE(argument);
+    return (PyObject *)type == context->parts[FJ_ARRAY_TYPE] ||
+           (PyObject *)type == context->parts[FJ_KEY_TYPE] || fj_direct_is_host(context, type);
 }
 
 /* (P) An entry, without a plan, for calls that are like this one; NULL with an error. */
 FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                                    PyObject *const *args, Py_ssize_t nargs);
 
-/* Gives an entry its plan: (execute, handlers, constants, flags, trace, checks_deleted), where
- * `flags` has a byte for each argument: 1 if the program reads it, plus 2 if its layout
- * matters.  0, or -1 with an error. */
+/* Gives an entry its plan: (execute, handlers, constants, flags, trace, checks_deleted, puts),
+ * where `flags` has a byte for each argument: 1 if the program reads it, plus 2 if its layout
+ * matters; and `puts` has (aval, sharding, devices) for each value in the host's memory that
+ * the program reads, in order.  0, or -1 with an error. */
 int fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
 
 /* (P) Drops a reference of a call, or of the Direct.  An exception that is set stays. */

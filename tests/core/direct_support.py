@@ -144,6 +144,32 @@ class DirectKeys:
         return self._impl
 
 
+class DirectHost:
+    """An array of NumPy's: what it is may be changed in place."""
+
+    def __init__(self, value: Any = 0, dtype: Any = "f32", shape: Any = (3,)) -> None:
+        self.value, self.dtype, self.shape = value, dtype, shape
+
+
+class DirectScalar(DirectHost):
+    """A scalar of NumPy's: its type is a subclass."""
+
+
+class DirectFloat(DirectScalar):
+    pass
+
+
+def is_host(x: Any) -> bool:
+    return isinstance(x, DirectHost) or type(x) in (int, float, bool, complex)
+
+
+def aval_of(x: Any) -> Aval:
+    if not is_host(x):
+        return x.aval  # type: ignore[no-any-return]
+    dtype, shape = getattr(x, "dtype", type(x).__name__), getattr(x, "shape", ())
+    return aval(f"{dtype}{list(shape)}")
+
+
 class SubArray(DirectArray):
     """Is no array of JAX's, as a tracer is not."""
 
@@ -174,7 +200,7 @@ class Program:
 
     def values(self, arrays: Sequence[Any]) -> int:
         """What is computed from the arrays that are read."""
-        return hash((self.trace, *(x.value for x in arrays)))
+        return hash((self.trace, *(getattr(x, "value", x) for x in arrays)))
 
     def compute(self, arrays: Sequence[Any]) -> list[DirectArray]:
         """The results for all arguments, without a direct call."""
@@ -246,7 +272,7 @@ class DirectJit:
             raise self.fails
         arrays = (*arrays, *kwargs.values())
         program = self.program(arrays)
-        if any(x.deleted for x in program.read(arrays)):
+        if any(getattr(x, "deleted", False) for x in program.read(arrays)):
             raise DeletedError("an array is deleted")
         return core.output_unflatten(program.trace, program.compute(arrays))
 
@@ -277,6 +303,7 @@ class Backend:
             "is_deleted": DirectArray.is_deleted,
             "data": DirectKeys.data.fget,  # type: ignore[attr-defined]
             "impl": DirectKeys.impl.fget,  # type: ignore[attr-defined]
+            "put": self.put,
             "configuration": lambda: self.configuration,
             "setting": lambda setting: setting.value,
             "is_profiled": lambda: self.is_profiled,
@@ -287,6 +314,8 @@ class Backend:
         parts: list[Any] = [self._part(name) for name in self.parts]
         parts.insert(list(self.parts).index("setting") + 1, self.settings)
         parts.insert(list(self.parts).index("data"), DirectKeys)
+        at = parts.index(DirectKeys) + 3
+        parts[at:at] = [DirectHost, DirectScalar]
         self.context = core.DirectContext(DirectArray, *parts)
         self.context.enabled = True
         self.context.after = after
@@ -301,7 +330,14 @@ class Backend:
         """The key of a call; that of an array which is none of JAX's is its type."""
         settings = tuple(setting.value for setting in self.settings)
         return (self.configuration, settings), tuple(
-            x.key if type(x) is DirectArray else (x.key[0], (Sharding, "one"), type(x), None)
+            x.key
+            if type(x) is DirectArray
+            else (
+                aval_of(x).name,
+                (Sharding, "one"),
+                type(x) if isinstance(x, SubArray) else False,
+                None,
+            )
             for x in arrays
         )
 
@@ -310,7 +346,7 @@ class Backend:
         self.plans += 1
         program = source.program(arrays)
         flags = bytes(
-            is_read | x.aval.has_layouts << 1
+            is_read | aval_of(x).has_layouts << 1
             for is_read, x in zip(program.reads, arrays, strict=True)
         )
         return (
@@ -320,7 +356,15 @@ class Backend:
             flags,
             program.trace,
             self.checks_deleted,
+            tuple((aval_of(x), ONE, ["a device"]) for x in program.read(arrays) if is_host(x)),
         )
+
+    def put(
+        self, aval: Aval, sharding: Any, values: Any, devices: Any, *flags: bool
+    ) -> DirectArray:
+        assert (devices, flags) == (["a device"], (False, True))
+        (x,) = values
+        return DirectArray(getattr(x, "value", x), aval.name, sharding, committed=False)
 
     def jit(self, reads: Callable[[int], bool] = lambda i: True) -> Any:
         """A Direct around a new DirectJit."""

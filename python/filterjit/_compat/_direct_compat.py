@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from . import _private
 from ._jax_compat import ARRAY_IMPL, KEY_TYPE
@@ -34,14 +35,16 @@ def context_parts() -> tuple[Any, ...] | None:
     consume = _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
     key_type = KEY_TYPE or type(None)  # no argument is None
     keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
-    functions = (*getters, deleted, configuration, value, profiled, collect, consume)
+    put = _private.private("jaxlib._jax", "batched_device_put")
+    functions = (*getters, deleted, configuration, value, profiled, collect, consume, put)
     if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
         return None
     names = _private.private("jax._src.config", "trace_context_names")
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
         return None
     return (
-        ARRAY_IMPL, *getters, deleted, *keys, configuration, value, settings, profiled, collect, consume,
+        ARRAY_IMPL, *getters, deleted, *keys, np.ndarray, np.generic, put, configuration, value, settings,
+        profiled, collect, consume,
     )  # fmt: skip
 
 
@@ -63,7 +66,7 @@ def _is_setting(value: Any, setting: Any) -> bool:
 
 
 def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any, ...] | str:
-    """Returns the plan of a call, or why there is none.
+    """Returns the plan of a call, or why there is none, in which ``#3`` is the path of array 3.
 
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
     ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan.
@@ -102,27 +105,46 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     read = [len(constants) + i in run.kept_var_idx for i in range(len(arrays))]
     if not all(i in run.kept_var_idx for i in range(len(constants))) or len(shardings) != sum(read):
         return "the program's arguments are not known"
-    data: list[Any] = [x if type(x) is ARRAY_IMPL else x._base_array for x in arrays]
+    key_type: Any = KEY_TYPE
+    data: list[Any] = [x._base_array if type(x) is key_type else x for x in arrays]
     physical = _private.private("jax._src.sharding_impls", "physical_sharding")
     avals = executable.in_avals[len(constants) :]
-    for x, y, sharding, aval in zip(
-        *([z for z, r in zip(of, read, strict=True) if r] for of in (arrays, data)), shardings, avals,
-        strict=True,
-    ):  # fmt: skip
-        if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
-            return "JAX moves an argument to other devices at each call"
+    devices = run.xla_executable.local_devices()
+    puts = []
+    numbers = [i for i, r in enumerate(read) if r]
+    for i, sharding, aval in zip(numbers, shardings, avals, strict=True):
+        x, y = arrays[i], data[i]
+        if type(y) is ARRAY_IMPL:
+            if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
+                return f"JAX moves `#{i}` to other devices at each call: `jax.device_put` it there once"
+        elif not _can_put(y, aval, sharding):
+            return f"`#{i}` is no array of JAX, and is not simply copied to one device: `jax.device_put` it once"
+        else:
+            on = jax.sharding.SingleDeviceSharding(devices[0])
+            puts.append((aval, on, devices))
     node = tree.node_data()
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
-    platform = run.xla_executable.local_devices()[0].platform
-    has_layouts = platform not in ("cpu", "gpu", "cuda", "rocm")
+    has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
-        r | (has_layouts or x.ndim > 1) << 1 for x, r in zip(data, read, strict=True)
+        r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)
     )  # an array of rank 1 has one layout where nothing is tiled
     return (
         run.xla_executable.execute_sharded, list(run.out_handler.handlers), tuple(constants),
-        flags, node[1], not all(s.is_fully_addressable for s in shardings),
+        flags, node[1], not all(s.is_fully_addressable for s in shardings), tuple(puts),
     )  # fmt: skip
+
+
+def _can_put(x: Any, aval: Any, sharding: Any) -> bool:
+    """Returns whether a copy of a value in the host's memory is what the program takes."""
+    dtype = getattr(x, "dtype", None)
+    return (
+        len(sharding.device_set) == 1
+        and sharding.memory_kind in (None, next(iter(sharding.device_set)).default_memory().kind)
+        and (
+            dtype is None or (dtype.isnative and jax.dtypes.canonicalize_dtype(dtype) == aval.dtype)
+        )
+    )
 
 
 def _is_in_place(x: Any, sharding: Any) -> bool:

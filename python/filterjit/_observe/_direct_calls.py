@@ -1,10 +1,7 @@
 """How many calls of a variant went straight to its executable, and why the others did not."""
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-
-import jax
-import numpy as np
 
 from .. import _core
 from .._base._errors import array_paths, format_path
@@ -15,7 +12,7 @@ _REASONS = {
     "waiting": "such calls had not been made often enough",
     "profiler": "a profiler was running",
     "configuration": "JAX's configuration was not that of earlier calls",
-    "type": "an argument was no array of JAX: NumPy's, a number or a tracer",
+    "type": "an argument was of another type than in earlier calls, or no array, as a tracer is",
     "aval": "an array had another shape, dtype or weak type than in earlier calls",
     "sharding": "an array was not on the devices of earlier calls, or in another way",
     "layout": "an array had another layout in memory than in earlier calls, or was deleted",
@@ -34,38 +31,22 @@ def direct_calls(variant: _core.Variant) -> tuple[int, dict[str, int]]:
     refusal = getattr(call, "refusal", None)
     reasons = {_REASONS[way]: count for way, count in counts.items()}
     if refusal is not None and not direct and "waiting" in counts:
-        reasons[refusal] = reasons.pop(_REASONS["waiting"])
+        reasons[_with_paths(refusal, variant)] = reasons.pop(_REASONS["waiting"])
     return direct, reasons
 
 
-def foreign_argument(variant: _core.Variant) -> str | None:
-    """Returns what the last argument was that was no array of JAX, and what helps; None if none was."""
-    found: tuple[int, type] | None = getattr(variant.call, "foreign", None)
-    if found is None:
-        return None
-    at, cls = found
-    path = format_path(array_paths(variant.function, variant.structure)[at])
-    if issubclass(cls, jax.core.Tracer):
-        return f"`{path}` was a tracer. Another jitted function calls it, and holds its program."
-    if issubclass(cls, np.ndarray):
-        return (
-            f"`{path}` was a NumPy array, which each call copies to the device. Pass "
-            f"`jnp.asarray({path})`, made once for all calls that have it."
-        )
-    return (
-        f"`{path}` was of type {cls.__name__}, of which each call makes an array. Where many calls have the "
-        f"same, pass `jnp.asarray({path})`, made once."
-    )
+def _with_paths(refusal: str, variant: _core.Variant) -> str:
+    """Returns why a variant has no plan, with the paths of the arrays in the place of their numbers."""
+    paths = array_paths(variant.function, variant.structure)
+    return re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
 
 
-def remarks(direct: int, passed_on: Counter[str], foreign: Sequence[str]) -> list[str]:
-    """Returns a remark where ``jax.jit`` made most calls, for a reason of the calls. `foreign` has what
-    `foreign_argument` has returned for the variants."""
+def remarks(direct: int, passed_on: Counter[str]) -> list[str]:
+    """Returns a remark where ``jax.jit`` made most calls, for a reason of the calls."""
     usual = {_REASONS["waiting"], _REASONS["off"]}
     found = [(reason, n) for reason, n in passed_on.most_common(1) if reason not in usual]
     return [
-        f"jax.jit made {n:,} of its calls: "
-        + (foreign[0] if foreign and reason == _REASONS["type"] else f"{reason}.")
+        f"jax.jit made {n:,} of its calls: {reason}."
         for reason, n in found
         if n >= _OFTEN and n > direct
     ]

@@ -243,7 +243,6 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "hits": variant.hits,
         "direct": direct,
         "passed_on": passed_on,
-        "foreign": _direct_calls.foreign_argument(variant),
         "dispatch": dispatch,
         **_cost_columns(record.cost),
         "loaded": record.loaded,
@@ -281,8 +280,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     remarks += _handed_over.remarks(whole.handed_over, whole.decorator)
     direct = sum(v["direct"] for v in variants)
     passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
-    foreign = [v["foreign"] for v in variants if v["foreign"] is not None]
-    remarks += _direct_calls.remarks(direct, passed_on, foreign)
+    remarks += _direct_calls.remarks(direct, passed_on)
     is_timed = any(v["dispatch"] is not None for v in variants)
     file, line = whole.place or (None, None)
     return {

@@ -16,7 +16,9 @@ from direct_support import (
     ROWS,
     Backend,
     DirectArray,
+    DirectHost,
     DirectKeys,
+    DirectScalar,
     Layout,
     Sharding,
     planned,
@@ -24,26 +26,30 @@ from direct_support import (
 )
 from thread_support import in_threads
 
+PARTS: tuple[Any, ...] = (
+    *(DirectArray, *[len] * 5, DirectKeys, len, len, DirectHost, DirectScalar),
+    *(len, len, len, (), *[len] * 4),
+)
+
 
 class TestContext:
     def test_defaults(self, backend: Backend) -> None:
-        parts = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
-        context = core.DirectContext(*parts)
+        context = core.DirectContext(*PARTS)
         assert (context.enabled, context.after) == (0, 0)
         context.enabled, context.after = 1, 7
         assert (context.enabled, context.after) == (1, 7)
         assert context.forget() is None
 
-    @pytest.mark.parametrize("change", [{0: 1}, {6: 1}, {11: []}, {11: None}])
+    @pytest.mark.parametrize("change", [{0: 1}, {6: 1}, {9: 1}, {10: 1}, {14: []}, {14: None}])
     def test_bad_parts(self, change: Any) -> None:
-        parts: list[Any] = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
+        parts = list(PARTS)
         for i, part in change.items():
             parts[i] = part
-        with pytest.raises(TypeError, match="takes 16 objects"):
+        with pytest.raises(TypeError, match="takes 19 objects"):
             core.DirectContext(*parts)
 
     def test_bad_arguments(self) -> None:
-        parts: list[Any] = [DirectArray, *[len] * 5, DirectKeys, *[len] * 4, (), *[len] * 4]
+        parts = list(PARTS)
         for wrong in ((), parts[:-1], [*parts, len]):
             with pytest.raises(TypeError):
                 core.DirectContext(*wrong)

@@ -14,6 +14,7 @@ from core_support import core
 from direct_support import (
     Backend,
     DirectArray,
+    DirectHost,
     Interrupt,
     Layout,
     Sharding,
@@ -230,15 +231,20 @@ def test_refusal(backend: Backend) -> None:
         lambda plan: (*plan[:3], plan[3] + b"\1", *plan[4:]),
         lambda plan: (*plan[:3], b"", *plan[4:]),
         lambda plan: (*plan[:3], "\1\1", *plan[4:]),
-        lambda plan: (*plan[:4], "0", plan[5]),
-        lambda plan: (*plan[:4], 2**70, plan[5]),
-        lambda plan: (*plan[:4], plan[4] + 1, plan[5]),
-        lambda plan: (*plan[:5], Ambiguous()),
+        lambda plan: (*plan[:4], "0", *plan[5:]),
+        lambda plan: (*plan[:4], 2**70, *plan[5:]),
+        lambda plan: (*plan[:4], plan[4] + 1, *plan[5:]),
+        lambda plan: (*plan[:5], Ambiguous(), plan[6]),
+        lambda plan: (*plan[:6], list(plan[6])),
+        lambda plan: (*plan[:6], plan[6][:1]),
+        lambda plan: (*plan[:6], (plan[6][0][:2],) * 2),
+        lambda plan: (*plan[:6], (None, None)),
+        lambda plan: (*plan[:6], ((*plan[6][0][:2], ()),) * 2),
         fail,
     ],
 )
 def test_plans_that_are_wrong(backend: Backend, change: Callable[[Any], Any]) -> None:
-    x = DirectArray()
+    x = DirectHost()
     direct = backend.jit()
     backend.parts["plan"] = lambda *args: change(backend.plan(*args))
     assert ways_of(direct, *[(x, x)] * 2) == ["waiting"] * 2

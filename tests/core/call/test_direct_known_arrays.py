@@ -10,6 +10,7 @@ from direct_support import (
     TWO,
     Backend,
     DirectArray,
+    DirectHost,
     DirectKeys,
     Interrupt,
     SubArray,
@@ -111,7 +112,7 @@ class TestKnownArrays:
         def plan(source: Any, arrays: Any) -> Any:
             run = lambda given: inputs.append(given) or given
             handlers = [lambda found: found[0], lambda found: found[-1]]
-            return run, handlers, (data,), b"\3\1", 4, False
+            return run, handlers, (data,), b"\3\1", 4, False, ()
 
         backend.parts["plan"] = plan
         direct = core.Direct(backend.context, jitted, None)
@@ -141,7 +142,7 @@ class TestKnownArrays:
     def test_keys_that_fail(self, backend: Backend, part: str, error: Any) -> None:
         """An error is a reason to pass the call on, an interrupt is not swallowed."""
         keys = DirectKeys(DirectArray(3))
-        backend.parts["plan"] = lambda *args: (lambda given: given, [], (), b"\3", 0, False)
+        backend.parts["plan"] = lambda *args: (lambda given: given, [], (), b"\3", 0, False, ())
         working = backend.parts[part]
         direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, ()), None)
 
@@ -179,9 +180,9 @@ class TestKnownArrays:
         aval = operator.attrgetter("aval")
         same = lambda *args: True
         context = core.DirectContext(
-            Plain, aval, *[same] * 4, DirectKeys, same, same, lambda: (), same, (), lambda: 0, lambda: 0,
+            Plain, aval, *[same] * 4, DirectKeys, same, same, DirectHost, DirectHost, same, lambda: (), same, (), lambda: 0, lambda: 0,
             lambda results, handlers: [results],
-            lambda source, arrays: (lambda inputs: 5, [1], (), b"\1", 3, False),
+            lambda source, arrays: (lambda inputs: 5, [1], (), b"\1", 3, False, ()),
         )  # fmt: skip
         context.enabled = 1
         x = Plain()

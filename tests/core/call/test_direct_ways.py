@@ -11,6 +11,9 @@ from direct_support import (
     Backend,
     DeletedError,
     DirectArray,
+    DirectFloat,
+    DirectHost,
+    DirectScalar,
     Interrupt,
     Layout,
     OtherSharding,
@@ -64,7 +67,7 @@ class TestWays:
 
     def test_configuration_that_is_equal_but_another_object(self, backend: Backend) -> None:
         """Its values are compared by type and equality, and those that were equal remembered."""
-        backend.parts["plan"] = lambda *args: (lambda inputs: 5, [1], (), b"\1", 0, False)
+        backend.parts["plan"] = lambda *args: (lambda inputs: 5, [1], (), b"\1", 0, False, ())
         backend.parts["consume"] = lambda results, handlers: [results]
         direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, (5,)), None)
         x, compared = DirectArray(), []
@@ -133,6 +136,34 @@ class TestWays:
             changed = [*arrays[:place], other, *arrays[place + 1 :]]
             assert ways_of(direct, changed, arrays) == [way, "direct"]
 
+    def test_arrays_of_the_host(self, backend: Backend) -> None:
+        """What they are can change in place, so it is looked at in each call."""
+        x, y = DirectHost(1), DirectArray(2)
+        direct = planned(backend, x, y)
+        for value in range(20):
+            x.value = value
+            assert way_of(direct, x, y) == "direct"
+        for name, other in (("dtype", "f64"), ("shape", (4,)), ("shape", (3, 1))):
+            before = getattr(x, name)
+            setattr(x, name, other)
+            assert way_of(direct, x, y) == "aval"
+            setattr(x, name, before)
+            assert way_of(direct, x, y) == "direct"
+        for array in (DirectArray(1), DirectScalar(1)):
+            assert way_of(direct, array, y) == "type"
+        backend.parts["put"] = fail
+        assert way_of(direct, x, y) == "failed"
+
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_scalars_and_numbers(self, backend: Backend, is_read: bool) -> None:
+        y = DirectArray(2)
+        for x in (DirectFloat(1, shape=()), 1, 2.0, True, 1j):
+            direct = planned(backend, x, y, reads=lambda i: is_read or i == 1)
+            assert ways_of(direct, *[(x, y)] * 3) == ["direct"] * 3
+            for other in (1, 2.0, True, 1j, DirectScalar(1, shape=())):
+                if type(other) is not type(x):
+                    assert way_of(direct, other, y) == "type"
+
     def test_other_numbers_of_arrays(self, backend: Backend) -> None:
         x = DirectArray()
         direct = planned(backend, x, x)
@@ -156,12 +187,9 @@ class TestWays:
 
     def test_values_that_are_no_arrays(self, backend: Backend) -> None:
         direct = core.Direct(backend.context, lambda *args: args, None)
-        calls: list[Any] = [(1,), (None, "a"), (DirectArray(), "b"), ([], {})]
-        assert direct.foreign is None
+        calls: list[Any] = [([],), (None, "a"), (DirectArray(), "a"), ([], {})]
         for args in calls * 3:
             assert direct(*args) == args
-            at = next(i for i, x in enumerate(args) if type(x) is not DirectArray)
-            assert direct.foreign == (at, type(args[at]))
         assert direct.counts == {"type": 12} and direct.num_entries == 0
 
     def test_deleted(self, backend: Backend) -> None:

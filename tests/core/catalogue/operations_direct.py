@@ -43,22 +43,38 @@ def nothing() -> Any:
 def plan(source: Any, arrays: Any) -> Any:
     if arrays[1] is not Y:
         return "refused"
-    return execute, HANDLERS, CONSTANTS, b"\1\0", 3, True
+    return execute, HANDLERS, CONSTANTS, b"\1\0", 3, True, PUTS if arrays[0] is HOST else ()
 
 
 def jitted(a: Any, b: Any) -> Any:
     return core.output_unflatten(3, RESULTS)
 
 
+class Host:
+    """An array of the host's."""
+
+    dtype, shape = "float32", (3,)
+
+
+HOST = Host()
+PUTS = ((X, Y, [X]),)
+
+
+def put(aval: Any, sharding: Any, values: Any, devices: Any, committed: Any, copies: Any) -> Any:
+    expect((aval, sharding, devices, values) == (*PUTS[0], [HOST]) and copies and not committed)
+    return X
+
+
 # The value of an array is its aval, its text its sharding: a new object each time it is asked for.
 PARTS = (
     *(Array, operator.attrgetter("value"), repr, callable, type, callable),
     *(list, operator.itemgetter(0), type),  # lists stand for keys
+    *(Host, Host, put),
     *(configuration, type, (X, Y), nothing, nothing),
 )
 SHARED += [
     *(CONFIGURATION, CONSTANTS, HANDLERS, RESULTS, execute, consume, plan, jitted, *KINDS),
-    *(repr, callable),
+    *(repr, callable, HOST, *PUTS, put),
 ]
 
 
@@ -135,6 +151,18 @@ def direct_call_with_results() -> Operation:
 
 
 @operation
+def direct_call_with_an_array_of_the_host() -> Operation:
+    direct = new_direct()
+    direct(HOST, Y)
+
+    def call() -> Any:
+        direct(HOST, Y)
+        return direct(HOST, Y)
+
+    return call, is_right
+
+
+@operation
 def direct_call_whose_results_are_iterated() -> Operation:
     direct = new_direct(consume_lists)
     direct(X, Y), direct(X, Y)
@@ -151,7 +179,7 @@ def execute_many(inputs: Any) -> Any:
 
 
 def plan_many(source: Any, arrays: Any) -> Any:
-    return execute_many, HANDLERS, CONSTANTS, MANY_FLAGS, 3, False
+    return execute_many, HANDLERS, CONSTANTS, MANY_FLAGS, 3, False, ()
 
 
 MANY_FLAGS = b"\1" * 30

@@ -12,6 +12,15 @@ from direct_support import ONE, ROWS, Layout, Sharding
 from places import World, place
 
 
+class Host:
+    """An array of the host's, which `put` turns into `array`."""
+
+    dtype, shape = "float32", ()
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
 class Direct:
     """Makes the `call` of each variant a Direct.  `parts` has the functions of its context."""
 
@@ -25,6 +34,7 @@ class Direct:
             "is_deleted": lambda x: False,
             "data": lambda x: x,
             "impl": lambda x: None,
+            "put": lambda aval, sharding, values, *_: values[0].array,
             "configuration": lambda: (None, True),
             "setting": lambda setting: setting,
             "is_profiled": lambda: False,
@@ -38,6 +48,8 @@ class Direct:
         parts: list[Any] = [self.function(name) for name in names]
         parts.insert(names.index("setting") + 1, ("setting", "other"))
         parts.insert(names.index("data"), type(None))
+        at = parts.index(type(None)) + 3
+        parts[at:at] = [Host, Host]
         self.context = core.DirectContext(Array, *parts)
         self.context.enabled = 1
         compile = w.hooks.compile
@@ -57,7 +69,8 @@ class Direct:
         execute = lambda inputs: self.parts["execute"](jitted, inputs)
         trace = jitted.traces[tuple(type(x.value) for x in arrays)]
         flags = bytes([self.flag]) * len(arrays)
-        return execute, [None] * len(arrays), (), flags, trace, self.checks_deleted
+        puts = tuple([(None, ONE, []) for x in arrays if type(x) is Host])
+        return execute, [None] * len(arrays), (), flags, trace, self.checks_deleted, puts
 
     def trap(self, name: str) -> None:
         """Lets the trap answer in the place of one of the functions."""
@@ -141,7 +154,7 @@ def numbers_of_a_plan(w: World) -> Any:
     direct = Direct(w)
     plan = direct.plan
     direct.parts["plan"] = lambda *args: (
-        lambda found: (*found[:4], Loud(found[4]), Loud(found[5]))
+        lambda found: (*found[:4], Loud(found[4]), Loud(found[5]), found[6])
     )(plan(*args))
     return None
 

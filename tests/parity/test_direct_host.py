@@ -1,0 +1,201 @@
+"""Direct calls with arrays and scalars of NumPy's and with Python's numbers, beside ``jax.jit``."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import filterjit
+from support.direct import Beside, counts, refusals
+
+pytestmark = pytest.mark.usefixtures("direct")
+
+X = jnp.arange(6.0).reshape(2, 3)
+DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128", "bfloat16", "float8_e4m3fn"),
+]
+
+
+def use(x: Any) -> Any:
+    return x, x == x, jnp.real(x).sum(), jnp.asarray(x.aval.weak_type)
+
+
+def random_array(rng: np.random.Generator) -> Any:
+    """Returns an array that NumPy may have anywhere in memory."""
+    shape = tuple(rng.integers(0, 4, rng.integers(0, 4)))
+    x = rng.integers(-300, 300, (2, *shape)).astype(jnp.dtype(str(rng.choice(DTYPES))))
+    x = x[int(rng.integers(2))]
+    match rng.integers(8):
+        case 0:
+            x = np.asfortranarray(x)
+        case 1:
+            x = x.T[::-1] if x.ndim else x
+        case 2:
+            x = np.broadcast_to(x, (2, *x.shape))
+        case 3:
+            x = x.astype(x.dtype.newbyteorder(">")) if x.dtype.kind in "iufc" else x
+        case 4:
+            x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize(
+    "count", [100, pytest.param(10_000, marks=[pytest.mark.thorough, pytest.mark.slow])]
+)
+def test_random_arrays(x64: bool, count: int) -> None:
+    rng = np.random.default_rng(count)
+    with jax.enable_x64(x64), np.errstate(all="ignore"):
+        direct = done = 0
+        while done < count:
+            b, x = Beside(use), random_array(rng)
+            for _ in range(5):
+                b(x)
+                if x.flags.writeable and x.size:
+                    x[...] = x[::-1].copy() if x.ndim else ~x if x.dtype == bool else -x
+                done += 1
+            b(random_array(rng)), b(x), b(x.copy() if rng.integers(2) else jnp.ones(x.shape)), b(x)
+            direct += b.direct
+            assert b.direct >= 3 or not x.dtype.isnative, (
+                x.dtype,
+                counts(b.ours),
+                refusals(b.ours),
+            )
+        assert direct > count // 2
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_scalars_and_numbers(x64: bool) -> None:
+    values: list[Any] = [
+        1,
+        2.5,
+        True,
+        1j,
+        np.float32(2),
+        np.int64(3),
+        np.bool_(True),
+        np.float64(0.1),
+    ]
+    values += [np.complex64(1j), np.uint8(255), jnp.bfloat16(1.5), np.array(7), np.array(2.5)]
+    with jax.enable_x64(x64):
+        both = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))
+        for value in values:
+            b = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))
+            b.until_direct(X, value)
+            for other in values:
+                b(X, other)
+                both(X, value)
+            b(X, value * 0), b(X, 2**31 - 1)
+        b(X, 2**80)  # JAX's error
+
+
+def test_what_is_written_after_the_call_is_not_seen() -> None:
+    x: Any = np.ones((300, 300), np.float32)
+    f = filterjit.filter_jit(lambda x: (x, x @ x @ x @ x))
+    for _ in range(4):  # which `jax.jit` makes: it may read the array in place, and later
+        jax.block_until_ready(f(x))
+    for _ in range(100):
+        x[...] = 1
+        same, product = f(x)
+        x[...] = 7
+        assert same[0, 0] == 1 and product[0, 0] == 300.0**3
+    assert counts(f)["direct"] >= 100
+
+
+class Sub(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize("make", [lambda x: x.view(Sub), lambda x: np.ma.masked_array(x)])
+def test_subclasses_are_passed_on(make: Callable[[Any], Any]) -> None:
+    b = Beside(lambda x: x + 1)
+    x = make(np.ones(3, np.float32))
+    for _ in range(5):
+        b(x)
+    assert not b.direct
+
+
+def test_memory_maps(tmp_path: Path) -> None:
+    x: Any = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4,))
+    b = Beside(lambda x: x + 1)
+    for _ in range(5):
+        b(x)
+        b(np.asarray(x))
+    assert b.direct
+
+
+def test_shape_and_dtype_that_are_set_in_place() -> None:
+    b, x = Beside(lambda x: (x, x.sum())), np.arange(6.0).astype("float32")
+    b.until_direct(x)
+    for shape, dtype in (((2, 3), "float32"), ((3, 2), "int32"), ((6,), "float32")):
+        x = x.copy()
+        with np.errstate(all="ignore"):
+            x = x.view(dtype).reshape(shape)
+        b(x), b(x), b(x)
+    assert b.direct > 3
+
+
+@pytest.mark.parametrize("donate", ["all", "all-except-first"])
+def test_donation(donate: str) -> None:
+    """The copy is donated, the array is not."""
+    b = Beside(lambda x, y: (x + y, y * 2), donate)
+    x: Any = np.ones((2, 3), np.float32)
+    for _ in range(6):
+        b.with_fresh(lambda: (X + 0, x))
+    assert b.direct and (x == 1).all()
+
+
+def test_an_argument_that_is_not_read() -> None:
+    b = Beside(lambda x, n: (x + 1, jnp.zeros(n.shape, n.dtype)))
+    b.until_direct(X, np.ones(3, np.int32))
+    b(X, np.ones(3, np.int8)), b(X, np.ones(4, np.int32)), b(X, jnp.ones(3, int))
+    assert b.is_direct(X, np.zeros(3, np.int32))
+
+
+def test_default_device_and_commitment() -> None:
+    b = Beside(lambda x, n: (x + n, n))
+    on = jax.device_put(X, jax.devices()[0])
+    n: Any = np.ones(3, np.float32)
+    for x in (X, on, X, on) * 3:
+        b(x, n)
+    with jax.default_device(jax.devices()[0]):
+        b(X, n), b(X, n), b(X, n)
+    assert b.direct
+
+
+@pytest.mark.parametrize("guard", ["disallow", "disallow_explicit", "allow"])
+def test_transfer_guards(guard: str) -> None:
+    b = Beside(lambda x, n: x + n)
+    n: Any = np.ones(3, np.float32)
+    b.until_direct(X, n)
+    with jax.transfer_guard(guard):
+        for _ in range(3):
+            b(X, n)
+    assert b.is_direct(X, n)
+
+
+def test_a_step_of_reinforcement_learning() -> None:
+    """The state is fed back; what the environment returns is NumPy's."""
+
+    def step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
+        value = (state["w"] * observation).sum()
+        w = state["w"] + reward * observation * jnp.where(done, 0.0, 1.0)
+        return {"w": w, "n": state["n"] + 1}, value > 0
+
+    b = Beside(step)
+    rng = np.random.default_rng(0)
+    ours = theirs = {"w": jnp.ones(4), "n": jnp.zeros((), int)}
+    for _ in range(30):
+        given = (
+            rng.normal(size=4).astype(np.float32),
+            np.float32(rng.normal()),
+            np.bool_(rng.random() < 0.1),
+        )
+        (ours, _), (theirs, _) = b.ours(ours, *given), b.jax(theirs, *given)
+        np.testing.assert_array_equal(ours["w"], theirs["w"])
+    assert b.direct > 20
