@@ -66,6 +66,26 @@ def test_places(name: str) -> None:
     assert b.is_direct(PLACED[name]) == (name != MOVED), refusals(b.ours)
 
 
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (
+            np.ones(X.shape, X.dtype),
+            "`batch['image']` is no array of JAX, and is not simply copied to one",
+        ),
+        (
+            PLACED["uncommitted"],
+            "JAX moves `batch['image']` to other devices at each call: `jax.dev",
+        ),
+    ],
+)
+def test_the_report_names_what_is_moved_in_each_call(x: Any, said: str) -> None:
+    f = filter_jit(lambda w, batch: w * batch["image"])
+    for _ in range(130):
+        f(PLACED["data"], {"image": x})
+    assert said in str(f.report()) and "jax.jit made 130 of its calls" in str(f.report())
+
+
 @pytest.mark.parametrize("name", list(PLACED))
 def test_places_of_two(name: str) -> None:
     """Of two arrays, one stays where it is; JAX moves an uncommitted one, or raises."""

@@ -66,7 +66,7 @@ def _is_setting(value: Any, setting: Any) -> bool:
 
 
 def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any, ...] | str:
-    """Returns the plan of a call, or why there is none.
+    """Returns the plan of a call, or why there is none, in which ``#3`` is the path of array 3.
 
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
     ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan.
@@ -111,15 +111,14 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     avals = executable.in_avals[len(constants) :]
     devices = run.xla_executable.local_devices()
     puts = []
-    for x, y, sharding, aval in zip(
-        *([z for z, r in zip(of, read, strict=True) if r] for of in (arrays, data)), shardings, avals,
-        strict=True,
-    ):  # fmt: skip
+    numbers = [i for i, r in enumerate(read) if r]
+    for i, sharding, aval in zip(numbers, shardings, avals, strict=True):
+        x, y = arrays[i], data[i]
         if type(y) is ARRAY_IMPL:
             if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
-                return "JAX moves an argument to other devices at each call"
+                return f"JAX moves `#{i}` to other devices at each call: `jax.device_put` it there once"
         elif not _can_put(y, aval, sharding):
-            return "an argument is no array, and is not simply copied to one device"
+            return f"`#{i}` is no array of JAX, and is not simply copied to one device: `jax.device_put` it once"
         else:
             on = jax.sharding.SingleDeviceSharding(devices[0])
             puts.append((aval, on, devices))

@@ -1,8 +1,10 @@
 """How many calls of a variant went straight to its executable, and why the others did not."""
 
+import re
 from collections import Counter
 
 from .. import _core
+from .._base._errors import array_paths, format_path
 
 # By the names of the ways in csrc/call/direct_entry.h.
 _REASONS = {
@@ -29,8 +31,14 @@ def direct_calls(variant: _core.Variant) -> tuple[int, dict[str, int]]:
     refusal = getattr(call, "refusal", None)
     reasons = {_REASONS[way]: count for way, count in counts.items()}
     if refusal is not None and not direct and "waiting" in counts:
-        reasons[refusal] = reasons.pop(_REASONS["waiting"])
+        reasons[_with_paths(refusal, variant)] = reasons.pop(_REASONS["waiting"])
     return direct, reasons
+
+
+def _with_paths(refusal: str, variant: _core.Variant) -> str:
+    """Returns why a variant has no plan, with the paths of the arrays in the place of their numbers."""
+    paths = array_paths(variant.function, variant.structure)
+    return re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
 
 
 def remarks(direct: int, passed_on: Counter[str]) -> list[str]:
