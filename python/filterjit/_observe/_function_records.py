@@ -6,6 +6,7 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
+import operator
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -42,10 +43,11 @@ class FunctionRecord:
         again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
             one, have taken. What is traced ahead of time or inside of another function is in neither.
         functions: how many functions the record adds up.
-        calls, hits: the counters of the cache at the last `refresh`.
+        counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
+            cache dies, it leaves the last ones here.
+        timed: whether hits were timed.
         refused: how many of the calls were of a compiled function, which they did not fit, and which
             the cache has not counted.
-        dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
@@ -63,10 +65,9 @@ class FunctionRecord:
     first: Cost = dataclasses.field(default_factory=Cost)
     again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
-    calls: int = 0
-    hits: int = 0
+    counters: tuple[int, int, int] = (0, 0, 0)
+    timed: bool = False
     refused: int = 0
-    dispatch: float | None = None
     captured: "Captured | None" = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
@@ -88,6 +89,19 @@ class FunctionRecord:
         return self.name, self.place, self.codes
 
     @property
+    def calls(self) -> int:
+        return self.counters[0] + self.refused
+
+    @property
+    def hits(self) -> int:
+        return self.counters[1]
+
+    @property
+    def dispatch(self) -> float | None:
+        """The seconds that hits took; None if they were never timed."""
+        return dispatch_seconds(self.counters[2], self.cost) if self.timed else None
+
+    @property
     def is_empty(self) -> bool:
         """Whether the function was neither called nor compiled: two threads may both create a
         cache for one function, and one of the two is dropped."""
@@ -97,9 +111,8 @@ class FunctionRecord:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
         cache = self.cache()
         if cache is not None:
-            self.calls, self.hits = cache.calls + self.refused, cache.hits
-            if cache.timed or cache.hit_time:
-                self.dispatch = dispatch_seconds(cache.hit_time, self.cost)
+            self.counters = cache.calls, cache.hits, cache.hit_time
+            self.timed = bool(cache.timed or cache.hit_time)
         return cache
 
     def add(self, other: "FunctionRecord") -> None:
@@ -108,11 +121,10 @@ class FunctionRecord:
         # The first trace of a function that was defined again has repeated an earlier one.
         (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
-        self.calls += other.calls
-        self.hits += other.hits
+        calls, hits, hit_time = map(operator.add, self.counters, other.counters)
+        self.counters = calls, hits, hit_time
+        self.timed = self.timed or other.timed
         self.refused += other.refused
-        if other.dispatch is not None:
-            self.dispatch = (self.dispatch or 0.0) + other.dispatch
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over
 
@@ -196,7 +208,7 @@ class _Functions:
                 if record.key in self._totals:
                     self._totals[record.key].add(record)
                 else:
-                    self._totals[record.key] = record
+                    self._totals[record.key] = dataclasses.replace(record)
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""
