@@ -593,7 +593,7 @@ def test_explain_says_what_is_copied() -> None:
     found = f.explain(make_model(), x)
     assert [m.path for m in found.moves][:2] == ["model.layers[1].weight", "model.layers[0].weight"]
     assert found.moves[0].was == str(jax.devices()[0]) and len(found.moves) == 7
-    assert "Place a model once" in str(found)
+    assert "Place them the same way" in str(found)
     assert not f.explain(placed, place(x, P("data"), mesh)).moves
 
 

@@ -1,5 +1,6 @@
 """The differences between two structures, between two lists of arrays, and between placements."""
 
+import dataclasses
 import enum
 import functools
 import types
@@ -9,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import format_path, holds_arrays
+from .._base._errors import array_paths, format_path, holds_arrays
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees._nodes import Node, tree_of
@@ -36,7 +37,7 @@ _SHARING_REMEDY = (
 PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
 _NEW_CLASS = "a new class of the same name"
-_CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
 _FUNCTION_ONCE = (
     "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
     "twice, define it once."
@@ -68,8 +69,8 @@ class StructureComparison:
         self.registry, self.cache = registry, cache
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self.parameters: dict[str, str] = {}  # of numbers that differ, by their paths
-        self.numbers: list[tuple[str, Any, Any]] = []  # that differ: their paths and values
+        # The paths of Python numbers that differ and are leaves of arguments, by their texts.
+        self.numbers: dict[str, Sequence[Any]] = {}
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
 
@@ -105,6 +106,12 @@ class StructureComparison:
         value said so.
         """
         hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
+        if len(self.numbers) > 1:  # one option for all of them
+            remedy = of_number(self.cache, self.numbers.values())
+            self.causes = [
+                dataclasses.replace(cause, remedy=remedy) if cause.path in self.numbers else cause
+                for cause in self.causes
+            ]
         return in_order(self.causes or [hidden])
 
     def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
@@ -226,7 +233,7 @@ class StructureComparison:
     def _add_other_class(self, was: Node, now: Node, path: list[Any]) -> None:
         name_was, name_now = class_name(was.type), class_name(now.type)
         if name_was == name_now:
-            self._add("class", path, f"`{name_was}`", _NEW_CLASS, _CLASS_ONCE)
+            self._add("class", path, f"`{name_was}`", _NEW_CLASS, CLASS_ONCE)
         else:
             remedy = "Pass the same class on every call: each class has its own program."
             self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
@@ -243,10 +250,10 @@ class StructureComparison:
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
-            self._add("class", path, describe(x), _NEW_CLASS, _CLASS_ONCE)
+            self._add("class", path, describe(x), _NEW_CLASS, CLASS_ONCE)
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
-            self._add("class", path, *words, _CLASS_ONCE)
+            self._add("class", path, *words, CLASS_ONCE)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
@@ -298,11 +305,9 @@ class StructureComparison:
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
-        if type(x) in (int, float, complex):
-            self.numbers.append((format_path(path), x, y))
         if type(y) in (int, float, complex) and self._is_leaf and path:
-            self.parameters[format_path(path)] = str(path[0])
-            remedy = of_number(self.cache, {str(path[0])})
+            remedy = of_number(self.cache, [path])
+            self.numbers[format_path(path)] = path
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
@@ -455,6 +460,24 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
             remedy = "Set it once, before the first call."
             causes.append(Cause("config", "", f"{name}={before!r}", f"{name}={value!r}", remedy))
     return causes
+
+
+def compare_variants(
+    cache: _core.Cache,
+    was: _core.Variant,
+    trace_was: TraceRecord,
+    now: _core.Variant,
+    trace_now: TraceRecord,
+) -> tuple[list[Cause], dict[str, Sequence[Any]]]:
+    """Returns in what a trace of a function differs from another one, and the paths of the Python numbers
+    among the differences that are leaves of arguments, by their texts."""
+    if was is now:
+        paths = array_paths(now.function, now.structure)
+        return compare_traces(paths, trace_was, trace_now), {}
+    registry, first_array = cache.hooks.registry, cache.function.num_leaves
+    avals = trace_was.avals, trace_now.avals
+    found = comparison_of(registry, was.structure, now.structure, first_array, *avals, cache)
+    return found.causes_in_order(), found.numbers
 
 
 def _where(sharding: Any) -> str:

@@ -16,7 +16,7 @@ from .._base._locks import Lock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
-from ._numbers import NumberWatch
+from ._misses import Misses
 from ._records import Cost
 from ._wording import file_and_line
 
@@ -51,7 +51,7 @@ class FunctionRecord:
         captured: the arrays that its last program captured.
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
-        numbers: watches for a Python number that changes in each call.
+        misses: its compilations, each compared with the one before it.
         has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
@@ -70,7 +70,7 @@ class FunctionRecord:
     refused: int = 0
     captured: "Captured | None" = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
+    misses: Misses = dataclasses.field(default_factory=Misses)
     has_told_lost: bool = False
     cache: Callable[[], _core.Cache | None] = lambda: None
 
@@ -127,6 +127,7 @@ class FunctionRecord:
         self.refused += other.refused
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over
+        self.misses.merge(other.misses)
 
 
 def dispatch_seconds(nanoseconds: int, cost: Cost) -> float:
@@ -148,6 +149,7 @@ class _Functions:
         timed: whether their calls are timed.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
+        misses: the first compilations of functions that one place of the program makes, by their key.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
             function wraps. A function that is recreated has a new cache, which is found here.
     """
@@ -156,6 +158,7 @@ class _Functions:
         self.timed = False
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = Lock()
+        self.misses: dict[Any, Misses] = {}
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
@@ -208,7 +211,8 @@ class _Functions:
                 if record.key in self._totals:
                     self._totals[record.key].add(record)
                 else:
-                    self._totals[record.key] = dataclasses.replace(record)
+                    self._totals[record.key] = dataclasses.replace(record, misses=Misses())
+                    self._totals[record.key].misses.merge(record.misses)
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""
