@@ -6,6 +6,7 @@ import enum
 import functools
 import gc
 import pickle
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -255,7 +256,8 @@ class Options:
         ((1, [2]), "Each of its items must be hashable"),
         (x, "Leave an array out of `static_argnames` and `static_argnums`"),
         (Options(), "Make the dataclass frozen"),
-        ({1}, "Make it hashable"),
+        ({1}, "Pass a frozenset."),
+        (types.SimpleNamespace(n=1), "Pass the values in it that the function uses."),
     ],
     ids=lambda x: type(x).__name__,
 )

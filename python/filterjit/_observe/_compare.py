@@ -11,6 +11,7 @@ import jax
 
 from .. import _core
 from .._base._errors import array_paths, format_path, holds_arrays
+from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees._nodes import Node, tree_of
@@ -36,8 +37,17 @@ _SHARING_REMEDY = (
 
 PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
+_DEFINE_EQUALITY = ", or define `__eq__` and `__hash__` in its class"
+
 _NEW_CLASS = "a new class of the same name"
-CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+_CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+_SAME_LENGTH = "Each length has its own program: keep it the same, or put the items into one array."
+_SAME_KEYS = "Give the dict the same keys on every call."
+_SAME_ATTRIBUTES = "Give the object the same attributes on every call, and change none from static."
+
+ENDLESS = frozenset({_CLASS_ONCE, _SAME_LENGTH, _SAME_KEYS, _SAME_ATTRIBUTES})
+"""What helps where a class or a structure is another one, and there can be any number of these."""
+
 _FUNCTION_ONCE = (
     "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
     "twice, define it once."
@@ -143,8 +153,7 @@ class StructureComparison:
         if was.kind == "module":
             return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
-            remedy = "Each length has its own program: keep it the same, or put the items into one array."
-            self._add_nodes("structure", path, was, now, remedy)
+            self._add_nodes("structure", path, was, now, _SAME_LENGTH)
             return []
         if isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
             return self._compare_jitted(was.detail, now.detail, path)
@@ -179,7 +188,7 @@ class StructureComparison:
         items_was = {child.key: child for child in was.children}
         items_now = {child.key: child for child in now.children}
         changes = _other_keys([*was.detail], [*now.detail])
-        remedy = "Give the dict the same keys on every call."
+        remedy = _SAME_KEYS
         if not changes:
             changes = f"one in the order {_list_keys(now.detail)}"
             remedy = "Give the dict the same keys in the same order on every call."
@@ -193,8 +202,7 @@ class StructureComparison:
         items_now = dict(zip(now.detail, now.children, strict=True))
         changes = _other_keys([*was.detail], [*now.detail])
         changes = changes or "one of which other attributes are static"
-        remedy = "Give the object the same attributes on every call, and change none from static."
-        self._add("structure", path, describe_node(was, None), changes, remedy)
+        self._add("structure", path, describe_node(was, None), changes, _SAME_ATTRIBUTES)
         return [(items_was[name], child) for name, child in items_now.items() if name in items_was]
 
     def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
@@ -205,6 +213,11 @@ class StructureComparison:
                 "Pass the argument on every call or on none: an argument that is left out is not "
                 "equal to its default value."
             )
+            static = (was if now.kind == "missing" else now).detail
+            if "static" in kinds and type(static) in (int, float, complex):
+                remedy += f" {of_number(self.cache, [path])}"
+            elif "static" in kinds:
+                remedy += f" {of_value(static)}"
         elif kinds == {"array", "static"}:
             kind = "type"
             static = (was if was.kind == "static" else now).detail
@@ -233,7 +246,7 @@ class StructureComparison:
     def _add_other_class(self, was: Node, now: Node, path: list[Any]) -> None:
         name_was, name_now = class_name(was.type), class_name(now.type)
         if name_was == name_now:
-            self._add("class", path, f"`{name_was}`", _NEW_CLASS, CLASS_ONCE)
+            self._add("class", path, f"`{name_was}`", _NEW_CLASS, _CLASS_ONCE)
         else:
             remedy = "Pass the same class on every call: each class has its own program."
             self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
@@ -250,10 +263,10 @@ class StructureComparison:
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
-            self._add("class", path, describe(x), _NEW_CLASS, CLASS_ONCE)
+            self._add("class", path, describe(x), _NEW_CLASS, _CLASS_ONCE)
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
-            self._add("class", path, *words, CLASS_ONCE)
+            self._add("class", path, *words, _CLASS_ONCE)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             remedy = "Pass the same type on every call" + (
@@ -311,10 +324,8 @@ class StructureComparison:
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            remedy = holds_arrays(y) or (
-                "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
-                "class."
-            )
+            how = "" if is_library_class(type(y)) else _DEFINE_EQUALITY
+            remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
         self._add(kind, path, was, now, remedy)
 
 

@@ -119,12 +119,12 @@ class Misses:
             # What was traced is a part of another function's program; or it is another's affair.
             self._row, self._common = [now], set()
             return ()
-        self._common &= causes.keys()
+        told = {key for key, cause in causes.items() if _is_told(cause)}
+        self._common &= told
         # A program that is used again has paid for its trace.
         has_paid = last.record.hits - last.hits > 1
         if not self._common or has_paid or any(one.is_repeated_by(now) for one in self._row):
-            self._common = {key for key, cause in causes.items() if _is_told(cause)}
-            self._row = [last]
+            self._row, self._common = [last], told
         self._row = [*self._row, now][-_MANY:]
         if len(self._row) < _MANY or self._common <= self._told:
             return ()
@@ -164,8 +164,8 @@ def tell_of_many(
 
 
 def _is_told(cause: "Cause") -> bool:
-    if cause.kind == "class":  # instances of classes with other names are given on purpose
-        return cause.remedy == _compare.CLASS_ONCE
+    if cause.kind in ("class", "structure"):  # those of another type are given on purpose
+        return cause.remedy in _compare.ENDLESS
     return cause.kind in _TOLD and not cause.remedy.endswith("this is normal.")
 
 
