@@ -16,8 +16,6 @@ import filterjit
 from filterjit import filter_jit
 from support.terminals import terminal
 
-pytestmark = pytest.mark.filterwarnings("ignore::filterjit.RetraceWarning")
-
 
 class Step(eqx.Module):
     weight: Any

@@ -64,7 +64,7 @@ def sentence(
     places = " and ".join(cause.place for cause in alike[:_MOST_CAUSES])
     more = f" and {len(alike) - _MOST_CAUSES} more" if len(alike) > _MOST_CAUSES else ""
     example = f", such as {first.was} and {first.now}" if first.was else ""
-    if all(cause.path in numbers for cause in alike):
+    if first.kind == "static" and all(cause.path in numbers for cause in alike):
         remedy = of_number(cache, [numbers[cause.path] for cause in alike])
     else:
         remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
