@@ -542,10 +542,11 @@ def test_a_function_is_freed() -> None:
 def test_results_with_shardings_under_disable_jit(f: Any, which: str) -> None:
     """They are what the function returned."""
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    types = []
-    for jit in (jax.jit, filterjit.jit):
-        g = jit(f, **{which: sharding})
-        with jax.disable_jit():
-            before = g(jnp.ones(2))
-        types.append([type(x) for out in (before, g(jnp.ones(2))) for x in jax.tree.leaves(out)])
-    assert types[0] == types[1]
+    for given in (jnp.ones(2), 3, 2.5, True, np.float32(2)):
+        types = []
+        for jit in (jax.jit, filterjit.jit):
+            g = jit(f, **{which: sharding})
+            with jax.disable_jit():
+                before = g(given)
+            types.append([type(x) for out in (before, g(given)) for x in jax.tree.leaves(out)])
+        assert types[0] == types[1], given
