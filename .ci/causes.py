@@ -7,12 +7,15 @@ explained.
 
 import os
 import re
+import warnings
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import jax
+
+import filterjit
 
 HEAD = """## Causes of a retrace
 
@@ -242,6 +245,8 @@ def _entities(found: re.Match[str]) -> str:
 
 def section() -> str:
     """Returns the section of the page."""
+    # To filterjit, the programs are one file that defines `f` again and again.
+    warnings.simplefilter("ignore", filterjit.RetraceWarning)
     rows = ["| | first | then | what is said |", "|--:|---|---|---|"]
     for i, (before, call) in enumerate(CAUSES, 1):
         said = say(before, call).removeprefix("`f`: compiles again because\n")

@@ -71,6 +71,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "@dataclasses.dataclass\nclass Config:\n    size: int\nf(x, Config(1))",
             "class Batch:\n    __hash__ = None\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())",
             "class Plain:\n    __hash__ = None\nf(x, Plain())",
+            "f(x, types.SimpleNamespace(size=1))",
             "class Odd:\n    def __hash__(self): raise OSError('no network')\nf(x, Odd())",
             "f(x, {1: x, 'a': x})",
             "step = filter_jit(f.__wrapped__, donate='all')\nstep(x)\nstep(x)",

@@ -43,7 +43,7 @@ LEFT_OUT = {
 OBSERVE = (
     "_function_records",
     "_jaxpr",
-    "_numbers",
+    "_misses",
     "_recorder",
     "_records",
     "_retraces",

@@ -154,10 +154,28 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
+/* Leaves the counters with the record, which outlives the Cache: reports add them up.  No
+ * Python code runs, as setting an attribute of a record is object's. */
+static void
+leave_counters(const FjCache *self)
+{
+    if (self->record == NULL) {
+        return;
+    }
+    PyObject *exception = fj_compat_take_exception();
+    PyObject *counters = Py_BuildValue("KKK", self->calls, self->hits, self->hit_time);
+    if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(counters);
+    fj_compat_give_exception(exception);
+}
+
 static int
 cache_clear(PyObject *op)
 {
     FjCache *self = (FjCache *)op;
+    leave_counters(self);
     fj_table_clear(&self->variants);
     Py_CLEAR(self->attributes);
     Py_CLEAR(self->record);
@@ -324,7 +342,8 @@ static PyMemberDef cache_members[] = {
      "those that "
      "waited for the device."},
     {"record", T_OBJECT, offsetof(FjCache, record), 0,
-     "The FunctionRecord of the package _observe, or None."},
+     "The FunctionRecord of the package _observe, or None. Its `counters` are set to\n"
+     "(calls, hits, hit_time) when the Cache dies."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

@@ -54,7 +54,7 @@ def test_share() -> None:
             [function(traces=1, compiles=2, compiling=4.0, again=2.0, unplaced=["model.w"])],
             True,
             "Compiling again took 2.00 s: m.f was compiled 2 times, since some calls passed arrays "
-            "that were not placed on devices. Place a model once, before the first call: "
+            "that were not placed on devices. Place them the same way on every call, what stays the same once: "
             "`filterjit.place(...)`.",
         ),
         # More time than retraces take.

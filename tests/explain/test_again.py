@@ -16,12 +16,15 @@ import filterjit
 from filterjit import filter_jit
 from support.terminals import terminal
 
-pytestmark = pytest.mark.filterwarnings("ignore::filterjit.RetraceWarning")
-
 
 class Step(eqx.Module):
     weight: Any
     rate: Any
+
+
+class Counted(eqx.Module):
+    dropout: eqx.nn.Dropout
+    n: Any
 
 
 class Declared(eqx.Module):
@@ -45,34 +48,41 @@ Call = Callable[[Any, float], Any]
 NUMBERS: dict[str, tuple[Callable[..., Any], Call, dict[str, Any], str, str]] = {
     "an argument": (lambda x, lr: x * lr, lambda f, i: f(X, i), {}, "lr", 'traced=("lr",)'),
     "a keyword": (lambda x, *, lr: x * lr, lambda f, i: f(X, lr=i), {}, "lr", 'traced=("lr",)'),
-    "of *args": (lambda x, *a: x * a[0], lambda f, i: f(X, i), {}, "a[0]", 'traced=("a",)'),
+    "of *args": (lambda x, *a: x * a[0], lambda f, i: f(X, i), {}, "a[0]", 'traced={"a": "0"}'),
     "of **kw": (
         lambda x, **kw: x * kw["lr"],
         lambda f, i: f(X, lr=i),
         {},
         "kw['lr']",
-        'traced=("kw",)',
+        'traced={"kw": "lr"}',
     ),
     "in a dict": (
         lambda s, x: x * s["a"][0],
         lambda f, i: f({"a": [i]}, X),
         {},
         "s['a'][0]",
-        'traced=("s",)',
+        'traced={"s": "a.0"}',
     ),
     "in a Module": (
         lambda m: m.weight * m.rate,
         lambda f, i: f(Step(X, i)),
         {},
         "m.rate",
-        '("m",)',
+        'traced={"m": "rate"}',
+    ),
+    "beside a flag": (
+        lambda m, *, key: m.dropout(X, key=key) * m.n["a.b"],
+        lambda f, i: f(Counted(eqx.nn.Dropout(), {"a.b": i}), key=jax.random.key(0)),
+        {},
+        "m.n['a.b']",
+        """traced={"m": "n['a.b']"}""",
     ),
     "in a dataclass": (
         lambda m: m.weight * m.rate,
         lambda f, i: f(Data(X, i)),
         {},
         "m.rate",
-        'traced=("m",)',
+        'traced={"m": "rate"}',
     ),
     "beside one that is traced": (
         lambda x, lr, n: x * lr * n,

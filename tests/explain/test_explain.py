@@ -4,12 +4,14 @@ Each case calls a function twice. The test compares the explanation of the secon
 it, with what the call then does.
 """
 
+import argparse
 import collections
 import dataclasses
 import enum
 import functools
 import gc
 import pathlib
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -153,13 +155,14 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "argument given": (
         (X,),
         (X, 2),
-        ("given", "b", "not given", "int 2", "on every call or on none"),
+        ("given", "b", "not given", "int 2", 'jit it with `filterjit.filter_jit(traced=("b",))`'),
     ),
     "argument left out": (
         (X, 2),
         (X,),
         ("given", "b", "int 2", "not given", "on every call or on none"),
     ),
+    "flag given": ((X,), (X, True), ("given", "b", "not given", "True", "A flag has two programs")),
     "more layers": (
         (X, mlp()),
         (X, mlp(depth=2)),
@@ -652,6 +655,9 @@ class Unregistered:
         (Unregistered(1, 2), "Make the dataclass frozen"),
         ({1, 2}, "Pass a frozenset."),
         (bytearray(b"a"), "Pass bytes."),
+        (argparse.Namespace(size=X), "function uses, or a dict of it (`vars(...)`)."),
+        (types.SimpleNamespace(size=1), "function uses, or a dict of it (`vars(...)`)."),
+        (types.MappingProxyType({}), "function uses, or a dict of it (`dict(...)`)."),
     ],
 )
 def test_what_helps_against_a_static_that_cannot_be_hashed(value: Any, said: str) -> None:

@@ -24,7 +24,7 @@ def test_text(functions: int) -> None:
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
-    f = filter_jit(lambda x, n: x + n)
+    f = filter_jit(lambda x, n: x + n, on_retrace="ignore")
     for n in range(8):
         f(X, n)
     monkeypatch.setenv("COLUMNS", str(width))

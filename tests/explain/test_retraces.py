@@ -1,6 +1,5 @@
 """What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
 
-import functools
 import importlib
 import logging
 import pickle
@@ -310,48 +309,114 @@ def test_calls_under_disable_jit_are_no_traces() -> None:
     assert f.explain(X).hit
 
 
-def test_a_number_that_changes_is_told_once() -> None:
-    """Many misses in a row that differ in one number alone are told without being asked."""
+class Cell(eqx.Module):
+    weight: Any
 
-    @filter_jit
-    def step(state: Any, x: Any) -> Any:
-        return x * state["step"]
 
+class Wide(Cell):
+    pass
+
+
+class Plain:
+    def method(self, x: Any) -> Any:
+        return x
+
+    decorated = filter_jit(method)
+
+
+_defined: list[Any] = []  # so that none is collected
+
+
+def _defined_again(f: Any, i: int) -> None:
+    _defined.append(filter_jit(lambda x: x + i))
+    _defined[-1](X)
+
+
+def _unrolled(f: Any, i: int) -> None:
+    def outer(x: Any) -> Any:
+        return [f(n, x[:n]) for n in range(2, 30)] and x
+
+    if i == 0:
+        jax.jit(outer)(jnp.ones(40)), filter_jit(outer)(jnp.ones(41)), jax.make_jaxpr(outer)(X)
+
+
+# What is called again and again, and what is told of it after eight compilations.
+TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
+    "a number": (lambda f, i: f({"step": i, "n": 2}, X), """`a['step']`: different static value, such as
+        the int 6 and the int 7. If the function only computes with it, jit it with
+        `filterjit.filter_jit(traced={"a": "step"})`"""),
+    "two numbers": (lambda f, i: f([i, {"n": -i}], X), """`a[0]` and `a[1]['n']`: different static value,
+        such as the int 6 and the int 7. If the function only computes with it, jit it with
+        `filterjit.filter_jit(traced={"a": filterjit.Filter("0") | "1.n"})`"""),
+    "a string": (lambda f, i: f("a" * i, X), "`a`: different static value, such as the str 'aaaaaa'"),
+    "a shape": (
+        lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
+        "`b`: different shape, such as float32[7] and float32[8]. Pad it to one shape",
+    ),
+    "a length": (lambda f, i: f([X] * i, X), "`a`: different structure, such as a list of 6 items"),
+    "a lambda": (lambda f, i: f(lambda x: x, X), "`a`: recreated function, such as the function"),
+    "an object": (lambda f, i: f(object(), X), "`a`: different object, which is equal only to itself"),
+    "a plain self": (lambda f, i: Plain().decorated(X), "`self`: different object, which is equal"),
+    "a class": (lambda f, i: f(type("A", (), {}), X), "`a`: different class, such as the class `A` and"),
+    "a bound method": (
+        lambda f, i: _defined.append(filter_jit(Plain().method)) or _defined[-1](X),
+        "the function: bound method of a different instance",
+    ),
+    "defined again": (_defined_again, "in a row: it was defined or jitted again each time. Jit it once"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_many_compilations_of_one_cause_are_told_once(name: str) -> None:
+    call, expected = TOLD[name]
+    f = filter_jit(lambda a, b: b)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for i in range(60):
-            step({"step": i, "name": "a"}, X)
+        for i in range(7):
+            call(f, i)
+        assert caught == []
+        for i in range(7, 30):
+            call(f, i)
     (warning,) = caught
     assert warning.category is filterjit.RetraceWarning and warning.filename == __file__
-    text = str(warning.message)
-    assert "for another value of `state['step']`, a Python int, which is static" in text
-    assert "jnp.asarray" in text
+    assert "was compiled 8 times in a row" in str(warning.message)
+    assert " ".join(expected.split()) in str(warning.message)
 
 
-KINDS = ["bool and others", "used again", "another argument", "strings", "values that return"]
+NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
+    "bool and others": lambda f, i: f(i % 2 == 0, [X] * (i // 2 % 4)),
+    "used again": lambda f, i: [f(i, X) for _ in range(3)],
+    "values that return": lambda f, i: f(i % 7, X),
+    "shapes that return": lambda f, i: f(0, jnp.ones(i % 7)),
+    "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
+    "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
+    "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],
+    "ahead of time": lambda f, i: (f.warm_up([((i, X), {})]), f.lower(None, jnp.ones(i)).compile()),
+    "unrolled in another trace": _unrolled,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_misses_in_a_row_are_not_told(kind: str) -> None:
-    @functools.partial(filter_jit, maxsize=3)
-    def step(n: Any, name: Any, x: Any) -> Any:
-        return x + 1
-
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_other_misses_in_a_row_are_not_told(name: str) -> None:
+    f = filter_jit(lambda a, b: b, maxsize=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for i in range(30):
-            match kind:
-                case "bool and others":
-                    step(i % 2 == 0, (i // 2,), X)
-                case "used again":
-                    for _ in range(3):
-                        step(i, "", X)
-                case "another argument":
-                    step(i, str(i), X)
-                case "strings":
-                    step(0, str(i), X)
-                case "values that return":
-                    step(i % 7, "", X)
+            NOT_TOLD[name](f, i)
+
+
+def test_what_is_told_can_be_silenced_and_is_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored, f = filter_jit(lambda n: n, on_retrace="ignore"), filter_jit(lambda n: n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(20):
+            ignored(i)
+        for test in ("one", "two", "three"):
+            monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+            for i in range(7):
+                f((test, i))
+    with pytest.warns(RetraceWarning):
+        f((test, 7))
 
 
 def _python_calls(f: Callable[[], Any]) -> list[str]:

@@ -5,6 +5,7 @@ import dataclasses
 import enum
 import functools
 import pickle
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -245,7 +246,8 @@ class Options:
         ((1, [2]), "Each of its items must be hashable"),
         (x, "Leave an array out of `static_argnames` and `static_argnums`"),
         (Options(), "Make the dataclass frozen"),
-        ({1}, "Make it hashable"),
+        ({1}, "Pass a frozenset."),
+        (types.SimpleNamespace(n=1), "Pass the values in it that the function uses."),
     ],
     ids=lambda x: type(x).__name__,
 )
@@ -478,10 +480,11 @@ def test_calls_that_are_handed_over_are_told() -> None:
 def test_results_with_shardings_under_disable_jit(f: Any, which: str) -> None:
     """They are what the function returned."""
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    types = []
-    for jit in (jax.jit, filterjit.jit):
-        g = jit(f, **{which: sharding})
-        with jax.disable_jit():
-            before = g(jnp.ones(2))
-        types.append([type(x) for out in (before, g(jnp.ones(2))) for x in jax.tree.leaves(out)])
-    assert types[0] == types[1]
+    for given in (jnp.ones(2), 3, 2.5, True, np.float32(2)):
+        types = []
+        for jit in (jax.jit, filterjit.jit):
+            g = jit(f, **{which: sharding})
+            with jax.disable_jit():
+                before = g(given)
+            types.append([type(x) for out in (before, g(given)) for x in jax.tree.leaves(out)])
+        assert types[0] == types[1], given

@@ -46,7 +46,10 @@ def test_two_compilations_because_arrays_were_on_no_mesh() -> None:
     assert row["compiles"] == 2 and row["unplaced"] == ["model['a']", "model['b']"]
     text = str(f.report())
     assert "compiled again, 2 times in all, since some calls passed arrays that were not" in text
-    assert "`model['a']`, `model['b']`. Place a model once, before the first call: `filter" in text
+    assert (
+        "`model['a']`, `model['b']`. Place them the same way on every call, what stays the same once: `filter"
+        in text
+    )
     assert [m["path"] for m in variant_of(f)["moves"]] == ["x"]  # in the latest traced call
     report = {**f.report().as_dict(), "timed": True}
     advice = advise(report, 1e-3, "")
@@ -120,7 +123,7 @@ def test_a_model_that_the_first_call_places() -> None:
         paths = sorted(m["path"] for m in variant["moves"])
         assert len(paths) == (0 if returned else 6) and variant["compiles"] == 1 + (not returned)
         assert sorted(variant["unplaced"]) == paths
-        assert ("Place a model once" in str(f.report())) != returned
+        assert ("Place them the same way" in str(f.report())) != returned
         assert [m.path for m in f.explain(model, x).moves] == [m["path"] for m in variant["moves"]]
 
 

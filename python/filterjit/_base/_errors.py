@@ -2,7 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
-from ._package import public
+from ._package import is_library_class, public
 from ._words import format_path as format_path
 from ._words import key_paths
 
@@ -91,7 +92,7 @@ def add_path(exception: BaseException) -> BaseException:
         error: BaseException = StaticArgumentError(
             f"argument `{where}` is static, but it cannot be hashed: {short(value)} of type "
             f"`{kind}`. Everything that is not an array is part of the key of the compiled "
-            f"program. {holds_arrays(value) or _how_to_hash(value)}"
+            f"program. {_how_to_hash(value)}"
         )
         return error.with_traceback(None)
     if operation == "sort":
@@ -116,11 +117,11 @@ def holds_arrays(x: Any) -> str:
         return ""
     shown = ", ".join(f"`{name}`" for name in names[:3]) + ", ..." * (len(names) > 3)
     holds = f"{shown} holds an array" if len(names) == 1 else f"{shown} hold arrays"
-    how = (
-        "`jax.tree_util.register_dataclass`"
-        if dataclasses.is_dataclass(x)
-        else "`jax.tree_util.register_pytree_node_class`, or an equinox.Module"
-    )
+    how = "`jax.tree_util.register_pytree_node_class`, or an equinox.Module"
+    if dataclasses.is_dataclass(x):
+        how = "`jax.tree_util.register_dataclass`"
+    elif is_library_class(type(x)):
+        how = "`jax.tree_util.register_pytree_node`"
     return f"Its {holds}: make `{type(x).__qualname__}` a pytree ({how}), so that JAX traces what it holds."
 
 
@@ -161,11 +162,26 @@ def check_instance(x: Any) -> None:
         )
 
 
-def _how_to_hash(x: Any) -> str:
+def _other_value(x: Any, also_a_dict: bool) -> str:
+    """Returns what to pass in the place of a value that cannot be hashed and whose class is not the
+    user's to change; an empty text if it may be the user's."""
     if isinstance(x, set):
         return "Pass a frozenset."
     if isinstance(x, bytearray):
         return "Pass bytes."
+    if not is_library_class(type(x)):
+        return ""
+    other = ""
+    if also_a_dict and isinstance(x, Mapping):
+        other = ", or a dict of it (`dict(...)`)"
+    elif also_a_dict and (isinstance(x, types.SimpleNamespace) or type(x).__module__ == "argparse"):
+        other = ", or a dict of it (`vars(...)`)"
+    return f"Pass the values in it that the function uses{other}."
+
+
+def _how_to_hash(x: Any) -> str:
+    if found := _other_value(x, also_a_dict=True) or holds_arrays(x):
+        return found
     if dataclasses.is_dataclass(x):
         return (
             "Make the dataclass frozen, with values that can be hashed (tuples instead of lists), or "
@@ -254,7 +270,8 @@ def _how_to_be_static(x: Any) -> str:
         return "Pass a tuple of its items."
     if dataclasses.is_dataclass(x):
         return "Make the dataclass frozen, with values that can be hashed."
-    return "Make it hashable (`__eq__` and `__hash__` in its class)."
+    other = _other_value(x, also_a_dict=False)
+    return other or "Make it hashable (`__eq__` and `__hash__` in its class)."
 
 
 def name_untraceable(

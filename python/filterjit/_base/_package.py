@@ -69,6 +69,15 @@ def _suggesting(x: Any) -> Any:
 _INSTALLED = (PACKAGE + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen")
 
 
+def is_library_class(cls: type) -> bool:
+    """Whether a class belongs to Python or to an installed library."""
+    module = sys.modules.get(cls.__module__)
+    if module is None or cls.__module__ == "__main__":
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or is_installed(file)
+
+
 def is_installed(file: str) -> bool:
     """Whether a source file belongs to an installed library, and not to the user's program."""
     folders = file.split(os.sep)

@@ -215,7 +215,7 @@ class ShardedCall:
 
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
-            return ShardedProgram(self, self.needs_of_arrays(arrays)).flat(*arrays)
+            return self.flat.make()(*arrays)  # as under jax.jit, shardings say nothing
         given, arrays = arrays, self.placed(arrays)
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])

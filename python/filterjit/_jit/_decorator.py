@@ -206,7 +206,9 @@ def filter_jit(
             logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
             `RetraceError`, and a function is called with the `Explanation`. The first trace is not
             a retrace, nor is what ``warm_up``, ``lower`` and ``trace`` do. So after ``warm_up``,
-            ``"raise"`` says that no call may compile; a function that counts allows some.
+            ``"raise"`` says that no call may compile; a function that counts allows some. By default,
+            a `RetraceWarning` is issued once a cause, when eight programs in a row were compiled
+            because of it and none of them was called more than twice; ``"ignore"`` issues none.
         maxsize: how many combinations of static values are kept. When there are more, the program
             that was used least recently is dropped.
         in_shardings: where the arguments are placed: a dict from names of parameters to values, a

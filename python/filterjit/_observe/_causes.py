@@ -8,7 +8,9 @@ from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
 
-PLACE_ONCE = "Place a model once, before the first call: `filterjit.place(...)`."
+PLACE_ONCE = (
+    "Place them the same way on every call, what stays the same once: `filterjit.place(...)`."
+)
 
 WHOLE_FUNCTION = "the function"
 """The path of the function itself."""

@@ -1,5 +1,6 @@
 """The differences between two structures, between two lists of arrays, and between placements."""
 
+import dataclasses
 import enum
 import functools
 import types
@@ -9,7 +10,8 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import format_path, holds_arrays
+from .._base._errors import array_paths, format_path, holds_arrays
+from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
 from .._trees._nodes import Node, tree_of
@@ -35,8 +37,17 @@ _SHARING_REMEDY = (
 
 PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
+_DEFINE_EQUALITY = ", or define `__eq__` and `__hash__` in its class"
+
 _NEW_CLASS = "a new class of the same name"
 _CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+_SAME_LENGTH = "Each length has its own program: keep it the same, or put the items into one array."
+_SAME_KEYS = "Give the dict the same keys on every call."
+_SAME_ATTRIBUTES = "Give the object the same attributes on every call, and change none from static."
+
+ENDLESS = frozenset({_CLASS_ONCE, _SAME_LENGTH, _SAME_KEYS, _SAME_ATTRIBUTES})
+"""What helps where a class or a structure is another one, and there can be any number of these."""
+
 _FUNCTION_ONCE = (
     "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
     "twice, define it once."
@@ -68,8 +79,8 @@ class StructureComparison:
         self.registry, self.cache = registry, cache
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self.parameters: dict[str, str] = {}  # of numbers that differ, by their paths
-        self.numbers: list[tuple[str, Any, Any]] = []  # that differ: their paths and values
+        # The paths of Python numbers that differ and are leaves of arguments, by their texts.
+        self.numbers: dict[str, Sequence[Any]] = {}
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
 
@@ -105,6 +116,12 @@ class StructureComparison:
         value said so.
         """
         hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
+        if len(self.numbers) > 1:  # one option for all of them
+            remedy = of_number(self.cache, self.numbers.values())
+            self.causes = [
+                dataclasses.replace(cause, remedy=remedy) if cause.path in self.numbers else cause
+                for cause in self.causes
+            ]
         return in_order(self.causes or [hidden])
 
     def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
@@ -136,8 +153,7 @@ class StructureComparison:
         if was.kind == "module":
             return self._compare_attributes(was, now, path)
         if len(was.children) != len(now.children):
-            remedy = "Each length has its own program: keep it the same, or put the items into one array."
-            self._add_nodes("structure", path, was, now, remedy)
+            self._add_nodes("structure", path, was, now, _SAME_LENGTH)
             return []
         if isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
             return self._compare_jitted(was.detail, now.detail, path)
@@ -172,7 +188,7 @@ class StructureComparison:
         items_was = {child.key: child for child in was.children}
         items_now = {child.key: child for child in now.children}
         changes = _other_keys([*was.detail], [*now.detail])
-        remedy = "Give the dict the same keys on every call."
+        remedy = _SAME_KEYS
         if not changes:
             changes = f"one in the order {_list_keys(now.detail)}"
             remedy = "Give the dict the same keys in the same order on every call."
@@ -186,8 +202,7 @@ class StructureComparison:
         items_now = dict(zip(now.detail, now.children, strict=True))
         changes = _other_keys([*was.detail], [*now.detail])
         changes = changes or "one of which other attributes are static"
-        remedy = "Give the object the same attributes on every call, and change none from static."
-        self._add("structure", path, describe_node(was, None), changes, remedy)
+        self._add("structure", path, describe_node(was, None), changes, _SAME_ATTRIBUTES)
         return [(items_was[name], child) for name, child in items_now.items() if name in items_was]
 
     def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
@@ -198,6 +213,11 @@ class StructureComparison:
                 "Pass the argument on every call or on none: an argument that is left out is not "
                 "equal to its default value."
             )
+            static = (was if now.kind == "missing" else now).detail
+            if "static" in kinds and type(static) in (int, float, complex):
+                remedy += f" {of_number(self.cache, [path])}"
+            elif "static" in kinds:
+                remedy += f" {of_value(static)}"
         elif kinds == {"array", "static"}:
             kind = "type"
             static = (was if was.kind == "static" else now).detail
@@ -298,18 +318,14 @@ class StructureComparison:
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
-        if type(x) in (int, float, complex):
-            self.numbers.append((format_path(path), x, y))
         if type(y) in (int, float, complex) and self._is_leaf and path:
-            self.parameters[format_path(path)] = str(path[0])
-            remedy = of_number(self.cache, {str(path[0])})
+            remedy = of_number(self.cache, [path])
+            self.numbers[format_path(path)] = path
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            remedy = holds_arrays(y) or (
-                "Create it once and pass the same object, or define `__eq__` and `__hash__` in its "
-                "class."
-            )
+            how = "" if is_library_class(type(y)) else _DEFINE_EQUALITY
+            remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
         self._add(kind, path, was, now, remedy)
 
 
@@ -455,6 +471,24 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
             remedy = "Set it once, before the first call."
             causes.append(Cause("config", "", f"{name}={before!r}", f"{name}={value!r}", remedy))
     return causes
+
+
+def compare_variants(
+    cache: _core.Cache,
+    was: _core.Variant,
+    trace_was: TraceRecord,
+    now: _core.Variant,
+    trace_now: TraceRecord,
+) -> tuple[list[Cause], dict[str, Sequence[Any]]]:
+    """Returns in what a trace of a function differs from another one, and the paths of the Python numbers
+    among the differences that are leaves of arguments, by their texts."""
+    if was is now:
+        paths = array_paths(now.function, now.structure)
+        return compare_traces(paths, trace_was, trace_now), {}
+    registry, first_array = cache.hooks.registry, cache.function.num_leaves
+    avals = trace_was.avals, trace_now.avals
+    found = comparison_of(registry, was.structure, now.structure, first_array, *avals, cache)
+    return found.causes_in_order(), found.numbers
 
 
 def _where(sharding: Any) -> str:

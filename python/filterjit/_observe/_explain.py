@@ -82,7 +82,7 @@ def explain_trace(
     others = [v for v in cache.variants() if v is not variant and v.num_traces > 0]
     if not earlier:
         if not others:
-            return Explanation(name, False, tuple(_explain_first_trace(cache, fun)))
+            return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
         others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
         causes = _compare_with_closest(cache, structure, now.avals, others)
         return Explanation(name, False, tuple(causes), len(others))
@@ -122,7 +122,7 @@ def _was_traced(cache: _core.Cache) -> bool:
     return cache.record.cost.traces > 0
 
 
-def _explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
+def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
         remedy = (

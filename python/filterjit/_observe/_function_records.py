@@ -6,6 +6,7 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
+import operator
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from .._base._locks import Lock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
-from ._numbers import NumberWatch
+from ._misses import Misses
 from ._records import Cost
 from ._wording import file_and_line
 
@@ -42,14 +43,15 @@ class FunctionRecord:
         again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
             one, have taken. What is traced ahead of time or inside of another function is in neither.
         functions: how many functions the record adds up.
-        calls, hits: the counters of the cache at the last `refresh`.
+        counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
+            cache dies, it leaves the last ones here.
+        timed: whether hits were timed.
         refused: how many of the calls were of a compiled function, which they did not fit, and which
             the cache has not counted.
-        dispatch: seconds that hits took; None if they were never timed.
         captured: the arrays that its last program captured.
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
-        numbers: watches for a Python number that changes in each call.
+        misses: its compilations, each compared with the one before it.
         has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
@@ -63,13 +65,12 @@ class FunctionRecord:
     first: Cost = dataclasses.field(default_factory=Cost)
     again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
-    calls: int = 0
-    hits: int = 0
+    counters: tuple[int, int, int] = (0, 0, 0)
+    timed: bool = False
     refused: int = 0
-    dispatch: float | None = None
     captured: "Captured | None" = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    numbers: NumberWatch = dataclasses.field(default_factory=NumberWatch)
+    misses: Misses = dataclasses.field(default_factory=Misses)
     has_told_lost: bool = False
     cache: Callable[[], _core.Cache | None] = lambda: None
 
@@ -88,6 +89,19 @@ class FunctionRecord:
         return self.name, self.place, self.codes
 
     @property
+    def calls(self) -> int:
+        return self.counters[0] + self.refused
+
+    @property
+    def hits(self) -> int:
+        return self.counters[1]
+
+    @property
+    def dispatch(self) -> float | None:
+        """The seconds that hits took; None if they were never timed."""
+        return dispatch_seconds(self.counters[2], self.cost) if self.timed else None
+
+    @property
     def is_empty(self) -> bool:
         """Whether the function was neither called nor compiled: two threads may both create a
         cache for one function, and one of the two is dropped."""
@@ -97,9 +111,8 @@ class FunctionRecord:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
         cache = self.cache()
         if cache is not None:
-            self.calls, self.hits = cache.calls + self.refused, cache.hits
-            if cache.timed or cache.hit_time:
-                self.dispatch = dispatch_seconds(cache.hit_time, self.cost)
+            self.counters = cache.calls, cache.hits, cache.hit_time
+            self.timed = bool(cache.timed or cache.hit_time)
         return cache
 
     def add(self, other: "FunctionRecord") -> None:
@@ -108,13 +121,13 @@ class FunctionRecord:
         # The first trace of a function that was defined again has repeated an earlier one.
         (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
-        self.calls += other.calls
-        self.hits += other.hits
+        calls, hits, hit_time = map(operator.add, self.counters, other.counters)
+        self.counters = calls, hits, hit_time
+        self.timed = self.timed or other.timed
         self.refused += other.refused
-        if other.dispatch is not None:
-            self.dispatch = (self.dispatch or 0.0) + other.dispatch
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over
+        self.misses.merge(other.misses)
 
 
 def dispatch_seconds(nanoseconds: int, cost: Cost) -> float:
@@ -136,6 +149,7 @@ class _Functions:
         timed: whether their calls are timed.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
+        misses: the first compilations of functions that one place of the program makes, by their key.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
             function wraps. A function that is recreated has a new cache, which is found here.
     """
@@ -144,6 +158,7 @@ class _Functions:
         self.timed = False
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = Lock()
+        self.misses: dict[Any, Misses] = {}
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
@@ -196,7 +211,8 @@ class _Functions:
                 if record.key in self._totals:
                     self._totals[record.key].add(record)
                 else:
-                    self._totals[record.key] = record
+                    self._totals[record.key] = dataclasses.replace(record, misses=Misses())
+                    self._totals[record.key].misses.merge(record.misses)
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""

@@ -179,14 +179,17 @@ class _Recorder:
             if record is not None:
                 self._add_event("lowering" if event == _LOWERED else "compile", record, duration)
             cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
+            made = Cost()
             if event == _LOWERED:
                 cost.lowering = duration
             else:
-                cost.compiles, cost.compiling = 1, duration
-                cost.recompiles = int(again)
-                cost.from_disk, thread.from_disk = thread.from_disk, 0
+                cost.compiling = duration
+                made.compiles, made.recompiles = 1, int(again)
+                made.from_disk, thread.from_disk = thread.from_disk, 0
                 if work is not None and not work.tracing:
                     work.compiled_at = time.perf_counter()
+            if work is None or not work.tracing:  # else the trace computes something with it
+                cost.add(made)
             with functions.lock:
                 for one in attributed:
                     one.add(cost)

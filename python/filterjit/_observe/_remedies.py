@@ -6,11 +6,12 @@ number may be told to become an array.
 
 import enum
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from .. import _core
 from .._base._unwrap import is_function
+from .._base._words import format_pattern
 from .._compat import _jax_compat
 from ._wording import dtype_of
 
@@ -69,25 +70,51 @@ def of_value(x: Any, in_field: bool = False) -> str:
 
 
 def of_number(
-    cache: _core.Cache | None, parameters: Collection[str], in_field: bool = False
+    cache: _core.Cache | None, paths: Collection[Sequence[Any]], in_field: bool = False
 ) -> str:
     """Returns what helps where a Python number has another value.
 
     Arguments:
         cache: of the function that takes it, if it is known.
-        parameters: in whose arguments such numbers are leaves.
+        paths: of such numbers, which are leaves of arguments.
         in_field: whether the number is in a field that its class declares to be static.
     """
     how = _TO_ARRAY + (", and its field not static" if in_field else "")
-    if cache is not None and parameters and {*parameters} <= {*cache.signature.names}:
-        settings = cache.hooks.settings
+    if cache is not None and paths and {path[0] for path in paths} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
             how = _NO_STATIC
-        elif decorator_of(cache) == "filter_jit":
-            listed = ", ".join(f'"{name}"' for name in sorted(parameters))
-            if settings.traced:
-                how = f"add {listed} to the option `traced`, or {how}"
+        elif decorator_of(cache) == "filter_jit" and (option := _traced(paths)):
+            if cache.hooks.settings.traced:
+                how = f"add {option.strip('(,)')} to the option `traced`, or {how}"
             else:
-                listed += "," * (len(parameters) == 1)
-                how = f"jit it with `filterjit.filter_jit(traced=({listed}))`, or {how}"
+                how = f"jit it with `filterjit.filter_jit(traced={option})`, or {how}"
     return _NUMBER.format(how=how)
+
+
+_MOST_NUMBERS = 3  # of one argument that an option names
+
+
+def _traced(paths: Collection[Sequence[Any]]) -> str:
+    """Returns the option that traces the numbers at some paths, and no others: those beside them may
+    be sizes, or be asked in an ``if``. An empty text if they are too many."""
+    filters: dict[str, list[str]] = {}
+    for name, *below in sorted(paths, key=str):
+        keys = [("name", str(key[0] if isinstance(key, tuple) else key)) for key in below]
+        filters.setdefault(name, []).append(format_pattern(keys))
+    if all(patterns == [""] for patterns in filters.values()):
+        return f"({', '.join(map(_quote, filters))}{',' * (len(filters) == 1)})"
+    if max(map(len, filters.values())) > _MOST_NUMBERS:
+        return ""
+    items = [f"{_quote(name)}: {_filter(patterns)}" for name, patterns in filters.items()]
+    return f"{{{', '.join(items)}}}"
+
+
+def _filter(patterns: Sequence[str]) -> str:
+    if "" in patterns:
+        return "True"
+    first, *others = map(_quote, patterns)
+    return " | ".join([f"filterjit.Filter({first})", *others]) if others else first
+
+
+def _quote(text: str) -> str:
+    return repr(text) if {*text} & {"\\", '"'} else f'"{text}"'

@@ -187,7 +187,7 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     placement = recorded_placement(variant, paths)
     others = unplaced(paths, record)
     if others:
-        times = max(record.cost.traces, record.cost.compiles)
+        times = record.cost.compiles + record.loaded
         remarks.append(
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
             f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"

@@ -15,7 +15,8 @@ from .._base._later import later
 from .._base._package import PACKAGE, is_installed, public
 from .._base._switches import switches
 from . import _records
-from ._function_records import FunctionRecord
+from ._function_records import FunctionRecord, functions
+from ._misses import Misses, tell_of_many
 from ._recorder import recorder
 from ._records import TraceRecord
 
@@ -27,7 +28,7 @@ else:
 
 logger = logging.getLogger("filterjit")
 
-OnRetrace = Literal["log", "warn", "raise"] | Callable[["Explanation"], Any] | None
+OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[["Explanation"], Any] | None
 
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
@@ -42,8 +43,8 @@ class RetraceError(RuntimeError):
 
 @public
 class RetraceWarning(UserWarning):
-    """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a function, it
-    compiles in each of many calls, since a Python number in its arguments changes."""
+    """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a cause, it was
+    compiled many times in a row for one cause, such as a number that changes in each call."""
 
 
 def check_on_retrace(function: str, on_retrace: Any) -> None:
@@ -51,7 +52,7 @@ def check_on_retrace(function: str, on_retrace: Any) -> None:
     if on_retrace is not None and not callable(on_retrace):
         also = "a callable that takes an explanation, or None"
         option = f"{function}(..., on_retrace=...)"
-        one_of(option, on_retrace, ("log", "warn", "raise"), also=also)
+        one_of(option, on_retrace, ("log", "warn", "raise", "ignore"), also=also)
 
 
 def before_trace(
@@ -70,11 +71,15 @@ def before_trace(
     trace.on_purpose = recorder.is_on_purpose()
     if jax.config.jax_disable_jit or trace.on_purpose:
         return
-    earlier = [t for t in _records.record_of(variant).traces if t is not trace]
-    if not earlier and (text := cache.record.numbers.before_trace(cache, variant)) is not None:
+    of_place = functions.misses.setdefault(cache.record.key, Misses())
+    text = tell_of_many(cache, fun, variant, trace, of_place)
+    if text is not None and on_retrace is None and _is_for_user(cache.record):
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
+    if on_retrace == "ignore":
+        on_retrace = None
     if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
+    earlier = [t for t in _records.record_of(variant).traces if t is not trace]
     explanation = _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if recorder.log is not None and kind not in ("first", "options"):
@@ -91,6 +96,12 @@ def before_trace(
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
         on_retrace(explanation)
+
+
+def _is_for_user(record: FunctionRecord) -> bool:
+    """Whether the user wrote the function that compiles, or the code that calls it."""
+    caller = sys._getframe(stack_level() - 1).f_code.co_filename
+    return record.place is None or not (is_installed(record.place[0]) and is_installed(caller))
 
 
 def _log(record: FunctionRecord, explanation: "Explanation") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from .. import _core
 from .._base._errors import format_path
@@ -126,8 +126,8 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
 
     Arguments:
         tree: any pytree.
-        rules: `ShardingRules`, a sharding, a ``PartitionSpec``, None, or a prefix of the tree with
-            these as leaves.
+        rules: `ShardingRules`, a sharding, a device, a ``PartitionSpec``, None, or a prefix of the
+            tree with these as leaves.
         mesh: the mesh; the one in force (``jax.set_mesh``) if it is left out.
 
     Raises:
@@ -142,9 +142,11 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
         >>> placed = place({"x": jnp.ones(8), "name": "relu"}, P("data"), mesh)
         >>> placed["x"].sharding.spec == P("data"), placed["name"]
         (True, 'relu')
+        >>> place({"x": jnp.ones(8)}, jax.devices()[0])["x"].committed
+        True
     """
     arrays, structure = _core.flatten(registry, tree)
-    specs = specs_of(rules, tree, mesh, [])
+    specs = specs_of(_without_devices(rules), tree, mesh, [])
     placed = list(arrays)
     if any(isinstance(x, jax.core.Tracer) for x in arrays) or is_tracing():
         placed = [x if s is None else constrain(x, s) for x, s in zip(arrays, specs, strict=True)]
@@ -165,6 +167,16 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
             if placed[i] is arrays[i] and i not in here:
                 placed[i] = _place_on_processes(arrays[i], specs[i])
     return structure.unflatten(placed)
+
+
+def _without_devices(rules: Any) -> Any:
+    """Returns a value, or a prefix with values as leaves, in which a device stands for its sharding."""
+    leaves, structure = flatten(rules, True, is_leaf=is_value)
+    if not any(isinstance(x, jax.Device) for x in leaves):
+        return rules
+    return structure.unflatten(
+        [SingleDeviceSharding(x) if isinstance(x, jax.Device) else x for x in leaves]
+    )
 
 
 _NO_MESH = "no mesh to place on: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"

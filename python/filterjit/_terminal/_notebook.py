@@ -24,6 +24,14 @@ def is_notebook() -> bool:
     return False
 
 
+def cells_run() -> int | None:
+    """Returns how many cells were run; None without IPython."""
+    with contextlib.suppress(Exception):
+        found: int | None = getattr(_shell(), "execution_count", None)
+        return found
+    return None
+
+
 def cell_of(file: str) -> str | None:
     """Returns what a notebook calls the cell that it compiled as `file`, such as ``In [3]``; None for
     any other file."""
