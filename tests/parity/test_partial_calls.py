@@ -81,6 +81,22 @@ def test_it_is_a_pytree() -> None:
     assert comparable(jtu.tree_leaves(grads.args)) == comparable(jtu.tree_leaves(wanted))
 
 
+def test_a_method() -> None:
+    class Model(eqx.Module):
+        w: Any
+
+        @filterjit.filter_jit
+        def __call__(self, x: Any, power: int = 1) -> Any:
+            return self.w * x**power
+
+    model = Model(X)
+    p = Model.__call__.partial(model)
+    assert comparable(p(X, 2)) == comparable(model(X, 2))
+    assert comparable(p(X)) == comparable(model(X))
+    bound = model.__call__.partial(X)
+    assert comparable(bound(2)) == comparable(model(X, 2))
+
+
 def test_only_what_can_be_given_by_position_is_a_first_argument() -> None:
     """If all parameters are keyword-only, all are donated."""
     f = filterjit.filter_jit(lambda *, a, b: a + b, donate="all-except-first")

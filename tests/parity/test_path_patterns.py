@@ -11,14 +11,7 @@ import filterjit as fj
 from support.filters import taken
 from support.flax_nodes import FlaxStruct
 from support.modules import WithFactories
-from support.nodes import (
-    Custom,
-    ListSubclass,
-    Point,
-    PointWithNew,
-    Registered,
-    WithKeys,
-)
+from support.nodes import Custom, ListSubclass, Point, PointWithNew, Registered, WithKeys
 from support.trees import KEY, PARAMS
 
 

@@ -132,26 +132,6 @@ def test_numpy_results_become_arrays() -> None:
     assert isinstance(results[0][0], jax.Array)
 
 
-def test_shared_arrays(jit: Jit) -> None:
-    """One array in several places."""
-
-    @jit
-    def f(x: Any, y: Any) -> Any:
-        z = x + y
-        return z, [z, {"z": z}], x, Module(x, b=z)
-
-    for _ in range(2):
-        z, (z2, d), x, m = f(ARRAY, ONE)
-        assert (
-            comparable(z)
-            == comparable(z2)
-            == comparable(d["z"])
-            == comparable(m.b)
-            == comparable(ARRAY + 1)
-        )
-        assert comparable(x) == comparable(m.a) == comparable(ARRAY)
-
-
 def test_shared_containers_are_separated() -> None:
     """A pytree is a tree: a list that occurs twice becomes two lists."""
 

@@ -441,23 +441,6 @@ def check_threads() -> None:
     for thread in pair:
         thread.join()
     assert not errors, errors
-
-    def work(numbers: Any) -> None:
-        try:
-            for n in numbers:
-                time.sleep(0.02 * ((n + index) % 3))
-                f(x, n)
-        except BaseException as e:
-            errors.append(e)
-
-    halves = [range(0, 40, 2), range(1, 40, 2), range(0, 40, 2)]
-    threads = [threading.Thread(target=work, args=(half,)) for half in halves]
-    for thread in threads[:: 1 - 2 * (index % 2)]:
-        thread.start()
-        time.sleep(0.3)
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
     assert "`n`" in raised(f, x, 100 + index)
     f(x, 200)
 

@@ -5,16 +5,7 @@ import sys
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Object,
-    core,
-    identical,
-    make_jit,
-    make_registry,
-    testing,
-)
+from core_support import Array, Hooks, Object, core, identical, make_jit, make_registry, testing
 from hostile_support import NESTS, nest
 from node_support import InitDataclass
 from object_support import attributes, check_walks

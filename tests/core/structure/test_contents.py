@@ -5,16 +5,7 @@ import weakref
 from typing import Any
 
 import pytest
-from core_support import (
-    Box,
-    Hostile,
-    Keyed,
-    Linear,
-    Value,
-    classify,
-    core,
-    make_registry,
-)
+from core_support import Box, Hostile, Keyed, Linear, Value, classify, core, make_registry
 from outcome_support import fail
 from statics_support import Pair, Shell, Slotted, calls, classify_pairs, key, matches, seen
 
