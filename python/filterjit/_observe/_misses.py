@@ -8,7 +8,7 @@ report tells the one cause of most (`_again`).
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
@@ -16,15 +16,13 @@ from .._base._later import later
 from .._terminal import _notebook
 
 if TYPE_CHECKING:
-    from . import _again, _compare, _explain
+    from . import _compare
     from ._causes import Cause
-    from ._function_records import FunctionRecord
     from ._records import TraceRecord
 else:
-    _again, _compare = later("_observe._again"), later("_observe._compare")
-    _explain = later("_observe._explain")
+    _compare = later("_observe._compare")
 
-_MANY = 8  # compilations in a row
+MANY = 8  # compilations in a row
 
 # The kinds of causes of which there can be any number. A program has the other ones on purpose, or
 # has few of them.
@@ -37,11 +35,11 @@ Key = tuple[str, str]
 """The kind and the path of a cause."""
 
 
-class _Miss(NamedTuple):
+class Miss(NamedTuple):
     """A compilation.
 
     Attributes:
-        record: of the function.
+        record: the FunctionRecord of the function.
         compiles, hits: of the function before it.
         variant: returns the variant, or None if that was dropped.
         hash: of the structure of its arguments.
@@ -49,7 +47,7 @@ class _Miss(NamedTuple):
         part: of the program, see `_part_of_program`.
     """
 
-    record: "FunctionRecord"
+    record: Any
     compiles: int
     hits: int
     variant: Callable[[], _core.Variant | None]
@@ -58,13 +56,13 @@ class _Miss(NamedTuple):
     part: Any
 
     @classmethod
-    def of(cls, record: "FunctionRecord", variant: _core.Variant, trace: "TraceRecord") -> "_Miss":
+    def of(cls, record: Any, variant: _core.Variant, trace: "TraceRecord") -> "Miss":
         record.refresh()
         compiles, hits, of_structure = record.cost.compiles, record.hits, hash(variant.structure)
         part = _part_of_program()
         return cls(record, compiles, hits, weakref.ref(variant), of_structure, trace, part)
 
-    def is_repeated_by(self, other: "_Miss") -> bool:
+    def is_repeated_by(self, other: "Miss") -> bool:
         """Whether the other one makes the same program, which was dropped in between."""
         return (
             self.record is other.record
@@ -89,7 +87,7 @@ class Misses:
         self.counts: Counter[Key] = Counter()
         self.latest: dict[Key, Cause] = {}
         self.numbers: dict[str, Sequence[Any]] = {}
-        self._row: list[_Miss] = []  # in which each has the causes `_common`
+        self._row: list[Miss] = []  # in which each has the causes `_common`
         self._common: set[Key] = set()
         self._told: set[Key] = set()
 
@@ -100,7 +98,7 @@ class Misses:
         self.latest.update(other.latest)
         self.numbers.update(other.numbers)
 
-    def add(self, now: _Miss, compare: Callable[[_Miss], Sequence["Cause"]]) -> Collection["Cause"]:
+    def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
         """Adds a compilation that is about to begin. Returns what is to be told: the causes of many in
         a row, if they are not told yet.
 
@@ -125,42 +123,12 @@ class Misses:
         has_paid = last.record.hits - last.hits > 1
         if not self._common or has_paid or any(one.is_repeated_by(now) for one in self._row):
             self._row, self._common = [last], told
-        self._row = [*self._row, now][-_MANY:]
-        if len(self._row) < _MANY or self._common <= self._told:
+        self._row = [*self._row, now][-MANY:]
+        if len(self._row) < MANY or self._common <= self._told:
             return ()
         untold = self._common - self._told
         self._told |= untold
         return [cause for key, cause in causes.items() if key in untold]
-
-
-def tell_of_many(
-    cache: _core.Cache, fun: Any, variant: _core.Variant, trace: "TraceRecord", of_place: Misses
-) -> str | None:
-    """Counts a compilation of `fun`, which is about to be traced. Returns what to tell of those in a
-    row, or None.
-
-    Arguments:
-        of_place: the first compilations of the functions of the same code.
-    """
-    record = cache.record
-    now = _Miss.of(record, variant, trace)
-
-    def compare(last: _Miss) -> Sequence["Cause"]:
-        was = last.variant()
-        if was is None:
-            return ()
-        found, numbers = _compare.compare_variants(cache, was, last.trace, variant, trace)
-        record.misses.numbers.update(numbers)
-        return found
-
-    found = record.misses.add(now, compare)
-    if record.cost.traces == 0:
-        found = [*found, *of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))]
-    if not found:
-        return None
-    name = cache.attributes.get("__qualname__") or record.label
-    begin = f"`{name}` was compiled {_MANY} times in a row"
-    return _again.sentence(begin, found, record.misses.numbers, cache)
 
 
 def _is_told(cause: "Cause") -> bool:

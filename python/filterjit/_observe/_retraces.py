@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
@@ -16,14 +16,15 @@ from .._base._package import PACKAGE, is_installed, public
 from .._base._switches import switches
 from . import _records
 from ._function_records import FunctionRecord, functions
-from ._misses import Misses, tell_of_many
+from ._misses import MANY, Miss, Misses
 from ._recorder import recorder
 from ._records import TraceRecord
 
 if TYPE_CHECKING:
-    from . import _explain
-    from ._causes import Explanation
+    from . import _again, _compare, _explain
+    from ._causes import Cause, Explanation
 else:
+    _again, _compare = later("_observe._again"), later("_observe._compare")
     _explain = later("_observe._explain")
 
 logger = logging.getLogger("filterjit")
@@ -71,8 +72,7 @@ def before_trace(
     trace.on_purpose = recorder.is_on_purpose()
     if jax.config.jax_disable_jit or trace.on_purpose:
         return
-    of_place = functions.misses.setdefault(cache.record.key, Misses())
-    text = tell_of_many(cache, fun, variant, trace, of_place)
+    text = _tell_of_many(cache, fun, variant, trace)
     if text is not None and on_retrace is None and _is_for_user(cache.record):
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if on_retrace == "ignore":
@@ -96,6 +96,35 @@ def before_trace(
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
         on_retrace(explanation)
+
+
+def _tell_of_many(
+    cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
+) -> str | None:
+    """Counts a compilation of `fun`, which is about to be traced. Returns what to tell of those in a
+    row, or None."""
+    record = cache.record
+    now = Miss.of(record, variant, trace)
+
+    def compare(last: Miss) -> Sequence["Cause"]:
+        was = last.variant()
+        if was is None:
+            return ()
+        found, numbers = _compare.compare_variants(cache, was, last.trace, variant, trace)
+        record.misses.numbers.update(numbers)
+        return found
+
+    found = record.misses.add(now, compare)
+    if (
+        record.cost.traces == 0
+    ):  # the first one, which is compared with that of the same code before
+        of_place = functions.misses.setdefault(record.key, Misses())
+        found = [*found, *of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))]
+    if not found:
+        return None
+    name = cache.attributes.get("__qualname__") or record.label
+    begin = f"`{name}` was compiled {MANY} times in a row"
+    return _again.sentence(begin, found, record.misses.numbers, cache)
 
 
 def _is_for_user(record: FunctionRecord) -> bool:
