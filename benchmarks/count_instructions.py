@@ -202,8 +202,8 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
     getters = map(operator.attrgetter, names)
     configuration = functools.partial(tuple, tuple(map(str, range(50))))  # tuple(x) is x
     context = core.DirectContext(
-        Array, *getters, type(None), id, id, configuration, str, ("setting",) * 3, bool, dict, operator.concat,
-        lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False),
+        Array, *getters, type(None), id, id, memoryview, memoryview, id, configuration, str, ("setting",) * 3, bool, dict, operator.concat,
+        lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False, ()),
     )  # fmt: skip
     context.enabled = True
     direct = core.Direct(context, lambda *arrays: core.output_unflatten(0, arrays), None)
