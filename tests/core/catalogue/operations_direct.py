@@ -61,7 +61,8 @@ PUTS = ((X, Y, [X]),)
 
 
 def put(aval: Any, sharding: Any, values: Any, devices: Any, committed: Any, copies: Any) -> Any:
-    expect((aval, sharding, devices, values) == (*PUTS[0], [HOST]) and copies and not committed)
+    expect(aval is X and sharding is Y and devices[0] is X and values[0] is HOST)
+    expect(copies and not committed)
     return X
 
 
