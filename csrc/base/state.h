@@ -12,6 +12,7 @@
     NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
     NAME(choose)                                                                              \
+    NAME(copy)                                                                                \
     NAME(dtype)                                                                               \
     NAME(shape)                                                                               \
     NAME(wait)

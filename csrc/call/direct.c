@@ -25,6 +25,7 @@
 
 #include <structmember.h>
 
+#include "base/scratch.h"
 #include "base/state.h"
 #include "call/attribute.h"
 #include "call/direct_context.h"
@@ -35,6 +36,7 @@ static const char *const way_names[] = {
 #define WAY_NAME(name) #name,
     FJ_WAYS(WAY_NAME)};
 
+#define FEW 8 /* arguments that have room on the stack */
 #define MAX_ENTRIES 4
 #define MAX_RESTING 256
 #define SOME 4 /* arrays, whose check takes no longer than that of the configuration */
@@ -269,12 +271,62 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
 
 /* ---- calls ---- */
 
+static int
+is_host_array(const FjDirect *self, PyObject *argument)
+{
+    PyObject *host = self->context->parts[FJ_HOST_ARRAY];
+    return PyType_IsSubtype(Py_TYPE(argument), (PyTypeObject *)host);
+}
+
+/* Calls jax.jit with copies of the arrays in the host's memory.  JAX may read an array where
+ * it is, and after the call: what the caller writes into it then would change the result. */
+static PyObject *
+call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *room[FEW], *output = NULL;
+    PyObject **copies = fj_scratch_new(room, FEW, nargs);
+    Py_ssize_t count = 0;
+    for (; copies != NULL && count < nargs; count++) {
+        PyObject *x = args[count];
+        copies[count] =
+            is_host_array(self, x)
+                ? PyObject_CallMethodNoArgs(x, fj_state_of(Py_TYPE(self))->str_copy)
+                : Py_NewRef(x);
+        if (copies[count] == NULL) {
+            break;
+        }
+    }
+    if (copies != NULL && count == nargs) {
+        output = PyObject_Vectorcall(self->jitted, copies, (size_t)nargs, NULL);
+    }
+    PyObject *exception = fj_compat_take_exception(); /* none is set while arrays die */
+    while (count > 0) {
+        Py_DECREF(copies[--count]);
+    }
+    fj_compat_give_exception(exception);
+    fj_scratch_free(copies, room);
+    return output;
+}
+
+/* Calls jax.jit. */
+static PyObject *
+call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    for (Py_ssize_t i = 0; kwnames == NULL && i < nargs; i++) {
+        if (FJ_UNLIKELY(is_host_array(self, args[i]))) {
+            return call_with_copies(self, args, nargs);
+        }
+    }
+    return PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
+}
+
 /* Passes a call on to jax.jit.  `entry`, which is stolen, is that of such calls, or NULL. */
 static PyObject *
 pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
         PyObject *kwnames)
 {
-    PyObject *output = PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
+    PyObject *output = call_jitted(self, args, nargsf, kwnames);
     if (entry != NULL) {
         /* An Output without a number has not passed through JAX (jax_disable_jit). */
         if (entry->execute == NULL && output != NULL &&

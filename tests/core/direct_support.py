@@ -150,6 +150,9 @@ class DirectHost:
     def __init__(self, value: Any = 0, dtype: Any = "f32", shape: Any = (3,)) -> None:
         self.value, self.dtype, self.shape = value, dtype, shape
 
+    def copy(self) -> DirectHost:
+        return type(self)(self.value, self.dtype, self.shape)
+
 
 class DirectScalar(DirectHost):
     """A scalar of NumPy's: its type is a subclass."""

@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit._compat import _direct_compat
 from support.direct import Beside, counts, refusals
 
 pytestmark = pytest.mark.usefixtures("direct")
+
+
+@pytest.fixture(autouse=True)
+def also_few_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_direct_compat, "ARRAYS_A_PUT", 0)
+
 
 X = jnp.arange(6.0).reshape(2, 3)
 DTYPES = [
@@ -94,17 +101,42 @@ def test_scalars_and_numbers(x64: bool) -> None:
         b(X, 2**80)  # JAX's error
 
 
-def test_what_is_written_after_the_call_is_not_seen() -> None:
-    x: Any = np.ones((300, 300), np.float32)
-    f = filterjit.filter_jit(lambda x: (x, x @ x @ x @ x))
-    for _ in range(4):  # which `jax.jit` makes: it may read the array in place, and later
-        jax.block_until_ready(f(x))
-    for _ in range(100):
-        x[...] = 1
-        same, product = f(x)
-        x[...] = 7
-        assert same[0, 0] == 1 and product[0, 0] == 300.0**3
-    assert counts(f)["direct"] >= 100
+@pytest.mark.parametrize("way", ["direct", "off", "few arrays", "subclass"])
+def test_what_is_written_after_the_call_is_not_seen(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment's buffer, which lies where the CPU can read it in place."""
+    monkeypatch.setattr(_direct_compat, "ARRAYS_A_PUT", 24 if way == "few arrays" else 0)
+    monkeypatch.setattr(filterjit.switches, "direct", way != "off")
+    memory = np.empty(4 * 4096 + 64, np.uint8)
+    buffer: Any = memory[-memory.ctypes.data % 64 :][: 4 * 4096].view(np.float32)
+    if way == "subclass":
+        buffer = buffer.view(Sub)
+
+    @filterjit.filter_jit
+    def f(w: Any, x: Any) -> Any:
+        for _ in range(20):
+            w = jnp.tanh(w @ w)
+        return x.sum() + 0 * w.sum()
+
+    w, found = jnp.full((150, 150), 0.01), []
+    for i in range(60):
+        buffer[:] = i
+        found.append(f(w, buffer))
+    assert found == [4096.0 * i for i in range(60)]
+    assert ("direct" in counts(f)) == (way == "direct")
+
+
+def test_few_arrays_are_left_to_jax_jit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It copies a NumPy array in less time than a direct call does."""
+    monkeypatch.setattr(_direct_compat, "ARRAYS_A_PUT", 24)
+    x = np.ones(3, np.float32)
+    for count, is_direct in ((22, False), (23, True), (46, True)):
+        b = Beside(lambda tree, x: sum(tree) + x)
+        for _ in range(6):
+            b([jnp.ones(3)] * count, x)
+        assert (b.direct > 0) == is_direct
+        assert is_direct or "has few arrays for those" in str(refusals(b.ours))
 
 
 class Sub(np.ndarray):

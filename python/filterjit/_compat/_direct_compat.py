@@ -14,6 +14,8 @@ import numpy as np
 from . import _private
 from ._jax_compat import ARRAY_IMPL, KEY_TYPE
 
+ARRAYS_A_PUT = 24  # arrays, whose check saves as much time as to copy one value to the device takes
+
 
 def context_parts() -> tuple[Any, ...] | None:
     """Returns the arguments of ``_core.DirectContext`` but the last, or None."""
@@ -125,6 +127,8 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     node = tree.node_data()
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
+    if ARRAYS_A_PUT * len(puts) > len(numbers):
+        return "the program has few arrays for those that each call copies to the device: make them arrays once"
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)

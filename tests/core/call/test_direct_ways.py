@@ -100,6 +100,22 @@ class TestWays:
         backend.parts["put"] = fail
         assert way_of(direct, x, y) == "failed"
 
+    def test_what_is_passed_on_is_a_copy(self, backend: Backend) -> None:
+        """Of an array of the host's, which may be read after the call, and be written meanwhile."""
+        x, y, given = DirectHost(1), DirectArray(2), []
+        direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), None)
+        for many in ((x, y), (x, y) * 20):
+            direct(*many)
+            assert [a is b for a, b in zip(given[-1], many, strict=True)] == [False, True] * (
+                len(many) // 2
+            )
+        direct(x, y=y)
+        assert given[-1][0] is x
+        x.copy = fail  # type: ignore[method-assign]
+        for count in (1, 40):
+            with pytest.raises(ZeroDivisionError):
+                direct(*[y] * count, x)
+
     @pytest.mark.parametrize("is_read", [True, False])
     def test_scalars_and_numbers(self, backend: Backend, is_read: bool) -> None:
         y = DirectArray(2)
