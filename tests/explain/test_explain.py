@@ -702,3 +702,17 @@ def test_the_advice_for_a_recreated_function_is_that_of_its_options(options: Any
     plain = filterjit.jit(lambda x, act: x, static_argnums=1)
     plain(X, closing_over(1))
     assert str(plain.explain(X, closing_over(1))).endswith("Define it once, outside the loop.")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "advice"),
+    [
+        (1, 1.0, "Pass it as an array of one dtype: `jnp.asarray(n, dtype=...)`."),
+        (jax.random.key(0), jax.random.key(0, impl="rbg"), "with one `impl`."),
+        (X, X.astype("int32"), "Convert it before the call: `n.astype(...)`."),
+    ],
+)
+def test_another_dtype(was: Any, now: Any, advice: str) -> None:
+    f = filterjit.jit(lambda n: jnp.zeros(()))
+    f(was)
+    assert str(f.explain(now)).endswith(advice)

@@ -443,6 +443,16 @@ def compare_structures(
 # ---- two lists of arrays ----
 
 
+def _one_dtype(path: str, was: Aval, now: Aval) -> str:
+    """Returns how to pass an array of one dtype on every call."""
+    is_key = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (was, now)]
+    if any(is_key):
+        return "Make random keys in one way: `jax.random.key`, with one `impl`."
+    if was.weak_type and now.weak_type:
+        return f"Pass it as an array of one dtype: `jnp.asarray({path}, dtype=...)`."
+    return f"Convert it before the call: `{path}.astype(...)`."
+
+
 def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
     """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
     earlier trace of the same static structure."""
@@ -451,7 +461,7 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
         if a.shape != b.shape:
             kind, remedy = "shape", "Pad it to one shape, or to one of a few."
         elif a.dtype != b.dtype:
-            kind, remedy = "dtype", "Convert it before the call: `x.astype(...)`."
+            kind, remedy = "dtype", _one_dtype(format_path(path), a, b)
         elif a.weak_type != b.weak_type:
             kind = "weak type"
             remedy = (
