@@ -637,6 +637,11 @@ def test_methods() -> None:
     assert only(Model(X, "b").__call__.explain(X)).path == "self.name"
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    table: Any
+
+
 @dataclasses.dataclass
 class Unregistered:
     size: int
@@ -653,6 +658,7 @@ class Unregistered:
         ),
         (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
         (Unregistered(1, 2), "Make the dataclass frozen"),
+        (Options({"a": 1}), "Give its field `table` a value that can be hashed"),
         ({1, 2}, "Pass a frozenset."),
         (bytearray(b"a"), "Pass bytes."),
         (argparse.Namespace(size=X), "function uses, or a dict of it (`vars(...)`)."),
@@ -716,3 +722,9 @@ def test_another_dtype(was: Any, now: Any, advice: str) -> None:
     f = filterjit.jit(lambda n: jnp.zeros(()))
     f(was)
     assert str(f.explain(now)).endswith(advice)
+
+
+def test_a_flag_of_numpy() -> None:
+    f = filter_jit(lambda x, flag: x + 1)
+    f(X, True)
+    assert "Pass `bool(...)` on every call" in str(f.explain(X, np.bool_(True)))

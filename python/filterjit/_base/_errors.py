@@ -179,10 +179,22 @@ def _other_value(x: Any, also_a_dict: bool) -> str:
     return f"Pass the values in it that the function uses{other}."
 
 
+def _field_without_hash(x: Any) -> str | None:
+    """Returns the name of the first field of a frozen dataclass whose value cannot be hashed."""
+    for field in dataclasses.fields(x) if x.__dataclass_params__.frozen else ():
+        try:
+            hash(getattr(x, field.name))
+        except Exception:
+            return field.name
+    return None
+
+
 def _how_to_hash(x: Any) -> str:
     if found := _other_value(x, also_a_dict=True) or holds_arrays(x):
         return found
     if dataclasses.is_dataclass(x):
+        if (field := _field_without_hash(x)) is not None:
+            return f"Give its field `{field}` a value that can be hashed, such as a tuple instead of a list."
         return (
             "Make the dataclass frozen, with values that can be hashed (tuples instead of lists), or "
             "register it as a pytree (`jax.tree_util.register_dataclass`)."

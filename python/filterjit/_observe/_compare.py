@@ -221,7 +221,9 @@ class StructureComparison:
         elif kinds == {"array", "static"}:
             kind = "type"
             static = (was if was.kind == "static" else now).detail
-            if isinstance(static, (int, float, complex)):
+            if isinstance(static, bool):
+                remedy = "Pass `bool(...)` on every call, if the function branches on it, or else an array."
+            elif isinstance(static, (int, float, complex)):
                 remedy = (
                     "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays "
                     "are traced."
