@@ -476,16 +476,16 @@ def test_damaged_folders(tmp_path: Path, seed: int) -> None:
     for _ in range(40):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(whole, folder)
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        for file in source.sample(files, source.randint(1, 2)):
-            data, other = file.read_bytes(), source.choice(files).read_bytes()
+        files = {file: file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+        for file in source.sample(list(files), source.randint(1, 2)):
+            data, other = files[file], source.choice(list(files.values()))
             file.unlink()
             match source.randrange(10):
                 case 0:
                     file.mkdir()
                 case n if n > 1:
                     file.write_bytes(aot_files.damaged(data, other, source))
-        assert use(folder), files
+        assert use(folder), list(files)
         assert use(folder)
 
 
