@@ -391,7 +391,7 @@ NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
     "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
     "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
     "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],
-    "ahead of time": lambda f, i: (f.warm_up([((i, X), {})]), f.lower(None, jnp.ones(i)).compile()),
+    "ahead of time": lambda f, i: (f.warm_up(i, X), f.lower(None, jnp.ones(i)).compile()),
     "unrolled in another trace": _unrolled,
 }  # fmt: skip
 
