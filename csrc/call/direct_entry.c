@@ -93,20 +93,13 @@ store(PyObject **place, const FjDirectContext *context, int part, PyObject *arra
     return *place == NULL ? -1 : 0;
 }
 
-static int
-has_dtype(const PyTypeObject *type)
-{
-    return type != &PyLong_Type && type != &PyFloat_Type && type != &PyBool_Type &&
-           type != &PyComplex_Type;
-}
-
 /* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
 static int
 describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
 {
     const FjState *state = fj_state_of(Py_TYPE(context));
     argument->host = Py_NewRef((PyObject *)Py_TYPE(value));
-    if (!has_dtype(Py_TYPE(value))) {
+    if (fj_direct_is_number(Py_TYPE(value))) { /* which has neither dtype nor shape */
         return 0;
     }
     argument->dtype = PyObject_GetAttr(value, state->str_dtype);

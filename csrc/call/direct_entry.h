@@ -73,12 +73,19 @@ typedef struct {
     Py_ssize_t num_results;
 } FjDirectEntry;
 
+/* Whether a type is that of Python's numbers. */
+static inline int
+fj_direct_is_number(const PyTypeObject *type)
+{
+    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type ||
+           type == &PyComplex_Type;
+}
+
 /* Whether a type is that of values in the host's memory: arrays, scalars, numbers. */
 static inline int
 fj_direct_is_host(const FjDirectContext *context, PyTypeObject *type)
 {
-    return (PyObject *)type == context->parts[FJ_HOST_ARRAY] || type == &PyLong_Type ||
-           type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
+    return (PyObject *)type == context->parts[FJ_HOST_ARRAY] || fj_direct_is_number(type) ||
            PyType_IsSubtype(type, (PyTypeObject *)context->parts[FJ_HOST_SCALAR]);
 }
 

@@ -115,9 +115,7 @@ def _tell_of_many(
         return found
 
     found = record.misses.add(now, compare)
-    if (
-        record.cost.traces == 0
-    ):  # the first one, which is compared with that of the same code before
+    if record.cost.traces == 0:  # of this function: of the same code, there may be earlier ones
         of_place = functions.misses.setdefault(record.key, Misses())
         found = [*found, *of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))]
     if not found:
