@@ -85,6 +85,9 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         [
             "step = filter_jit(f.__wrapped__, on_retrace='raise')\nstep(x, 1)\nstep(x, 2)",
             "step = filter_jit(f.__wrapped__, on_retrace='warn')\nstep(x, 1)\nstep(x, 2)",
+            "f(x)\nwith forbid_compile():\n    f(x, 2)",
+            "step = f.__wrapped__\nwith forbid_compile():\n    jax.jit(step)(x)",
+            "f.trace(x)\nwith forbid_compile():\n    f(x)",
             "for n in range(30):\n    f(x, n)",
         ],
     ),

@@ -31,6 +31,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_program_key.py", "", "why a call has no key, which is logged"),
     ("_aot/_store.py", "it", "why a file is not taken, which is logged"),
     ("_aot/_store.py", "not a digest", "the cache's use by filterjit's own code"),
+    ("_observe/_forbid.py", "would trace", "what reports and program caches catch"),
     ("_call/_lowered.py", "", "why a program is not kept, which a report tells"),
     ("_nnx/_nnx_jit.py", "without shardings", "nnx.jit with shardings"),
     ("csrc/module.c", "", "the core's use by filterjit's own code"),

@@ -41,6 +41,7 @@ LEFT_OUT = {
     "_trees._partition": set(),
 }
 OBSERVE = (
+    "_forbid",
     "_function_records",
     "_jaxpr",
     "_misses",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._plain import jit
+    from ._observe._forbid import ForbiddenCompileError, allow_compile, forbid_compile
     from ._observe._function_records import clear_caches
     from ._observe._report import report, time_calls
     from ._observe._retraces import RetraceError, RetraceWarning
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Filter",
+    "ForbiddenCompileError",
     "MismatchError",
     "ProcessMismatchError",
     "RetraceError",
@@ -42,10 +44,12 @@ __all__ = [
     "ShardingRules",
     "StaleProgramError",
     "StaticArgumentError",
+    "allow_compile",
     "clear_caches",
     "combine",
     "filter_jit",
     "flatten",
+    "forbid_compile",
     "fsdp",
     "install",
     "installed",
@@ -73,6 +77,7 @@ _MODULES = {
         "StaleProgramError",
         "StaticArgumentError",
     ),
+    "_observe._forbid": ("ForbiddenCompileError", "allow_compile", "forbid_compile"),
     "_observe._function_records": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),

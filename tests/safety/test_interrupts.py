@@ -24,6 +24,7 @@ import pytest
 import filterjit
 from filterjit._base import _locks
 from filterjit._call import _running
+from filterjit._observe import _forbid
 from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
 from filterjit._terminal import _progress
@@ -125,7 +126,9 @@ class State:
         assert list(warnings.filters) == self.filters
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
-        assert recorder._thread.refuses_to_compile is False and recorder._thread.job is None
+        assert (
+            _forbid._here.get() is None and _forbid._forbids == [] and recorder._thread.job is None
+        )
         # An interrupt where a pool is left does not wait for its threads. They end by themselves, but
         # until then they start threads of the display, and one that is being started has no `join`.
         for name in ("filterjit-warm-up", "filterjit-progress"):

@@ -30,7 +30,7 @@ from .._call._keepers import Keep, keep_nothing
 from .._call._kept import KeptCall
 from .._call._lowered import UnknownProgramError
 from .._observe import _records
-from .._observe._recorder import recorder
+from .._observe._forbid import without_compiling
 from .._observe._records import Kept
 from . import _program, _program_key, _proofs
 from ._encode import Json
@@ -172,7 +172,7 @@ class Programs:
                 return
             if stage is None:
                 try:
-                    with recorder.without_compiling():
+                    with without_compiling():
                         stage = traced.lowered.compile()
                 except Exception as e:
                     kept.refuse(f"JAX keeps no executable ({_text_of(e)})")

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import contextvars
 import dataclasses
 import logging
 import os
@@ -214,7 +215,8 @@ def _warm_up(
                     elif traced is None:
                         results[i].loaded = True
                     else:
-                        futures.append(pool.submit(compile_one, i, traced.lower(), keep))
+                        run = contextvars.copy_context().run
+                        futures.append(pool.submit(run, compile_one, i, traced.lower(), keep))
             for future in futures:
                 future.result()
         except BaseException:

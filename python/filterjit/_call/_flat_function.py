@@ -12,7 +12,7 @@ from .. import _core
 from .._base import _errors
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
-from .._observe import _records, _retraces
+from .._observe import _forbid, _records, _retraces
 from .._observe._function_records import FunctionRecord
 from .._observe._recorder import recorder
 from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
@@ -103,7 +103,7 @@ class FlatFunction:
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
             _direct.before_trace()
-            recorder.before_trace()
+            _forbid.refuse_at_once()
             if (before := self.before_trace()) is not None:
                 before()
             return self._trace(arrays, program)

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -92,24 +92,21 @@ class _Thread(threading.local):
         stack: the traces under way, the innermost last.
         from_disk: programs that JAX has read from its persistent cache since it last compiled.
         job: what a terminal shows while JAX compiles without a trace.
-        refuses_to_compile: whether JAX must not trace, lower or compile; see `without_compiling`.
     """
 
     def __init__(self) -> None:
         self.stack: list[_OpenTrace] = []
         self.from_disk = 0
         self.job: Job | None = None
-        self.refuses_to_compile = False
-
-
-class _WouldCompileError(Exception):
-    """JAX would trace, lower or compile inside `without_compiling`."""
 
 
 class _Recorder:
     def __init__(self) -> None:
         self.log: EventLog | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
+        # Is called where JAX begins to trace or to compile, with whether it traces and a name. It may
+        # raise, and ends the call then.
+        self.guard: Callable[[bool, str], None] = lambda is_trace, name: None
         self._listening = False
         self._thread = _Thread()
 
@@ -129,22 +126,21 @@ class _Recorder:
         self._listening = True
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
-        register_scalar_listener = getattr(jax.monitoring, "register_scalar_listener", None)
-        if register_scalar_listener is not None:  # JAX 0.7.1 and later
-            register_scalar_listener(self._on_begin)
+        jax.monitoring.register_scalar_listener(self._on_begin)
         _jax_compat.clears_with_jax(clear_caches)
 
     def _on_event(self, event: str, **_: Any) -> None:
         if event == _FROM_DISK:
             self._thread.from_disk += 1
 
-    def _on_begin(self, event: str, _value: Any = None, **_: Any) -> None:
+    def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
         """Is called when JAX begins to trace, lower or compile."""
-        thread = self._thread
-        if thread.refuses_to_compile and event in (_TRACED, _LOWERED, _COMPILED):
-            raise _WouldCompileError
+        if event in (_TRACED, _COMPILED):
+            # Not where it lowers: what is raised there makes JAX compile in each later call.
+            self.guard(event == _TRACED, fun_name)
         if event not in (_LOWERED, _COMPILED):
             return
+        thread = self._thread
         if thread.stack:
             work = thread.stack[-1]
             if work.job is None:
@@ -356,22 +352,14 @@ class _Recorder:
                 logger.warning("%s %s", record.name_and_place, captured.warning())
         _records.record_of(variant).program = program
 
-    def before_trace(self) -> None:
-        """Is called where a flat function is traced, before anything else."""
-        if self._thread.refuses_to_compile:
-            raise _WouldCompileError
+    def is_proof(self) -> bool:
+        """Whether this thread proves a program that runs already."""
+        stack = self._thread.stack
+        return bool(stack) and stack[-1].is_proof
 
-    @contextlib.contextmanager
-    def without_compiling(self) -> Iterator[None]:
-        """A context in which this thread raises instead of tracing, lowering or compiling."""
-        thread = self._thread
-        try:
-            thread.refuses_to_compile = True
-            yield
-            thread.refuses_to_compile = False
-        except BaseException:
-            thread.refuses_to_compile = False
-            raise
+    def depth(self) -> int:
+        """Returns how many traces are under way in this thread, up to the ends of their calls."""
+        return len(self._thread.stack)
 
 
 recorder = _Recorder()

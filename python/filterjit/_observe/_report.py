@@ -16,6 +16,7 @@ from .._base._package import is_installed, public, public_type
 from .._compat import _jax_compat
 from . import _again, _direct_calls, _handed_over, _records
 from ._causes import PLACE_ONCE
+from ._forbid import without_compiling
 from ._function_records import FunctionRecord, definition_of, dispatch_seconds, functions
 from ._jaxpr import Program
 from ._labels import labels_of
@@ -136,15 +137,13 @@ def _bytes_of(variant: _core.Variant) -> int | None:
 
 
 def _bytes_of_trace(variant: _core.Variant, trace: TraceRecord) -> int | None:
-    if not hasattr(jax.monitoring, "register_scalar_listener"):
-        return None  # this JAX would compile a program that it has dropped
     placements = trace.placements or (None,) * len(trace.avals)
     avals = [
         _jax_compat.spec_of(aval, placed[0] if placed is not None and placed[1] else None)
         for aval, placed in zip(trace.avals, placements, strict=True)
     ]
     try:
-        with recorder.without_compiling():
+        with without_compiling():
             compiled = variant.call.trace(*avals).lower().compile()
     except Exception:
         return None

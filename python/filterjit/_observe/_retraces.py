@@ -14,7 +14,7 @@ from .._base._checks import one_of
 from .._base._later import later
 from .._base._package import PACKAGE, is_installed, public
 from .._base._switches import switches
-from . import _records
+from . import _forbid, _records
 from ._function_records import FunctionRecord, functions
 from ._misses import MANY, Miss, Misses
 from ._recorder import recorder
@@ -68,9 +68,18 @@ def before_trace(
 
     Raises:
         RetraceError: if `on_retrace` forbids the trace.
+        ForbiddenCompileError: if `forbid_compile` does.
     """
     trace.on_purpose = recorder.is_on_purpose()
-    if jax.config.jax_disable_jit or trace.on_purpose:
+    if jax.config.jax_disable_jit:
+        return
+
+    def explain() -> "Explanation":
+        earlier = [t for t in _records.record_of(variant).traces if t is not trace]
+        return _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
+
+    _forbid.refuse(lambda: _forbid.text_of(explain()), own=1)
+    if trace.on_purpose:
         return
     text = _tell_of_many(cache, fun, variant, trace)
     if text is not None and on_retrace is None and _is_for_user(cache.record):
@@ -79,8 +88,7 @@ def before_trace(
         on_retrace = None
     if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
-    earlier = [t for t in _records.record_of(variant).traces if t is not trace]
-    explanation = _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
+    explanation = explain()
     kind = explanation.causes[0].kind if explanation.causes else "first"
     if recorder.log is not None and kind not in ("first", "options"):
         recorder.set_reason(explanation)

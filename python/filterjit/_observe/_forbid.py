@@ -1,0 +1,182 @@
+"""`forbid_compile`: from some moment on, what would be traced or compiled is an error.
+
+A function that filterjit jits is refused before its trace, with the explanation of the miss
+(`_retraces`). JAX tells its listeners before it compiles, and one that raises ends the call: so a
+program is refused whose trace is there, or is not filterjit's. A hit asks nothing.
+"""
+
+import contextlib
+import contextvars
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal
+
+from .._base._checks import one_of
+from .._base._later import later
+from .._base._package import public
+from .._compat import _jax_compat
+from . import _records
+from ._recorder import recorder
+
+if TYPE_CHECKING:
+    from . import _explain
+    from ._causes import Explanation
+else:
+    _explain = later("_observe._explain")
+
+logger = logging.getLogger("filterjit")
+
+_REMEDY = (
+    "`filterjit.forbid_compile()` forbids it: make such a call before, or inside of "
+    "`filterjit.allow_compile()`."
+)
+
+_forbids: list["_Forbid"] = []  # those that hold, of which the last one says what is done
+
+_here: contextvars.ContextVar[Literal["allow", "refuse"] | None]
+_here = contextvars.ContextVar("filterjit_compile", default=None)
+
+
+@public
+class ForbiddenCompileError(RuntimeError):
+    """A call would trace or compile, which `forbid_compile` forbids. The text says why it would.
+
+    Nothing has changed: the call can be made again where compiling is allowed.
+    """
+
+
+class _Forbid:
+    def __init__(self, action: Literal["raise", "log"]) -> None:
+        self.action = action
+        self.told: set[Any] = set()
+
+    def end(self) -> None:
+        with contextlib.suppress(ValueError):  # it has ended
+            _forbids.remove(self)
+
+
+@public
+def forbid_compile(
+    action: Literal["raise", "log"] = "raise",
+) -> AbstractContextManager[Any]:
+    """Forbids compiling in the whole process, from now on: a server calls it once it is warm.
+
+    A call that would trace or compile raises instead, in each thread, before the user's function
+    runs, and its text is that of `explain`: which argument, which part of it, what to do. So it is for
+    the functions of `filter_jit`, `jit` and `nnx.jit`, for a call of these that would compile a program
+    again since an array is in another place, and for what compiles them ahead of time. What is not
+    filterjit's, such as a ``jax.jit`` or ``jnp.add`` for a new shape, is refused by its name when JAX
+    has traced and lowered it, and begins to compile.
+
+    The proofs of a program cache compile nothing, and go on.
+
+    Arguments:
+        action: "raise" raises `ForbiddenCompileError`; "log" compiles, and logs the same text to the
+            logger ``"filterjit"`` with level WARNING, once a cause.
+
+    Returns:
+        A context manager, which allows to compile again when it is left. Without ``with``, it holds
+        to the end of the process, or until its ``close`` is called. Of several that hold, the last
+        one says what is done.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> f = filterjit.filter_jit(lambda x: x + 1)
+        >>> x, y = jnp.ones(3), jnp.ones(4)
+        >>> _ = f(x)
+        >>> with filterjit.forbid_compile():
+        ...     _ = f(x)
+        ...     with filterjit.allow_compile():
+        ...         _ = f(y)
+    """
+    one_of("forbid_compile(action=...)", action, ("raise", "log"))
+    recorder.listen()
+    found, forbid = contextlib.ExitStack(), _Forbid(action)
+    found.callback(forbid.end)
+    _forbids.append(forbid)
+    return found
+
+
+@public
+def allow_compile() -> AbstractContextManager[None]:
+    """Returns a context in which this thread, or this task of asyncio, may compile, whatever
+    `forbid_compile` forbids: to load new weights, or another model.
+
+    Threads that are started inside of it are not in it, but for those of `warm_up_all`.
+    """
+    return _setting("allow")
+
+
+def without_compiling() -> AbstractContextManager[None]:
+    """Returns a context in which this thread raises `ForbiddenCompileError` instead of tracing or
+    compiling, without an explanation."""
+    return _setting("refuse")
+
+
+@contextlib.contextmanager
+def _setting(value: Literal["allow", "refuse"]) -> Iterator[None]:
+    before = _here.get()
+    try:
+        _here.set(value)
+        yield
+        _here.set(before)
+    except BaseException:
+        _here.set(before)
+        raise
+
+
+def refuse_at_once() -> None:
+    """Raises inside of `without_compiling`."""
+    if _here.get() == "refuse":
+        raise ForbiddenCompileError("JAX would trace or compile")
+
+
+def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
+    """Raises that this thread is about to trace or compile, or logs it, if that is forbidden.
+
+    Arguments:
+        explain: returns a text that says why, and the cause, of which each is logged once.
+        own: the number of traces that have begun for it.
+    """
+    forbid = next(iter(_forbids[-1:]), None)  # another thread may end it
+    if forbid is None or _here.get() == "allow" or recorder.is_proof():
+        return
+    if forbid.action == "log" and recorder.depth() > own:
+        return  # what it is a part of is logged
+    with allow_compile():  # what is looked at for the text
+        text, cause = explain()
+    if forbid.action == "raise":
+        raise ForbiddenCompileError(f"{text}\n  -> {_REMEDY}")
+    if cause not in forbid.told:
+        forbid.told.add(cause)
+        logger.warning("%s", text)
+
+
+def _before(is_trace: bool, name: str) -> None:
+    refuse_at_once()
+    if not is_trace:
+        refuse(lambda: _explain_program(name))
+
+
+recorder.guard = _before
+
+
+def _explain_program(name: str) -> tuple[str, Any]:
+    """Returns what `refuse` asks of a program that JAX is about to compile."""
+    call = _jax_compat.jit_call_under_way()
+    observed = None if call is None else getattr(call[0], "observed", None)
+    record, variant = (None, None) if observed is None else observed()
+    cache = None if record is None else record.cache()
+    if call is None or cache is None or variant is None:
+        return f"`{name}`: compiles: JAX has no program of it for these arguments", name
+    now, earlier = _records.TraceRecord.of(call[1], placed=True), _records.record_of(variant).traces
+    return text_of(_explain.explain_trace(cache, None, variant, variant.structure, now, earlier))
+
+
+def text_of(explanation: "Explanation") -> tuple[str, Any]:
+    """Returns what `refuse` asks, of a call of which something is to be compiled."""
+    name, text = explanation.name, str(explanation)
+    if explanation.hit:  # it was traced, and not compiled, or for another device
+        text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
+    return text, (name, explanation.kinds)

@@ -1,0 +1,253 @@
+"""`filterjit.forbid_compile` and `allow_compile`."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import filterjit
+from filterjit import ForbiddenCompileError, allow_compile, forbid_compile
+from filterjit._observe import _forbid
+from support.processes import environment, run
+
+REMEDY = "forbids it: make such a call before"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    yield
+    assert _forbid._forbids == [] and _forbid._here.get() is None
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+class Function:
+    """A jitted function, and how often its body has run."""
+
+    def __init__(self, decorator: Callable[..., Any], **options: Any) -> None:
+        self.traces = 0
+
+        def f(x: Any, *statics: Any) -> Any:
+            self.traces += 1
+            return x * 2
+
+        self.jitted = decorator(f, **options)
+
+
+# What jits, the arguments that are warmed up, other ones, and what the text says of these.
+REFUSED: dict[str, tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = {
+    "shape": (filterjit.filter_jit, (ones(3),), (ones(4),), "`x`: different shape"),
+    "dtype": (filterjit.filter_jit, (ones(3),), (np.ones(3, int),), "`x`: different dtype"),
+    "static": (filterjit.filter_jit, (ones(3), "a"), (ones(3), "b"), "`statics[0]`"),
+    "structure": (filterjit.filter_jit, (ones(3), 1), (ones(3), (1,)), "`statics[0]`"),
+    "first": (filterjit.filter_jit, (), (ones(3),), "compiles"),
+    "jit": (filterjit.jit, (ones(3),), (ones(4),), "`x`: different shape"),
+    "nnx": (filterjit.nnx.jit, (ones(3),), (ones(4),), "`x`: different shape"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_miss_is_refused_before_the_function_runs(name: str) -> None:
+    decorator, warm, other, said = REFUSED[name]
+    function = Function(decorator)
+    f = function.jitted
+    if warm:
+        f(*warm)
+    before, programs = function.traces, f.cache_info().variants
+    with forbid_compile():
+        if warm:
+            f(*warm)
+        for call in (f, f, f.lower if decorator is filterjit.filter_jit else f):
+            with pytest.raises(ForbiddenCompileError, match=f"(?s)compiles.*{REMEDY}") as error:
+                call(*other)
+            assert said in str(error.value)
+        assert (function.traces, f.cache_info().variants) == (before, programs)
+        with allow_compile():
+            f(*other)
+        f(*other)
+    assert function.traces == before + 1
+
+
+def test_what_the_text_says() -> None:
+    f = filterjit.filter_jit(lambda model, x: x * model["w"])
+    f({"w": ones(3)}, ones(3))
+    with forbid_compile(), pytest.raises(ForbiddenCompileError) as error:
+        f({"w": ones(4)}, ones(4))
+    assert str(error.value).endswith(
+        """`model['w']`: different shape: was float32[3], is float32[4]
+  `x`: different shape: was float32[3], is float32[4]
+  -> Pad it to one shape, or to one of a few.
+  -> `filterjit.forbid_compile()` forbids it: make such a call before, or inside of `filterjit.allow_compile()`."""
+    )
+
+
+def test_programs_that_are_not_ours() -> None:
+    plain = jax.jit(lambda x: x - 1)
+    plain(ones(3))
+    with forbid_compile():
+        plain(ones(3))
+        for call, name in ((plain, "jit(<lambda>)"), (jnp.cosh, "jit(cosh)")):
+            with pytest.raises(ForbiddenCompileError) as error:
+                call(ones(17))
+            assert f"`{name}`: compiles" in str(error.value)
+        with allow_compile():
+            plain(ones(17))
+        plain(ones(17))
+
+
+def test_a_function_in_the_program_of_another() -> None:
+    function = Function(filterjit.filter_jit)
+    outer = jax.jit(lambda x: function.jitted(x))
+    with forbid_compile(), pytest.raises(ForbiddenCompileError, match="`Function"):
+        outer(ones(3))
+    assert function.traces == 0
+    outer(ones(3))
+    with forbid_compile(), jax.disable_jit():
+        function.jitted(ones(3))  # compiles nothing
+
+
+def test_a_trace_that_is_not_compiled_yet() -> None:
+    f = filterjit.filter_jit(lambda x: x * 3)
+    lowered = f.lower(ones(3))
+    with forbid_compile(), pytest.raises(ForbiddenCompileError, match="of an earlier trace"):
+        f(ones(3))
+    with forbid_compile(), pytest.raises(ForbiddenCompileError):
+        lowered.compile()
+    with forbid_compile(), pytest.raises(ForbiddenCompileError):
+        f.warm_up(ones(4))
+    with forbid_compile(), allow_compile():
+        found = f.warm_up_all([((ones(n),), {}) for n in (3, 4, 5)])
+    assert found.errors == ()
+    with forbid_compile():
+        f(ones(5))
+
+
+def test_the_users_objects_are_as_they_were() -> None:
+    class Counter(nnx.Module):
+        def __init__(self) -> None:
+            self.n = nnx.Variable(jnp.zeros(()))
+
+    @filterjit.nnx.jit
+    def count(counter: Counter, x: Any) -> Any:
+        counter.n[...] += 1
+        return x
+
+    counter = Counter()
+    count(counter, ones(3))
+    step = filterjit.filter_jit(lambda state, x: state + x, donate="all-except-first")
+    donated, one = jnp.ones(5), jnp.ones(())
+    with forbid_compile():
+        with pytest.raises(ForbiddenCompileError):
+            count(counter, ones(4))
+        with pytest.raises(ForbiddenCompileError):
+            step(one, donated)
+    assert float(counter.n[...]) == 1 and not donated.is_deleted()
+    count(counter, ones(4))
+    assert float(counter.n[...]) == 2 and step(one, donated).shape == (5,)
+
+
+def test_log_tells_each_cause_once(caplog: pytest.LogCaptureFixture) -> None:
+    f = filterjit.filter_jit(lambda x, act: act(x))
+    f(ones(1), jnp.sin)
+    with caplog.at_level(logging.WARNING, "filterjit"), forbid_compile("log"):
+        for n in range(2, 6):
+            assert f(ones(n), jnp.sin).shape == (n,)
+        f(ones(1), jnp.cos)
+        jax.jit(lambda x: f(x, jnp.tan))(ones(2))
+        with allow_compile():
+            f(ones(9), jnp.exp)
+    told = [record.getMessage() for record in caplog.records]
+    assert ["shape" in text for text in told] == [True, False, False]
+    assert "`cos`" in told[1] and told[2].startswith("`jit(<lambda>)`: compiles")
+    assert not any(REMEDY in text for text in told)
+
+
+def test_the_last_one_rules_and_close_ends() -> None:
+    f = filterjit.filter_jit(lambda x: x)
+    forbidden = forbid_compile()
+    with forbid_compile("log"):
+        f(ones(3))
+    with pytest.raises(ForbiddenCompileError):
+        f(ones(4))
+    forbidden.close()  # type: ignore[attr-defined]
+    f(ones(4))
+    with pytest.raises(ValueError, match="forbid_compile"):
+        forbid_compile("warn")  # type: ignore[arg-type]
+
+
+def test_eight_threads_and_a_reload() -> None:
+    """Requests of known shapes are answered and others refused, while one thread loads a model."""
+    function = Function(filterjit.filter_jit)
+    f = function.jitted
+    for n in (1, 2):
+        f(ones(n))
+    wrong: list[Any] = []
+    ends = threading.Event()
+
+    def ask(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        while not ends.is_set():
+            n = int(random.integers(1, 5))
+            try:
+                done = f(ones(n)).shape == (n,) and n < 3
+            except ForbiddenCompileError:
+                done = n >= 3
+            if not done:
+                wrong.append(n)
+
+    with forbid_compile():
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        with allow_compile():
+            for n in range(10, 30):
+                assert f(ones(n)).shape == (n,)
+        ends.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert function.traces == 22
+
+
+PROGRAM = """
+import sys
+import jax, numpy as np
+import filterjit
+
+if len(sys.argv) > 1:
+    filterjit.program_cache(sys.argv[1])
+f = filterjit.filter_jit(lambda x: x * 2)
+x = np.ones(3, np.float32)
+far = jax.device_put(x, jax.devices()[1])
+f(x)
+with filterjit.forbid_compile():
+    f(x)
+    try:
+        f(far)
+    except filterjit.ForbiddenCompileError as e:
+        print(e)
+    with filterjit.allow_compile():
+        f(far)
+    f(far)
+"""
+
+
+def test_an_array_in_another_place_and_a_program_cache(tmp_path: Path) -> None:
+    """A call that JAX would compile for another device; and proofs, which compile nothing."""
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    env = environment(XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    kept = str(tmp_path / "kept")
+    for folder in ((), (kept,), (kept,), (kept,)):  # compiles, is on trial, is proven beside calls
+        done = run(file, *folder, env=env, timeout=120)
+        assert "of an earlier trace" in done.stdout or "`x`: different device" in done.stdout
+        assert not done.stderr
