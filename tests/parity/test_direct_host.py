@@ -46,7 +46,7 @@ def random_array(rng: np.random.Generator) -> Any:
             x = np.broadcast_to(x, (2, *x.shape))
         case 3:
             x = x.astype(x.dtype.newbyteorder(">")) if x.dtype.kind in "iufc" else x
-        case 4:
+        case 4 if isinstance(x, np.ndarray):
             x.flags.writeable = False
     return x
 
