@@ -179,7 +179,7 @@ core_exec(PyObject *module)
         return -1;                                                                            \
     }
     FJ_TYPES(FJ_CREATE)
-    return 0;
+    return PyModule_AddIntConstant(module, "reads_instance_values", FJ_HAVE_INSTANCE_VALUES);
 }
 
 static int

@@ -9,11 +9,11 @@
  * so the two always agree.  On a version for which FJ_HAVE_INSTANCE_VALUES is 0 below,
  * fields.c reads the instance's dict instead, which is slower and gives the same results.
  *
- * What the core relies on, as read in the sources of CPython 3.14;
+ * What the core relies on, as read in the sources of CPython 3.14 and 3.15;
  * tests/core/walk/test_modules.py compares the states of an instance with vars() on each
  * version:
  *
- * - Inline values are laid out alike in 3.13 and 3.14.  They are the attributes of the
+ * - Inline values are laid out alike from 3.13 to 3.15.  They are the attributes of the
  *   instance as long as `valid` is set.  A `__dict__` that exists then is a split dict
  *   with these very values (`embedded`), so each change is seen in both.  CPython clears
  *   `valid` when the dict is replaced, and when it gets a key that cannot be shared.
@@ -24,9 +24,9 @@
  *   first ones only.  An instance with all of them has a combined dict, and its inline
  *   values are not valid.
  * - tp_version_tag changes when the class or a base of it changes, and no version is used
- *   twice.  3.13 and 3.14 give a class at most 1000 versions, and 0 after that; 0 never
+ *   twice.  Since 3.13 a class gets at most 1000 versions, and 0 after that; 0 never
  *   counts as known.  _PyType_Lookup assigns a version and returns a borrowed reference.
- * - In 3.14 an argument may be borrowed from a local variable of the caller
+ * - Since 3.14 an argument may be borrowed from a local variable of the caller
  *   (LOAD_FAST_BORROW), and has one reference fewer than before.  The core never asks
  *   whether a reference is the only one.  The variable holds the argument until the call
  *   returns: a frame keeps values that are overwritten through `f_locals`.
@@ -45,7 +45,7 @@
 #error "filterjit needs CPython 3.11 or newer"
 #endif
 
-#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x030F0000
+#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x03100000
 #define FJ_HAVE_INSTANCE_VALUES 1
 #define Py_BUILD_CORE_MODULE 1
 #else
@@ -106,6 +106,30 @@ fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
     }
 #endif
     return tuple;
+}
+
+/* Whether a subclass of tuple has slots for attributes, which Python 3.15 and later allow. */
+static inline int
+fj_compat_tuple_type_has_slots(const PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030F0000
+    return type->tp_basicsize != PyTuple_Type.tp_basicsize;
+#else
+    (void)type;
+    return 0;
+#endif
+}
+
+/* Nanoseconds of a clock that never goes back. */
+static inline unsigned long long
+fj_compat_now(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyTime_t now;
+    return PyTime_PerfCounterRaw(&now) < 0 ? 0 : (unsigned long long)now;
+#else
+    return (unsigned long long)_PyTime_GetPerfCounter();
+#endif
 }
 
 /* Clears the exception that is set and returns it, normalized, as a new reference; NULL when

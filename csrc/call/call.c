@@ -23,8 +23,6 @@
  */
 #include "call/call.h"
 
-#include <time.h>
-
 #include "base/leafbuf.h"
 #include "base/scratch.h"
 #include "call/call_hooks.h"
@@ -301,14 +299,6 @@ done:
 
 /* ---- call ---- */
 
-static unsigned long long
-now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (unsigned long long)time.tv_sec * 1000000000ULL + (unsigned long long)time.tv_nsec;
-}
-
 /* After a call that has a result: counts a hit, or inserts a variant that has just been
  * traced, or has just run for the first time without a trace.  0, or -1 with an error, which
  * only happens after an insertion. */
@@ -330,7 +320,7 @@ after_success(Call *call, Py_ssize_t traces_before)
     cache->hits++;
     variant->hits++;
     if (FJ_UNLIKELY(call->started != 0)) {
-        unsigned long long taken = now() - call->started;
+        unsigned long long taken = fj_compat_now() - call->started;
         cache->hit_time += taken;
         variant->hit_time += taken;
     }
@@ -424,7 +414,7 @@ start_call(Call *call, FjFilterJit *self)
     call->given_up = 0;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
-    call->started = FJ_UNLIKELY(call->cache->timed) ? now() : 0;
+    call->started = FJ_UNLIKELY(call->cache->timed) ? fj_compat_now() : 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;

@@ -309,10 +309,6 @@ testing_exec(PyObject *module)
     PyObject *type = PyType_FromModuleAndSpec(module, &table_spec, NULL);
     int result = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
     Py_XDECREF(type);
-    if (result == 0) {
-        result =
-            PyModule_AddIntConstant(module, "reads_instance_values", FJ_HAVE_INSTANCE_VALUES);
-    }
     return result;
 }
 

@@ -315,4 +315,9 @@ def combine(
     registry: Registry, trees: tuple[Any, ...], is_leaf: _IsLeaf, strict: bool, /
 ) -> Any: ...
 def output_flatten(output: Output, /) -> tuple[tuple[Any, ...], int]: ...
+
+reads_instance_values: (
+    int  # whether it reads where this CPython keeps attributes and the items of dicts
+)
+
 def output_unflatten(trace: int, arrays: Sequence[Any], /) -> Output: ...

@@ -228,6 +228,16 @@ def test_what_others_can_write(
     assert found(Store(path)) == b"contents"
 
 
+def test_a_system_that_does_not_tell_who_can_write(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(store, b"contents")
+    monkeypatch.delattr(os, "geteuid", raising=False)
+    assert found(Store(path)) is None
+    (said,) = messages(caplog, logging.WARNING)
+    assert str(path) in said and "are for POSIX systems" in said
+
+
 # ---- what the system refuses ----
 
 

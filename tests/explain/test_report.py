@@ -24,7 +24,7 @@ import pytest
 from explain_support import X, build_seconds, row_of
 
 import filterjit
-from filterjit import filter_jit
+from filterjit import _core, filter_jit
 from filterjit.__main__ import main
 from filterjit._base import _versions
 from filterjit._compat import _private
@@ -615,6 +615,13 @@ def test_a_newer_jax_is_said_once(
     line = f"filterjit {filterjit.__version__} (JAX {jax.__version__}, CPython {platform.python_version()})\n"
     assert shown.startswith(line) and shown.count(said) == is_newer
     assert is_newer or shown == line
+
+
+def test_internals_that_are_not_known_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "filterjit does not know the internals of CPython"
+    assert said not in _versions.describe()
+    monkeypatch.setattr(_core, "reads_instance_values", 0)
+    assert _versions.describe().count(said) == str(filterjit.report()).count(said) == 1
 
 
 def test_versions_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

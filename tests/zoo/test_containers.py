@@ -2,6 +2,7 @@
 
 import argparse
 import array
+import builtins
 import collections
 import collections.abc
 import configparser
@@ -323,3 +324,25 @@ STATICS = {
         lambda x: x.children()[0].node_data()[1].value.append(2), fields,
     ),
 }  # fmt: skip
+
+if (frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python 3.15
+
+    class FrozenDictOfOwn(frozendict): ...  # type: ignore[misc, valid-type]
+
+    class SlotsInATuple(tuple[Any, ...]):
+        __slots__ = ("__dict__", "n")
+
+    # As a leaf, a frozendict is a node of JAX's.
+    STATICS |= {
+        "frozendict": Static(
+            lambda: [frozendict(d) for d in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True})],
+            None, fields,
+        ),
+        "frozendict of own": Static(
+            lambda: [FrozenDictOfOwn(a=1), FrozenDictOfOwn(a=1.0),
+                     *(attributed(FrozenDictOfOwn(a=1), n=n) for n in (1, True))],
+        ),
+        "tuple with slots": Static(
+            lambda: [attributed(SlotsInATuple([1]), n=n) for n in (1, True)], set_to("n", 2)
+        ),
+    }  # fmt: skip

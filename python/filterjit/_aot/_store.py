@@ -21,6 +21,7 @@ import logging
 import os
 import re
 import stat
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -294,7 +295,10 @@ def _check(at: os.stat_result, path: str, *, folder: bool = False) -> None:
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(at.st_mode):
         raise Refused(f"{path} is no {'folder' if folder else 'regular file'}")
     if not hasattr(os, "geteuid"):
-        return
+        raise Refused(
+            f"{path} is not used: {sys.platform} does not tell which users can write it, and a program in "
+            "it is machine code. Program caches are for POSIX systems; `save` and `load` work here too"
+        )
     me = os.geteuid()
     if at.st_uid not in (me, 0):
         raise Refused(

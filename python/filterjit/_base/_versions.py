@@ -4,6 +4,8 @@ import platform
 import re
 import sys
 
+from .. import _core
+
 # The newest version of JAX that all tests passed with. Newer ones are expected to work, since
 # private names of JAX have fallbacks.
 TESTED_JAX = "0.12.0"
@@ -23,11 +25,18 @@ def jax_version() -> str | None:
 
 
 def warning() -> str | None:
-    """Returns a sentence if JAX is newer than the newest version that was tested."""
-    version = jax_version()
-    if version is None or _release(version) <= _release(TESTED_JAX):
-        return None
-    return f"JAX {version} is newer than {TESTED_JAX}, the newest version that filterjit was tested with."
+    """Returns sentences on a JAX that is newer than the newest version that was tested, and on a Python
+    whose internals the core does not read; None if there is nothing to say."""
+    version, said = jax_version(), []
+    if version is not None and _release(version) > _release(TESTED_JAX):
+        said.append(
+            f"JAX {version} is newer than {TESTED_JAX}, the newest version that filterjit was tested with."
+        )
+    if not _core.reads_instance_values:
+        said.append(
+            f"filterjit does not know the internals of {_python()}: calls are right, and take longer."
+        )
+    return " ".join(said) or None
 
 
 def describe() -> str:
@@ -36,9 +45,12 @@ def describe() -> str:
 
     jax = jax_version()
     shown = f"JAX {jax}" if jax is not None else "no JAX"
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    lines = [f"filterjit {__version__} ({shown}, {python})", warning()]
+    lines = [f"filterjit {__version__} ({shown}, {_python()})", warning()]
     return "\n".join(filter(None, lines))
+
+
+def _python() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}"
 
 
 def _release(version: str) -> tuple[int, ...]:

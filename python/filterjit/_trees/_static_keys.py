@@ -57,6 +57,7 @@ The descriptions of functions (`_functions`) have the same contents and attribut
 
 import argparse
 import array
+import builtins
 import collections
 import collections.abc
 import dataclasses
@@ -223,6 +224,8 @@ CONTENTS: dict[type, Key] = {
     **dict.fromkeys((np.generic, *np.sctypeDict.values()), _scalar_contents),
     **MUTABLE,
 }
+if (_frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python 3.15
+    CONTENTS[_frozendict] = _items(_frozendict)
 _parameters: Key = _read(inspect.Signature, "parameters")
 _return_annotation: Key = _read(inspect.Signature, "return_annotation")
 # Types of `CONTENTS` with an ``==`` that compares all that there is in an instance of the type

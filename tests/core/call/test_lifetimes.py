@@ -127,15 +127,17 @@ def test_cycles(make: Callable[[], Any]) -> None:
 
 
 def test_wrapped_in_the_middle_of_a_collection() -> None:
-    """A finalizer calls the FilterJit that is being collected, whose weak references are dead."""
+    """A finalizer calls the FilterJit that is being collected, whose weak references are dead, as far as
+    CPython clears them before finalizers run: 3.15 clears those without a callback after them."""
     seen: list[Any] = []
 
     class Last:
         def __del__(self) -> None:
+            seen.append((repr(self.f), self.f.__wrapped__, self.f._parts()))
             with contextlib.suppress(AssertionError):
-                seen.append((repr(self.f), self.f.__wrapped__, self.f._parts()))
                 seen.append(self.f(Array()))
-                seen.append(self.f(1, 2))
+            with contextlib.suppress(TypeError):
+                self.f(1, 2)
 
     f = make_jit(lambda x: 3)
     f(Array())

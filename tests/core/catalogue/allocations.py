@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from catalogue import ONLY_REPEATED, OPERATIONS
-from core_support import testing
+from core_support import core
 from growth import growth
 from operations import Operation
 
@@ -54,7 +54,7 @@ if sys.version_info < (3, 12):
 if sys.version_info >= (3, 13):
     LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
     LEAKED |= {"parts_Described", "partition_Described"}
-    if not testing.reads_instance_values:  # so that instances that are read get a dict
+    if not core.reads_instance_values:  # so that instances that are read get a dict
         LEAKED |= {"filters", "attributes_of_bound_methods"} | {
             f"{walk}_{name}"
             for walk in ("parts", "partition")
