@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MINORS = ["3.11", "3.12", "3.13", "3.14"]
+MINORS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
 PATTERNS = ["*.md", "csrc/README.md", "benchmarks/README.md", "docs/**/*.md"]
 DOCUMENTS = sorted(
     p.relative_to(ROOT).as_posix() for pattern in PATTERNS for p in ROOT.glob(pattern)
@@ -308,7 +308,7 @@ def test_the_workflow_publishes_without_a_token() -> None:
     assert "refs/tags/v" in publish["if"]
     built = {x["archs"] for x in workflow["jobs"]["wheels"]["strategy"]["matrix"]["include"]}
     wheels = PROJECT["tool"]["cibuildwheel"]
-    assert built == {*wheels["linux"]["archs"], *wheels["macos"]["archs"]}
+    assert built == {x for system in ("linux", "macos", "windows") for x in wheels[system]["archs"]}
 
 
 def test_the_workflows_run_what_is_there() -> None:
