@@ -1,12 +1,9 @@
 /* Entries of a Direct: what is true of some calls, and the executable for them.
  *
  * What must agree is what jax.jit's own key has: the configuration, and for each array, also
- * for one that the program does not read, its type, aval, sharding, whether it is committed,
- * and its layout; of typed random keys, that of the array in them, and what they are keys of.
- * Avals are interned, so they are compared by identity.  Shardings are compared by identity,
- * then by equality, and the object that was equal is remembered.  A value in the host's memory
- * (an array or scalar of NumPy's, a number) must be of the same type, dtype and shape; each
- * call copies it to the device, so what is written into it after the call is not seen.
+ * for one that the program does not read, what direct_argument.c compares.  Each call copies
+ * what is in the host's memory to the device, so what is written into it after the call is not
+ * seen.
  *
  * An executable does not check its arguments: with an array of another dtype or layout, but
  * the same size, it computes nonsense.  So an array is used unchecked only if it is *known*:
@@ -22,8 +19,6 @@
  * the entry.
  */
 #include "call/direct_entry.h"
-
-#include "base/state.h"
 
 #define LESSONS 8
 
@@ -76,62 +71,6 @@ fj_direct_entry_release(FjDirectEntry *entry)
 
 /* ---- making an entry ---- */
 
-/* (P) The array of an argument: itself, or that in random keys; NULL with an error. */
-static PyObject *
-array_of(const FjDirectContext *context, PyObject *argument)
-{
-    return (PyObject *)Py_TYPE(argument) == context->parts[FJ_ARRAY_TYPE]
-               ? Py_NewRef(argument)
-               : fj_direct_ask(context, FJ_GET_DATA, argument);
-}
-
-/* (P) Stores what one of the getters returns for an array.  0, or -1 with an error. */
-static int
-store(PyObject **place, const FjDirectContext *context, int part, PyObject *array)
-{
-    *place = fj_direct_ask(context, part, array);
-    return *place == NULL ? -1 : 0;
-}
-
-/* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
-static int
-describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
-{
-    const FjState *state = fj_state_of(Py_TYPE(context));
-    argument->host = Py_NewRef((PyObject *)Py_TYPE(value));
-    if (fj_direct_is_number(Py_TYPE(value))) { /* which has neither dtype nor shape */
-        return 0;
-    }
-    argument->dtype = PyObject_GetAttr(value, state->str_dtype);
-    argument->shape =
-        argument->dtype == NULL ? NULL : PyObject_GetAttr(value, state->str_shape);
-    return argument->shape == NULL ? -1 : 0;
-}
-
-/* (P) Stores what is true of an argument.  0, or -1 with an error. */
-static int
-describe(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
-{
-    argument->result = -1;
-    if (fj_direct_is_host(context, Py_TYPE(value))) {
-        return describe_host(context, argument, value);
-    }
-    PyObject *array = array_of(context, value);
-    if (array == NULL ||
-        (array != value && store(&argument->impl, context, FJ_GET_IMPL, value) < 0)) {
-        Py_XDECREF(array);
-        return -1;
-    }
-    int result = store(&argument->aval, context, FJ_GET_AVAL, array) < 0 ||
-                         store(&argument->sharding, context, FJ_GET_SHARDING, array) < 0 ||
-                         store(&argument->committed, context, FJ_GET_COMMITTED, array) < 0 ||
-                         store(&argument->layout, context, FJ_GET_LAYOUT, array) < 0
-                     ? -1
-                     : 0;
-    Py_DECREF(array);
-    return result;
-}
-
 FjDirectEntry *
 fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                     PyObject *const *args, Py_ssize_t nargs)
@@ -161,19 +100,13 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
         failed = entry->settings[i] == NULL;
     }
     for (Py_ssize_t i = 0; !failed && i < nargs; i++) {
-        failed = describe(context, &entry->arguments[i], args[i]) < 0;
+        failed = fj_direct_argument_describe(&entry->arguments[i], context, args[i]) < 0;
     }
     if (failed) {
         fj_direct_entry_release(entry);
         return NULL;
     }
     return entry;
-}
-
-static inline int
-is_array(const FjDirectArgument *argument)
-{
-    return argument->impl == NULL && argument->host == NULL;
 }
 
 /* Stores where the values in the host's memory are put.  0, or -1 with an error. */
@@ -236,7 +169,8 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
         num_read += entry->arguments[i].is_read;
-        num_other += entry->arguments[i].is_read && !is_array(&entry->arguments[i]);
+        num_other +=
+            entry->arguments[i].is_read && !fj_direct_argument_is_array(&entry->arguments[i]);
     }
     entry->num_results = num_results;
     entry->num_read = num_read;
@@ -255,130 +189,6 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 }
 
 /* ---- matching a call with an entry ---- */
-
-int
-fj_direct_differs(int way)
-{
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        return -1;
-    }
-    PyErr_Clear();
-    return way;
-}
-
-/* (P) Whether a sharding equals that of an argument.  1, 0, or -1 with an error. */
-static int
-sharding_equals(FjDirectArgument *argument, PyObject *sharding)
-{
-    if (Py_TYPE(sharding) != Py_TYPE(argument->sharding)) {
-        return 0;
-    }
-    int equal = PyObject_RichCompareBool(sharding, argument->sharding, Py_EQ);
-    if (equal > 0) {
-        Py_XSETREF(argument->equal, Py_NewRef(sharding));
-    }
-    else if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear();
-        equal = 0;
-    }
-    return equal;
-}
-
-/* (P) Checks an array, which the caller holds: see check. */
-static int
-check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
-            Py_ssize_t *compared)
-{
-    if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
-        return FJ_WAY_type;
-    }
-    /* The array holds what is compared by identity. */
-    PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
-    Py_XDECREF(found);
-    if (found != argument->aval) {
-        return fj_direct_differs(FJ_WAY_aval);
-    }
-    found = fj_direct_ask(context, FJ_GET_COMMITTED, array);
-    Py_XDECREF(found);
-    if (found != argument->committed) {
-        return fj_direct_differs(FJ_WAY_sharding);
-    }
-    found = fj_direct_ask(context, FJ_GET_SHARDING, array);
-    if (found == NULL) {
-        return fj_direct_differs(FJ_WAY_sharding);
-    }
-    int equal = found == argument->sharding || found == argument->equal;
-    if (!equal) {
-        ++*compared;
-        equal = sharding_equals(argument, found);
-    }
-    Py_DECREF(found);
-    if (equal <= 0) {
-        return equal < 0 ? -1 : FJ_WAY_sharding;
-    }
-    if (argument->layout != NULL) {
-        PyObject *layout = Py_NewRef(argument->layout); /* a plan drops it */
-        found = fj_direct_ask(context, FJ_GET_LAYOUT, array);
-        equal = found != NULL && PyObject_RichCompareBool(found, layout, Py_EQ) > 0;
-        Py_DECREF(layout);
-        Py_XDECREF(found);
-        if (!equal) { /* or an error: a deleted array has none */
-            return fj_direct_differs(FJ_WAY_layout);
-        }
-    }
-    return FJ_WAY_direct;
-}
-
-/* (P) Checks a value in the host's memory: see check. */
-static int
-check_host(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
-{
-    const FjState *state = fj_state_of(Py_TYPE(context));
-    if ((PyObject *)Py_TYPE(value) != argument->host) {
-        return FJ_WAY_type;
-    }
-    if (argument->dtype == NULL) {
-        return FJ_WAY_direct;
-    }
-    PyObject *found = PyObject_GetAttr(value, state->str_dtype);
-    Py_XDECREF(found); /* the value holds it */
-    if (found != argument->dtype) {
-        return fj_direct_differs(FJ_WAY_aval);
-    }
-    found = PyObject_GetAttr(value, state->str_shape);
-    int same = found == NULL ? -1 : PyObject_RichCompareBool(found, argument->shape, Py_EQ);
-    Py_XDECREF(found);
-    return same > 0 ? FJ_WAY_direct : fj_direct_differs(FJ_WAY_aval);
-}
-
-/* (P) Checks an argument that is not known.  FJ_WAY_direct, another way, or -1 with an error
- * that is no Exception.  Adds to `*compared` if it compares shardings by equality. */
-static int
-check(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value,
-      Py_ssize_t *compared)
-{
-    if (FJ_LIKELY(is_array(argument))) {
-        return check_array(context, argument, value, compared);
-    }
-    if (argument->host != NULL) {
-        return check_host(context, argument, value);
-    }
-    if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
-        return FJ_WAY_type;
-    }
-    PyObject *impl = fj_direct_ask(context, FJ_GET_IMPL, value);
-    Py_XDECREF(impl); /* the keys hold it */
-    if (impl != argument->impl) {
-        return fj_direct_differs(FJ_WAY_aval);
-    }
-    PyObject *array = fj_direct_ask(context, FJ_GET_DATA, value);
-    if (array == NULL) {
-        return fj_direct_differs(FJ_WAY_type);
-    }
-    int way = check_array(context, argument, array, compared);
-    Py_DECREF(array);
-    return way;
-}
 
 /* Makes an array known to an argument.  Without memory for the reference, it is not. */
 static void
@@ -478,7 +288,7 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         if (fj_compat_weakref_is(argument->known, args[i])) {
             continue;
         }
-        int way = check(context, argument, args[i], &effort->compared);
+        int way = fj_direct_argument_check(argument, context, args[i], &effort->compared);
         if (way != FJ_WAY_direct) {
             return way;
         }
@@ -494,7 +304,7 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         if (entry->arguments[i].host != NULL) {
             continue;
         }
-        PyObject *array = array_of(context, args[i]);
+        PyObject *array = fj_direct_array_of(context, args[i]);
         int deleted =
             array == NULL ? -1 : fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, array));
         Py_XDECREF(array);
@@ -527,7 +337,7 @@ remember_results(const FjDirectContext *context, FjDirectEntry *entry, PyObject 
         }
         PyObject *result = PyTuple_GET_ITEM(results, j);
         if (!argument->is_proven) { /* another array may have had its address */
-            int way = check(context, argument, result, &compared);
+            int way = fj_direct_argument_check(argument, context, result, &compared);
             if (way < 0) {
                 return -1;
             }
@@ -567,7 +377,7 @@ replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
     Py_ssize_t at = PyTuple_GET_SIZE(entry->constants);
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         const FjDirectArgument *argument = &entry->arguments[i];
-        if (argument->is_read && !is_array(argument)) {
+        if (argument->is_read && !fj_direct_argument_is_array(argument)) {
             PyObject *array = argument->host != NULL
                                   ? put(context, argument, args[i])
                                   : fj_direct_ask(context, FJ_GET_DATA, args[i]);

@@ -1,0 +1,192 @@
+/* What is expected of one argument of direct calls, and its check.
+ *
+ * What must agree is what jax.jit's own key has: the type, aval, sharding, whether it is
+ * committed, and its layout; of typed random keys, that of the array in them, and what they
+ * are keys of.  Avals are interned, so they are compared by identity.  Shardings are compared
+ * by identity, then by equality, and the object that was equal is remembered.  A value in the
+ * host's memory (an array or scalar of NumPy's, a number) must be of the same type, dtype and
+ * shape.
+ *
+ * Python code can run where shardings, layouts and shapes are compared, and where references
+ * are dropped.
+ */
+#include "call/direct_argument.h"
+
+#include "base/state.h"
+
+PyObject *
+fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
+{
+    return (PyObject *)Py_TYPE(argument) == context->parts[FJ_ARRAY_TYPE]
+               ? Py_NewRef(argument)
+               : fj_direct_ask(context, FJ_GET_DATA, argument);
+}
+
+/* (P) Stores what one of the getters returns for an array.  0, or -1 with an error. */
+static int
+store(PyObject **place, const FjDirectContext *context, int part, PyObject *array)
+{
+    *place = fj_direct_ask(context, part, array);
+    return *place == NULL ? -1 : 0;
+}
+
+/* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
+static int
+describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
+{
+    const FjState *state = fj_state_of(Py_TYPE(context));
+    argument->host = Py_NewRef((PyObject *)Py_TYPE(value));
+    if (fj_direct_is_number(Py_TYPE(value))) { /* which has neither dtype nor shape */
+        return 0;
+    }
+    argument->dtype = PyObject_GetAttr(value, state->str_dtype);
+    argument->shape =
+        argument->dtype == NULL ? NULL : PyObject_GetAttr(value, state->str_shape);
+    return argument->shape == NULL ? -1 : 0;
+}
+
+int
+fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *context,
+                            PyObject *value)
+{
+    argument->result = -1;
+    if (fj_direct_is_host(context, Py_TYPE(value))) {
+        return describe_host(context, argument, value);
+    }
+    PyObject *array = fj_direct_array_of(context, value);
+    if (array == NULL ||
+        (array != value && store(&argument->impl, context, FJ_GET_IMPL, value) < 0)) {
+        Py_XDECREF(array);
+        return -1;
+    }
+    int result = store(&argument->aval, context, FJ_GET_AVAL, array) < 0 ||
+                         store(&argument->sharding, context, FJ_GET_SHARDING, array) < 0 ||
+                         store(&argument->committed, context, FJ_GET_COMMITTED, array) < 0 ||
+                         store(&argument->layout, context, FJ_GET_LAYOUT, array) < 0
+                     ? -1
+                     : 0;
+    Py_DECREF(array);
+    return result;
+}
+
+int
+fj_direct_differs(int way)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return way;
+}
+
+/* (P) Whether a sharding equals that of an argument.  1, 0, or -1 with an error. */
+static int
+sharding_equals(FjDirectArgument *argument, PyObject *sharding)
+{
+    if (Py_TYPE(sharding) != Py_TYPE(argument->sharding)) {
+        return 0;
+    }
+    int equal = PyObject_RichCompareBool(sharding, argument->sharding, Py_EQ);
+    if (equal > 0) {
+        Py_XSETREF(argument->equal, Py_NewRef(sharding));
+    }
+    else if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        equal = 0;
+    }
+    return equal;
+}
+
+/* (P) Checks an array, which the caller holds, as fj_direct_argument_check. */
+static int
+check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
+            Py_ssize_t *compared)
+{
+    if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
+        return FJ_WAY_type;
+    }
+    /* The array holds what is compared by identity. */
+    PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
+    Py_XDECREF(found);
+    if (found != argument->aval) {
+        return fj_direct_differs(FJ_WAY_aval);
+    }
+    found = fj_direct_ask(context, FJ_GET_COMMITTED, array);
+    Py_XDECREF(found);
+    if (found != argument->committed) {
+        return fj_direct_differs(FJ_WAY_sharding);
+    }
+    found = fj_direct_ask(context, FJ_GET_SHARDING, array);
+    if (found == NULL) {
+        return fj_direct_differs(FJ_WAY_sharding);
+    }
+    int equal = found == argument->sharding || found == argument->equal;
+    if (!equal) {
+        ++*compared;
+        equal = sharding_equals(argument, found);
+    }
+    Py_DECREF(found);
+    if (equal <= 0) {
+        return equal < 0 ? -1 : FJ_WAY_sharding;
+    }
+    if (argument->layout != NULL) {
+        PyObject *layout = Py_NewRef(argument->layout); /* a plan drops it */
+        found = fj_direct_ask(context, FJ_GET_LAYOUT, array);
+        equal = found != NULL && PyObject_RichCompareBool(found, layout, Py_EQ) > 0;
+        Py_DECREF(layout);
+        Py_XDECREF(found);
+        if (!equal) { /* or an error: a deleted array has none */
+            return fj_direct_differs(FJ_WAY_layout);
+        }
+    }
+    return FJ_WAY_direct;
+}
+
+/* (P) Checks a value in the host's memory. */
+static int
+check_host(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
+{
+    const FjState *state = fj_state_of(Py_TYPE(context));
+    if ((PyObject *)Py_TYPE(value) != argument->host) {
+        return FJ_WAY_type;
+    }
+    if (argument->dtype == NULL) {
+        return FJ_WAY_direct;
+    }
+    PyObject *found = PyObject_GetAttr(value, state->str_dtype);
+    Py_XDECREF(found); /* the value holds it */
+    if (found != argument->dtype) {
+        return fj_direct_differs(FJ_WAY_aval);
+    }
+    found = PyObject_GetAttr(value, state->str_shape);
+    int same = found == NULL ? -1 : PyObject_RichCompareBool(found, argument->shape, Py_EQ);
+    Py_XDECREF(found);
+    return same > 0 ? FJ_WAY_direct : fj_direct_differs(FJ_WAY_aval);
+}
+
+int
+fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *context,
+                         PyObject *value, Py_ssize_t *compared)
+{
+    if (FJ_LIKELY(fj_direct_argument_is_array(argument))) {
+        return check_array(context, argument, value, compared);
+    }
+    if (argument->host != NULL) {
+        return check_host(context, argument, value);
+    }
+    if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
+        return FJ_WAY_type;
+    }
+    PyObject *impl = fj_direct_ask(context, FJ_GET_IMPL, value);
+    Py_XDECREF(impl); /* the keys hold it */
+    if (impl != argument->impl) {
+        return fj_direct_differs(FJ_WAY_aval);
+    }
+    PyObject *array = fj_direct_ask(context, FJ_GET_DATA, value);
+    if (array == NULL) {
+        return fj_direct_differs(FJ_WAY_type);
+    }
+    int way = check_array(context, argument, array, compared);
+    Py_DECREF(array);
+    return way;
+}
