@@ -16,8 +16,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-import timing
 
+import timing
 from filterjit import filter_jit, lax
 
 Carry = Any
@@ -104,7 +104,9 @@ def trace_times(seconds: float) -> None:
 
 
 def many_steps(seconds: float) -> None:
-    print("\n| 100 steps of Adam, a batch of 32 | 100 calls | one call | ratio |\n|---|---|---|---|")
+    print(
+        "\n| 100 steps of Adam, a batch of 32 | 100 calls | one call | ratio |\n|---|---|---|---|"
+    )
     for width, depth in ((8, 2), (8, 23), (256, 2)):
         model = eqx.nn.MLP(8, 8, width, depth, key=jax.random.key(0))
         init = model, adam.init(eqx.filter(model, eqx.is_inexact_array))

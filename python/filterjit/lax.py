@@ -32,8 +32,14 @@ __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 _C = TypeVar("_C")  # a carry
 _X = TypeVar("_X")
 _Y = TypeVar("_Y")
+_T = TypeVar("_T")
 
 _jax_compat.hide_from_tracebacks(__file__)
+
+
+def _public(x: _T) -> _T:
+    return public(x, __name__)
+
 
 # ---- a tree as JAX sees it ----
 
@@ -265,6 +271,13 @@ def _traced(function: Any, name: str, parameter: str, returns: str, traced: Any 
 # ---- the five functions ----
 
 
+def _rebuilt(first: _Tree, last: _Tree) -> Any:
+    """Returns the last carry with the statics of the first one: those that JAX has kept with a trace are
+    equal to them, and may be other objects."""
+    return first.structure.unflatten(last.leaves)
+
+
+@_public
 def scan(
     f: Callable[[_C, _X], tuple[_C, _Y]],
     init: _C,
@@ -276,14 +289,50 @@ def scan(
     *,
     traced: Any = False,
 ) -> tuple[_C, _Y]:
+    """Runs a function for each slice of arrays and hands on a carry: ``jax.lax.scan`` over any pytrees.
+
+    Arrays of JAX and NumPy are traced. Everything else is static: the function sees it as it is in
+    each step, and it is the same in the result.
+
+    Arguments:
+        f: a function ``(carry, x) -> (carry, y)``. The carry that it returns has the structure, the
+            statics, shapes and dtypes of `init`, where JAX makes no array of a weak type a stronger
+            one. It is traced once for each structure with its statics, as long as it lives.
+        init: the first carry.
+        xs: a tree of arrays, each as long as there are steps. `x` is the same tree with a slice of
+            each. Numbers and other statics in it are the same in each step.
+        length, reverse, unroll, _split_transpose: as those of ``jax.lax.scan``.
+        traced: which of Python's numbers in `init` are traced, weakly typed, so that they may change:
+            True for all, or a filter of them, such as the path pattern ``"**.count"`` (see `Filter`).
+            The final carry has arrays in their place.
+
+    Returns:
+        The final carry, and the tree of the last `y`, in which each array is all of them, stacked.
+
+    Raises:
+        TypeError: `f` returns a carry with another structure, statics, shapes or dtypes, which names
+            the path; no pair; or `init` or `xs` holds an object of Flax NNX, or a static that cannot
+            be hashed. What ``jax.lax.scan`` raises is raised too.
+        ValueError: `traced` is no filter, or a path pattern that matches no leaf.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> model = eqx.nn.MLP(2, 2, 8, depth=1, activation=jax.nn.gelu, key=jax.random.key(0))
+        >>> def step(carry, x):
+        ...     model, y = carry
+        ...     y = model(y) + x
+        ...     return (model, y), y.sum()
+        >>> (model, y), sums = lax.scan(step, (model, jnp.zeros(2)), jnp.ones((5, 2)))
+        >>> model.activation is jax.nn.gelu, sums.shape
+        (True, (5,))
+    """
     body = _traced(f, "scan", "f", "pair", traced)
-    start = _argument("scan", "init", init, traced)
-    carry, ys = jax.lax.scan(
-        body, start, _argument("scan", "xs", xs), length, reverse, unroll, _split_transpose
-    )
-    return start.structure.unflatten(carry.leaves), ys.tree
+    start, slices = _argument("scan", "init", init, traced), _argument("scan", "xs", xs)
+    carry, ys = jax.lax.scan(body, start, slices, length, reverse, unroll, _split_transpose)
+    return _rebuilt(start, carry), ys.tree
 
 
+@_public
 def while_loop(
     cond_fun: Callable[[_C], Any],
     body_fun: Callable[[_C], _C],
@@ -291,12 +340,35 @@ def while_loop(
     *,
     traced: Any = False,
 ) -> _C:
+    """Runs a function again and again while another one says so: ``jax.lax.while_loop`` over any
+    pytree, with arrays traced and everything else static, as in `scan`.
+
+    Arguments:
+        cond_fun: a function of the carry, which returns a bool as an array.
+        body_fun: a function from the carry to the next one, of the same structure and statics.
+        init_val: the first carry.
+        traced: as in `scan`, of the numbers in `init_val`.
+
+    Returns:
+        The final carry.
+
+    Raises:
+        TypeError: as `scan`, and as ``jax.lax.while_loop``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.while_loop(lambda c: c["x"] < 9, lambda c: {**c, "x": 2 * c["x"]}, {"x": jnp.asarray(1), "name": "a"})
+        {'name': 'a', 'x': Array(16, dtype=int32, weak_type=True)}
+    """
     condition = _traced(cond_fun, "while_loop", "cond_fun", "value", traced)
     body = _traced(body_fun, "while_loop", "body_fun", "carry", traced)
     start = _argument("while_loop", "init_val", init_val, traced)
-    return start.structure.unflatten(jax.lax.while_loop(condition, body, start).leaves)
+    end: _C = _rebuilt(start, jax.lax.while_loop(condition, body, start))
+    return end
 
 
+@_public
 def fori_loop(
     lower: Any,
     upper: Any,
@@ -306,12 +378,34 @@ def fori_loop(
     unroll: int | bool | None = None,
     traced: Any = False,
 ) -> _C:
+    """Runs a function for each integer of a range: ``jax.lax.fori_loop`` over any pytree, with arrays
+    traced and everything else static, as in `scan`.
+
+    Arguments:
+        lower, upper, unroll: as those of ``jax.lax.fori_loop``. The bounds may be numbers or arrays.
+        body_fun: a function ``(i, carry) -> carry``, where `i` is an array.
+        init_val: the first carry.
+        traced: as in `scan`, of the numbers in `init_val`.
+
+    Returns:
+        The final carry.
+
+    Raises:
+        TypeError: as `scan`, and as ``jax.lax.fori_loop``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.fori_loop(0, 4, lambda i, c: {**c, "sum": c["sum"] + i}, {"sum": 0, "name": "a"}, traced="sum")
+        {'name': 'a', 'sum': Array(6, dtype=int32, weak_type=True)}
+    """
     body = _traced(body_fun, "fori_loop", "body_fun", "carry", traced)
     start = _argument("fori_loop", "init_val", init_val, traced)
-    end = jax.lax.fori_loop(lower, upper, body, start, unroll=unroll)
-    return start.structure.unflatten(end.leaves)
+    end: _C = _rebuilt(start, jax.lax.fori_loop(lower, upper, body, start, unroll=unroll))
+    return end
 
 
+@_public
 def cond(
     pred: Any,
     true_fun: Callable[..., _Y],
@@ -320,10 +414,40 @@ def cond(
     operand: Any = NOT_GIVEN,
     traced: Any = False,
 ) -> _Y:
+    """Runs one of two functions: ``jax.lax.cond`` over any pytrees, with arrays traced and everything
+    else static, as in `scan`.
+
+    Arguments:
+        pred: a bool or a number, also as an array, which decides when the program runs.
+        true_fun, false_fun: functions of the operands. What they return has the same structure,
+            statics, shapes and dtypes.
+        operands: any trees.
+        operand: the only operand, by name.
+        traced: as in `scan`, of the numbers in the operands; a path pattern begins with the number of
+            the operand, as ``"0.rate"``.
+
+    Returns:
+        What the function returns that `pred` chooses.
+
+    Raises:
+        TypeError: the two return different structures, statics, shapes or dtypes, which names the
+            path; or as `scan` and ``jax.lax.cond``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> model = eqx.nn.MLP(2, 2, 8, depth=1, key=jax.random.key(0))
+        >>> halve = lambda model: jax.tree.map(lambda x: x / 2 if eqx.is_array(x) else x, model)
+        >>> half = lax.cond(jnp.asarray(True), halve, lambda model: model, model)
+        >>> half.activation is model.activation
+        True
+    """
     functions = {"true_fun": true_fun, "false_fun": false_fun}
-    return _branch("cond", pred, functions, operands, operand, traced)
+    result: _Y = _branch("cond", pred, functions, operands, operand, traced)
+    return result
 
 
+@_public
 def switch(
     index: Any,
     branches: Sequence[Callable[..., _Y]],
@@ -331,8 +455,29 @@ def switch(
     operand: Any = NOT_GIVEN,
     traced: Any = False,
 ) -> _Y:
+    """Runs one of several functions: ``jax.lax.switch`` over any pytrees, with arrays traced and
+    everything else static, as in `scan`.
+
+    Arguments:
+        index: an integer, also as an array, which is clamped to those of `branches`.
+        branches: functions, as those of `cond`.
+        operands, operand, traced: as in `cond`.
+
+    Returns:
+        What the function returns that `index` chooses.
+
+    Raises:
+        TypeError: as `cond`, and as ``jax.lax.switch``.
+        ValueError: as `scan`, or `branches` is empty.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.switch(1, [lambda c: c, lambda c: {**c, "x": -c["x"]}], {"x": jnp.ones(2), "name": "a"})
+        {'name': 'a', 'x': Array([-1., -1.], dtype=float32)}
+    """
     functions = {f"branches[{i}]": branch for i, branch in enumerate(branches)}
-    return _branch("switch", index, functions, operands, operand, traced)
+    result: _Y = _branch("switch", index, functions, operands, operand, traced)
+    return result
 
 
 def _branch(
@@ -346,7 +491,7 @@ def _branch(
     if operand is not NOT_GIVEN:
         if operands:
             raise TypeError(
-                f"`lax.{name}` takes its operands by position, or one as `operand=`, not both."
+                f"`lax.{name}` takes its operands by position, or the only one as `operand=`, not both."
             )
         operands = (operand,)
     branches = [_traced(f, name, parameter, "result") for parameter, f in functions.items()]
@@ -356,10 +501,11 @@ def _branch(
             return jax.lax.cond(which, *branches, given).tree
         return jax.lax.switch(which, branches, given).tree
     except TypeError as e:
-        if any(
-            f.f_code is _Traced.__call__.__code__ for f, _ in traceback.walk_tb(e.__traceback__)
+        own = _Traced.__call__.__code__
+        if "structure" not in str(e) or any(
+            frame.f_code is own for frame, _ in traceback.walk_tb(e.__traceback__)
         ):
-            raise  # of a branch
+            raise  # it is of the arguments, or of what a branch does
         if (error := _other_result(name, list(functions), branches, given)) is None:
             raise
     raise error
@@ -368,23 +514,17 @@ def _branch(
 def _other_result(
     name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
 ) -> TypeError | None:
-    """Returns the error of the first branch that returns another structure than the first one, if one
-    does."""
+    """Returns the error of a branch that returns another structure than the first one, if one does."""
+
+    def remedy(path: list[Any], was: Any, now: Any) -> str:
+        return f"Return an array: `jnp.asarray({now if was is None else was!r})`."
+
     first, *others = [jax.eval_shape(branch, given) for branch in branches]
-    for i, other in enumerate(others, 1):
+    for parameter, other in zip(names[1:], others, strict=True):
         if first.structure != other.structure:
-
-            def remedy(path: list[Any], was: Any, now: Any) -> str:
-                return f"Return an array: `jnp.asarray({now if was is None else was!r})`."
-
+            line = f"{{}}: {{}} from `{names[0]}`, {{}} from `{parameter}`"
             return TypeError(
                 f"`lax.{name}`: the branches must return the same structure and the same statics:\n"
-                + _differences(
-                    first,
-                    other,
-                    "the result",
-                    f"{{}}: {{}} from `{names[0]}`, {{}} from `{names[i]}`",
-                    remedy,
-                )
+                + _differences(first, other, "the result", line, remedy)
             )
     return None
