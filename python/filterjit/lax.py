@@ -8,7 +8,7 @@ Arrays in carries, operands, `xs` and results are traced. Everything else is sta
 import jax  # (first: `install` waits for it, and then imports the modules below)
 
 # isort: on
-import traceback
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -59,73 +59,55 @@ class _Tree:
         return self.structure.unflatten(self.leaves)
 
 
-class _Key:
-    """The path of a leaf in the user's tree, as one key of JAX's."""
-
-    def __init__(self, path: list[Any]) -> None:
-        self.path = path
-
-    def __str__(self) -> str:
-        return format_path(["_", *self.path])[1:]
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _Key and self.path == other.path
-
-    def __hash__(self) -> int:
-        return hash(str(self))
+_LEAF = np.zeros(())
 
 
-def _keys(structure: _core.Structure) -> list[_Key]:
-    return [_Key(path) for path in key_paths(_of_call(structure))]
-
-
-def _of_call(structure: _core.Structure) -> _core.Structure:
-    """Returns a structure as that of the arguments of a call, whose arrays are the traced leaves."""
+def _as_of_call(structure: _core.Structure) -> _core.Structure:
+    """Returns a structure as it is among the arguments of a call: its arrays are the traced leaves."""
     return _core.flatten(registry, structure.unflatten([_LEAF] * structure.num_leaves))[1]
 
 
-_LEAF = np.zeros(())
+def _with_keys(x: _Tree) -> tuple[list[tuple[str, Any]], _core.Structure]:
+    paths = key_paths(_as_of_call(x.structure))
+    keys = [format_path(["_", *path])[1:] for path in paths]  # that of a name begins with a dot
+    return list(zip(keys, x.leaves, strict=True)), x.structure
 
-jax.tree_util.register_pytree_with_keys(
-    _Tree,
-    lambda x: (list(zip(_keys(x.structure), x.leaves, strict=True)), x.structure),
-    _Tree,
-    lambda x: (x.leaves, x.structure),
-)
+
+jax.tree_util.register_pytree_with_keys(_Tree, _with_keys, _Tree, lambda x: (x.leaves, x.structure))
+
+_ARRAYS: Expression = ("arrays",)
 
 
 def _traced_leaves(traced: Any) -> Expression:
     """Returns the filter of the leaves that are traced, for the option `traced`."""
     if traced is False:
-        return ("arrays",)
-    numbers = "and", ("leaf", _is_number), as_expression(traced, "`traced`")
-    return "or", ("arrays",), numbers
+        return _ARRAYS
+    return "or", _ARRAYS, ("and", ("leaf", _is_number), as_expression(traced, "`traced`"))
 
 
 def _is_number(x: Any) -> bool:
     return type(x) in NUMBERS
 
 
-def _wrapped(tree: Any, traced: Expression = ("arrays",)) -> _Tree:
-    leaves, structure = _core.tree_flatten(registry, tree, traced, None)
-    return _Tree(structure, leaves)
+def _wrapped(tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
+    found, structure = _core.tree_flatten(registry, tree, leaves, None)
+    return _Tree(structure, found)
 
 
-def _argument(name: str, parameter: str, tree: Any, traced: Any = False) -> _Tree:
+def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
     """Returns an argument of ``lax.name`` for JAX.
 
     Raises TypeError for objects of NNX, and for statics that cannot be hashed.
     """
     nodes, states = _flax_compat.graph_types()
-    if nodes:
-        for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)):
-            if isinstance(x, nodes):
-                raise TypeError(
-                    f"`{parameter}` of `lax.{name}` holds a `{type(x).__qualname__}` of NNX. What the "
-                    "function changes in it would be lost, and what is shared would be so no longer. "
-                    f"Use `flax.nnx.{name}`, or pass the State of `flax.nnx.split`."
-                )
-    wrapped = _wrapped(tree, _traced_leaves(traced))
+    for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
+        if isinstance(x, nodes):
+            raise TypeError(
+                f"`{parameter}` of `lax.{name}` holds a `{type(x).__qualname__}` of NNX. What the "
+                "function changes in it would be lost, and what is shared would be so no longer. "
+                f"Use `flax.nnx.{name}`, or pass the State of `flax.nnx.split`."
+            )
+    wrapped = _wrapped(tree, leaves)
     try:
         hash(wrapped.structure)
     except TypeError as e:
@@ -150,12 +132,13 @@ class _Traced:
         function: returns the user's function.
         name: of the function of this module that traces it.
         returns: "carry"; "pair" of a carry and a result; "result"; or "value", which is left as it is.
-        traced: the option of that name.
+        leaves: the filter of the leaves of a carry that are traced.
     """
 
-    def __init__(self, function: Callable[[], Any], name: str, returns: str, traced: Any) -> None:
-        self.function, self.name, self.returns, self.traced = function, name, returns, traced
-        self.of_carry = or_none(_traced_leaves(traced))
+    def __init__(
+        self, function: Callable[[], Any], name: str, returns: str, leaves: Expression
+    ) -> None:
+        self.function, self.name, self.returns, self.leaves = function, name, returns, leaves
 
     @property
     def __wrapped__(self) -> Any:
@@ -183,88 +166,81 @@ class _Traced:
         Raises TypeError if its structure is not that of the carry that the function took.
         """
         __tracebackhide__ = True
-        after = _wrapped(out, self.of_carry)
+        after = _wrapped(out, or_none(self.leaves))
         if after.structure != before.structure:
-            raise TypeError(self._changed(before, after))
-        return after
-
-    def _changed(self, before: _Tree, after: _Tree) -> str:
-        init = "init" if self.name == "scan" else "init_val"
-
-        def remedy(path: list[Any], was: Any, now: Any) -> str:
-            if was is None:
-                return f"Return an array: `jnp.asarray({now!r})`."
-            option = ""
-            if self.traced is False:
-                keys = [("name", str(key[0] if type(key) is tuple else key)) for key in path]
-                option = (
-                    f", or pass `traced={format_pattern(keys)!r}`"
-                    if path
-                    else ", or pass `traced=True`"
+            function, init = ("f", "init") if self.name == "scan" else ("body_fun", "init_val")
+            raise TypeError(
+                f"`lax.{self.name}`: `{function}` must return the carry with the same structure and the "
+                "same statics:\n"
+                + _differences(
+                    before, after, "the carry", "{}: was {}, is {}", init, self.leaves is _ARRAYS
                 )
-            return f"Put an array into `{init}`: `jnp.asarray({was!r})`{option}."
-
-        function = "f" if self.name == "scan" else "body_fun"
-        return (
-            f"`lax.{self.name}`: `{function}` must return the carry with the same structure and the same "
-            "statics:\n" + _differences(before, after, "the carry", "{}: was {}, is {}", remedy)
-        )
+            )
+        return after
 
 
 def _differences(
-    one: _Tree,
-    other: _Tree,
-    root: str,
-    line: str,
-    remedy: Callable[[list[Any], Any, Any], str],
+    one: _Tree, other: _Tree, root: str, line: str, init: str = "", has_option: bool = False
 ) -> str:
-    """Returns where two trees differ, in lines.
+    """Returns where two trees differ, in lines, with what helps against numbers that do.
 
     Arguments:
         root: the name of the place at which both trees begin.
         line: is formatted with a place and with what both have there.
-        remedy: returns what helps against a number at a path. It takes None for what is no number.
+        init: the argument that `one` was, if it was one.
+        has_option: whether the option `traced` is to be told, which is not given.
     """
     comparison = StructureComparison(registry)
-    comparison.compare(tree_of(_of_call(one.structure)), tree_of(_of_call(other.structure)))
+    comparison.compare(tree_of(_as_of_call(one.structure)), tree_of(_as_of_call(other.structure)))
     causes = comparison.causes_in_order()
     lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
     was, now = _numbers(one), _numbers(other)
-    for cause in causes[: len(lines)]:
-        path, _ = was.get(cause.path) or now.get(cause.path) or (None, None)
-        if path is not None:
-            values = [numbers.get(cause.path, (None, None))[1] for numbers in (was, now)]
-            lines.append(f"  -> {remedy(path, *values)}")
-        elif cause.kind == "recreated":
-            lines.append("  -> Define it once, outside of the function that returns it.")
-    return "\n".join(dict.fromkeys(lines))
+    for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
+        if path in was and init:
+            keys, number = was[path]
+            pattern = format_pattern([("name", str(k[0] if type(k) is tuple else k)) for k in keys])
+            option = f", or pass `traced={pattern or True!r}`" * has_option
+            lines.append(f"  -> Put an array into `{init}`: `jnp.asarray({number!r})`{option}.")
+        elif path in was or path in now:
+            _, number = was.get(path) or now[path]
+            lines.append(f"  -> Return an array: `jnp.asarray({number!r})`.")
+    return "\n".join(lines)
+
+
+_MOST_REMEDIES = 3
 
 
 def _numbers(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
     """Returns the path and the value of each static number among the leaves, by the text of the path."""
     tree = x.structure.unflatten(["*"] * x.structure.num_leaves)  # no array and no number
     numbers, structure = _core.tree_flatten(registry, tree, ("leaf", _is_number), None)
-    paths = key_paths(_of_call(structure))
+    paths = key_paths(_as_of_call(structure))
     return {format_path(path): (path, x) for path, x in zip(paths, numbers, strict=True)}
 
 
-# One for each function that is alive, by its identity, what it is to return, and the option `traced`.
-_known: dict[Any, _Traced] = {}
+# For functions that are alive, by identity and by what they are to return.
+_known: dict[tuple[int, str, str], _Traced] = {}
 
 
-def _traced(function: Any, name: str, parameter: str, returns: str, traced: Any = False) -> _Traced:
+def _forget(key: tuple[int, str, str], _: Any) -> None:
+    _known.pop(key, None)
+
+
+def _traced(
+    function: Any, name: str, parameter: str, returns: str, leaves: Expression = _ARRAYS
+) -> _Traced:
     """Returns what JAX traces in the place of a function: the same object for the same function, so that
     JAX finds its trace."""
     check_callable(f"lax.{name}(..., {parameter}=...)", function)
-    key = id(function), name, returns, traced
+    key = id(function), name, returns
+    found = _known.get(key)
+    if found is not None and found.function() is function and found.leaves == leaves:
+        return found
     try:
-        found = _known.get(key)
-        if found is not None and found.function() is function:
-            return found
-        reference = weakref.ref(function, lambda _: _known.pop(key, None))
-    except TypeError:  # `traced` has no hash, or there are no weak references to the function
-        return _Traced(lambda: function, name, returns, traced)
-    found = _known[key] = _Traced(reference, name, returns, traced)
+        reference = weakref.ref(function, functools.partial(_forget, key))
+    except TypeError:  # there are none to an instance of its class
+        return _Traced(lambda: function, name, returns, leaves)
+    found = _known[key] = _Traced(reference, name, returns, leaves)
     return found
 
 
@@ -326,8 +302,9 @@ def scan(
         >>> model.activation is jax.nn.gelu, sums.shape
         (True, (5,))
     """
-    body = _traced(f, "scan", "f", "pair", traced)
-    start, slices = _argument("scan", "init", init, traced), _argument("scan", "xs", xs)
+    leaves = _traced_leaves(traced)
+    body = _traced(f, "scan", "f", "pair", leaves)
+    start, slices = _argument("scan", "init", init, leaves), _argument("scan", "xs", xs)
     carry, ys = jax.lax.scan(body, start, slices, length, reverse, unroll, _split_transpose)
     return _rebuilt(start, carry), ys.tree
 
@@ -361,9 +338,10 @@ def while_loop(
         >>> lax.while_loop(lambda c: c["x"] < 9, lambda c: {**c, "x": 2 * c["x"]}, {"x": jnp.asarray(1), "name": "a"})
         {'name': 'a', 'x': Array(16, dtype=int32, weak_type=True)}
     """
-    condition = _traced(cond_fun, "while_loop", "cond_fun", "value", traced)
-    body = _traced(body_fun, "while_loop", "body_fun", "carry", traced)
-    start = _argument("while_loop", "init_val", init_val, traced)
+    leaves = _traced_leaves(traced)
+    condition = _traced(cond_fun, "while_loop", "cond_fun", "value")
+    body = _traced(body_fun, "while_loop", "body_fun", "carry", leaves)
+    start = _argument("while_loop", "init_val", init_val, leaves)
     end: _C = _rebuilt(start, jax.lax.while_loop(condition, body, start))
     return end
 
@@ -399,8 +377,9 @@ def fori_loop(
         >>> lax.fori_loop(0, 4, lambda i, c: {**c, "sum": c["sum"] + i}, {"sum": 0, "name": "a"}, traced="sum")
         {'name': 'a', 'sum': Array(6, dtype=int32, weak_type=True)}
     """
-    body = _traced(body_fun, "fori_loop", "body_fun", "carry", traced)
-    start = _argument("fori_loop", "init_val", init_val, traced)
+    leaves = _traced_leaves(traced)
+    body = _traced(body_fun, "fori_loop", "body_fun", "carry", leaves)
+    start = _argument("fori_loop", "init_val", init_val, leaves)
     end: _C = _rebuilt(start, jax.lax.fori_loop(lower, upper, body, start, unroll=unroll))
     return end
 
@@ -495,17 +474,16 @@ def _branch(
             )
         operands = (operand,)
     branches = [_traced(f, name, parameter, "result") for parameter, f in functions.items()]
-    given = _argument(name, "operands", operands, traced)
+    given = _argument(name, "operands", operands, _traced_leaves(traced))
     try:
         if name == "cond":
             return jax.lax.cond(which, *branches, given).tree
         return jax.lax.switch(which, branches, given).tree
     except TypeError as e:
-        own = _Traced.__call__.__code__
-        if "structure" not in str(e) or any(
-            frame.f_code is own for frame, _ in traceback.walk_tb(e.__traceback__)
-        ):
-            raise  # it is of the arguments, or of what a branch does
+        # Only JAX knows what a branch returned whose trace it had. It says so of these trees, not of
+        # the user's.
+        if "same pytree structure" not in str(e):
+            raise
         if (error := _other_result(name, list(functions), branches, given)) is None:
             raise
     raise error
@@ -515,16 +493,12 @@ def _other_result(
     name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
 ) -> TypeError | None:
     """Returns the error of a branch that returns another structure than the first one, if one does."""
-
-    def remedy(path: list[Any], was: Any, now: Any) -> str:
-        return f"Return an array: `jnp.asarray({now if was is None else was!r})`."
-
     first, *others = [jax.eval_shape(branch, given) for branch in branches]
     for parameter, other in zip(names[1:], others, strict=True):
         if first.structure != other.structure:
             line = f"{{}}: {{}} from `{names[0]}`, {{}} from `{parameter}`"
             return TypeError(
                 f"`lax.{name}`: the branches must return the same structure and the same statics:\n"
-                + _differences(first, other, "the result", line, remedy)
+                + _differences(first, other, "the result", line)
             )
     return None
