@@ -20,7 +20,7 @@ from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short
 from ._base._package import public
 from ._base._words import format_pattern, key_paths
-from ._compat import _flax_compat, _jax_compat
+from ._compat import _constants_compat, _flax_compat, _jax_compat
 from ._observe._causes import lines_of
 from ._observe._compare import StructureComparison
 from ._trees._filters import Expression, as_expression, or_none
@@ -218,12 +218,16 @@ def _numbers(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
     return {format_path(path): (path, x) for path, x in zip(paths, numbers, strict=True)}
 
 
-# For functions that are alive, by identity and by what they are to return.
-_known: dict[tuple[int, str, str], _Traced] = {}
+# For each function that is alive, by its address: a reference to it, and what JAX traces in its place, by
+# the function of this module and by what it is to return.
+_known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
 
 
-def _forget(key: tuple[int, str, str], _: Any) -> None:
-    _known.pop(key, None)
+def _forget(address: int, _: Any) -> None:
+    _known.pop(address, None)
+
+
+_constants_compat.when_traced_again(lambda function: _known.pop(id(function), None))
 
 
 def _traced(
@@ -232,15 +236,17 @@ def _traced(
     """Returns what JAX traces in the place of a function: the same object for the same function, so that
     JAX finds its trace."""
     check_callable(f"lax.{name}(..., {parameter}=...)", function)
-    key = id(function), name, returns
-    found = _known.get(key)
-    if found is not None and found.function() is function and found.leaves == leaves:
-        return found
-    try:
-        reference = weakref.ref(function, functools.partial(_forget, key))
-    except TypeError:  # there are none to an instance of its class
-        return _Traced(lambda: function, name, returns, leaves)
-    found = _known[key] = _Traced(reference, name, returns, leaves)
+    known = _known.get(id(function))
+    if known is None or known[0]() is not function:
+        try:
+            known = weakref.ref(function, functools.partial(_forget, id(function))), {}
+        except TypeError:  # there are no weak references to an instance of its class
+            return _Traced(lambda: function, name, returns, leaves)
+        _known[id(function)] = known
+    reference, made = known
+    found = made.get((name, returns))
+    if found is None or found.leaves != leaves:
+        found = made[name, returns] = _Traced(reference, name, returns, leaves)
     return found
 
 
