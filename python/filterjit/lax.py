@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from . import _core
@@ -25,7 +26,7 @@ from ._observe._causes import lines_of
 from ._observe._compare import StructureComparison
 from ._trees._filters import Expression, as_expression, or_none
 from ._trees._nodes import tree_of
-from ._trees._registry import NUMBERS, leaves_of, registry
+from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
@@ -194,28 +195,54 @@ def _differences(
     comparison.compare(tree_of(_as_of_call(one.structure)), tree_of(_as_of_call(other.structure)))
     causes = comparison.causes_in_order()
     lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
-    was, now = _numbers(one), _numbers(other)
+    was, now = _leaves(one), _leaves(other)
     for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
-        if path in was and init:
-            keys, number = was[path]
+        keys, first = was.get(path, ([], None))
+        _, second = now.get(path, ([], None))
+        number, like = (first, second) if _is_number(first) else (second, first)
+        array = _array_of(number, like)
+        if array and init and number is first:
             pattern = format_pattern([("name", str(k[0] if type(k) is tuple else k)) for k in keys])
-            option = f", or pass `traced={pattern or True!r}`" * has_option
-            lines.append(f"  -> Put an array into `{init}`: `jnp.asarray({number!r})`{option}.")
-        elif path in was or path in now:
-            _, number = was.get(path) or now[path]
-            lines.append(f"  -> Return an array: `jnp.asarray({number!r})`.")
+            option = (
+                f", or pass `traced={pattern or True!r}`"
+                if has_option and not np.shape(like)
+                else ""
+            )
+            lines.append(f"  -> Put an array into `{init}`: `{array}`{option}.")
+        elif array:
+            lines.append(f"  -> Return an array: `{array}`.")
     return "\n".join(lines)
 
 
 _MOST_REMEDIES = 3
 
 
-def _numbers(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
-    """Returns the path and the value of each static number among the leaves, by the text of the path."""
-    tree = x.structure.unflatten(["*"] * x.structure.num_leaves)  # no array and no number
-    numbers, structure = _core.tree_flatten(registry, tree, ("leaf", _is_number), None)
+def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
+    """Returns the path and the leaf of each array and each number, by the text of the path."""
+    leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
     paths = key_paths(_as_of_call(structure))
-    return {format_path(path): (path, x) for path, x in zip(paths, numbers, strict=True)}
+    return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
+
+
+def _is_array_or_number(x: Any) -> bool:
+    return is_traced(x) or isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _array_of(number: Any, like: Any) -> str | None:
+    """Returns what makes an array of a number that another number or an array may take the place of; None
+    if there is no such array."""
+    if not _is_number(number) or like is None:
+        return None
+    if _is_number(like):
+        kinds = [(bool, int, float, complex).index(type(x)) for x in (number, like)]
+        fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # as JAX promotes weak types
+        return f"jnp.asarray({type(like)(number)!r})" if fits else None
+    dtype = getattr(like, "dtype", None)
+    if not jnp.issubdtype(dtype, np.number) or jnp.result_type(number, dtype) != dtype:
+        return None
+    if like.shape:
+        return f"jnp.full({like.shape}, {number!r}, {str(dtype)!r})"
+    return f"jnp.asarray({number!r}, {str(dtype)!r})"
 
 
 # For each function that is alive, by its address: a reference to it, and what JAX traces in its place, by

@@ -3,7 +3,6 @@
 import functools
 import gc
 import inspect
-import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -257,7 +256,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a sum": (
         lambda: lax.scan(lambda c, x: (c + x, x), 0.0, X),
         CHANGES + "the carry: was the float 0.0, is an array\n"
-        "  -> Put an array into `init`: `jnp.asarray(0.0)`, or pass `traced=True`.",
+        "  -> Put an array into `init`: `jnp.asarray(0.0, 'float32')`, or pass `traced=True`.",
+    ),
+    "a sum of vectors": (
+        lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
+        CHANGES + "the carry: was the int 0, is an array\n"
+        "  -> Put an array into `init`: `jnp.full((3,), 0, 'float32')`.",
+    ),
+    "a number that no such array can be": (
+        lambda: lax.scan(lambda c, x: (jnp.arange(3), x), 0.5, X),
+        CHANGES + "the carry: was the float 0.5, is an array$",
     ),
     "a count in a loop": (
         lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
@@ -271,13 +279,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         + "`[1]`: was the int 0, is the int 1\n  -> Put an array into `init`: `jnp.asarray(0)`.",
     ),
     "another type": (
-        lambda: lax.scan(lambda c, x: (float(c), x), 0, X),
-        CHANGES + "the carry: was the int 0, is the float 0.0\n",
+        lambda: lax.scan(lambda c, x: ((c[0] + 0.5, int(c[1])), x), (0, 1.5), X),
+        CHANGES
+        + "`[0]`: was the int 0, is the float 0.5\n  `[1]`: was the float 1.5, is the int 1\n"
+        "  -> Put an array into `init`: `jnp.asarray(0.0)`, or pass `traced='0'`.$",
     ),
     "a number for an array": (
         lambda: lax.scan(lambda c, x: ((0.5, c[1]), x), (X, "a"), X),
-        CHANGES
-        + "`[0]`: was an array, is the float 0.5\n  -> Return an array: `jnp.asarray(0.5)`.",
+        CHANGES + "`[0]`: was an array, is the float 0.5\n"
+        "  -> Return an array: `jnp.full((3,), 0.5, 'float32')`.",
     ),
     "a field": (
         lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
@@ -331,7 +341,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a number and an array": (
         lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
         BRANCHES + "`[1]`: an array from `true_fun`, the float 0.5 from `false_fun`\n"
-        "  -> Return an array: `jnp.asarray(0.5)`.",
+        "  -> Return an array: `jnp.asarray(0.5, 'float32')`.",
     ),
     "the third branch": (
         lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),
@@ -375,8 +385,9 @@ def new_function() -> Any:
 def test_mistakes(name: str) -> None:
     run, text = MISTAKES[name]
     for _ in range(2):  # JAX keeps no trace that has failed
-        with pytest.raises(TypeError, match=re.escape(text)) as caught:
+        with pytest.raises(TypeError) as caught:
             run()
+        assert text in str(caught.value).partition("\n-----")[0] + "$"
     if name == "no hash":
         assert any("`init` of `lax.scan`" in note for note in caught.value.__notes__)
 
