@@ -96,7 +96,7 @@ def _wrapped(tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
 
 
 def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
-    """Returns an argument of ``lax.name`` for JAX.
+    """Returns an argument of ``name`` for JAX.
 
     Raises TypeError for objects of NNX, and for statics that cannot be hashed.
     """
@@ -104,16 +104,16 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
     for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
         if isinstance(x, nodes):
             raise TypeError(
-                f"`{parameter}` of `lax.{name}` holds a `{type(x).__qualname__}` of NNX. What the "
+                f"`{parameter}` of `{name}` holds a `{type(x).__qualname__}` of NNX. What the "
                 "function changes in it would be lost, and what is shared would be so no longer. "
-                f"Use `flax.nnx.{name}`, or pass the State of `flax.nnx.split`."
+                f"Use `nnx{name[3:]}`, or pass the State of `nnx.split`."
             )
     wrapped = _wrapped(tree, leaves)
     try:
         hash(wrapped.structure)
     except TypeError as e:
         e.add_note(
-            f"(in `{parameter}` of `lax.{name}`, where what is not an array is static: a part of the key "
+            f"(in `{parameter}` of `{name}`, where what is not an array is static: a part of the key "
             "of the trace)"
         )
         raise
@@ -169,9 +169,9 @@ class _Traced:
         __tracebackhide__ = True
         after = _wrapped(out, or_none(self.leaves))
         if after.structure != before.structure:
-            function, init = ("f", "init") if self.name == "scan" else ("body_fun", "init_val")
+            function, init = ("f", "init") if self.name == "lax.scan" else ("body_fun", "init_val")
             raise TypeError(
-                f"`lax.{self.name}`: `{function}` must return the carry with the same structure and the "
+                f"`{self.name}`: `{function}` must return the carry with the same structure and the "
                 "same statics:\n"
                 + _differences(
                     before, after, "the carry", "{}: was {}, is {}", init, self.leaves is _ARRAYS
@@ -262,7 +262,7 @@ def _traced(
 ) -> _Traced:
     """Returns what JAX traces in the place of a function: the same object for the same function, so that
     JAX finds its trace."""
-    check_callable(f"lax.{name}(..., {parameter}=...)", function)
+    check_callable(f"{name}(..., {parameter}=...)", function)
     known = _known.get(id(function))
     if known is None or known[0]() is not function:
         try:
@@ -336,8 +336,8 @@ def scan(
         (True, (5,))
     """
     leaves = _traced_leaves(traced)
-    body = _traced(f, "scan", "f", "pair", leaves)
-    start, slices = _argument("scan", "init", init, leaves), _argument("scan", "xs", xs)
+    body = _traced(f, "lax.scan", "f", "pair", leaves)
+    start, slices = _argument("lax.scan", "init", init, leaves), _argument("lax.scan", "xs", xs)
     carry, ys = jax.lax.scan(body, start, slices, length, reverse, unroll, _split_transpose)
     return _rebuilt(start, carry), ys.tree
 
@@ -372,9 +372,9 @@ def while_loop(
         {'name': 'a', 'x': Array(16, dtype=int32, weak_type=True)}
     """
     leaves = _traced_leaves(traced)
-    condition = _traced(cond_fun, "while_loop", "cond_fun", "value")
-    body = _traced(body_fun, "while_loop", "body_fun", "carry", leaves)
-    start = _argument("while_loop", "init_val", init_val, leaves)
+    condition = _traced(cond_fun, "lax.while_loop", "cond_fun", "value")
+    body = _traced(body_fun, "lax.while_loop", "body_fun", "carry", leaves)
+    start = _argument("lax.while_loop", "init_val", init_val, leaves)
     end: _C = _rebuilt(start, jax.lax.while_loop(condition, body, start))
     return end
 
@@ -411,8 +411,8 @@ def fori_loop(
         {'name': 'a', 'sum': Array(6, dtype=int32, weak_type=True)}
     """
     leaves = _traced_leaves(traced)
-    body = _traced(body_fun, "fori_loop", "body_fun", "carry", leaves)
-    start = _argument("fori_loop", "init_val", init_val, leaves)
+    body = _traced(body_fun, "lax.fori_loop", "body_fun", "carry", leaves)
+    start = _argument("lax.fori_loop", "init_val", init_val, leaves)
     end: _C = _rebuilt(start, jax.lax.fori_loop(lower, upper, body, start, unroll=unroll))
     return end
 
@@ -455,7 +455,7 @@ def cond(
         True
     """
     functions = {"true_fun": true_fun, "false_fun": false_fun}
-    result: _Y = _branch("cond", pred, functions, operands, operand, traced)
+    result: _Y = _branch("lax.cond", pred, functions, operands, operand, traced)
     return result
 
 
@@ -488,7 +488,7 @@ def switch(
         {'name': 'a', 'x': Array([-1., -1.], dtype=float32)}
     """
     functions = {f"branches[{i}]": branch for i, branch in enumerate(branches)}
-    result: _Y = _branch("switch", index, functions, operands, operand, traced)
+    result: _Y = _branch("lax.switch", index, functions, operands, operand, traced)
     return result
 
 
@@ -503,13 +503,13 @@ def _branch(
     if operand is not NOT_GIVEN:
         if operands:
             raise TypeError(
-                f"`lax.{name}` takes its operands by position, or the only one as `operand=`, not both."
+                f"`{name}` takes its operands by position, or the only one as `operand=`, not both."
             )
         operands = (operand,)
     branches = [_traced(f, name, parameter, "result") for parameter, f in functions.items()]
     given = _argument(name, "operands", operands, _traced_leaves(traced))
     try:
-        if name == "cond":
+        if name == "lax.cond":
             return jax.lax.cond(which, *branches, given).tree
         return jax.lax.switch(which, branches, given).tree
     except TypeError as e:
@@ -531,7 +531,7 @@ def _other_result(
         if first.structure != other.structure:
             line = f"{{}}: {{}} from `{names[0]}`, {{}} from `{parameter}`"
             return TypeError(
-                f"`lax.{name}`: the branches must return the same structure and the same statics:\n"
+                f"`{name}`: the branches must return the same structure and the same statics:\n"
                 + _differences(first, other, "the result", line)
             )
     return None

@@ -368,7 +368,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a Module of NNX": (
         lambda: lax.scan(lambda c, x: (c, x), {"m": nnx.Linear(1, 1, rngs=nnx.Rngs(0))}, X),
         "`init` of `lax.scan` holds a `Linear` of NNX. What the function changes in it would be lost, and "
-        "what is shared would be so no longer. Use `flax.nnx.scan`, or pass the State of `flax.nnx.split`.",
+        "what is shared would be so no longer. Use `nnx.scan`, or pass the State of `nnx.split`.",
     ),
     "a Variable of NNX": (
         lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
