@@ -110,6 +110,7 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
             )
     wrapped = _wrapped(tree, leaves)
     try:
+        # It also takes a snapshot of each static that may change in place, with which JAX then compares.
         hash(wrapped.structure)
     except TypeError as e:
         e.add_note(
