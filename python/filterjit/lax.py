@@ -311,7 +311,10 @@ def scan(
         init: the first carry.
         xs: a tree of arrays, each as long as there are steps. `x` is the same tree with a slice of
             each. Numbers and other statics in it are the same in each step.
-        length, reverse, unroll, _split_transpose: as those of ``jax.lax.scan``.
+        length: the number of steps, for `xs` without arrays.
+        reverse: whether to begin with the last slice.
+        unroll: as that of ``jax.lax.scan``.
+        _split_transpose: as that of ``jax.lax.scan``.
         traced: which of Python's numbers in `init` are traced, weakly typed, so that they may change:
             True for all, or a filter of them, such as the path pattern ``"**.count"`` (see `Filter`).
             The final carry has arrays in their place.
@@ -394,9 +397,11 @@ def fori_loop(
     traced and everything else static, as in `scan`.
 
     Arguments:
-        lower, upper, unroll: as those of ``jax.lax.fori_loop``. The bounds may be numbers or arrays.
+        lower: the first integer, a number or an array.
+        upper: the integer after the last one.
         body_fun: a function ``(i, carry) -> carry``, where `i` is an array.
         init_val: the first carry.
+        unroll: as that of ``jax.lax.fori_loop``.
         traced: as in `scan`, of the numbers in `init_val`.
 
     Returns:
@@ -432,8 +437,8 @@ def cond(
 
     Arguments:
         pred: a bool or a number, also as an array, which decides when the program runs.
-        true_fun, false_fun: functions of the operands. What they return has the same structure,
-            statics, shapes and dtypes.
+        true_fun: a function of the operands.
+        false_fun: another one. What it returns has the same structure, statics, shapes and dtypes.
         operands: any trees.
         operand: the only operand, by name.
         traced: as in `scan`, of the numbers in the operands; a path pattern begins with the number of
@@ -474,7 +479,9 @@ def switch(
     Arguments:
         index: an integer, also as an array, which is clamped to those of `branches`.
         branches: functions, as those of `cond`.
-        operands, operand, traced: as in `cond`.
+        operands: any trees.
+        operand: the only operand, by name.
+        traced: as in `cond`.
 
     Returns:
         What the function returns that `index` chooses.
