@@ -40,6 +40,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from filterjit import *
+from filterjit import lax
 from jax.sharding import PartitionSpec as P
 
 x = jnp.ones(2)
@@ -208,6 +209,24 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "filter_jit(lambda x: partition({'a': x}, {'a': x}))(x)",
             "leaves, structure = flatten(linear)\nunflatten(structure, leaves[:1])",
             "leaves, structure = flatten(x)\nunflatten(leaves, structure)",
+        ],
+    ),
+    (
+        "Loops and branches",
+        "Of `filterjit.lax`. What the carry or the branches return in another shape or dtype is JAX's "
+        "own error, with the path in the tree.",
+        [
+            "lax.scan(lambda c, x: ({**c, 'n': c['n'] + 1}, x), {'n': 0, 'x': x}, x)",
+            "lax.fori_loop(0, 3, lambda i, c: c + i, 0)",
+            "lax.scan(lambda c, x: ((0.5, c[1]), x), (x, 'name'), x)",
+            "lax.scan(lambda c, x: c, x, x)",
+            "lax.scan(lambda c, x: (c, x), {1, 2}, x)",
+            "lax.scan(x, x, x)",
+            "lax.cond(True, lambda: (x, 1), lambda: (x, 2))",
+            "lax.switch(0, [lambda: 'a', lambda: 'b'])",
+            "lax.cond(True, jnp.sin, jnp.cos, x, operand=x)",
+            "from flax import nnx\nmodel = nnx.Linear(2, 2, rngs=nnx.Rngs(0))\n"
+            "lax.scan(lambda c, x: (c, x), model, x)",
         ],
     ),
     (

@@ -409,6 +409,14 @@ def test_plain_jit() -> None:
     assert "one array" in out and "a static argument" in out
 
 
+def test_loops() -> None:
+    out = run(BENCHMARKS / "loops.py", "--quick", "trace")
+    row = next(
+        line for line in out.splitlines() if line.startswith("training, an MLP of 24 layers")
+    )
+    assert all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))
+
+
 def test_serving_step() -> None:
     out = run(BENCHMARKS / "serving_step.py", "--quick", "240")
     (row,) = [line for line in out.splitlines() if line.startswith("240 ")]

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit import lax
 from support.public import (
     public_attributes,
     public_docstrings,
@@ -33,6 +34,7 @@ EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 # What is called first has an example.
 FIRST = {
     *("filter_jit", "install", "installed", "load", "nnx.jit", "Compiled", "Structure"),
+    *(f"lax.{name}" for name in lax.__all__),
     *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all", "partial", "freeze")),
     *("FilterJit.explain", "FilterJit.cache_info"),
     *("ShardingRules", "place", "Filter"),

@@ -8,6 +8,7 @@ name below is imported from its module when it is first used. What these return 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import lax as lax
     from . import nnx as nnx
     from . import types as types
     from ._aot._file import saved_info
@@ -101,7 +102,7 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
     def __getattr__(name: str) -> Any:
         from importlib import import_module
 
-        if name in ("nnx", "types"):
+        if name in ("lax", "nnx", "types"):
             return import_module(f".{name}", __name__)
         module = next((module for module, names in _MODULES.items() if name in names), None)
         if module is None:
@@ -116,4 +117,4 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", "nnx", "types", *__all__})
+    return sorted({"__version__", "lax", "nnx", "types", *__all__})

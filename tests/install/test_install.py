@@ -255,7 +255,7 @@ def test_import_without_jax() -> None:
 def test_unknown_name() -> None:
     with warnings.catch_warnings(), pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018
-    assert set(dir(filterjit)) == {"__version__", "nnx", "types", *filterjit.__all__}
+    assert set(dir(filterjit)) == {"__version__", "lax", "nnx", "types", *filterjit.__all__}
 
 
 def test_nnx_is_an_attribute() -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from filterjit import filter_jit
+from filterjit import filter_jit, lax
 from filterjit._compat import _constants_compat
 
 ONES = jnp.ones(3)
@@ -67,6 +67,9 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "cond": lambda f, x: jax.lax.cond(x[0] > 0, f, f, x),
     "fori_loop": lambda f, x: jax.lax.fori_loop(0, 1, lambda i, x: f(x), x),
     "while_loop": lambda f, x: jax.lax.while_loop(lambda x: x[0] < 2, f, x),
+    "scan of trees": lambda f, x: lax.scan(lambda c, x: (c, f(x)), "a", x[None])[1][0],
+    "cond of trees": lambda f, x: lax.cond(x[0] > 0, f, f, x),
+    "while_loop of trees": lambda f, x: lax.while_loop(lambda x: x[0] < 2, f, x),
     "vmap": lambda f, x: jax.vmap(f)(x),
     "grad": lambda f, x: jax.grad(lambda x: f(x).sum())(x),
     "eval_shape": lambda f, x: f(x) * len(jax.eval_shape(f, x).shape),

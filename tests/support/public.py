@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import filterjit
-from filterjit import nnx
+from filterjit import lax, nnx
 
-MODULES = (filterjit, filterjit.types, nnx)
+MODULES = (filterjit, filterjit.types, lax, nnx)
 
 
 def _named(module: types.ModuleType, name: str) -> str:

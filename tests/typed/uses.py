@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import filterjit
-from filterjit import filter_jit
+from filterjit import filter_jit, lax
 from filterjit.types import FilterJit
 
 T = TypeVar("T")
@@ -243,6 +243,29 @@ def test_trees() -> None:
     leaves, whole = filterjit.flatten(net)
     assert_type(filterjit.unflatten(whole, leaves), Box[jax.Array])
     assert_type(whole, filterjit.types.Structure[Box[jax.Array]])
+
+
+# ---- loops and branches ----
+
+
+def test_loops() -> None:
+    def step(c: Box[jax.Array], x: jax.Array) -> tuple[Box[jax.Array], jax.Array]:
+        return c, 2 * x
+
+    def same(c: Box[jax.Array]) -> Box[jax.Array]:
+        return c
+
+    box = Box(X)
+    assert_type(lax.scan(step, box, X, reverse=True), tuple[Box[jax.Array], jax.Array])
+    assert_type(lax.fori_loop(0, 3, lambda i, c: c, box, traced="**"), Box[jax.Array])
+    assert_type(lax.while_loop(lambda c: c.content[0] < 0, same, box), Box[jax.Array])
+    assert_type(lax.cond(True, same, same, box), Box[jax.Array])
+    assert_type(lax.switch(1, [same, same], box), Box[jax.Array])
+
+
+def wrong_loops() -> None:
+    lax.scan(len, X, X)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    lax.scan(lambda c, x: (c, x), X, X, trace=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def wrong_trees(net: Net) -> None:

@@ -31,6 +31,14 @@ _evict: list[Callable[[Any], object]] = [
     if evict is not None
 ]
 
+_also: list[Callable[[Any], object]] = []
+
+
+def when_traced_again(forget: Callable[[Any], object]) -> None:
+    """Lets `trace_again` call a function too: what gives JAX another object in the place of a user's
+    function drops that object."""
+    _also.append(forget)
+
 
 def _conversion(x: np.ndarray) -> Any:
     """Returns what JAX keeps of an array; if that is nothing, it converts it.
@@ -92,6 +100,8 @@ def trace_again(function: Any) -> None:
 
     Fallback: what ``jax.jit`` has for that.
     """
+    for forget in _also:
+        forget(function)
     with contextlib.suppress(Exception):  # it has no hash, say, and JAX keeps nothing of it
         for evict in _evict:
             evict(function)

@@ -188,3 +188,20 @@ def variable_type() -> type | None:
     """
     found = _private.loaded("flax.nnx.variablelib", "Variable")
     return found if isinstance(found, type) and hasattr(found, "get_raw_value") else None
+
+
+def graph_types() -> tuple[tuple[type, ...], tuple[type, ...]]:
+    """Returns the classes of NNX whose instances are changed in place and may be shared, and those of
+    trees that hold what is in them, such as a State, if the program has imported NNX.
+
+    Fallback: none, as if it had not.
+    """
+    found = [
+        [_private.loaded(f"flax.nnx.{module}", name) for module, name in names]
+        for names in (
+            (("pytreelib", "Pytree"), ("variablelib", "Variable")),
+            (("statelib", "State"),),
+        )
+    ]
+    nodes, states = ([cls for cls in classes if isinstance(cls, type)] for classes in found)
+    return tuple(nodes), tuple(states)

@@ -1,0 +1,545 @@
+"""``jax.lax.scan``, ``while_loop``, ``fori_loop``, ``cond`` and ``switch`` over any pytrees.
+
+Arrays in carries, operands, `xs` and results are traced. Everything else is static, as under
+`filter_jit`, and is itself again in the result: a Module comes back as that Module.
+"""
+
+# isort: off
+import jax  # (first: `install` waits for it, and then imports the modules below)
+
+# isort: on
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from . import _core
+from ._base._checks import NOT_GIVEN, check_callable
+from ._base._errors import format_path, short
+from ._base._package import public
+from ._base._words import format_pattern, key_paths
+from ._compat import _constants_compat, _flax_compat, _jax_compat
+from ._observe._causes import lines_of
+from ._observe._compare import StructureComparison
+from ._trees._filters import Expression, as_expression, or_none
+from ._trees._nodes import tree_of
+from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
+
+__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
+
+_C = TypeVar("_C")  # a carry
+_X = TypeVar("_X")
+_Y = TypeVar("_Y")
+_T = TypeVar("_T")
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+
+def _public(x: _T) -> _T:
+    return public(x, __name__)
+
+
+# ---- a tree as JAX sees it ----
+
+
+class _Tree:
+    """A pytree for JAX, whose children are the traced leaves of a tree, and whose aux data is the
+    structure with everything else. So JAX keeps the statics of arguments and of results with its
+    traces, compares them, and names the path in the user's tree."""
+
+    __slots__ = ("leaves", "structure")
+
+    def __init__(self, structure: _core.Structure, leaves: Sequence[Any]) -> None:
+        self.structure, self.leaves = structure, leaves
+
+    @property
+    def tree(self) -> Any:
+        return self.structure.unflatten(self.leaves)
+
+
+_LEAF = np.zeros(())
+
+
+def _as_of_call(structure: _core.Structure) -> _core.Structure:
+    """Returns a structure as it is among the arguments of a call: its arrays are the traced leaves."""
+    return _core.flatten(registry, structure.unflatten([_LEAF] * structure.num_leaves))[1]
+
+
+def _with_keys(x: _Tree) -> tuple[list[tuple[str, Any]], _core.Structure]:
+    paths = key_paths(_as_of_call(x.structure))
+    keys = [format_path(["_", *path])[1:] for path in paths]  # that of a name begins with a dot
+    return list(zip(keys, x.leaves, strict=True)), x.structure
+
+
+jax.tree_util.register_pytree_with_keys(_Tree, _with_keys, _Tree, lambda x: (x.leaves, x.structure))
+
+_ARRAYS: Expression = ("arrays",)
+
+
+def _traced_leaves(traced: Any) -> Expression:
+    """Returns the filter of the leaves that are traced, for the option `traced`."""
+    if traced is False:
+        return _ARRAYS
+    return "or", _ARRAYS, ("and", ("leaf", _is_number), as_expression(traced, "`traced`"))
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in NUMBERS
+
+
+def _wrapped(tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
+    found, structure = _core.tree_flatten(registry, tree, leaves, None)
+    return _Tree(structure, found)
+
+
+def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
+    """Returns an argument of ``name`` for JAX.
+
+    Raises TypeError for objects of NNX, and for statics that cannot be hashed.
+    """
+    nodes, states = _flax_compat.graph_types()
+    for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
+        if isinstance(x, nodes):
+            raise TypeError(
+                f"`{parameter}` of `{name}` holds a `{type(x).__qualname__}` of NNX. What the "
+                "function changes in it would be lost, and what is shared would be so no longer. "
+                f"Use `nnx{name[3:]}`, or pass the State of `nnx.split`."
+            )
+    wrapped = _wrapped(tree, leaves)
+    try:
+        # It also takes a snapshot of each static that may change in place, with which JAX then compares.
+        hash(wrapped.structure)
+    except TypeError as e:
+        e.add_note(
+            f"(in `{parameter}` of `{name}`, where what is not an array is static: a part of the key "
+            "of the trace)"
+        )
+        raise
+    return wrapped
+
+
+# ---- a function as JAX traces it ----
+
+
+class _Traced:
+    """Stands for a function of the user's before JAX: takes and returns a `_Tree` for each tree.
+
+    JAX finds the trace of a function by its identity, and keeps it as long as the function lives. So
+    each function has one of these, which does not keep it alive.
+
+    Attributes:
+        function: returns the user's function.
+        name: of the function of this module that traces it.
+        returns: "carry"; "pair" of a carry and a result; "result"; or "value", which is left as it is.
+        leaves: the filter of the leaves of a carry that are traced.
+    """
+
+    def __init__(
+        self, function: Callable[[], Any], name: str, returns: str, leaves: Expression
+    ) -> None:
+        self.function, self.name, self.returns, self.leaves = function, name, returns, leaves
+
+    @property
+    def __wrapped__(self) -> Any:
+        """What JAX reads the names of the function and of its parameters from."""
+        return self.function()
+
+    def __call__(self, *args: Any) -> Any:
+        __tracebackhide__ = True
+        function = self.function()
+        trees = [x.tree if type(x) is _Tree else x for x in args]
+        if self.returns == "result":
+            return _wrapped(function(*trees[0]))
+        out = function(*trees)
+        if self.returns == "carry":
+            return self._carry(args[-1], out)
+        if self.returns == "value":
+            return out
+        if not (isinstance(out, (tuple, list)) and len(out) == 2):
+            raise TypeError(f"`f` of `lax.scan` must return a pair `(carry, y)`, not {short(out)}.")
+        return self._carry(args[0], out[0]), _wrapped(out[1])
+
+    def _carry(self, before: _Tree, out: Any) -> _Tree:
+        """Returns the carry that the function has returned for JAX.
+
+        Raises TypeError if its structure is not that of the carry that the function took.
+        """
+        __tracebackhide__ = True
+        after = _wrapped(out, or_none(self.leaves))
+        if after.structure != before.structure:
+            function, init = ("f", "init") if self.name == "lax.scan" else ("body_fun", "init_val")
+            raise TypeError(
+                f"`{self.name}`: `{function}` must return the carry with the same structure and the "
+                "same statics:\n"
+                + _differences(
+                    before, after, "the carry", "{}: was {}, is {}", init, self.leaves is _ARRAYS
+                )
+            )
+        return after
+
+
+def _differences(
+    one: _Tree, other: _Tree, root: str, line: str, init: str = "", has_option: bool = False
+) -> str:
+    """Returns where two trees differ, in lines, with what helps against numbers that do.
+
+    Arguments:
+        root: the name of the place at which both trees begin.
+        line: is formatted with a place and with what both have there.
+        init: the argument that `one` was, if it was one.
+        has_option: whether the option `traced` is to be told, which is not given.
+    """
+    comparison = StructureComparison(registry)
+    comparison.compare(tree_of(_as_of_call(one.structure)), tree_of(_as_of_call(other.structure)))
+    causes = comparison.causes_in_order()
+    lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
+    was, now = _leaves(one), _leaves(other)
+    for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
+        keys, first = was.get(path, ([], None))
+        _, second = now.get(path, ([], None))
+        number, like = (first, second) if _is_number(first) else (second, first)
+        array = _array_of(number, like)
+        if array and init and number is first:
+            pattern = format_pattern([("name", str(k[0] if type(k) is tuple else k)) for k in keys])
+            option = (
+                f", or pass `traced={pattern or True!r}`"
+                if has_option and not np.shape(like)
+                else ""
+            )
+            lines.append(f"  -> Put an array into `{init}`: `{array}`{option}.")
+        elif array:
+            lines.append(f"  -> Return an array: `{array}`.")
+    return "\n".join(lines)
+
+
+_MOST_REMEDIES = 3
+
+
+def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
+    """Returns the path and the leaf of each array and each number, by the text of the path."""
+    leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
+    paths = key_paths(_as_of_call(structure))
+    return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
+
+
+def _is_array_or_number(x: Any) -> bool:
+    return is_traced(x) or isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _array_of(number: Any, like: Any) -> str | None:
+    """Returns what makes an array of a number that another number or an array may take the place of; None
+    if there is no such array."""
+    if not _is_number(number) or like is None:
+        return None
+    if _is_number(like):
+        kinds = [(bool, int, float, complex).index(type(x)) for x in (number, like)]
+        fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # as JAX promotes weak types
+        return f"jnp.asarray({type(like)(number)!r})" if fits else None
+    dtype = getattr(like, "dtype", None)
+    if not jnp.issubdtype(dtype, np.number) or jnp.result_type(number, dtype) != dtype:
+        return None
+    if like.shape:
+        return f"jnp.full({like.shape}, {number!r}, {str(dtype)!r})"
+    return f"jnp.asarray({number!r}, {str(dtype)!r})"
+
+
+# For each function that is alive, by its address: a reference to it, and what JAX traces in its place, by
+# the function of this module and by what it is to return.
+_known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
+
+
+def _forget(address: int, _: Any) -> None:
+    _known.pop(address, None)
+
+
+_constants_compat.when_traced_again(lambda function: _known.pop(id(function), None))
+
+
+def _traced(
+    function: Any, name: str, parameter: str, returns: str, leaves: Expression = _ARRAYS
+) -> _Traced:
+    """Returns what JAX traces in the place of a function: the same object for the same function, so that
+    JAX finds its trace."""
+    check_callable(f"{name}(..., {parameter}=...)", function)
+    known = _known.get(id(function))
+    if known is None or known[0]() is not function:
+        try:
+            known = weakref.ref(function, functools.partial(_forget, id(function))), {}
+        except TypeError:  # there are no weak references to an instance of its class
+            return _Traced(lambda: function, name, returns, leaves)
+        _known[id(function)] = known
+    reference, made = known
+    found = made.get((name, returns))
+    if found is None or found.leaves != leaves:
+        found = made[name, returns] = _Traced(reference, name, returns, leaves)
+    return found
+
+
+# ---- the five functions ----
+
+
+def _rebuilt(first: _Tree, last: _Tree) -> Any:
+    """Returns the last carry with the statics of the first one: those that JAX has kept with a trace are
+    equal to them, and may be other objects."""
+    return first.structure.unflatten(last.leaves)
+
+
+@_public
+def scan(
+    f: Callable[[_C, _X], tuple[_C, _Y]],
+    init: _C,
+    xs: _X | None = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
+    *,
+    traced: Any = False,
+) -> tuple[_C, _Y]:
+    """Runs a function for each slice of arrays and hands on a carry: ``jax.lax.scan`` over any pytrees.
+
+    Arrays of JAX and NumPy are traced. Everything else is static: the function sees it as it is in
+    each step, and it is the same in the result.
+
+    Arguments:
+        f: a function ``(carry, x) -> (carry, y)``. The carry that it returns has the structure, the
+            statics, shapes and dtypes of `init`, where JAX makes no array of a weak type a stronger
+            one. It is traced once for each structure with its statics, as long as it lives.
+        init: the first carry.
+        xs: a tree of arrays, each as long as there are steps. `x` is the same tree with a slice of
+            each. Numbers and other statics in it are the same in each step.
+        length: the number of steps, for `xs` without arrays.
+        reverse: whether to begin with the last slice.
+        unroll: as that of ``jax.lax.scan``.
+        _split_transpose: as that of ``jax.lax.scan``.
+        traced: which of Python's numbers in `init` are traced, weakly typed, so that they may change:
+            True for all, or a filter of them, such as the path pattern ``"**.count"`` (see `Filter`).
+            The final carry has arrays in their place.
+
+    Returns:
+        The final carry, and the tree of the last `y`, in which each array is all of them, stacked.
+
+    Raises:
+        TypeError: `f` returns a carry with another structure, statics, shapes or dtypes, which names
+            the path; no pair; or `init` or `xs` holds an object of Flax NNX, or a static that cannot
+            be hashed. What ``jax.lax.scan`` raises is raised too.
+        ValueError: `traced` is no filter, or a path pattern that matches no leaf.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> model = eqx.nn.MLP(2, 2, 8, depth=1, activation=jax.nn.gelu, key=jax.random.key(0))
+        >>> def step(carry, x):
+        ...     model, y = carry
+        ...     y = model(y) + x
+        ...     return (model, y), y.sum()
+        >>> (model, y), sums = lax.scan(step, (model, jnp.zeros(2)), jnp.ones((5, 2)))
+        >>> model.activation is jax.nn.gelu, sums.shape
+        (True, (5,))
+    """
+    leaves = _traced_leaves(traced)
+    body = _traced(f, "lax.scan", "f", "pair", leaves)
+    start, slices = _argument("lax.scan", "init", init, leaves), _argument("lax.scan", "xs", xs)
+    carry, ys = jax.lax.scan(body, start, slices, length, reverse, unroll, _split_transpose)
+    return _rebuilt(start, carry), ys.tree
+
+
+@_public
+def while_loop(
+    cond_fun: Callable[[_C], Any],
+    body_fun: Callable[[_C], _C],
+    init_val: _C,
+    *,
+    traced: Any = False,
+) -> _C:
+    """Runs a function again and again while another one says so: ``jax.lax.while_loop`` over any
+    pytree, with arrays traced and everything else static, as in `scan`.
+
+    Arguments:
+        cond_fun: a function of the carry, which returns a bool as an array.
+        body_fun: a function from the carry to the next one, of the same structure and statics.
+        init_val: the first carry.
+        traced: as in `scan`, of the numbers in `init_val`.
+
+    Returns:
+        The final carry.
+
+    Raises:
+        TypeError: as `scan`, and as ``jax.lax.while_loop``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.while_loop(lambda c: c["x"] < 9, lambda c: {**c, "x": 2 * c["x"]}, {"x": jnp.asarray(1), "name": "a"})
+        {'name': 'a', 'x': Array(16, dtype=int32, weak_type=True)}
+    """
+    leaves = _traced_leaves(traced)
+    condition = _traced(cond_fun, "lax.while_loop", "cond_fun", "value")
+    body = _traced(body_fun, "lax.while_loop", "body_fun", "carry", leaves)
+    start = _argument("lax.while_loop", "init_val", init_val, leaves)
+    end: _C = _rebuilt(start, jax.lax.while_loop(condition, body, start))
+    return end
+
+
+@_public
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, _C], _C],
+    init_val: _C,
+    *,
+    unroll: int | bool | None = None,
+    traced: Any = False,
+) -> _C:
+    """Runs a function for each integer of a range: ``jax.lax.fori_loop`` over any pytree, with arrays
+    traced and everything else static, as in `scan`.
+
+    Arguments:
+        lower: the first integer, a number or an array.
+        upper: the integer after the last one.
+        body_fun: a function ``(i, carry) -> carry``, where `i` is an array.
+        init_val: the first carry.
+        unroll: as that of ``jax.lax.fori_loop``.
+        traced: as in `scan`, of the numbers in `init_val`.
+
+    Returns:
+        The final carry.
+
+    Raises:
+        TypeError: as `scan`, and as ``jax.lax.fori_loop``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.fori_loop(0, 4, lambda i, c: {**c, "sum": c["sum"] + i}, {"sum": 0, "name": "a"}, traced="sum")
+        {'name': 'a', 'sum': Array(6, dtype=int32, weak_type=True)}
+    """
+    leaves = _traced_leaves(traced)
+    body = _traced(body_fun, "lax.fori_loop", "body_fun", "carry", leaves)
+    start = _argument("lax.fori_loop", "init_val", init_val, leaves)
+    end: _C = _rebuilt(start, jax.lax.fori_loop(lower, upper, body, start, unroll=unroll))
+    return end
+
+
+@_public
+def cond(
+    pred: Any,
+    true_fun: Callable[..., _Y],
+    false_fun: Callable[..., _Y],
+    *operands: Any,
+    operand: Any = NOT_GIVEN,
+    traced: Any = False,
+) -> _Y:
+    """Runs one of two functions: ``jax.lax.cond`` over any pytrees, with arrays traced and everything
+    else static, as in `scan`.
+
+    Arguments:
+        pred: a bool or a number, also as an array, which decides when the program runs.
+        true_fun: a function of the operands.
+        false_fun: another one. What it returns has the same structure, statics, shapes and dtypes.
+        operands: any trees.
+        operand: the only operand, by name.
+        traced: as in `scan`, of the numbers in the operands; a path pattern begins with the number of
+            the operand, as ``"0.rate"``.
+
+    Returns:
+        What the function returns that `pred` chooses.
+
+    Raises:
+        TypeError: the two return different structures, statics, shapes or dtypes, which names the
+            path; or as `scan` and ``jax.lax.cond``.
+        ValueError: as `scan`.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> model = eqx.nn.MLP(2, 2, 8, depth=1, key=jax.random.key(0))
+        >>> halve = lambda model: jax.tree.map(lambda x: x / 2 if eqx.is_array(x) else x, model)
+        >>> half = lax.cond(jnp.asarray(True), halve, lambda model: model, model)
+        >>> half.activation is model.activation
+        True
+    """
+    functions = {"true_fun": true_fun, "false_fun": false_fun}
+    result: _Y = _branch("lax.cond", pred, functions, operands, operand, traced)
+    return result
+
+
+@_public
+def switch(
+    index: Any,
+    branches: Sequence[Callable[..., _Y]],
+    *operands: Any,
+    operand: Any = NOT_GIVEN,
+    traced: Any = False,
+) -> _Y:
+    """Runs one of several functions: ``jax.lax.switch`` over any pytrees, with arrays traced and
+    everything else static, as in `scan`.
+
+    Arguments:
+        index: an integer, also as an array, which is clamped to those of `branches`.
+        branches: functions, as those of `cond`.
+        operands: any trees.
+        operand: the only operand, by name.
+        traced: as in `cond`.
+
+    Returns:
+        What the function returns that `index` chooses.
+
+    Raises:
+        TypeError: as `cond`, and as ``jax.lax.switch``.
+        ValueError: as `scan`, or `branches` is empty.
+
+    Examples:
+        >>> from filterjit import lax
+        >>> lax.switch(1, [lambda c: c, lambda c: {**c, "x": -c["x"]}], {"x": jnp.ones(2), "name": "a"})
+        {'name': 'a', 'x': Array([-1., -1.], dtype=float32)}
+    """
+    functions = {f"branches[{i}]": branch for i, branch in enumerate(branches)}
+    result: _Y = _branch("lax.switch", index, functions, operands, operand, traced)
+    return result
+
+
+def _branch(
+    name: str,
+    which: Any,
+    functions: dict[str, Any],
+    operands: tuple[Any, ...],
+    operand: Any,
+    traced: Any,
+) -> Any:
+    if operand is not NOT_GIVEN:
+        if operands:
+            raise TypeError(
+                f"`{name}` takes its operands by position, or the only one as `operand=`, not both."
+            )
+        operands = (operand,)
+    branches = [_traced(f, name, parameter, "result") for parameter, f in functions.items()]
+    given = _argument(name, "operands", operands, _traced_leaves(traced))
+    try:
+        if name == "lax.cond":
+            return jax.lax.cond(which, *branches, given).tree
+        return jax.lax.switch(which, branches, given).tree
+    except TypeError as e:
+        # Only JAX knows what a branch returned whose trace it had. It says so of these trees, not of
+        # the user's.
+        if "same pytree structure" not in str(e):
+            raise
+        if (error := _other_result(name, list(functions), branches, given)) is None:
+            raise
+    raise error
+
+
+def _other_result(
+    name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
+) -> TypeError | None:
+    """Returns the error of a branch that returns another structure than the first one, if one does."""
+    first, *others = [jax.eval_shape(branch, given) for branch in branches]
+    for parameter, other in zip(names[1:], others, strict=True):
+        if first.structure != other.structure:
+            line = f"{{}}: {{}} from `{names[0]}`, {{}} from `{parameter}`"
+            return TypeError(
+                f"`{name}`: the branches must return the same structure and the same statics:\n"
+                + _differences(first, other, "the result", line)
+            )
+    return None

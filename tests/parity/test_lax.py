@@ -1,0 +1,507 @@
+"""`filterjit.lax` beside ``jax.lax``: the same bodies over arrays alone, and over trees with statics."""
+
+import functools
+import gc
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import filterjit
+from filterjit import filter_jit, is_array, lax
+from support.comparison import Traces, comparable, identical
+from support.modules import Holder, Module
+from support.statics import Level
+from support.trees import KEY, MODULES, TREES
+
+X = jnp.arange(1.0, 4.0)
+MLP = eqx.nn.MLP(2, 2, 4, depth=1, activation=jax.nn.gelu, key=KEY)
+
+
+@pytest.mark.parametrize("name", lax.__all__)
+def test_signatures_are_those_of_jax(name: str) -> None:
+    ours, theirs = (
+        {p.name: (p.kind, p.default if p.name[:7] != "operand" else "") for p in found}
+        for found in (
+            inspect.signature(getattr(m, name)).parameters.values() for m in (lax, jax.lax)
+        )
+    )
+    assert ours.pop("traced") == (inspect.Parameter.KEYWORD_ONLY, False)
+    assert ours == theirs
+
+
+# ---- all trees ----
+
+
+def change(x: Any) -> Any:
+    if not is_array(x) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return x
+    return ~x if x.dtype == bool else x + jnp.ones((), x.dtype)
+
+
+def changed(tree: Any) -> Any:
+    return jax.tree.map(change, tree)
+
+
+def first(tree: Any) -> Any:
+    return [jnp.sum(x) for x in jax.tree.leaves(tree) if is_array(x) and x.dtype == jnp.float32]
+
+
+ON_TREES: dict[str, Callable[[Any, Any], Any]] = {
+    "scan": lambda lax, t: lax.scan(lambda c, x: (changed(c), (c, x, first(c))), t, X),
+    "while_loop": lambda lax, t: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, changed(c[1])), (jnp.asarray(0), t)
+    )[1],
+    "fori_loop": lambda lax, t: lax.fori_loop(0, 3, lambda i, c: changed(c), t),
+    "fori_loop, bound traced": lambda lax, t: lax.fori_loop(
+        0, jnp.asarray(3), lambda i, c: changed(c), t
+    ),
+    "cond": lambda lax, t: lax.cond(jnp.asarray(True), changed, lambda t: t, t),
+    "switch": lambda lax, t: lax.switch(
+        jnp.asarray(1), [lambda t, x: (t, x), lambda t, x: (changed(t), x + 1)], t, X
+    ),
+}
+ALL = {k: v for k, v in (TREES | MODULES).items() if k != "flax NNX Module"}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("program", ON_TREES)
+def test_a_tree_comes_back_as_itself(program: str, name: str) -> None:
+    """The jaxprs, that of the gradient too, are those of ``jax.lax`` on the arrays alone."""
+    tree, run = ALL[name](), ON_TREES[program]
+    leaves, treedef = jtu.tree_flatten(tree)
+    places = [i for i, x in enumerate(leaves) if is_array(x)]
+    arrays = [leaves[i] for i in places]
+
+    def ours(arrays: Any) -> Any:
+        found = dict(zip(places, arrays, strict=True))
+        given = treedef.unflatten([found.get(i, x) for i, x in enumerate(leaves)])
+        return [x for x in jax.tree.leaves(run(lax, given)) if is_array(x)]
+
+    def theirs(arrays: Any) -> Any:
+        return jax.tree.leaves(run(jax.lax, arrays))
+
+    def gradient(run: Any) -> Any:
+        def total(floats: dict[int, Any]) -> Any:
+            return sum(first(run([floats.get(i, x) for i, x in enumerate(arrays)])), jnp.zeros(()))
+
+        return jax.grad(total)
+
+    floats = {i: jnp.asarray(x) for i, x in enumerate(arrays) if x.dtype == jnp.float32}
+    assert jaxpr(ours, arrays) == jaxpr(theirs, arrays)
+    if program in ("scan", "fori_loop", "cond"):
+        assert jaxpr(gradient(ours), floats) == jaxpr(gradient(theirs), floats)
+    result = run(lax, tree)
+    last = result if program.startswith(("while", "fori", "cond")) else result[0]
+    assert jtu.tree_structure(last) == treedef
+    statics = [x for x in jax.tree.leaves(last) if not is_array(x)]
+    assert identical(statics, [x for x in leaves if not is_array(x)])
+
+
+def jaxpr(f: Any, *args: Any) -> str:
+    return str(jax.make_jaxpr(f)(*args))
+
+
+# ---- the options of jax.lax ----
+
+
+def add(c: Any, x: Any) -> tuple[Any, Any]:
+    return {"last": x, "sum": c["sum"] + x}, (c["sum"], x)
+
+
+INIT = {"sum": jnp.zeros(()), "last": jnp.zeros(())}
+WEAK = {"sum": jnp.asarray(0), "last": jnp.asarray(0.0)}
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "reverse": lambda lax: lax.scan(add, INIT, X, reverse=True),
+    "unroll": lambda lax: lax.scan(add, INIT, X, unroll=2),
+    "unrolled": lambda lax: lax.scan(add, INIT, X, None, False, True),
+    "split transpose": lambda lax: jax.grad(
+        lambda x: lax.scan(add, INIT, x, _split_transpose=True)[0]["sum"]
+    )(X),
+    "length": lambda lax: lax.scan(lambda c, _: (c + 1, c), jnp.asarray(0), length=3),
+    "length of xs": lambda lax: lax.scan(add, INIT, X, 3),
+    "no steps": lambda lax: lax.scan(add, INIT, X[:0]),
+    "no leaves": lambda lax: lax.scan(lambda c, x: (c, x), (), {}, length=2),
+    "None": lambda lax: lax.scan(lambda c, x: (c, x), None, None, length=2),
+    "weak types": lambda lax: lax.scan(add, WEAK, X),
+    "weak types, while": lambda lax: lax.while_loop(
+        lambda c: c["sum"] < 3, lambda c: {**c, "sum": c["sum"] + X[0]}, WEAK
+    ),
+    "NumPy": lambda lax: lax.scan(
+        add, {"sum": np.zeros(()), "last": np.float32(0)}, np.arange(3.0)
+    ),
+    "bounds": lambda lax: lax.fori_loop(np.int32(1), 4, lambda i, c: c + i, X),
+    "no range": lambda lax: lax.fori_loop(4, 1, lambda i, c: c + i, X),
+    "unroll of fori_loop": lambda lax: lax.fori_loop(0, 4, lambda i, c: c * i, X, unroll=2),
+    "a bool": lambda lax: lax.cond(True, jnp.sin, jnp.cos, X),
+    "a number": lambda lax: lax.cond(0.0, jnp.sin, jnp.cos, X),
+    "no operands": lambda lax: lax.cond(np.bool_(False), lambda: X, lambda: X + 1),
+    "operand": lambda lax: lax.cond(True, jnp.sin, jnp.cos, operand=X),
+    "operand None": lambda lax: lax.switch(0, [lambda _: X, lambda _: X + 1], operand=None),
+    "clamped": lambda lax: lax.switch(7, [jnp.sin, jnp.cos, jnp.tan], X),
+    "one branch": lambda lax: lax.switch(0, [jnp.sin], X),
+    "vmap": lambda lax: jax.vmap(lambda x: lax.scan(add, INIT, x))(jnp.ones((2, 3))),
+    "vmap of cond": lambda lax: jax.vmap(lambda x: lax.cond(x > 1, jnp.sin, jnp.cos, x))(X),
+    "vmap of while": lambda lax: jax.vmap(
+        lambda x: lax.while_loop(lambda c: c[0] < 5, lambda c: (2 * c[0], c[1] + 1), (x, x))
+    )(X),
+    "grad": lambda lax: jax.grad(lambda x: lax.scan(add, INIT, x * x)[0]["sum"])(X),
+    "jvp of while": lambda lax: jax.jvp(
+        lambda x: lax.while_loop(lambda c: c[0] < 50, lambda c: c * 2, x), (X,), (X,)
+    ),
+    "checkpoint": lambda lax: jax.grad(
+        lambda x: lax.scan(jax.checkpoint(add), INIT, jnp.sin(x))[0]["sum"]
+    )(X),
+    "checkpoint of it": lambda lax: jax.grad(
+        jax.checkpoint(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c), x).sum())
+    )(X),
+    "jit": lambda lax: jax.jit(lambda x: lax.scan(jax.jit(add), INIT, x))(X),
+    "filter_jit": lambda lax: filter_jit(lambda x: lax.scan(filter_jit(add), INIT, x))(X),
+    "nested": lambda lax: lax.scan(lambda c, x: lax.scan(add, c, X * x), INIT, X),
+    "a bound method": lambda lax: lax.scan(Adder().step, INIT, X),
+    "a partial": lambda lax: lax.scan(functools.partial(lambda k, c, x: (c + k, x), 2), X, X),
+}
+
+
+class Adder:
+    def step(self, c: Any, x: Any) -> Any:
+        return add(c, x)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_are_those_of_jax(name: str) -> None:
+    ours, theirs = (jax.make_jaxpr(lambda m=m: OPTIONS[name](m))() for m in (lax, jax.lax))
+    assert str(ours) == str(theirs)
+    assert comparable(OPTIONS[name](lax)) == comparable(OPTIONS[name](jax.lax))
+    with jax.disable_jit():
+        outcomes = [outcome(lambda m=m: OPTIONS[name](m)) for m in (lax, jax.lax)]
+    assert outcomes[0] == outcomes[1]
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    try:
+        return comparable(run())
+    except (TypeError, ValueError) as e:  # of no steps, and of other dtypes in each
+        return str(e)
+
+
+# ---- statics, and numbers ----
+
+
+def test_statics_of_slices_and_of_results() -> None:
+    def step(c: Any, x: Any) -> Any:
+        assert (x["n"], c["act"]) == (3, jax.nn.gelu)
+        return c, {"y": c["act"](x["a"]) * x["n"], "act": c["act"], "n": 2 * x["n"]}
+
+    carry, ys = lax.scan(step, {"act": jax.nn.gelu}, {"a": X, "n": 3})
+    assert carry == {"act": jax.nn.gelu} and (ys["act"], ys["n"]) == (jax.nn.gelu, 6)
+    assert jnp.array_equal(ys["y"], jax.nn.gelu(X) * 3)
+    assert lax.cond(X[0] > 0, lambda: ("name", X), lambda: ("name", 2 * X))[0] == "name"
+
+
+def test_statics_are_compared_exactly_and_are_those_of_the_call() -> None:
+    """JAX keeps a trace for statics that are equal: not for 1 and True, and its own objects do not
+    come back."""
+    seen: list[Any] = []
+
+    def step(c: Any, x: Any) -> Any:
+        seen.append(c[0])
+        return c, None
+
+    given = [1, True, 1.0, Level.HIGH, *(("a" * n).replace("b", "") for n in (900, 900))]
+    found = [lax.scan(step, (static, X), length=2)[0][0] for static in given]
+    assert identical(found, given)
+    assert comparable(seen) == comparable(given[:-1]) and found[-1] is not found[-2]
+
+
+def test_a_static_that_has_changed_in_place_is_another_one() -> None:
+    held, traces = [1], Traces()
+
+    def step(c: Any, x: Any) -> Any:
+        traces.tick()
+        return c, x * c.s[0]
+
+    for n in (1, 1, 5, 5):
+        held[0] = n
+        holder, ys = lax.scan(step, Holder(X, held), X)
+        assert holder.s is held and jnp.array_equal(ys, n * X)
+    assert traces.count == 2
+
+
+def test_numbers_are_traced_where_the_option_says() -> None:
+    def body(i: Any, c: Any) -> Any:
+        assert type(c["size"]) is int
+        return {"n": c["n"] + 1, "rate": 0.5, "size": 3, "x": jnp.ones(c["size"])}
+
+    init = {"n": 0, "rate": 0.1, "size": 3, "x": X}
+    for traced in (filterjit.Filter("n") | "rate", lambda x: x != 3):
+        found = lax.fori_loop(0, 4, body, init, traced=traced)
+        expected = {"n": jnp.asarray(4), "rate": jnp.asarray(0.5), "size": 3, "x": jnp.ones(3)}
+        assert comparable(found) == comparable(expected)
+    both = [
+        m.scan(lambda c, x: (c + 1, c), 0, length=3, **o)
+        for m, o in ((lax, {"traced": True}), (jax.lax, {}))
+    ]
+    assert comparable(both[0]) == comparable(both[1])
+    found = lax.cond(True, lambda a, b: a * 2, lambda a, b: a, 3, 4, traced="0")
+    assert comparable(found) == comparable(jnp.asarray(6))
+
+
+# ---- mistakes ----
+
+fori = functools.partial(lax.fori_loop, 0, 3)
+CHANGES = "`lax.scan`: `f` must return the carry with the same structure and the same statics:\n  "
+BRANCHES = "`lax.cond`: the branches must return the same structure and the same statics:\n  "
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "a count": (
+        lambda: lax.scan(lambda c, x: ({"n": c["n"] + 1, "x": x}, x), {"n": 0, "x": X[0]}, X),
+        CHANGES + "`['n']`: was the int 0, is the int 1\n"
+        "  -> Put an array into `init`: `jnp.asarray(0)`, or pass `traced='n'`.",
+    ),
+    "a sum": (
+        lambda: lax.scan(lambda c, x: (c + x, x), 0.0, X),
+        CHANGES + "the carry: was the float 0.0, is an array\n"
+        "  -> Put an array into `init`: `jnp.asarray(0.0, 'float32')`, or pass `traced=True`.",
+    ),
+    "a sum of vectors": (
+        lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
+        CHANGES + "the carry: was the int 0, is an array\n"
+        "  -> Put an array into `init`: `jnp.full((3,), 0, 'float32')`.",
+    ),
+    "a number that no such array can be": (
+        lambda: lax.scan(lambda c, x: (jnp.arange(3), x), 0.5, X),
+        CHANGES + "the carry: was the float 0.5, is an array$",
+    ),
+    "a count in a loop": (
+        lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
+        "`lax.fori_loop`: `body_fun` must return the carry with the same structure and the same statics:\n"
+        "  `[1][0]`: was the int 0, is the int 1\n"
+        "  -> Put an array into `init_val`: `jnp.asarray(0)`, or pass `traced='1.0'`.",
+    ),
+    "a number that is not traced": (
+        lambda: lax.scan(lambda c, x: ((c[0] + 1, c[1] + 1), x), (0, 0), X, traced="0"),
+        CHANGES
+        + "`[1]`: was the int 0, is the int 1\n  -> Put an array into `init`: `jnp.asarray(0)`.",
+    ),
+    "another type": (
+        lambda: lax.scan(lambda c, x: ((c[0] + 0.5, int(c[1])), x), (0, 1.5), X),
+        CHANGES
+        + "`[0]`: was the int 0, is the float 0.5\n  `[1]`: was the float 1.5, is the int 1\n"
+        "  -> Put an array into `init`: `jnp.asarray(0.0)`, or pass `traced='0'`.$",
+    ),
+    "a number for an array": (
+        lambda: lax.scan(lambda c, x: ((0.5, c[1]), x), (X, "a"), X),
+        CHANGES + "`[0]`: was an array, is the float 0.5\n"
+        "  -> Return an array: `jnp.full((3,), 0.5, 'float32')`.",
+    ),
+    "a field": (
+        lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
+        CHANGES + "`name`: was the str 'name', is the str 'other'",
+    ),
+    "a new function": (
+        lambda: lax.scan(lambda c, x: (new_function(), x), new_function(), X),
+        CHANGES + "the carry: was the function `new_function.<locals>.<lambda>` of test_lax.py:",
+    ),
+    "None": (
+        lambda: lax.scan(lambda c, x: ({"x": x}, x), {"x": None}, X),
+        CHANGES + "`['x']`: was None, is an array",
+    ),
+    "a key": (
+        lambda: lax.scan(lambda c, x: ({**c, "y": x}, x), {"x": X}, X),
+        CHANGES + "the carry: was a dict of 'x', is one with 'y'",
+    ),
+    "a dtype": (
+        lambda: lax.scan(lambda c, x: ({"m": [c["m"][0].astype(int)]}, x), {"m": [X]}, X),
+        "The input carry component c['m'][0] has type float32[3] but the corresponding output carry "
+        "component has type int32[3]",
+    ),
+    "a shape": (
+        lambda: fori(lambda i, c: eqx.tree_at(lambda m: m.layers[1].bias, c, X), MLP),
+        ".layers[1].bias has type float32[2] but the corresponding output "
+        "carry component has type float32[3]",
+    ),
+    "a weak type": (
+        lambda: lax.while_loop(lambda c: True, lambda c: (c[0], c[1] + 1.5), (X, jnp.arange(2))),
+        "The input carry component c[1] has type int32[2] but the corresponding output carry component "
+        "has type float32[2]",
+    ),
+    "no pair": (
+        lambda: lax.scan(lambda c, x: c, X, X),
+        "`f` of `lax.scan` must return a pair `(carry, y)`, not ",
+    ),
+    "no function": (lambda: lax.scan(X, X, X), "`lax.scan(..., f=...)` must be a function, not "),
+    "numbers of branches": (
+        lambda: lax.cond(True, lambda: {"n": 1}, lambda: {"n": 2}),
+        BRANCHES + "`['n']`: the int 1 from `true_fun`, the int 2 from `false_fun`\n"
+        "  -> Return an array: `jnp.asarray(1)`.",
+    ),
+    "a number and an array": (
+        lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
+        BRANCHES + "`[1]`: an array from `true_fun`, the float 0.5 from `false_fun`\n"
+        "  -> Return an array: `jnp.asarray(0.5, 'float32')`.",
+    ),
+    "the third branch": (
+        lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),
+        "`lax.switch`: the branches must return the same structure and the same statics:\n"
+        "  the result: the str 'a' from `branches[0]`, the str 'b' from `branches[2]`",
+    ),
+    "structures of branches": (
+        lambda: lax.cond(True, lambda: (X, 1), lambda: {"a": X}),
+        BRANCHES + "the result: a tuple of 2 items from `true_fun`, a dict from `false_fun`",
+    ),
+    "shapes of branches": (
+        lambda: lax.cond(
+            True, lambda m: m, lambda m: eqx.tree_at(lambda m: m.layers[1].bias, m, X), MLP
+        ),
+        "The output of true_fun at path .layers[1].bias has type float32[2] but the corresponding output "
+        "of false_fun has type float32[3]",
+    ),
+    "operands twice": (
+        lambda: lax.cond(True, jnp.sin, jnp.cos, X, operand=X),
+        "`lax.cond` takes its operands by position, or the only one as `operand=`, not both.",
+    ),
+    "no hash": (lambda: lax.scan(lambda c, x: (c, x), (X, {1}), X), "unhashable type: 'set'"),
+    "a Module of NNX": (
+        lambda: lax.scan(lambda c, x: (c, x), {"m": nnx.Linear(1, 1, rngs=nnx.Rngs(0))}, X),
+        "`init` of `lax.scan` holds a `Linear` of NNX. What the function changes in it would be lost, and "
+        "what is shared would be so no longer. Use `nnx.scan`, or pass the State of `nnx.split`.",
+    ),
+    "a Variable of NNX": (
+        lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
+        "`operands` of `lax.cond` holds a `Param` of NNX.",
+    ),
+}
+
+
+def new_function() -> Any:
+    return lambda: 0
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name: str) -> None:
+    run, text = MISTAKES[name]
+    for _ in range(2):  # JAX keeps no trace that has failed
+        with pytest.raises(TypeError) as caught:
+            run()
+        assert text in str(caught.value).partition("\n-----")[0] + "$"
+    if name == "no hash":
+        assert any("`init` of `lax.scan`" in note for note in caught.value.__notes__)
+
+
+def test_a_pattern_of_no_leaf() -> None:
+    with pytest.raises(ValueError, match="'rate' matches no leaf"):
+        lax.scan(lambda c, x: (c, x), {"n": 0}, X, traced="rate")
+
+
+def test_an_error_of_a_branch_is_its_own_and_raised_once() -> None:
+    traces = Traces()
+
+    def wrong(x: Any) -> Any:
+        traces.tick()
+        raise TypeError("another structure")
+
+    with pytest.raises(TypeError, match="another structure") as caught:
+        lax.cond(True, wrong, jnp.sin, X)
+    assert traces.count == 1 and caught.value.__context__ is None
+
+
+def test_errors_of_a_trace_name_the_path() -> None:
+    def step(c: Any, x: Any) -> Any:
+        return (c, x if c["w"] > 0 else -x)
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"function step at .*c\['w'\]"):
+        lax.scan(step, {"w": X[0], "name": "a"}, X)
+
+
+def test_a_state_of_nnx_is_carried() -> None:
+    graphdef, state = nnx.split(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
+    both = [
+        m.scan(lambda s, x: (s, nnx.merge(graphdef, s)(x)), state, jnp.ones((3, 2)))
+        for m in (lax, jax.lax)
+    ]
+    assert comparable(jax.tree.leaves(both[0])) == comparable(jax.tree.leaves(both[1]))
+
+
+# ---- traces ----
+
+
+CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "scan": lambda lax, f, t: lax.scan(f, t, X),
+    "while_loop": lambda lax, f, t: lax.while_loop(never, f, t),
+    "fori_loop": lambda lax, f, t: lax.fori_loop(0, 3, f, t),
+    "cond": lambda lax, f, t: lax.cond(True, f, jnp.copy, t),
+    "switch": lambda lax, f, t: lax.switch(1, [jnp.copy, f], t),
+}
+
+
+def never(c: Any) -> Any:
+    return jnp.asarray(False)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_is_traced_once_and_is_freed(name: str) -> None:
+    traces = Traces()
+
+    def body(*args: Any) -> Any:
+        traces.tick()
+        return args if name == "scan" else args[-1]
+
+    for _ in range(5):
+        CALLS[name](jax.lax, body, X)
+    assert traces.count == 1
+    for _ in range(5):
+        CALLS[name](lax, body, X)
+    assert traces.count == 2
+    if name not in ("cond", "switch"):
+        for act in (jax.nn.gelu, jax.nn.relu, jax.nn.gelu):
+            CALLS[name](lax, body, {"x": X, "act": act})
+        assert traces.count == 4
+    freed = weakref.ref(body)
+    del body
+    gc.collect()
+    assert freed() is None
+
+
+def test_many_steps_of_training_in_one_call() -> None:
+    """As many calls of one step compute, with the state donated, and one trace of the step."""
+    adam, traces = optax.adam(1e-2), Traces()
+
+    def step(state: Any, batch: Any) -> Any:
+        traces.tick()
+        model, moments = state
+
+        def loss_of(model: Any) -> Any:
+            return jnp.mean((jax.vmap(model)(batch) - batch) ** 2)
+
+        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
+        updates, moments = adam.update(gradients, moments)
+        return (eqx.apply_updates(model, updates), moments), loss
+
+    def start() -> Any:
+        model = jax.tree.map(lambda x: jnp.copy(x) if is_array(x) else x, MLP)
+        return model, adam.init(eqx.filter(model, is_array))
+
+    batches = jax.random.normal(KEY, (100, 8, 2))
+    train = filter_jit(lambda state, xs: lax.scan(step, state, xs), donate=("state",))
+    given = start()
+    for _ in range(2):
+        state, losses = train(given, batches)
+        assert given[0].layers[0].weight.is_deleted() and traces.count == 1
+        given, kept = start(), state
+    assert kept[0].activation is jax.nn.gelu and losses[-1] < losses[0] / 2
+    state, by_hand = start(), []
+    one = filter_jit(step)
+    for batch in batches:
+        state, loss = one(state, batch)
+        by_hand.append(loss)
+    assert jnp.allclose(jnp.stack(by_hand), losses, rtol=1e-4)
+    assert jnp.allclose(state[0].layers[0].weight, kept[0].layers[0].weight, atol=1e-5)
