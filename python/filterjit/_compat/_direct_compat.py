@@ -14,7 +14,7 @@ import numpy as np
 from . import _private
 from ._jax_compat import ARRAY_IMPL, KEY_TYPE
 
-ARRAYS_A_PUT = 24  # arrays, whose check saves as much time as to copy one value to the device takes
+ARRAYS_A_PUT = 10  # arrays, whose check saves as much time as to copy one value to the device takes
 
 
 def context_parts() -> tuple[Any, ...] | None:
