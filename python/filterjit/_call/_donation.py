@@ -98,9 +98,7 @@ class Donation:
         leaves = leaves_of(argument)
         holes = [x for x, taken in zip(leaves, mask, strict=True) if taken]
         found = [x.position for x in holes if isinstance(x, _Hole)]
-        by_path = not isinstance(self.chosen.expression(name), bool)
-        if by_path and not found and not self.chosen.depends_on_leaves(name):
-            raise self.chosen.refused(name, argument, "matches no array")
+        self.chosen.check_any(name, argument, bool(found), "array")
         return found
 
 
