@@ -110,7 +110,8 @@ def _tell_of_many(
         was = last.variant()
         if was is None:
             return ()
-        found, numbers = _compare.compare_variants(cache, was, last.trace, variant, trace)
+        structures = was.structure, last.trace, variant.structure, trace
+        found, numbers = _compare.compare_programs(cache, *structures)
         record.misses.numbers.update(numbers)
         return found
 
