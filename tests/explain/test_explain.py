@@ -254,6 +254,11 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         (X, functools.partial(scale, by=2.0)),
         ("recreated", "b", "a partial of the function `scale`", "`by`", "pass `by` as an argument"),
     ),
+    "a partial of a library's function": (
+        (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.1)),
+        (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.2)),
+        ("recreated", "b", "leaky_relu", "another `negative_slope`", "Each partial is new. Make it"),
+    ),
     "flax static field": (
         (X, State(X)),
         (X, State(X, "b")),

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -298,12 +298,12 @@ class StructureComparison:
             kind, now = "recreated", f"a new {noun}"
             joint = "with" if noun == "partial" else "but"
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
-            if is_of_library(x):
-                holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
-                remedy = f"A library makes it: create `{holder}` once, and pass the same object."
-            elif self._option("functions", "") == "structure":
+            if self._option("functions", "") == "structure":
                 more, remedy = self._what_differs_by_structure(x, y, joint)
                 now += more
+            elif is_of_library(x) and not isinstance(x, functools.partial):
+                holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
+                remedy = f"A library makes it: create `{holder}` once, and pass the same object."
             elif others := [pair[:2] for pair in _pairs(x, y) if not self._is_changed(*pair[2:])]:
                 now += f" {joint} another {_list_values(others)}"
                 names = _list_values([("", name) for _, name in others])
@@ -454,7 +454,7 @@ def comparison_of(
     return comparison
 
 
-def distance(causes: Sequence[Cause]) -> int:
+def distance(causes: Iterable[Cause]) -> int:
     """Returns how different two programs are. A node of another container or class weighs more than a
     static value, because the nodes below it are not compared; and what seldom varies, such as a dtype,
     more than a shape."""

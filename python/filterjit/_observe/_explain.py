@@ -94,6 +94,8 @@ def explain_trace(
     if not earlier:
         if not others:
             return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
+        if cause := evicted(cache, structure, now):
+            return Explanation(name, False, (cause,))
         programs = [
             (i, other.structure, trace)
             for other in others
@@ -116,6 +118,14 @@ def explain_trace(
         best = min(found, key=len, default=[])
     label = _label_among(variant, others) if best and variant is not None else ""
     return Explanation(name, not best, tuple(best), len(earlier), variant=label)
+
+
+def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:
+    """Returns the cause of a call without a variant, if the cache has dropped its program since it was
+    full."""
+    if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
+        return None
+    return Cause("evicted", "", "", "", f"Raise `maxsize`, which is {cache.maxsize:,}.")
 
 
 def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
@@ -143,11 +153,7 @@ def _was_traced(cache: _core.Cache) -> bool:
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
-        remedy = (
-            "The cache was cleared, or it was full (`maxsize`) and this program was the least "
-            "recently used."
-        )
-        return [Cause("cleared", "", "", "", remedy)]
+        return [Cause("cleared", "", "", "", "The cache was cleared.")]
     codes = codes_of(fun)
     code = code_of(fun)
     alike = functions.by_code.get(code) if code is not None else None

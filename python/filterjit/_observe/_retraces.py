@@ -107,6 +107,10 @@ def _tell_of_many(
     now = Miss.of(record, variant, trace)
 
     def compare(last: Miss) -> Sequence["Cause"]:
+        if len(_records.record_of(variant).traces) == 1:
+            dropped = _explain.evicted(cache, variant.structure, trace)
+            if dropped is not None:
+                return (dropped,)
         was = last.variant()
         if was is None:
             return ()
