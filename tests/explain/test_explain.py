@@ -257,7 +257,13 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "a partial of a library's function": (
         (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.1)),
         (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.2)),
-        ("recreated", "b", "leaky_relu", "another `negative_slope`", "Each partial is new. Make it"),
+        (
+            "recreated",
+            "b",
+            "leaky_relu",
+            "another `negative_slope`",
+            "Each partial is new. Make it",
+        ),
     ),
     "flax static field": (
         (X, State(X)),
