@@ -252,6 +252,24 @@ def test_a_call_after_a_stale_program(tmp_path: Path, monkeypatch: Any) -> None:
     assert start(tmp_path, _scaled)[2] == ["proven"]
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_warm_up_is_no_call_of_a_stale_program(
+    calls: int, tmp_path: Path, monkeypatch: Any
+) -> None:
+    def warmed() -> Any:
+        f = filter_jit(lambda x: x * float(os.environ["SCALE"]))
+        f.warm_up(X)
+        return f, [f(X) for _ in range(calls)]
+
+    for _ in range(2):
+        monkeypatch.setenv("SCALE", "2")
+        start(tmp_path, warmed)
+    monkeypatch.setenv("SCALE", "3")
+    ran = "^1 call of `.*` ran a program of" if calls else "^`.*` has loaded a program of"
+    with pytest.raises(filterjit.StaleProgramError, match=ran):
+        start(tmp_path, warmed)
+
+
 def test_direct_calls_after_a_stale_program(tmp_path: Path, monkeypatch: Any) -> None:
     """Calls of two kinds, which one object makes."""
     lock = threading.RLock()  # proofs wait for it
