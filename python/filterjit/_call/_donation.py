@@ -9,6 +9,7 @@ from .. import _core
 from .._base import _errors
 from .._base._later import later
 from .._compat import _jax_compat
+from .._observe._retraces import stack_level
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
@@ -155,4 +156,4 @@ def tell_unused(
         lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}")
     if lines:
         text = "\n".join(["donated arrays whose memory no result can take:", *lines])
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, stacklevel=stack_level())
