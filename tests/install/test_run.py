@@ -103,7 +103,6 @@ def test_a_misspelt_option_is_named_with_the_options_of_the_command(tmp_path: Pa
         ("--expain", "--expain. Did you mean '--explain'?"),
         ("--htlm=x", "--htlm=x. Did you mean '--html'?"),
         ("--epochs", "--epochs. Options of the program stand after SCRIPT."),
-        ("--prog", "--prog. Options of the program stand after SCRIPT."),
     ):
         done = run_installed(given, "x.py", cwd=tmp_path, status=2)
         usage, error = done.stderr.splitlines()
