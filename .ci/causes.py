@@ -185,6 +185,14 @@ CAUSES: list[tuple[str, str]] = [
         "f(x)",
     ),
     ("f(x)\nf.clear_cache()", "f(x)"),
+    (
+        "f = filter_jit(lambda x, n: x, maxsize=2)\nfor n in (1, 2, 3):\n    f(x, n)",
+        "f(x, 1)",
+    ),
+    (
+        "f = filter_jit(lambda x, g: x, functions='structure')\nf(x, functools.partial(max, 1))",
+        "f(x, functools.partial(max, 2))",
+    ),
 ]
 
 compiled: list[str] = []

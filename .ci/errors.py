@@ -246,6 +246,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
         [
             "filter_jit(f.__wrapped__, in_shardings={'y': P()}, mesh=mesh)(x)",
             "filter_jit(f.__wrapped__, in_shardings=(P(), P(), P()), mesh=mesh)(x)",
+            "filter_jit(f.__wrapped__, in_shardings={'x': {'w': [P()]}}, mesh=mesh)({'w': {'a': x}})",
             "filter_jit(f.__wrapped__, in_shardings=P())(x)",
             "filter_jit(f.__wrapped__, in_shardings={'x': 'data'}, mesh=mesh)(x)",
             "filter_jit(f.__wrapped__, in_shardings={'x': P('model')}, mesh=mesh)(x)",

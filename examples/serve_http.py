@@ -5,7 +5,8 @@
     python examples/serve_http.py run FOLDER --program-cache
 
 ``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
-files only, not the model. ``GET /ready`` answers 200 when the files are loaded, else 503. ``POST
+files only, not the model. A process listens once it has loaded them: ``GET /ready`` answers 200, and no
+connection is made before. ``POST
 /predict`` takes ``{"x": [[...], ...]}``, any number of rows, and answers ``{"y": [[...], ...]}``, or
 400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
 SIGTERM ends when the requests that have begun are answered.
@@ -144,8 +145,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path != "/ready":
             self.answer(404, error="there are GET /ready and POST /predict")
-        elif self.server.model is None:
-            self.answer(503, error="the model is not loaded yet")
         else:
             self.answer(200, version=self.server.model.version, pid=os.getpid())
 
@@ -158,8 +157,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))  # also where it is not wanted
         if self.path != "/predict":
             self.answer(404, error="there are GET /ready and POST /predict")
-        elif model is None:
-            self.answer(503, error="the model is not loaded yet")
         else:
             try:
                 x = model.parse(body)
@@ -180,14 +177,30 @@ class Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
     model, ends = None, False
 
+    def __init__(self, port: int) -> None:
+        super().__init__(("", port), Handler, bind_and_activate=False)
+        self.changed = threading.Event()
+
     def load(self, folder: Path, seed: int | None) -> None:
         try:
             self.model = Model(folder) if seed is None else Jitted(folder, seed)
         except Exception as e:  # the old one goes on
             print(f"cannot load {folder}: {e}", file=sys.stderr, flush=True)
+        self.changed.set()
+
+    def serve(self) -> None:
+        """Listens from the first load that succeeds to the end."""
+        while self.model is None and not self.ends:
+            self.changed.wait()
+            self.changed.clear()
+        if not self.ends:
+            self.server_bind()
+            self.server_activate()
+        self.serve_forever(poll_interval=0.1)
 
     def end(self) -> None:
         self.ends = True
+        self.changed.set()
         self.shutdown()
 
 
@@ -195,11 +208,11 @@ def work(folder: Path, port: int, seed: int | None) -> None:
     def start(function, *arguments):
         threading.Thread(target=function, args=arguments).start()
 
-    with Server(("", port), Handler) as server:
+    with Server(port) as server:
         signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder, seed))
         signal.signal(signal.SIGTERM, lambda *_: start(server.end))
         start(server.load, folder, seed)
-        server.serve_forever(poll_interval=0.1)
+        server.serve()
 
 
 def run(folder: Path, port: int, workers: int, options: list[str]) -> None:

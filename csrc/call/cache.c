@@ -333,7 +333,7 @@ static PyMemberDef cache_members[] = {
     {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY,
      "The number of calls for which a variant was found or compiled."},
     {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
-     "The number of calls that returned and did not trace."},
+     "The number of calls that a program ran, and that did not trace."},
     {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
      "The number of variants that it holds at most."},
     {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},

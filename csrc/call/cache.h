@@ -39,7 +39,7 @@ typedef struct {
     size_t maxsize;
     uint64_t clock; /* counts the uses of variants */
     unsigned long long calls;
-    unsigned long long hits;     /* calls that returned and did not trace */
+    unsigned long long hits;     /* calls that a program ran, and that did not trace */
     int timed;                   /* whether hit_time is updated */
     unsigned long long hit_time; /* nanoseconds that hits took until they returned */
     PyObject *record;            /* a FunctionRecord of the package _observe, or NULL */

@@ -38,6 +38,7 @@ typedef struct {
     FjVariant **last;           /* where the variant of the last such call is */
     FjArgumentsHook *hook;      /* or NULL */
     int given_up;               /* by the hook */
+    int uncompiled;             /* the function itself ran: jax_disable_jit */
     FjCache *cache;             /* owned */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
@@ -286,9 +287,11 @@ build_result(Call *call, PyObject *result)
     }
     /* An Output that still holds its Structure has not passed through JAX, which happens under
      * jax_disable_jit: then there is no trace. */
-    if (FJ_UNLIKELY(output->structure == NULL &&
-                    variant->traces[output->trace].may_raise != FJ_MAY_RAISE_NO) &&
-        wait_if_may_raise(call, output) < 0) {
+    if (FJ_UNLIKELY(output->structure != NULL)) {
+        call->uncompiled = 1;
+    }
+    else if (FJ_UNLIKELY(variant->traces[output->trace].may_raise != FJ_MAY_RAISE_NO) &&
+             wait_if_may_raise(call, output) < 0) {
         goto done;
     }
     tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
@@ -317,6 +320,9 @@ after_success(Call *call, Py_ssize_t traces_before)
         }
     }
     fj_cache_touch(cache, variant);
+    if (FJ_UNLIKELY(call->uncompiled)) {
+        return 0;
+    }
     cache->hits++;
     variant->hits++;
     if (FJ_UNLIKELY(call->started != 0)) {
@@ -415,6 +421,7 @@ start_call(Call *call, FjFilterJit *self)
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
     call->started = FJ_UNLIKELY(call->cache->timed) ? fj_compat_now() : 0;
+    call->uncompiled = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;

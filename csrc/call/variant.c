@@ -280,7 +280,7 @@ static PyMemberDef variant_members[] = {
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
     {"hits", T_ULONGLONG, offsetof(FjVariant, hits), READONLY,
-     "The number of calls that returned and did not trace."},
+     "The number of calls that a program ran, and that did not trace."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while the Cache is timed."},
     {"deferred", T_OBJECT, offsetof(FjVariant, deferred), READONLY,

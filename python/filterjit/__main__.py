@@ -129,9 +129,12 @@ def _show(options: argparse.Namespace) -> int:
 
 def _bytes(text: str) -> int:
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    value = float(number) * 1024 ** ("", "K", "M", "G", "T").index(unit)
+    try:
+        value = float(number) * 1024 ** ("", "K", "M", "G", "T").index(unit)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"{text} is no size")
+        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 500M or 2G")
     return int(value)
 
 
@@ -213,7 +216,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_cache(commands)
     _add_bench(commands)
     for command in commands.choices.values():
-        command.set_defaults(error=command.error)
+        command.set_defaults(error=command.error, known=[*command._option_string_actions])
     return parser
 
 
@@ -250,9 +253,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -
     if unknown:
         from ._base._checks import did_you_mean
 
-        known = [f"--{name.replace('_', '-')}" for name in vars(options)]
-        question = did_you_mean(unknown[0], known)
-        options.error(f"unrecognized arguments: {' '.join(unknown)}.{question}")
+        hint = did_you_mean(unknown[0].partition("=")[0], options.known, 0.75)
+        if not hint and argv[0] == "run":
+            hint = " Options of the program stand after SCRIPT."
+        options.error(f"unrecognized arguments: {' '.join(unknown)}.{hint}")
     status: int = options.run(options)
     return status
 

@@ -415,3 +415,4 @@ def test_what_the_command_refuses(path: Path, capsys: pytest.CaptureFixture[str]
     for wrong in ("x", "-1", "1X", "nan", ""):
         with pytest.raises(SystemExit, match="2"):
             command_line.main(["cache", str(path), f"--prune={wrong}"])
+        assert f"{wrong!r} is no size, such as 500M or 2G" in capsys.readouterr().err

@@ -23,6 +23,21 @@ def test_cache_info() -> None:
     assert f.cache_info() == (2, 2, 0, 4096, None)
 
 
+@pytest.mark.parametrize("options", [{}, {"in_shardings": None, "out_shardings": jax.P()}], ids=str)
+def test_calls_under_disable_jit_are_no_hits(options: Any) -> None:
+    mesh = jax.make_mesh((1,), ("a",))
+    f = filter_jit(lambda x: x * 2, **options, **({"mesh": mesh} if options else {}))
+    for calls in (3, 2):
+        before = f.cache_info()
+        with jax.disable_jit():
+            for _ in range(calls):
+                f(X)
+        assert f.cache_info().hits == before.hits
+        assert f.cache_info().misses == before.misses + calls
+        f(X), f(X)
+    assert f.cache_info().hits == 3 == row_of(f)["hits"]
+
+
 def test_counters() -> None:
     @filter_jit(maxsize=2)
     def f(x: Any, n: Any) -> Any:

@@ -74,6 +74,11 @@ class State(flax.struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
+class Names:
+    names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     size: int = 1
 
@@ -249,6 +254,17 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         (X, functools.partial(scale, by=2.0)),
         ("recreated", "b", "a partial of the function `scale`", "`by`", "pass `by` as an argument"),
     ),
+    "a partial of a library's function": (
+        (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.1)),
+        (X, functools.partial(jax.nn.leaky_relu, negative_slope=0.2)),
+        (
+            "recreated",
+            "b",
+            "leaky_relu",
+            "another `negative_slope`",
+            "Each partial is new. Make it",
+        ),
+    ),
     "flax static field": (
         (X, State(X)),
         (X, State(X, "b")),
@@ -308,7 +324,17 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     "shape inside": (
         (X, {"k": [X]}),
         (X, {"k": [jnp.ones((2, 1))]}),
-        ("shape", "b['k'][0]", "float32[2]", "float32[2,1]", "Pad"),
+        ("shape", "b['k'][0]", "float32[2]", "float32[2,1]", "number of dimensions"),
+    ),
+    "a string that differs late": (
+        (X, f"{'a' * 100}b{'c' * 100}"),
+        (X, f"{'a' * 100}d{'c' * 100}"),
+        ("static", "b", "the str 'aaaaaa...aaaaaaaaaaaaaaabccc", "...aaaaaaaaaaaaaaadccc", "few"),
+    ),
+    "a dataclass that differs late": (
+        (X, Names(("a" * 100, "b"))),
+        (X, Names(("a" * 100, "c"))),
+        ("static", "b", "Names(names=('a...aaa", "aaaa', 'c'))", "pass that as an"),
     ),
     "dtype": ((X,), (jnp.ones(2, int),), ("dtype", "a", "float32[2]", "int32[2]", "astype")),
     "NumPy's dtype": (
@@ -566,6 +592,80 @@ def test_the_closest_variant_is_compared_with() -> None:
     assert only(explanation).path == "b[1]" and "closest of 3" in str(explanation)
 
 
+@pytest.mark.parametrize(
+    ("calls", "now", "paths"),
+    [
+        ([(X,), (jnp.ones(3, int),)], (jnp.ones(3),), ["a: float32[2] float32[3]"]),
+        ([(X,), (jnp.ones((3, 1)),)], (jnp.ones(3),), ["a: float32[2] float32[3]"]),
+        ([(X, 1), (jnp.ones(3), 1), (jnp.ones(3, int), 2)], (X, 3), ["b: the int 1 the int 3"]),
+        ([(X, 1)], (jnp.ones(3), 2), ["b: the int 1 the int 2", "a: float32[2] float32[3]"]),
+        ([(X, [X])], (X, [jnp.ones(3), X]), ["b: a list of 1 item a list of 2 items"]),
+    ],
+)
+def test_the_program_that_differs_least_is_told(calls: Any, now: Any, paths: list[str]) -> None:
+    f, traces = jitted()
+    for call in calls:
+        f(*call)
+    assert [f"{c.path}: {c.was} {c.now}" for c in f.explain(*now).causes] == paths
+    f(*now)
+    assert len(traces) == len(calls) + 1
+
+
+def test_arrays_of_the_function_and_the_configuration_are_compared_too() -> None:
+    filter_jit(eqx.Partial(scale, X))(1)
+    with jax.default_matmul_precision("highest"):
+        causes = filter_jit(eqx.Partial(scale, jnp.ones(3))).explain(2).causes
+    assert [(c.kind, c.path) for c in causes] == [
+        ("static", "args[0]"), ("shape", "the function.args[0]"), ("config", "")
+    ]  # fmt: skip
+
+
+def with_default(k: Any) -> Any:
+    return lambda x, k=k: x
+
+
+def with_name(name: Any) -> Any:
+    def named(x: Any, *, k: int = 1) -> Any:
+        return x
+
+    named.name = name  # type: ignore[attr-defined]
+    return named
+
+
+def calling(fun: Any) -> Any:
+    return lambda x: fun(x)
+
+
+VALUE = "Each value has its own program: pass what changes often"
+UNSEEN = "can change in place: make the function once, or hold what cannot change, such as tuples."
+
+
+@pytest.mark.parametrize(
+    ("make", "now", "remedy"),
+    [
+        (lambda i: closing_over(i), "same code but another `n`", VALUE),
+        (lambda i: calling(closing_over(i)), "same code but another `n`", VALUE),
+        (lambda i: functools.partial(closing_over(i)), "a new partial with another `n`", VALUE),
+        (lambda i: with_default(i), "same code but another default of `k`", VALUE),
+        (lambda i: with_name(i), "same code but another attribute `name`", VALUE),
+        (lambda i: closing_over([1]), "same code that holds `n`", f"`n` {UNSEEN}"),
+        (lambda i: closing_over(OPAQUE), "same code that holds `n`", f"`n` {UNSEEN}"),
+        (lambda i: with_default([1]), "holds default of `k`", f"Default of `k` {UNSEEN}"),
+        (lambda i: eval("lambda x: x", {}), "with the same code", "Make the closures, defaults"),
+    ],
+)
+def test_what_differs_in_a_function_by_structure(make: Any, now: str, remedy: str) -> None:
+    f, traces = jitted(functions="structure")
+    f(X, make(1))
+    cause = only(f.explain(X, make(2)))
+    assert cause.kind == "recreated" and cause.now.endswith(now) and cause.remedy.startswith(remedy)
+    f(X, make(3))
+    assert len(traces) == 2
+
+
+OPAQUE = Plain()
+
+
 def test_many_differences_are_shortened() -> None:
     f, _ = jitted()
     f(X, list(range(50)))
@@ -702,9 +802,6 @@ def test_the_advice_for_a_recreated_function_is_that_of_its_options(options: Any
     f(X, recreated())
     said = str(f.explain(X, recreated()))
     assert "Define it once, outside the loop, or pass functions=" in said
-    structure, _ = jitted(functions="structure", **options)
-    structure(X, closing_over(object()))
-    assert "Make the closures" in str(structure.explain(X, closing_over(object())))
     plain = filterjit.jit(lambda x, act: x, static_argnums=1)
     plain(X, closing_over(1))
     assert str(plain.explain(X, closing_over(1))).endswith("Define it once, outside the loop.")

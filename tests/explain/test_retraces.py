@@ -1,5 +1,6 @@
 """What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
 
+import gc
 import importlib
 import logging
 import pickle
@@ -362,6 +363,10 @@ TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
         lambda f, i: _defined.append(filter_jit(Plain().method)) or _defined[-1](X),
         "the function: bound method of a different instance",
     ),
+    "what was dropped": (
+        lambda f, i: filter_jit(f.__wrapped__, maxsize=2)(-i % 3, X),
+        "in a row: its program was dropped, since the cache was full. Raise `maxsize`, which is 2.",
+    ),
     "defined again": (_defined_again, "in a row: it was defined or jitted again each time. Jit it once"),
 }  # fmt: skip
 
@@ -386,8 +391,6 @@ def test_many_compilations_of_one_cause_are_told_once(name: str) -> None:
 NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
     "bool and others": lambda f, i: f(i % 2 == 0, [X] * (i // 2 % 4)),
     "used again": lambda f, i: [f(i, X) for _ in range(3)],
-    "values that return": lambda f, i: f(i % 7, X),
-    "shapes that return": lambda f, i: f(0, jnp.ones(i % 7)),
     "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
     "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
     "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],
@@ -398,11 +401,42 @@ NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
 
 @pytest.mark.parametrize("name", NOT_TOLD)
 def test_other_misses_in_a_row_are_not_told(name: str) -> None:
-    f = filter_jit(lambda a, b: b, maxsize=3)
+    f = filter_jit(lambda a, b: b)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for i in range(30):
             NOT_TOLD[name](f, i)
+
+
+STATICS: dict[str, tuple[Callable[[int], Any], bool]] = {
+    "equal hashes": (lambda i: -1 - i, True),
+    "texts in a dict": (lambda i: {"a": f"{i}", "b": [X, None, 1.5]}, True),
+    "functions": (lambda i: [jnp.sin, jnp.cos][i], True),
+    "classes": (lambda i: [Cell(X), Wide(X)][i], True),
+    "new functions": (lambda i: lambda x: x, False),
+    "new classes": (lambda i: type(f"A{i}", (), {}), False),
+}
+
+
+@pytest.mark.parametrize("name", STATICS)
+def test_what_was_dropped_since_the_cache_was_full(name: str) -> None:
+    make, is_told = STATICS[name]
+
+    def kind() -> str:
+        return f.explain(make(0), X).causes[0].kind
+
+    f = filter_jit(lambda a, b: b, maxsize=1, on_retrace="ignore")
+    f(make(1), X)
+    assert kind() != "evicted"
+    for _ in range(20):
+        f(make(0), X), f(make(1), X)
+        gc.collect()
+        assert (kind() == "evicted") == is_told
+    assert f.explain(make(0), jnp.ones(5)).causes[0].kind != "evicted"
+    assert f.explain(0, X).causes[0].kind != "evicted" or not is_told
+    f.clear_cache()
+    f(make(1), X)
+    assert kind() != "evicted"
 
 
 def test_what_is_told_can_be_silenced_and_is_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,9 +99,15 @@ def test_no_program(args: list[str], tmp_path: Path) -> None:
 
 
 def test_a_misspelt_option_is_named_with_the_options_of_the_command(tmp_path: Path) -> None:
-    usage, error = run_installed("--expain", "x.py", cwd=tmp_path, status=2).stderr.splitlines()
-    assert usage.startswith("usage: python -m filterjit run [-h] [--jax]")
-    assert error.endswith("run: error: unrecognized arguments: --expain. Did you mean '--explain'?")
+    for given, hint in (
+        ("--expain", "--expain. Did you mean '--explain'?"),
+        ("--htlm=x", "--htlm=x. Did you mean '--html'?"),
+        ("--epochs", "--epochs. Options of the program stand after SCRIPT."),
+    ):
+        done = run_installed(given, "x.py", cwd=tmp_path, status=2)
+        usage, error = done.stderr.splitlines()
+        assert usage.startswith("usage: python -m filterjit run [-h] [--jax]")
+        assert error.endswith(f"run: error: unrecognized arguments: {hint}")
 
 
 def test_interrupt(tmp_path: Path) -> None:

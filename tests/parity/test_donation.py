@@ -337,10 +337,18 @@ def test_wrappers_with_other_modes_do_not_interfere(jit: Jit) -> None:
         assert deleted(x, y) == EXPECTED[donate][:2]
 
 
-@pytest.mark.parametrize("donate", ["all", ("b",)])
+@pytest.mark.parametrize(
+    "jit",
+    [
+        lambda f: filterjit.filter_jit(f, donate="all"),
+        lambda f: filterjit.filter_jit(f, donate=("b",)),
+        lambda f: filterjit.jit(f, donate_argnums=(0, 1)),
+        lambda f: filterjit.nnx.jit(f, donate_argnames="a"),
+    ],
+)
 @pytest.mark.parametrize("calls_before", [0, 30], ids=["first", "direct"])
-def test_an_array_that_is_given_twice(donate: Any, calls_before: int) -> None:
-    f = filterjit.filter_jit(lambda a, b, c: (a + 1, b["x"] * 2, c - 1), donate=donate)
+def test_an_array_that_is_given_twice(jit: Any, calls_before: int) -> None:
+    f = jit(lambda a, b, c: (a + 1, b["x"] * 2, c - 1))
     for _ in range(calls_before):
         f(jnp.ones(4), {"x": jnp.ones(4)}, jnp.ones(4))
     x = jnp.ones(4)

@@ -175,8 +175,11 @@ def test_filters_of_arrays_beside_other_options() -> None:
         lambda state: state["w"].sum() + state["b"],
         donate={"state": eqx.is_inexact_array},
     )
-    with pytest.warns(UserWarning, match=r"`state\['w'\]`: float32\[2, 2\]: no such result"):
+    with pytest.warns(
+        UserWarning, match=r"`state\['w'\]`: float32\[2, 2\]: no such result"
+    ) as caught:
         f(parts())
+    assert {warning.filename for warning in caught} == {__file__}
     with pytest.raises(ValueError, match=r"would be donated"):
         filter_jit(doubled, donate={"state": is_matrix}).partial(array())
     g = filter_jit(doubled, donate={"state": is_matrix}, functions="structure")

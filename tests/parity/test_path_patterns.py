@@ -4,8 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import flax.core
+import jax
+import jax.numpy as jnp
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import filterjit as fj
 from support.filters import taken
@@ -186,6 +189,31 @@ def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
     for tree in ({}, {"a": ()}, {"a": None}):
         assert taken(tree, "**") == []
     assert taken({"a": None, "b": 1}, "a.**") == []
+
+
+@pytest.mark.parametrize(
+    ("filter", "is_error"),
+    [
+        (fj.Filter("no", missing="ignore"), False),
+        (fj.Filter("no", missing="ignore") & fj.is_array, False),
+        (fj.Filter("a", missing="ignore") & "b", False),
+        (fj.Filter("no", missing="ignore") | "no", True),
+        (fj.Filter("no"), True),
+    ],
+    ids=repr,
+)
+def test_options_that_take_filters_ignore_what_is_missing(filter: Any, is_error: bool) -> None:
+    mesh, rules = jax.make_mesh((1,), ("data",)), fj.ShardingRules({filter: P(), ...: P()})
+    options: Any = [{"donate": {"tree": filter}}, {"traced": {"tree": filter}}]
+    jitted = [fj.filter_jit(lambda tree: tree["b"], **option) for option in options]
+    for use in (*jitted, lambda tree: rules.table(tree, mesh)):
+        tree = {"a": jnp.ones(2), "b": jnp.ones(3)}
+        if is_error:
+            with pytest.raises(ValueError, match="'no' matches no leaf"):
+                use(tree)
+        else:
+            use(tree)
+        assert not tree["a"].is_deleted()
 
 
 def test_the_empty_pattern_names_the_root() -> None:

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
+import filterjit
 from filterjit import ShardingRules, _core, filter_jit, fsdp, is_inexact_array, place
 from filterjit._compat import _jax_compat
 
@@ -164,8 +165,14 @@ def test_prefixes() -> None:
     y, out, three = f({"x": X, "y": "text"}, model)
     assert y.sharding.spec == P("data") and three == 3
     assert specs(out) == [("data",), (), ("data",), (), ("data",), ()]
-    with pytest.raises(ValueError, match="must be a prefix"):
+    with pytest.raises(ValueError, match="must be a prefix of `batch`") as info:
         f({"x": X}, model)
+    text = "`batch` differs from its shardings at the root: it has the keys ['x'], where its shardings have"
+    assert str(info.value).startswith(text)
+    for jit in (filter_jit, filterjit.jit):
+        f = jit(lambda x: [x], out_shardings=([P()],) * 2)
+        with jax.set_mesh(mesh), pytest.raises(ValueError, match=r"^`the result` differs from its"):
+            f(X)
     f = filter_jit(lambda x: x, in_shardings={"x": [P(), 3]}, mesh=mesh)
     with pytest.raises(TypeError, match=r"`x\.1` has arrays, and 3"):
         f([X, X])

@@ -112,9 +112,9 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 self._traced[name] = bytes([leaf is array for leaf in found])
 
     def _compare_structures(self, structure: _core.Structure, first_array: int) -> list[Cause]:
-        return _compare.compare_structures(
+        return _compare.comparison_of(
             self.registry, self._structure, structure, first_array, self._avals()
-        )
+        ).causes_in_order()
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         """Returns the error of a call with other arguments."""

@@ -150,14 +150,11 @@ def _machine(devices: tuple[jax.Device, ...]) -> list[Json]:
 
 def _array(x: Any) -> list[Json]:
     encoded = _executable.encode_aval(_jax_compat.aval(x))
-    placed = placement(x)
-    if placed is None:
-        return [encoded, type(x).__qualname__]
-    sharding, committed = placed
+    sharding, committed = placement(x)
     if not sharding.is_fully_addressable:
         raise Unsupported("an array is partly on other machines")
     order = None
     if x.ndim > 1:
-        is_spec = isinstance(x, jax.ShapeDtypeStruct)
-        order = tuple(range(x.ndim)) if is_spec else _executable_compat.order_of_layout(x)
+        is_made = isinstance(x, jax.Array)
+        order = _executable_compat.order_of_layout(x) if is_made else tuple(range(x.ndim))
     return [encoded, _executable.encode_sharding(sharding), committed, order]

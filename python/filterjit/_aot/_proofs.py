@@ -194,7 +194,8 @@ class Proof:
         self._variant, self._cache, hooks = self.call.alive()
         self._needed = hooks.needed_by(self._arguments()[0])
         self._specs = tuple(map(spec_of, arrays))
-        self._hits = self._variant.hits
+        # The calls before the one that has begun it, if that is no `warm_up`.
+        self._earlier = self._variant.hits - (not recorder.is_on_purpose())
         self._statics = self._statics_now()
         self._hash = hash(self._statics)  # which takes a copy of what can change in place
         self._settings = _jax_compat.settings()
@@ -242,10 +243,13 @@ class Proof:
             ) from e.__cause__
 
     def _told(self, how: str) -> str:
-        count = self._variant.hits - self._hits + 1
+        count, name = self._variant.hits - self._earlier, f"`{self.call.flat.qualname}`"
+        calls = (
+            f"{count:,} call{'s' * (count != 1)} of {name} ran" if count else f"{name} has loaded"
+        )
         return (
-            f"{count:,} call{'s' * (count != 1)} of `{self.call.flat.qualname}` ran a program of "
-            f"the program cache {self.store.path} that is not the one that a trace makes now: {how}."
+            f"{calls} a program of the program cache {self.store.path} that is not the one that a "
+            f"trace makes now: {how}."
         )
 
     def _prove(self) -> None:

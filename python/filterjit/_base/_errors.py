@@ -217,38 +217,29 @@ def is_deleted(x: Any) -> bool:
 
 
 def name_deleted(failure: Failure) -> BaseException:
-    """Returns the exception of a call, with a note if it says that an array was deleted, which names
-    the arguments whose arrays were."""
+    """Returns the exception of a call. If it says that an array was deleted, or that one which is donated
+    is in the call twice, a note names the arguments."""
     _, exception, variant, arrays = failure
-    if (
-        variant is None
-        or not isinstance(exception, (RuntimeError, ValueError))
-        or "deleted" not in str(exception)
-    ):
+    if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
     paths = array_paths(variant.function, variant.structure)
-    deleted = [format_path(path) for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    named = [(format_path(path), x) for path, x in zip(paths, arrays, strict=False)]
+    text = str(exception)
+    deleted = [name for name, x in named if "deleted" in text and is_deleted(x)]
     if deleted:
         exception.add_note(
             f"(deleted, or donated to an earlier call: argument {', '.join(deleted)})"
         )
-    return exception
-
-
-def name_given_twice(failure: Failure) -> None:
-    """Adds a note to XLA's error of an array that is donated and is in the call twice: the paths of the
-    arrays that are."""
-    assert failure.variant is not None
-    paths = array_paths(failure.variant.function, failure.variant.structure)
     by_memory: dict[int, list[str]] = {}
-    for path, x in zip(paths, failure.arrays, strict=False):
-        by_memory.setdefault(_memory_of(x), []).append(f"`{format_path(path)}`")
+    for name, x in named if "Execute()" in text and "donate" in text else ():
+        by_memory.setdefault(_memory_of(x), []).append(f"`{name}`")
     for names in by_memory.values():
         if len(names) > 1:
-            failure.exception.add_note(
+            exception.add_note(
                 f"({' and '.join(names)} are the same array: pass a copy in all places but one, "
                 "`jnp.copy(x)`, or do not donate it)"
             )
+    return exception
 
 
 def _memory_of(x: Any) -> int:
@@ -312,8 +303,6 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
         if error is not None:
             error.__suppress_context__ = True  # as `from None` does
             return error
-        if "Execute()" in str(exception) and "donate" in str(exception):
-            name_given_twice(failure)
     if isinstance(exception, TypeError):
         return name_untraceable(exception, failure.variant, failure.arrays)
     return name_deleted(failure)

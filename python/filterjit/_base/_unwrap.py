@@ -93,10 +93,20 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
     )
 
 
-def values_in(fun: Any) -> list[tuple[str, Any]]:
-    """Returns the names and the values of what a function holds in closures and partials, without the
-    functions among them."""
-    return [pair for _, held in _parts_of(fun) for pair in held if not is_function(pair[1])]
+def values_in(fun: Any) -> list[tuple[str, str, Any]]:
+    """Returns the kinds, the names and the values of what a function holds in closures, partials, defaults
+    and attributes, without the functions in closures and partials; of the latter two, the kind is empty."""
+    found: list[tuple[str, str, Any]] = []
+    for part, held in _parts_of(fun):
+        found += [("", name, x) for name, x in held if not is_function(x)]
+        if isinstance(part, types.FunctionType):
+            names = part.__code__.co_varnames[: part.__code__.co_argcount][::-1]
+            defaults = dict(zip(names, (part.__defaults__ or ())[::-1], strict=False))
+            defaults |= part.__kwdefaults__ or {}
+            found += [("default of ", name, x) for name, x in defaults.items()]
+            own = {k: x for k, x in part.__dict__.items() if not str(k).startswith("__")}
+            found += [("attribute ", name, x) for name, x in own.items()]
+    return found
 
 
 def closure_of(fun: Any) -> list[tuple[str, Any]]:

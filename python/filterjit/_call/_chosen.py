@@ -7,7 +7,7 @@ from .. import _core
 from .._base._checks import did_you_mean
 from .._base._errors import short
 from .._base._words import some_of
-from .._trees._filters import Expression, as_expression, depends_on_leaves
+from .._trees._filters import Expression, as_expression, depends_on_leaves, may_take_none
 from .._trees._registry import is_traced, leaves_of, registry
 from .._trees._tree_functions import tree_paths
 
@@ -90,6 +90,14 @@ class Chosen:
         except ValueError as e:  # a pattern that matches no leaf
             raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
+    def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
+        """Raises ValueError if a filter that looks at paths alone has `found` nothing of an argument, and
+        may not do so; `what` is what it looks for."""
+        expression = self.expression(name)
+        by_path = not (isinstance(expression, bool) or depends_on_leaves(expression))
+        if by_path and not found and not may_take_none(expression):
+            raise self.refused(name, argument, f"matches no {what}")
+
     def refused(self, name: str, argument: Any, why: str) -> ValueError:
         """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""
         paths = tree_paths(argument)
@@ -115,9 +123,8 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
         ValueError: if a path pattern matches no leaf, or one that is neither an array nor a number.
     """
     mask = traced.mask(name, argument, ("leaf", is_traced))
+    traced.check_any(name, argument, any(mask), "leaf")
     if not traced.depends_on_leaves(name):
-        if not any(mask):
-            raise traced.refused(name, argument, "matches no leaf")
         for i, leaf in enumerate(leaves_of(argument)):
             if mask[i] and not is_traced(leaf):
                 path = tree_paths(argument)[i]

@@ -9,6 +9,7 @@ from .. import _core
 from .._base import _errors
 from .._base._later import later
 from .._compat import _jax_compat
+from .._observe._retraces import stack_level
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
@@ -98,9 +99,7 @@ class Donation:
         leaves = leaves_of(argument)
         holes = [x for x, taken in zip(leaves, mask, strict=True) if taken]
         found = [x.position for x in holes if isinstance(x, _Hole)]
-        by_path = not isinstance(self.chosen.expression(name), bool)
-        if by_path and not found and not self.chosen.depends_on_leaves(name):
-            raise self.chosen.refused(name, argument, "matches no array")
+        self.chosen.check_any(name, argument, bool(found), "array")
         return found
 
 
@@ -157,4 +156,4 @@ def tell_unused(
         lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}")
     if lines:
         text = "\n".join(["donated arrays whose memory no result can take:", *lines])
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, stacklevel=stack_level())

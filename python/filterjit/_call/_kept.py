@@ -82,13 +82,11 @@ def _kind(arrays: tuple[Any, ...]) -> Any:
 
 
 def placement(x: Any) -> Any:
-    """Returns the sharding of an array, and whether it is committed to it; of a spec, those of an
-    array that is made for it; None for anything else."""
-    if not isinstance(x, jax.ShapeDtypeStruct):
-        return _records.placement(x)
-    if x.sharding is not None:
+    """Returns the sharding of an array, and whether it is committed to it; of what is no array of JAX
+    yet, such as a spec or an array of NumPy, those of an array that is made of it."""
+    if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
         return x.sharding, True
-    return jax.sharding.SingleDeviceSharding(default_device()), False
+    return _records.placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
 
 
 class _Thread(threading.local):

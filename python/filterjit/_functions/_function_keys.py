@@ -54,14 +54,14 @@ class _Walk:
     """
 
     def __init__(self) -> None:
-        self._in_doubt = False
+        self.in_doubt = False
         self._functions: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive
 
     def key(self, static: Any) -> Part:
         part = self.part(static)
         parts = [self._parts_of(f) for f in self._functions]  # which grows meanwhile
-        if self._in_doubt:
+        if self.in_doubt:
             return _itself(static), *map(_identity, self._functions), part, *parts
         return part, *parts
 
@@ -152,13 +152,23 @@ class _Walk:
         return self.instance(x)
 
     def instance(self, x: Any, _: Any = None) -> Part:
-        self._in_doubt = True
+        self.in_doubt = True
         return _identity(x)
 
     def cls(self, x: Any, _: Type) -> Part:
         return _identity(x)
 
     module = jax_array = cls
+
+
+def is_in_doubt(x: Any) -> bool:
+    """Whether a value can change in ways that keys do not show."""
+    walk = _Walk()
+    try:
+        walk.key(x)
+    except Exception:  # as in `_key`
+        return True
+    return walk.in_doubt
 
 
 def _itself(static: Any) -> Any:

@@ -68,5 +68,6 @@ def sentence(
         remedy = of_number(cache, [numbers[cause.path] for cause in alike])
     else:
         remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
-    said = f"{begin} because of {places}{more}: {TITLES[first.kind]}{example}. {remedy}"
+    begin += f" because of {places}{more}" if first.path else ""
+    said = f"{begin}: {TITLES[first.kind]}{example}. {remedy}"
     return said.strip()

@@ -40,6 +40,7 @@ TITLES = {
     "device": "different device, or committed to one",
     "options": "different options",
     "cleared": "the compiled program was dropped",
+    "evicted": "its program was dropped, since the cache was full",
 }
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
 

@@ -4,13 +4,13 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
-from .._base._errors import array_paths, format_path, holds_arrays
+from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._shardings._specs import same_spec
@@ -24,6 +24,7 @@ from ._wording import (
     describe,
     describe_node,
     dtype_of,
+    in_words,
     is_of_library,
     place_of,
     shorten,
@@ -89,6 +90,8 @@ class StructureComparison:
         todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], None, True)]
         while todo:
             was, now, below, parent, is_leaf = todo.pop()
+            if was.kind == now.kind == "array":
+                self._compare_arrays(was.array, now.array, below)
             children = list(zip(was.children, now.children, strict=False))
             if not was.equals(now):
                 self._in_field, self._is_leaf = _is_static_field(parent, now.key), is_leaf
@@ -103,11 +106,11 @@ class StructureComparison:
         settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
         return getattr(settings, name, otherwise)
 
-    def distance(self) -> int:
-        """Returns how different the two structures are. A node of another container or class weighs
-        more than a static value, because the nodes below it are not compared."""
-        weights = {"class": 20, "structure": 10, "given": 5, "type": 2}
-        return sum(weights.get(cause.kind, 1) for cause in self.causes)
+    def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
+        avals_was, avals_now = self.avals_was or (), self.avals_now or ()
+        if was < len(avals_was) and now < len(avals_now):
+            cause = _compare_avals(path, avals_was[was], avals_now[now])
+            self.causes += [cause] if cause else []
 
     def causes_in_order(self) -> list[Cause]:
         """Returns the differences, the most important first; never an empty list.
@@ -160,8 +163,8 @@ class StructureComparison:
         if self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
-            words = f"aux data {shorten(was.detail)}", shorten(now.detail)
-            self._add("static", path, *words, of_value(now.detail))
+            x, y = in_words(was.detail, now.detail, short)
+            self._add("static", path, f"aux data {x}", y, of_value(now.detail))
         return list(zip(was.children, now.children, strict=True))
 
     def _compare_jitted(
@@ -293,19 +296,18 @@ class StructureComparison:
         elif (place := _where_recreated(x, y)) is not None:
             noun = "partial" if isinstance(y, functools.partial) else "function with the same code"
             kind, now = "recreated", f"a new {noun}"
-            others = _other_values(self.registry, x, y)
+            joint = "with" if noun == "partial" else "but"
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
-            if is_of_library(x):
+            if self._option("functions", "") == "structure":
+                more, remedy = self._what_differs_by_structure(x, y, joint)
+                now += more
+            elif is_of_library(x) and not isinstance(x, functools.partial):
                 holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
                 remedy = f"A library makes it: create `{holder}` once, and pass the same object."
-            elif self._option("functions", "") == "structure":
-                remedy = (
-                    "Make the closures, defaults, attributes and global variables of the two functions "
-                    "equal, and keep mutable objects out of them."
-                )
-            elif others:
-                now += f" {'with' if noun == 'partial' else 'but'} another {others}"
-                remedy = f"{again} Make it once, and pass {others} as an argument."
+            elif others := [pair[:2] for pair in _pairs(x, y) if not self._is_changed(*pair[2:])]:
+                now += f" {joint} another {_list_values(others)}"
+                names = _list_values([("", name) for _, name in others])
+                remedy = f"{again} Make it once, and pass {names} as an argument."
             else:
                 remedy = f"{again} Define it once, outside the loop"
                 if self.cache is None or decorator_of(self.cache) == "filter_jit":
@@ -318,8 +320,32 @@ class StructureComparison:
             now, remedy = "another function of the same name and place", _FUNCTION_ONCE
         self._add(kind, path, was, now, remedy)
 
+    def _what_differs_by_structure(self, x: Any, y: Any, joint: str) -> tuple[str, str]:
+        """Returns in words what differs in two functions of the same code that are compared by what they
+        hold, and what helps."""
+        from .._functions._function_keys import is_in_doubt
+
+        def is_other(a: Any, b: Any) -> bool:  # as a part of a function
+            return not self._is_changed(functools.partial(id, a), functools.partial(id, b))
+
+        pairs = _pairs(x, y)
+        can_change = [pair for pair in pairs if is_in_doubt(pair[3])]
+        if not can_change:
+            pairs = [pair for pair in pairs if is_other(*pair[2:])]
+            can_change = [pair for pair in pairs if self._is_changed(*pair[2:])]
+        if can_change:
+            remedy = "can change in place: make the function once, or hold what cannot change, such as tuples."
+            names = _list_values([pair[:2] for pair in can_change])
+            return f" that holds {names}", f"{names[0].upper()}{names[1:]} {remedy}"
+        if pairs:
+            remedy = "Each value has its own program: pass what changes often as an argument."
+            return f" {joint} another {_list_values([pair[:2] for pair in pairs])}", remedy
+        return "", (
+            "Make the closures, defaults, attributes and global variables of the two functions equal."
+        )
+
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, was, now, remedy = "static", describe(x), describe(y), of_value(y, self._in_field)
+        kind, remedy = "static", of_value(y, self._in_field)
         if type(y) in (int, float, complex) and self._is_leaf and path:
             remedy = of_number(self.cache, [path])
             self.numbers[format_path(path)] = path
@@ -328,7 +354,7 @@ class StructureComparison:
             kind = "identity"
             how = "" if is_library_class(type(y)) else _DEFINE_EQUALITY
             remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
-        self._add(kind, path, was, now, remedy)
+        self._add(kind, path, *in_words(x, y, describe), remedy)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -398,17 +424,14 @@ def _same_code(x: Any, y: Any) -> bool:
     return x is not None and x == y and x.co_filename == y.co_filename
 
 
-def _other_values(registry: _core.Registry, x: Any, y: Any) -> str:
-    """Returns the names of the values that differ in the closures and partials of two functions of the
-    same code, in words; an empty text if there are none."""
-    names = []
-    for (name, a), (_, b) in zip(values_in(x), values_in(y), strict=False):
-        try:
-            if a is not b and not _core.same_static(registry, a, b):
-                names.append(f"`{name}`")
-        except Exception:
-            names.append(f"`{name}`")
-    return ", ".join(dict.fromkeys(names))
+def _pairs(x: Any, y: Any) -> list[tuple[str, str, Any, Any]]:
+    """Returns the values that two functions of the same code hold, by kind and name."""
+    pairs = zip(values_in(x), values_in(y), strict=False)
+    return [(kind, name, a, b) for (kind, name, a), (*_, b) in pairs]
+
+
+def _list_values(values: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(dict.fromkeys(f"{kind}`{name}`" for kind, name in values))
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
@@ -431,16 +454,14 @@ def comparison_of(
     return comparison
 
 
-def compare_structures(
-    registry: _core.Registry,
-    was: _core.Structure,
-    now: _core.Structure,
-    first_array: int,
-    avals_was: Sequence[Aval] | None = None,
-) -> list[Cause]:
-    """Returns the differences between two structures of arguments."""
-    return comparison_of(registry, was, now, first_array, avals_was).causes_in_order()
+def distance(causes: Iterable[Cause]) -> int:
+    """Returns how different two programs are. A node of another container or class weighs more than a
+    static value, because the nodes below it are not compared; and what seldom varies, such as a dtype,
+    more than a shape."""
+    return sum(3 if cause.remedy is _RANKS else _WEIGHTS.get(cause.kind, 1) for cause in causes)
 
+
+_WEIGHTS = {"class": 20, "structure": 10, "given": 5, "type": 2, "dtype": 2}
 
 # ---- two lists of arrays ----
 
@@ -455,28 +476,32 @@ def _one_dtype(path: str, was: Aval, now: Aval) -> str:
     return f"Convert it before the call: `{path}.astype(...)`."
 
 
+def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
+    """Returns in what the types of two arrays differ, to JAX."""
+    where = format_path(path)
+    if was.shape != now.shape:
+        kind, remedy = "shape", _SHAPES if len(was.shape) == len(now.shape) else _RANKS
+    elif was.dtype != now.dtype:
+        kind, remedy = "dtype", _one_dtype(where, was, now)
+    elif was.weak_type != now.weak_type:
+        kind, remedy = "weak type", _WEAK
+    elif was.sharding != now.sharding:
+        return Cause("mesh", where, _where(was.sharding), _where(now.sharding), _PLACE_ONCE)
+    else:
+        return None
+    return Cause(kind, where, str(was), str(now), remedy)
+
+
+_SHAPES = "Pad it to one shape, or to one of a few."
+_RANKS = "Each number of dimensions has its own program: this is normal if there are few."
+_WEAK = "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type."
+
+
 def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
     """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
-    earlier trace of the same static structure."""
-    causes = []
-    for path, a, b in zip(paths, was.avals, now.avals, strict=True):
-        if a.shape != b.shape:
-            kind, remedy = "shape", "Pad it to one shape, or to one of a few."
-        elif a.dtype != b.dtype:
-            kind, remedy = "dtype", _one_dtype(format_path(path), a, b)
-        elif a.weak_type != b.weak_type:
-            kind = "weak type"
-            remedy = (
-                "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number "
-                "has a weak type."
-            )
-        elif a.sharding != b.sharding:
-            was_there, is_there = _where(a.sharding), _where(b.sharding)
-            causes.append(Cause("mesh", format_path(path), was_there, is_there, _PLACE_ONCE))
-            continue
-        else:
-            continue
-        causes.append(Cause(kind, format_path(path), str(a), str(b), remedy))
+    earlier trace of the same static structure; `paths` are those of the first arrays."""
+    found = map(_compare_avals, paths, was.avals, now.avals)
+    causes = [cause for cause in found if cause is not None]
     for name, value in now.context.items():
         before = was.context.get(name)
         if before != value:
@@ -485,22 +510,22 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
     return causes
 
 
-def compare_variants(
+def compare_programs(
     cache: _core.Cache,
-    was: _core.Variant,
+    was: _core.Structure,
     trace_was: TraceRecord,
-    now: _core.Variant,
+    now: _core.Structure,
     trace_now: TraceRecord,
 ) -> tuple[list[Cause], dict[str, Sequence[Any]]]:
-    """Returns in what a trace of a function differs from another one, and the paths of the Python numbers
-    among the differences that are leaves of arguments, by their texts."""
+    """Returns in what two traces of a function, for arguments of these structures, differ; and the paths
+    of the Python numbers among the differences that are leaves of arguments, by their texts."""
+    paths, own = array_paths(cache.function, now), cache.function.num_leaves
     if was is now:
-        paths = array_paths(now.function, now.structure)
         return compare_traces(paths, trace_was, trace_now), {}
-    registry, first_array = cache.hooks.registry, cache.function.num_leaves
     avals = trace_was.avals, trace_now.avals
-    found = comparison_of(registry, was.structure, now.structure, first_array, *avals, cache)
-    return found.causes_in_order(), found.numbers
+    found = comparison_of(cache.hooks.registry, was, now, own, *avals, cache)
+    causes = found.causes_in_order() + compare_traces(paths[:own], trace_was, trace_now)
+    return in_order(causes), found.numbers
 
 
 def _where(sharding: Any) -> str:

@@ -17,14 +17,20 @@ from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
-from ._compare import StructureComparison, compare_placements, compare_traces, comparison_of
+from ._compare import (
+    StructureComparison,
+    compare_placements,
+    compare_programs,
+    compare_traces,
+    distance,
+)
 from ._function_records import functions
 from ._labels import labels_of
 from ._placement import placement_of
-from ._records import Aval, TraceRecord
+from ._records import TraceRecord
 from ._wording import describe, place_of
 
-_MOST_VARIANTS = 16  # that a call is compared with
+_MOST_PROGRAMS = 16  # that a call is compared with
 _DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
 
 
@@ -79,15 +85,30 @@ def explain_trace(
         earlier: the earlier traces of `variant`.
     """
     name = _name_of(cache)
-    others = [v for v in cache.variants() if v is not variant and v.num_traces > 0]
+    others = [
+        v
+        for v in cache.variants()
+        if v is not variant and v.num_traces > 0 and _records.record_of(v).traces
+    ]
+    others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
     if not earlier:
         if not others:
             return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
-        others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
-        causes = _compare_with_closest(cache, structure, now.avals, others)
-        return Explanation(name, False, tuple(causes), len(others))
+        if cause := evicted(cache, structure, now):
+            return Explanation(name, False, (cause,))
+        programs = [
+            (i, other.structure, trace)
+            for other in others
+            for i, trace in enumerate(reversed(_records.record_of(other).traces))
+        ]
+        programs.sort(key=lambda program: program[0])
+        found = [
+            compare_programs(cache, was, trace, structure, now)[0]
+            for _, was, trace in programs[:_MOST_PROGRAMS]
+        ]
+        return Explanation(name, False, tuple(min(found, key=distance)), len(others))
     paths = array_paths(cache.function, structure)
-    best = min((compare_traces(paths, trace, now) for trace in reversed(earlier)), key=len)
+    best = min((compare_traces(paths, trace, now) for trace in reversed(earlier)), key=distance)
     if not best and now.placements is not None and variant is not None:
         found = [
             compare_placements(paths, trace.placements, now.placements)
@@ -99,18 +120,25 @@ def explain_trace(
     return Explanation(name, not best, tuple(best), len(earlier), variant=label)
 
 
+def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:
+    """Returns the cause of a call without a variant, if the cache has dropped its program since it was
+    full."""
+    if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
+        return None
+    return Cause("evicted", "", "", "", f"Raise `maxsize`, which is {cache.maxsize:,}.")
+
+
 def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
     """Returns the statics in which a variant differs from others in words; "" if there are none, or
     if these are the same in words."""
     if not others:
         return ""
-    others.sort(key=_last_trace, reverse=True)
-    label = labels_of([variant, *others[: _MOST_VARIANTS - 1]])[0]
+    label = labels_of([variant, *others[: _MOST_PROGRAMS - 1]])[0]
     return "" if label.startswith("variant ") else label
 
 
 def _last_trace(variant: _core.Variant) -> int:
-    return max((trace.number for trace in _records.record_of(variant).traces), default=-1)
+    return max(trace.number for trace in _records.record_of(variant).traces)
 
 
 def _name_of(cache: _core.Cache) -> str:
@@ -125,11 +153,7 @@ def _was_traced(cache: _core.Cache) -> bool:
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
-        remedy = (
-            "The cache was cleared, or it was full (`maxsize`) and this program was the least "
-            "recently used."
-        )
-        return [Cause("cleared", "", "", "", remedy)]
+        return [Cause("cleared", "", "", "", "The cache was cleared.")]
     codes = codes_of(fun)
     code = code_of(fun)
     alike = functions.by_code.get(code) if code is not None else None
@@ -156,14 +180,14 @@ def _compare_functions(
 ) -> list[Cause] | None:
     """Returns how a function differs from the closest one of the same code; None without others."""
     comparisons = []
-    for other in others[:_MOST_VARIANTS]:
+    for other in others[:_MOST_PROGRAMS]:
         comparison = StructureComparison(registry)  # which functions are always classified by
         root = tree_of(other.function)
         comparison.compare(root, tree_of(cache.function), [WHOLE_FUNCTION])
         comparisons.append((comparison, root.detail))
     if not comparisons:
         return None
-    closest, was = min(comparisons, key=lambda pair: pair[0].distance())
+    closest, was = min(comparisons, key=lambda pair: distance(pair[0].causes))
     is_same = innermost(was) is innermost(fun)
     return [
         _jitted_again(cause, fun, is_same) if cause.kind == "recreated" else cause
@@ -181,22 +205,3 @@ def _jitted_again(cause: Cause, fun: Any, is_same: bool = False) -> Cause:
     )
     now = "the same function, wrapped or jitted again" if is_same else cause.now
     return dataclasses.replace(cause, kind="function", now=now, remedy=remedy)
-
-
-def _compare_with_closest(
-    cache: _core.Cache,
-    structure: _core.Structure,
-    avals: Sequence[Aval],
-    variants: Sequence[_core.Variant],
-) -> list[Cause]:
-    """Returns the differences between a structure and the variant that is closest to it."""
-    registry, first_array = cache.hooks.registry, cache.function.num_leaves
-    comparisons = []
-    for variant in variants[:_MOST_VARIANTS]:
-        traces = _records.record_of(variant).traces
-        avals_was = traces[-1].avals if traces else None
-        was = variant.structure
-        comparisons.append(
-            comparison_of(registry, was, structure, first_array, avals_was, avals, cache)
-        )
-    return min(comparisons, key=StructureComparison.distance).causes_in_order()

@@ -16,7 +16,7 @@ from .._base._locks import Lock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
-from ._misses import Misses
+from ._misses import Made, Misses
 from ._records import Cost
 from ._wording import file_and_line
 
@@ -52,6 +52,7 @@ class FunctionRecord:
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
             the reason for it.
         misses: its compilations, each compared with the one before it.
+        made: the programs that it has compiled since it was cleared.
         has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
@@ -72,6 +73,7 @@ class FunctionRecord:
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     misses: Misses = dataclasses.field(default_factory=Misses)
     has_told_lost: bool = False
+    made: Made = dataclasses.field(default_factory=Made)
     cache: Callable[[], _core.Cache | None] = lambda: None
 
     def refuse(self) -> None:
@@ -274,6 +276,7 @@ def clear(cache: _core.Cache) -> None:
     """
     variants = cache.variants()
     cache.clear()
+    cache.record.made = Made()
     for variant in variants:
         clear_jax = getattr(variant.call, "clear_cache", None)
         if clear_jax is not None:

@@ -1,8 +1,7 @@
 """What the variants of a function are called in a report: by what tells them apart."""
 
-import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from .. import _core
 from .._base._errors import format_path, short
@@ -10,11 +9,10 @@ from .._base._unwrap import is_function
 from .._trees._nodes import Node, walk
 from .._trees._registry import registry
 from ._compare import comparison_of
-from ._wording import describe_node, place_of
+from ._wording import LONGEST, briefly, describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
 _WIDTH = 40  # characters of a value that are shown
-_LONGEST = 10_000  # characters of a value that are compared
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
@@ -43,7 +41,7 @@ def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
     paths = dict.fromkeys(
         path for one in values for path, text in one.items() if counts[path, text] < len(values)
     )
-    briefs = {path: _brief({one[path] for one in values if path in one}) for path in paths}
+    briefs = {path: briefly({one[path] for one in values if path in one}, _WIDTH) for path in paths}
     ordered = _telling_first(values, list(paths))
     return [
         ", ".join(
@@ -71,23 +69,6 @@ def _telling_first(values: Sequence[dict[str, str]], paths: Sequence[str]) -> li
     return sorted(chosen, key=longest) + [path for path in paths if path not in chosen]
 
 
-def _brief(texts: Collection[str]) -> dict[str, str]:
-    """Returns each text, cut to a few characters, among which are those that differ."""
-    if all(len(text) <= _WIDTH for text in texts):
-        return {text: text for text in texts}
-    cut = {text: text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..." for text in texts}
-    if len({*cut.values()}) == len(texts):
-        return cut
-    same = sum(
-        1 for _ in itertools.takewhile(lambda at: len({*at}) == 1, zip(*texts, strict=False))
-    )
-    begin = max(0, same - _WIDTH // 4)
-    return {
-        text: f"...{text[begin : begin + _WIDTH]}" + "..." * (len(text) > begin + _WIDTH)
-        for text in texts
-    }
-
-
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
     """Returns where a variant differs from the first other one, after a colon; "" if it does not."""
     other = variants[0 if i else min(1, len(variants) - 1)]
@@ -105,6 +86,6 @@ def _text(node: Node) -> str:
         return describe_node(node, None)
     x = node.detail
     if not (is_function(x) or isinstance(x, type)):
-        return short(x, _LONGEST)
+        return short(x, LONGEST)
     name = str(getattr(x, "__name__", None) or short(x, _WIDTH))
     return f"{name} of {place_of(x)}" if name == "<lambda>" else name

@@ -23,12 +23,14 @@ else:
     _compare = later("_observe._compare")
 
 MANY = 8  # compilations in a row
+_MOST_MADE = 10_000
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 # The kinds of causes of which there can be any number. A program has the other ones on purpose, or
 # has few of them.
 _TOLD = frozenset(
     {"function", "bound method", "recreated", "class", "structure", "static", "identity", "shape"}
-    | {"changed in place"}
+    | {"changed in place", "evicted"}
 )
 
 Key = tuple[str, str]
@@ -42,7 +44,6 @@ class Miss(NamedTuple):
         record: the FunctionRecord of the function.
         compiles, hits: of the function before it.
         variant: returns the variant, or None if that was dropped.
-        hash: of the structure of its arguments.
         trace: what it depends on.
         part: of the program, see `_part_of_program`.
     """
@@ -51,25 +52,53 @@ class Miss(NamedTuple):
     compiles: int
     hits: int
     variant: Callable[[], _core.Variant | None]
-    hash: int
     trace: "TraceRecord"
     part: Any
 
     @classmethod
     def of(cls, record: Any, variant: _core.Variant, trace: "TraceRecord") -> "Miss":
         record.refresh()
-        compiles, hits, of_structure = record.cost.compiles, record.hits, hash(variant.structure)
-        part = _part_of_program()
-        return cls(record, compiles, hits, weakref.ref(variant), of_structure, trace, part)
+        compiles, hits, part = record.cost.compiles, record.hits, _part_of_program()
+        return cls(record, compiles, hits, weakref.ref(variant), trace, part)
 
-    def is_repeated_by(self, other: "Miss") -> bool:
-        """Whether the other one makes the same program, which was dropped in between."""
-        return (
-            self.record is other.record
-            and self.hash == other.hash
-            and self.trace.avals == other.trace.avals
-            and self.trace.context == other.trace.context
-        )
+
+class Made:
+    """The programs that a function has compiled, which it may have dropped since. It holds no static alive.
+
+    A static that is neither a number, a text nor an object that can be referred to weakly is not
+    recognized.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[list[Any], set[Any]]] = {}
+
+    def add(self, structure: _core.Structure, trace: "TraceRecord") -> None:
+        key, refs = _key_of(structure)
+        if len(self._made) >= _MOST_MADE:
+            self._made.clear()
+        self._made.setdefault(key, (refs, set()))[1].add(trace.avals)
+
+    def has(self, structure: _core.Structure, trace: "TraceRecord") -> bool:
+        """Whether a program for such arguments was compiled."""
+        return trace.avals in self._made.get(_key_of(structure)[0], ((), ()))[1]
+
+
+def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
+    """Returns a key that only equal structures share as long as some weak references live, and these."""
+    key: list[Any] = [hash(structure)]
+    refs = []
+    for _, _, cls, detail, _ in structure._nodes():
+        for x in (cls, *(detail if type(detail) is tuple else (detail,))):
+            if type(x) in _ATOMS:
+                key.append(repr(x))
+                continue
+            try:
+                ref: Any = weakref.ref(x)  # of an object that lives, it is one and the same
+            except TypeError:
+                ref = object()
+            refs.append(ref)
+            key.append(id(ref))
+    return tuple(key), refs
 
 
 class Misses:
@@ -121,7 +150,7 @@ class Misses:
         self._common &= told
         # A program that is used again has paid for its trace.
         has_paid = last.record.hits - last.hits > 1
-        if not self._common or has_paid or any(one.is_repeated_by(now) for one in self._row):
+        if not self._common or has_paid:
             self._row, self._common = [last], told
         self._row = [*self._row, now][-MANY:]
         if len(self._row) < MANY or self._common <= self._told:

@@ -290,6 +290,8 @@ class _Recorder:
         try:
             yield
             traces = int(not jax.config.jax_disable_jit)
+            if traces:
+                record.made.add(variant.structure, _records.record_of(variant).traces[-1])
         finally:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False

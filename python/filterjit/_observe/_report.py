@@ -32,7 +32,7 @@ class CacheInfo(NamedTuple):
     """The counters of one jitted function.
 
     Attributes:
-        hits: calls that traced nothing.
+        hits: calls that a program ran and that traced nothing; none under ``jax.disable_jit()``.
         misses: all other calls, except those that failed before they were looked up, since their
             arguments do not fit the parameters or have a static leaf that cannot be hashed.
         variants: static structures with compiled programs.

@@ -115,10 +115,15 @@ def _tell_of_many(
     now = Miss.of(record, variant, trace)
 
     def compare(last: Miss) -> Sequence["Cause"]:
+        if len(_records.record_of(variant).traces) == 1:
+            dropped = _explain.evicted(cache, variant.structure, trace)
+            if dropped is not None:
+                return (dropped,)
         was = last.variant()
         if was is None:
             return ()
-        found, numbers = _compare.compare_variants(cache, was, last.trace, variant, trace)
+        structures = was.structure, last.trace, variant.structure, trace
+        found, numbers = _compare.compare_programs(cache, *structures)
         record.misses.numbers.update(numbers)
         return found
 

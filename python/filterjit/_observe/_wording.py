@@ -4,7 +4,7 @@ import enum
 import functools
 import os
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,35 @@ TIMES = ("dispatch", *STAGES)
 NOT_GIVEN = "not given"
 """What an argument is that a call leaves out."""
 
-shorten = functools.partial(short, most=60)
+_WIDTH = 60
+LONGEST = 10_000  # characters of a value that are compared
+
+shorten = functools.partial(short, most=_WIDTH)
 """The repr of any value, cut off after 60 characters."""
+
+
+def briefly(texts: Collection[str], width: int, begin: int = 0) -> dict[str, str]:
+    """Returns each text, cut to about `width` characters, among which are those that differ; and the first
+    `begin` of those that do not, where these are cut off."""
+    cut = {text: text if len(text) <= width else text[: width - 3] + "..." for text in texts}
+    if len({*cut.values()}) == len(texts):
+        return cut
+    same = len(os.path.commonprefix([*texts]))  # noqa: RUF071 (of characters)
+    at = max(begin, same - width // 4)
+    return {
+        text: f"{text[:begin]}...{text[at : at + width]}" + "..." * (len(text) > at + width)
+        for text in texts
+    }
+
+
+def in_words(x: Any, y: Any, show: Callable[[Any, int], str]) -> tuple[str, str]:
+    """Returns two values that differ as `show` writes them, cut where the differences are among what is
+    left."""
+    was, now = show(x, _WIDTH), show(y, _WIDTH)
+    if was == now and (long := (show(x, LONGEST), show(y, LONGEST)))[0] != long[1]:
+        cut = briefly(long, _WIDTH, _WIDTH // 4)
+        return cut[long[0]], cut[long[1]]
+    return was, now
 
 
 def class_name(cls: Any) -> str:
@@ -68,8 +95,8 @@ def _describe_function(x: Any) -> str:
     return f"the function `{name if isinstance(name, str) else shorten(x)}`{place}"
 
 
-def describe(x: Any) -> str:
-    """Returns a static value in words."""
+def describe(x: Any, most: int = _WIDTH) -> str:
+    """Returns a static value in words; of a long one, as many characters as are given."""
     if x is None or isinstance(x, bool):
         return str(x)
     if isinstance(x, enum.Enum):
@@ -78,9 +105,9 @@ def describe(x: Any) -> str:
         name = getattr(x.__func__, "__qualname__", None) or shorten(x.__func__)  # any callable
         return f"`{name}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
     if isinstance(x, (int, float, complex, str, bytes)):
-        return f"the {type(x).__name__} {shorten(x)}"
+        return f"the {type(x).__name__} {short(x, most)}"
     if isinstance(x, os.PathLike):
-        return f"the path {shorten(os.fspath(x))}"
+        return f"the path {short(os.fspath(x), most)}"
     if (dtype := dtype_of(x)) is not None:
         return f"the dtype {dtype}"
     if isinstance(x, type):
@@ -91,7 +118,7 @@ def describe(x: Any) -> str:
     own_repr: Any = type(x).__repr__
     if own_repr is object.__repr__:
         return f"the {name} at {id(x):#x}"
-    text = shorten(x)
+    text = short(x, most)
     known = text.startswith(type(x).__name__) or type(x) in (list, dict, set, frozenset, tuple)
     return text if known else f"{text} of type `{name}`"
 

@@ -82,11 +82,14 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
     try:
         subtrees = structure._subtrees(tree)
     except ValueError as e:
-        place = f" of `{format_path(where)}`" if where else ""
-        e.add_note(
-            f"(the shardings{place} must be a prefix of the tree; rules by path are `ShardingRules`)"
-        )
-        raise
+        text, name = str(e), f"`{format_path(where)}`" if where else "the tree"
+        if not text.startswith("the tree differs from the structure"):
+            raise
+        text = text.replace("the tree", name, 1).replace("the structure", "its shardings")
+        text = text.replace("its shardings has", "its shardings have")
+        raise ValueError(
+            f"{text}. The shardings must be a prefix of {name}; rules by path are `ShardingRules`."
+        ) from None
     paths = structure.paths
     found: list[Spec] = []
     for leaf, subtree, path in zip(leaves, subtrees, paths, strict=True):

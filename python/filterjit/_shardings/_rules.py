@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._base._words import key_paths
-from .._trees._filters import Expression, as_expression, or_none
+from .._trees._filters import Expression, as_expression, may_take_none, or_none
 from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
@@ -243,9 +243,12 @@ class ShardingRules:
                 continue
             try:
                 alone = 0 in _groups_of(tree, (expression,)).values()
-                why = "earlier rules take all that match it" if alone else "none matches it"
             except ValueError as e:  # a pattern that matches no leaf
                 why = str(e)
+            else:
+                if not alone and may_take_none(expression):
+                    continue
+                why = "earlier rules take all that match it" if alone else "none matches it"
             of = f" of `{format_path(where)}`" if where else ""
             raise ValueError(f"the rule {self._show_rule(number)} takes no array{of}: {why}")
 

@@ -216,6 +216,16 @@ def or_none(expression: Expression) -> Expression:
     return expression
 
 
+def may_take_none(expression: Expression) -> bool:
+    """Whether a path pattern in a filter may match no leaf, since `missing` is ``"ignore"``."""
+    match expression:
+        case ("path or none", _):
+            return True
+        case ("and" | "or" | "not", *operands):
+            return any(map(may_take_none, operands))
+    return False
+
+
 def depends_on_leaves(expression: Expression) -> bool:
     """Whether which leaves a filter takes depends on the leaves, and not on their paths alone."""
     match expression:
