@@ -5,7 +5,7 @@
  */
 #include "walk/known_record.h"
 
-#define SEARCHED_FAR 1000 /* how many entries of a dict are searched for a key */
+#define TRIED 1000  /* how many entries of a dict are searched for a key */
 #define DICT_ITEM 3 /* the largest number of words in the block of a dict for each item */
 
 /* Adds a container with the addresses in its block; NULL if there is none, or no memory. */
@@ -42,7 +42,7 @@ has_keys(PyObject *dict, PyObject *keys, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
         if ((!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) &&
-            fj_compat_dict_find_object(dict, wanted, SEARCHED_FAR, &position) == NULL) {
+            fj_compat_dict_find_object(dict, wanted, TRIED, &position) == NULL) {
             return 0;
         }
     }

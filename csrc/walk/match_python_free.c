@@ -18,8 +18,7 @@
 #include "structure/statics.h"
 
 #define VALUES_AT_ONCE 32 /* how many values of a dict match_values passes on together */
-#define SEARCHED_NEAR 16  /* how many entries it searches for a key before it hashes the key  \
-                           */
+#define TRIED 16          /* how many entries it searches for a key before it hashes the key */
 
 static int match_node(FjMatcher *m, PyObject *object);
 
@@ -201,7 +200,7 @@ match_values(FjMatcher *m, const FjNode *node, PyObject *object, Py_ssize_t *cou
         more = number == VALUES_AT_ONCE;
         if (number < VALUES_AT_ONCE && *count < size) {
             key = PyTuple_GET_ITEM(node->aux, *count);
-            value = fj_compat_dict_find_object(object, key, SEARCHED_NEAR, &at);
+            value = fj_compat_dict_find_object(object, key, TRIED, &at);
             if (value != NULL) {
                 values[number++] = value;
                 ++*count;
