@@ -215,7 +215,9 @@ def _set_first_path(path: str, always: bool = False) -> None:
 
 def _execute(main: types.ModuleType, file: str, source: bytes | types.CodeType | None) -> None:
     names = main.__dict__
-    names.update(__file__=file, __cached__=None)
+    names["__file__"] = file
+    if sys.version_info < (3, 15):
+        names["__cached__"] = None
     if isinstance(source, bytes):
         source = compile(source, file, "exec", dont_inherit=True)
     assert source is not None

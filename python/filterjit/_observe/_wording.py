@@ -2,6 +2,7 @@
 
 import enum
 import functools
+import itertools
 import os
 import types
 from collections.abc import Callable, Collection, Sequence
@@ -35,7 +36,8 @@ def briefly(texts: Collection[str], width: int, begin: int = 0) -> dict[str, str
     cut = {text: text if len(text) <= width else text[: width - 3] + "..." for text in texts}
     if len({*cut.values()}) == len(texts):
         return cut
-    same = len(os.path.commonprefix([*texts]))  # noqa: RUF071 (of characters)
+    alike = itertools.takewhile(lambda at: len({*at}) == 1, zip(*texts, strict=False))
+    same = sum(1 for _ in alike)
     at = max(begin, same - width // 4)
     return {
         text: f"{text[:begin]}...{text[at : at + width]}" + "..." * (len(text) > at + width)
