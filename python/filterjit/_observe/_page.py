@@ -55,7 +55,10 @@ def page(
     by_function: dict[_Key, list[Event]] = collections.defaultdict(list)
     for event in events:
         by_function[event.name, *(event.place or (None, None))].append(event)
-    rows: dict[bool, list[str]] = {False: [], True: []}  # by whether a library has jitted it for itself
+    rows: dict[bool, list[str]] = {
+        False: [],
+        True: [],
+    }  # by whether a library has jitted it for itself
     for f in report["functions"]:
         of_function = sorted(by_function[_key(f)], key=lambda e: e.begin)
         rows[bool(f.get("internal"))].append(_row(f, of_function, begin, seconds))
