@@ -243,3 +243,14 @@ def test_the_sizes_of_the_file(tmp_path: Path) -> None:
         page({"functions": []}, [], begin=0, end=1, advice="a", title="t")
     )
     assert (tmp_path / "empty.html").stat().st_size < 6_000
+
+
+def test_functions_that_libraries_jitted_for_themselves_are_folded() -> None:
+    rows = [row("a.impl", internal=True), row("mine"), row("b.impl", internal=True)]
+    text = page({"functions": rows}, [], begin=0, end=1, advice="", title="t")
+    own, folded = text.split("<details><summary>2 functions that libraries jitted")
+    assert ">mine<" in own and ".impl<" not in own
+    assert folded.count(".impl<") == 2 and ">mine<" not in folded
+    assert text.count("<details") == text.count("</details>") == 4
+    only = page({"functions": rows[1:2]}, [], begin=0, end=1, advice="", title="t")
+    assert "that libraries jitted" not in only
