@@ -182,7 +182,7 @@ BOOLS = [
     for name, option in OPTIONS
     if name in FUNCTIONS
     and name not in public_types()  # fields of results
-    and not name.startswith("nnx.")  # which has Flax's options
+    and not name.startswith(("nnx.", "lax."))  # which have the options of Flax and JAX
     and str(inspect.signature(FUNCTIONS[name]).parameters.get(option)).find(": bool") > 0
 ]
 

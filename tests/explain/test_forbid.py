@@ -178,7 +178,7 @@ def test_the_last_one_rules_and_close_ends() -> None:
         f(ones(3))
     with pytest.raises(ForbiddenCompileError):
         f(ones(4))
-    forbidden.close()  # type: ignore[attr-defined]
+    forbidden.close()
     f(ones(4))
     with pytest.raises(ValueError, match="forbid_compile"):
         forbid_compile("warn")  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ _here = contextvars.ContextVar("filterjit_compile", default=None)
 class ForbiddenCompileError(RuntimeError):
     """A call would trace or compile, which `forbid_compile` forbids. The text says why it would.
 
-    Nothing has changed: the call can be made again where compiling is allowed.
+    Programs and arguments are as they were: the call can be made again where compiling is allowed.
     """
 
 
@@ -57,9 +57,7 @@ class _Forbid:
 
 
 @public
-def forbid_compile(
-    action: Literal["raise", "log"] = "raise",
-) -> AbstractContextManager[Any]:
+def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.ExitStack:
     """Forbids compiling in the whole process, from now on: a server calls it once it is warm.
 
     A call that would trace or compile raises instead, in each thread, before the user's function
@@ -76,9 +74,11 @@ def forbid_compile(
             logger ``"filterjit"`` with level WARNING, once a cause.
 
     Returns:
-        A context manager, which allows to compile again when it is left. Without ``with``, it holds
-        to the end of the process, or until its ``close`` is called. Of several that hold, the last
-        one says what is done.
+        What ends it when it is left, as a context manager, or by its ``close``. Otherwise it holds to
+        the end of the process. Of several that hold, the last one says what is done.
+
+    Raises:
+        ValueError: `action` is another word.
 
     Examples:
         >>> import jax, jax.numpy as jnp
