@@ -19,6 +19,7 @@ import pytest
 import filterjit
 from filterjit._aot import _program_option
 from filterjit._compat import _nnx_compat
+from filterjit._observe import _forbid
 from support.processes import environment, run
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +56,7 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_program_option, "current", None)
+    monkeypatch.setattr(_forbid, "_forbids", [])
 
 
 def execute(block: Block) -> dict[str, Any]:
