@@ -196,12 +196,13 @@ def graph_types() -> tuple[tuple[type, ...], tuple[type, ...]]:
 
     Fallback: none, as if it had not.
     """
-    found = [
-        [_private.loaded(f"flax.nnx.{module}", name) for module, name in names]
-        for names in (
-            (("pytreelib", "Pytree"), ("variablelib", "Variable")),
-            (("statelib", "State"),),
-        )
-    ]
-    nodes, states = ([cls for cls in classes if isinstance(cls, type)] for classes in found)
-    return tuple(nodes), tuple(states)
+    nodes = (
+        _private.loaded("flax.nnx.pytreelib", "Pytree"),
+        _private.loaded("flax.nnx.variablelib", "Variable"),
+    )
+    state = _private.loaded("flax.nnx.statelib", "State")
+    return tuple(filter(_is_class, nodes)), tuple(filter(_is_class, (state,)))
+
+
+def _is_class(x: Any) -> bool:
+    return isinstance(x, type)
