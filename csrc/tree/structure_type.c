@@ -281,19 +281,21 @@ structure_equal_nodes(PyObject *op, PyObject *args)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
-/* _subtrees(tree) -> list */
+/* _subtrees(tree, name="the tree", model="the structure") -> list */
 static PyObject *
-structure_subtrees(PyObject *op, PyObject *tree)
+structure_subtrees(PyObject *op, PyObject *args)
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *list = NULL;
+    const char *name = "the tree", *model = "the structure";
+    PyObject *tree, *list = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
-    if (check_is_tree_structure(self) < 0) {
+    if (!PyArg_ParseTuple(args, "O|ss:_subtrees", &tree, &name, &model) ||
+        check_is_tree_structure(self) < 0) {
         return NULL;
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    if (fj_flatten_up_to(self, tree, "the tree", "the structure", &leaves) == 0) {
+    if (fj_flatten_up_to(self, tree, name, model, &leaves) == 0) {
         list = fj_tree_open_leaves(self, &leaves);
     }
     fj_leafbuf_clear(&leaves);
@@ -473,10 +475,10 @@ static PyMethodDef structure_methods[] = {
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},
     {"_skeleton", structure_skeleton, METH_O, structure_skeleton_doc},
-    {"_subtrees", structure_subtrees, METH_O,
-     "_subtrees($self, tree, /)\n--\n\n"
+    {"_subtrees", structure_subtrees, METH_VARARGS,
+     "_subtrees($self, tree, name='the tree', model='the structure', /)\n--\n\n"
      "Returns the subtrees of a tree in the places of the open leaves. ValueError if the\n"
-     "structure is no prefix of the tree."},
+     "structure is no prefix of the tree, in which these are called so."},
     {"_open_leaves", structure_open_leaves, METH_NOARGS,
      "_open_leaves($self, /)\n--\n\nReturns a list of the numbers of the open leaves."},
     {"_static_leaf", structure_static_leaf, METH_VARARGS,

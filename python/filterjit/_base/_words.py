@@ -313,8 +313,9 @@ def difference(what: str, path: list[Any], name: str, model: str, found: Any, ex
                 texts = f"{key}={found!r}", f"{key}={expected!r}"
             else:
                 texts = (f"a `{key}`", "none") if what == "more" else (f"no `{key}`", "one")
+    verb = "have" if model.endswith("s") else "has"
     return (
-        f"{name} differs from {model} at {path_text(path)}: it has {texts[0]}, where {model} has "
+        f"{name} differs from {model} at {path_text(path)}: it has {texts[0]}, where {model} {verb} "
         f"{texts[1]}"
     )
 

@@ -55,16 +55,15 @@ def page(
     by_function: dict[_Key, list[Event]] = collections.defaultdict(list)
     for event in events:
         by_function[event.name, *(event.place or (None, None))].append(event)
-    rows: dict[bool, list[str]] = {
-        False: [],
-        True: [],
-    }  # by whether a library has jitted it for itself
+    rows: list[str] = []
+    of_libraries: list[str] = []
     for f in report["functions"]:
         of_function = sorted(by_function[_key(f)], key=lambda e: e.begin)
-        rows[bool(f.get("internal"))].append(_row(f, of_function, begin, seconds))
-    if libraries := rows[True]:
-        summary = f"{count(len(libraries), 'function')} that libraries jitted for their own use"
-        libraries[:] = [f"<details><summary>{summary}</summary>\n", *libraries, "</details>\n"]
+        row = _row(f, of_function, begin, seconds)
+        (of_libraries if f.get("internal") else rows).append(row)
+    if of_libraries:
+        summary = f"{count(len(of_libraries), 'function')} that libraries jitted for their own use"
+        rows += [f"<details><summary>{summary}</summary>\n", *of_libraries, "</details>\n"]
     retraces = sum(1 for event in events if event.reason)
     loops = sum(1 for f in report["functions"] for v in f["variants"] if v["loop"] is not None)
     facts = [
@@ -90,7 +89,7 @@ def page(
         f"<h1>{_escape(title)}</h1>\n<p>{_escape(advice)}</p>\n<p>{'; '.join(facts)}.</p>\n"
         f'<p class="legend">{legend}<span class="k w"></span>calls between them</p>\n'
         f'<div class="axis"><div class="name">function</div>{_axis(seconds)}</div>\n'
-        f"{''.join(rows[False] + libraries)}</body>\n</html>\n"
+        f"{''.join(rows)}</body>\n</html>\n"
     )
 
 

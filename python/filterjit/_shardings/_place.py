@@ -79,16 +79,14 @@ def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
 
 def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     leaves, structure = flatten(value, True, is_leaf=is_value)
+    name = f"`{format_path(where)}`" if where else "the tree"
     try:
-        subtrees = structure._subtrees(tree)
+        subtrees = structure._subtrees(tree, name, "its shardings")
     except ValueError as e:
-        text, name = str(e), f"`{format_path(where)}`" if where else "the tree"
-        if not text.startswith("the tree differs from the structure"):
-            raise
-        text = text.replace("the tree", name, 1).replace("the structure", "its shardings")
-        text = text.replace("its shardings has", "its shardings have")
+        if not str(e).startswith(f"{name} differs from its shardings"):
+            raise  # it is of the code of a class
         raise ValueError(
-            f"{text}. The shardings must be a prefix of {name}; rules by path are `ShardingRules`."
+            f"{e}. The shardings must be a prefix of {name}; rules by path are `ShardingRules`."
         ) from None
     paths = structure.paths
     found: list[Spec] = []
