@@ -35,6 +35,7 @@ from .._call._kept import KeptCall
 from .._compat import _jax_compat
 from .._observe._recorder import recorder
 from .._observe._records import Kept
+from .._observe._wording import count
 from . import _encode, _program_key
 from ._encode import Json
 from ._prepared import spec_of
@@ -243,10 +244,8 @@ class Proof:
             ) from e.__cause__
 
     def _told(self, how: str) -> str:
-        count, name = self._variant.hits - self._earlier, f"`{self.call.flat.qualname}`"
-        calls = (
-            f"{count:,} call{'s' * (count != 1)} of {name} ran" if count else f"{name} has loaded"
-        )
+        runs, name = self._variant.hits - self._earlier, f"`{self.call.flat.qualname}`"
+        calls = f"{count(runs, 'call')} of {name} ran" if runs else f"{name} has loaded"
         return (
             f"{calls} a program of the program cache {self.store.path} that is not the one that a "
             f"trace makes now: {how}."
