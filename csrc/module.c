@@ -217,9 +217,7 @@ static PyModuleDef_Slot core_slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #if PY_VERSION_HEX >= 0x030D0000
-    /* A hit borrows references (match.c, known.c) and walks lists, dicts and instances without
-     * locks, so it relies on the GIL. */
-    {Py_mod_gil, Py_MOD_GIL_USED},
+    {Py_mod_gil, FJ_FREE_THREADED ? Py_MOD_GIL_NOT_USED : Py_MOD_GIL_USED}, /* threads.h */
 #endif
     {0, NULL},
 };

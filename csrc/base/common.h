@@ -7,6 +7,7 @@
 #define FJ_COMMON_H
 
 #include "base/compat.h" /* Python.h */
+#include "base/threads.h"
 
 #include <stddef.h>
 #include <stdint.h>

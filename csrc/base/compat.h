@@ -30,7 +30,8 @@
  *   (LOAD_FAST_BORROW), and has one reference fewer than before.  The core never asks
  *   whether a reference is the only one.  The variable holds the argument until the call
  *   returns: a frame keeps values that are overwritten through `f_locals`.
- * - Reference counts are deferred only in builds without a GIL, which are not supported.
+ * - Builds without a GIL keep instances and dicts in the same places, but only with locks may
+ *   another thread read them: there, the public API is used (FJ_FREE_THREADED, threads.h).
  *
  * Nothing in this file runs Python code, except on 3.11: fj_compat_take_exception makes the
  * exception, and where an object is created the garbage collector may start.
@@ -38,14 +39,24 @@
 #ifndef FJ_COMPAT_H
 #define FJ_COMPAT_H
 
-/* PY_VERSION_HEX.  Python.h itself must come after Py_BUILD_CORE_MODULE is defined. */
+/* PY_VERSION_HEX and Py_GIL_DISABLED.  Python.h itself must come after Py_BUILD_CORE_MODULE is
+ * defined. */
 #include <patchlevel.h>
+#include <pyconfig.h>
 
 #if PY_VERSION_HEX < 0x030B0000
 #error "filterjit needs CPython 3.11 or newer"
 #endif
 
-#if !defined(FJ_NO_INTERNALS) && PY_VERSION_HEX < 0x03100000
+/* Whether threads run at once, and the core is made for it.  Before Python 3.14, a build
+ * without a GIL switches one on when it imports the core. */
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
+#define FJ_FREE_THREADED 1
+#else
+#define FJ_FREE_THREADED 0
+#endif
+
+#if !defined(FJ_NO_INTERNALS) && !defined(Py_GIL_DISABLED) && PY_VERSION_HEX < 0x03100000
 #define FJ_HAVE_INSTANCE_VALUES 1
 #define Py_BUILD_CORE_MODULE 1
 #else
@@ -88,7 +99,12 @@ fj_compat_weakref_get(PyObject *ref)
 static inline int
 fj_compat_weakref_is(PyObject *ref, const void *object)
 {
+#if FJ_FREE_THREADED
+    return ref != NULL &&
+           _Py_atomic_load_ptr_acquire(&((PyWeakReference *)ref)->wr_object) == object;
+#else
     return ref != NULL && ((PyWeakReference *)ref)->wr_object == (const PyObject *)object;
+#endif
 }
 
 /* A new instance of a subclass of tuple with room for `count` items, which are NULL; NULL with
@@ -210,6 +226,17 @@ fj_compat_leave_frames(int counts)
 #endif
 }
 
+/* What a class has under `name`, a new reference, or NULL.  Assigns a version to the class. */
+static inline PyObject *
+fj_compat_type_lookup(PyTypeObject *type, PyObject *name)
+{
+#if FJ_FREE_THREADED
+    return _PyType_LookupRef(type, name);
+#else
+    return Py_XNewRef(_PyType_Lookup(type, name));
+#endif
+}
+
 /* The namespace of a class, borrowed; NULL if it has none. */
 static inline PyObject *
 fj_compat_type_dict(PyTypeObject *type)
@@ -233,12 +260,85 @@ fj_compat_dict_is_unicode(PyObject *dict)
 #else
     Py_ssize_t position = 0;
     PyObject *key;
-    while (PyDict_Next(dict, &position, &key, NULL)) {
-        if (!PyUnicode_CheckExact(key)) {
-            return 0;
-        }
+    int is_unicode = 1;
+#if FJ_FREE_THREADED
+    Py_BEGIN_CRITICAL_SECTION(dict);
+#endif
+    while (is_unicode && PyDict_Next(dict, &position, &key, NULL)) {
+        is_unicode = PyUnicode_CheckExact(key);
     }
-    return 1;
+#if FJ_FREE_THREADED
+    Py_END_CRITICAL_SECTION();
+#endif
+    return is_unicode;
+#endif
+}
+
+/* The value of `key`, a new reference; NULL if the dict has none, or with an error. */
+static inline PyObject *
+fj_compat_dict_get(PyObject *dict, PyObject *key)
+{
+#if FJ_FREE_THREADED
+    PyObject *value;
+    (void)PyDict_GetItemRef(dict, key, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+#endif
+}
+
+/* The value of `key` in a dict, which is set to `otherwise` if it has none: a new reference,
+ * or NULL with an error. */
+static inline PyObject *
+fj_compat_dict_set_default(PyObject *dict, PyObject *key, PyObject *otherwise)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *value;
+    (void)PyDict_SetDefaultRef(dict, key, otherwise, &value);
+    return value;
+#else
+    return Py_XNewRef(PyDict_SetDefault(dict, key, otherwise));
+#endif
+}
+
+/* The object in a slot, a new reference; NULL if it is not set. */
+static inline PyObject *
+fj_compat_slot_get(PyObject *object, Py_ssize_t offset)
+{
+#if FJ_FREE_THREADED
+    PyMemberDef slot = {.name = "", .type = Py_T_OBJECT_EX, .offset = offset};
+    PyObject *value = PyMember_GetOne((const char *)object, &slot);
+    if (value == NULL) {
+        PyErr_Clear();
+    }
+    return value;
+#else
+    return Py_XNewRef(*(PyObject **)((char *)object + offset));
+#endif
+}
+
+/* The address of the object in a slot, which another thread may drop. */
+static inline const void *
+fj_compat_slot_peek(PyObject *object, Py_ssize_t offset)
+{
+#if FJ_FREE_THREADED
+    return _Py_atomic_load_ptr_acquire((PyObject **)((char *)object + offset));
+#else
+    return *(PyObject **)((char *)object + offset);
+#endif
+}
+
+/* Stores `value`, which is stolen, in a slot.  Drops what was there. */
+static inline void
+fj_compat_slot_set(PyObject *object, Py_ssize_t offset, PyObject *value)
+{
+#if FJ_FREE_THREADED
+    PyMemberDef slot = {.name = "", .type = Py_T_OBJECT_EX, .offset = offset};
+    (void)PyMember_SetOne((char *)object, &slot, value); /* fails for a read-only slot */
+    Py_DECREF(value);
+#else
+    PyObject **place = (PyObject **)((char *)object + offset);
+    Py_XSETREF(*place, value);
 #endif
 }
 

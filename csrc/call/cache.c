@@ -20,8 +20,11 @@ int
 fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
 {
     PyObject *value;
-    int found = fj_table_find(&cache->variants, structure->hash, variant_has_structure,
-                              structure, &value);
+    int found;
+    FJ_LOCK(cache);
+    found = fj_table_find(&cache->variants, structure->hash, variant_has_structure, structure,
+                          &value);
+    FJ_UNLOCK();
     *variant = (FjVariant *)value;
     return found;
 }
@@ -29,32 +32,36 @@ fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant)
 int
 fj_cache_add(FjCache *cache, FjVariant *variant)
 {
+    int added;
     fj_cache_touch(cache, variant);
-    variant->in_cache = 1;
-    if (fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant) < 0) {
-        variant->in_cache = 0;
-        return -1;
-    }
-    return 0;
+    FJ_LOCK(cache);
+    added = fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
+    variant->in_cache = added == 0;
+    FJ_UNLOCK();
+    return added;
 }
 
 void
 fj_cache_remove(FjCache *cache, FjVariant *variant)
 {
+    FJ_LOCK(cache);
     variant->in_cache = 0;
     fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
+    FJ_UNLOCK();
 }
 
 void
-fj_cache_set_next(const FjCache *cache, FjVariant *variant, const FjVariant *next_variant)
+fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_variant)
 {
+    Py_ssize_t position;
+    FJ_LOCK(cache);
     /* A position and no reference, so that an evicted variant dies. */
-    Py_ssize_t position =
-        next_variant == variant
-            ? -1
-            : fj_table_position(&cache->variants, next_variant->structure->hash,
-                                (const PyObject *)next_variant);
+    position = next_variant == variant
+                   ? -1
+                   : fj_table_position(&cache->variants, next_variant->structure->hash,
+                                       (const PyObject *)next_variant);
     variant->next_variant = (size_t)(position + 1);
+    FJ_UNLOCK();
 }
 
 /* The kept variant that was used longest ago, borrowed, if more than `maxsize` variants are
@@ -72,7 +79,8 @@ find_evictable(const FjCache *cache)
         FjVariant *variant = (FjVariant *)value;
         if (fj_variant_is_kept(variant)) {
             kept++;
-            if (oldest == NULL || variant->last_used < oldest->last_used) {
+            if (oldest == NULL ||
+                FJ_LOAD_COUNT(variant->last_used) < FJ_LOAD_COUNT(oldest->last_used)) {
                 oldest = variant;
             }
         }
@@ -80,8 +88,9 @@ find_evictable(const FjCache *cache)
     return kept > cache->maxsize ? oldest : NULL;
 }
 
-int
-fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
+/* fj_cache_insert_traced of a Cache that the caller has locked. */
+static int
+insert_traced(FjCache *cache, FjVariant *variant)
 {
     FjVariant *other;
     fj_cache_touch(cache, variant);
@@ -101,6 +110,16 @@ fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
         fj_cache_remove(cache, other);
     }
     return 0;
+}
+
+int
+fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
+{
+    int result;
+    FJ_LOCK(cache);
+    result = insert_traced(cache, variant);
+    FJ_UNLOCK();
+    return result;
 }
 
 /* ---- the Python type ---- */
@@ -204,11 +223,13 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     FjCache *self = (FjCache *)op;
     size_t position = 0;
     PyObject *value;
+    FJ_LOCK(op);
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
         ((FjVariant *)value)->evicted = 1;
         ((FjVariant *)value)->in_cache = 0;
     }
     fj_table_clear(&self->variants);
+    FJ_UNLOCK();
     Py_RETURN_NONE;
 }
 
@@ -218,12 +239,14 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *list = PyList_New(0);
     size_t position = 0;
     PyObject *value;
+    FJ_LOCK(op);
     while (list != NULL &&
            (value = fj_table_next(&((FjCache *)op)->variants, &position)) != NULL) {
         if (PyList_Append(list, value) < 0) {
             Py_CLEAR(list);
         }
     }
+    FJ_UNLOCK();
     return list;
 }
 
@@ -271,7 +294,7 @@ cache_insert_traced(PyObject *op, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "insert_traced takes a Variant of this cache");
         return NULL;
     }
-    if (variant->num_traces > 0 && fj_cache_insert_traced(self, variant) < 0) {
+    if (FJ_LOAD_SIZE(variant->num_traces) > 0 && fj_cache_insert_traced(self, variant) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -287,7 +310,7 @@ cache_ignore_trace(PyObject *op, PyObject *args)
                           &variant, &trace)) {
         return NULL;
     }
-    if (trace < 0 || trace >= ((FjVariant *)variant)->num_traces) {
+    if (trace < 0 || trace >= FJ_LOAD_SIZE(((FjVariant *)variant)->num_traces)) {
         PyErr_SetString(PyExc_IndexError, "the variant has no such trace");
         return NULL;
     }

@@ -48,6 +48,8 @@ typedef struct {
 
 extern PyType_Spec fj_cache_spec;
 
+/* These functions lock the Cache. */
+
 /* (P) Looks up the variant of `structure`, which has been hashed.  1 with a new reference in
  * `*variant`, 0 if there is none, or -1 with the error of a static's __eq__. */
 int fj_cache_find(FjCache *cache, FjStructure *structure, FjVariant **variant);
@@ -63,9 +65,12 @@ int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 /* (P) Removes a variant; does nothing if the Cache does not have it. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
 
+/* ---- the next variant ---- */
+
 /* Predicts which variant is called after `variant`: the one that was called after it the last
  * time, or `variant` itself if none has been called after it.  Borrowed.  The table may have
- * another variant at the remembered position by now, so the prediction can be any variant. */
+ * another variant at the remembered position by now, so the prediction can be any variant.
+ * The caller has locked the Cache. */
 static inline FjVariant *
 fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
@@ -77,14 +82,13 @@ fj_cache_predict(const FjCache *cache, FjVariant *variant)
 }
 
 /* Remembers that `next_variant` was called after `variant`, for fj_cache_predict. */
-void fj_cache_set_next(const FjCache *cache, FjVariant *variant,
-                       const FjVariant *next_variant);
+void fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_variant);
 
 /* Marks a variant as the one that was used last. */
 static inline void
 fj_cache_touch(FjCache *cache, FjVariant *variant)
 {
-    variant->last_used = ++cache->clock;
+    FJ_STORE_COUNT(variant->last_used, FJ_ADD(cache->clock, 1));
 }
 
 #endif

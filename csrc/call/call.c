@@ -19,7 +19,7 @@
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant
  * and one to the cache.  From `self` it reads only what never changes once there is a cache:
- * `hooks`, `arrays` and `cache`.  It replaces `*last`.
+ * `hooks`, `arrays` and `cache`.  It replaces `*last`, for which it locks the cache.
  */
 #include "call/call.h"
 
@@ -91,8 +91,14 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     }
     variant->call = fj_hooks_compile(call->self, variant);
     /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
-    int found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
-    if (found == 0 && (!insert || fj_cache_add(cache, variant) == 0)) {
+    int found, added = 0;
+    FJ_LOCK(cache);
+    found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
+    if (found == 0 && insert) {
+        added = fj_cache_add(cache, variant);
+    }
+    FJ_UNLOCK();
+    if (found == 0 && added == 0) {
         return variant;
     }
     Py_DECREF(variant);
@@ -206,15 +212,27 @@ match_predicted(Call *call, FjVariant *predicted)
                               objects);
 }
 
+/* The predicted variant: a new reference, or NULL. */
+static inline FjVariant *
+predict(const Call *call)
+{
+    FjVariant *predicted;
+    FJ_LOCK(call->cache);
+    predicted = *call->last == NULL ? NULL : fj_cache_predict(call->cache, *call->last);
+    predicted = FJ_LIKELY(predicted != NULL && !predicted->evicted)
+                    ? (FjVariant *)Py_NewRef((PyObject *)predicted)
+                    : NULL;
+    FJ_UNLOCK();
+    return predicted;
+}
+
 /* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
  * the hook gives the call up. */
 static int
 match_arguments(Call *call)
 {
-    FjVariant *last = *call->last;
-    FjVariant *predicted = last == NULL ? NULL : fj_cache_predict(call->cache, last);
-    if (FJ_LIKELY(predicted != NULL && !predicted->evicted)) {
-        Py_INCREF(predicted);
+    FjVariant *predicted = predict(call);
+    if (FJ_LIKELY(predicted != NULL)) {
         FjMatch matched = match_predicted(call, predicted);
         if (FJ_LIKELY(matched == FJ_MATCH_YES &&
                       accept_arguments(call, predicted->structure, 0) == 0)) {
@@ -242,10 +260,11 @@ match_arguments(Call *call)
         return -1;
     }
     Py_DECREF(structure);
-    last = *call->last; /* other calls may have replaced it meanwhile */
-    if (last != NULL) {
-        fj_cache_set_next(call->cache, last, call->variant);
+    FJ_LOCK(call->cache);
+    if (*call->last != NULL) { /* other calls may have replaced it meanwhile */
+        fj_cache_set_next(call->cache, *call->last, call->variant);
     }
+    FJ_UNLOCK();
     return 0;
 }
 
@@ -257,11 +276,11 @@ static int
 wait_if_may_raise(Call *call, FjOutput *output)
 {
     FjVariant *variant = call->variant;
-    if (variant->traces[output->trace].may_raise == FJ_MAY_RAISE_UNKNOWN &&
+    if (fj_variant_trace_may_raise(variant, output->trace) == FJ_MAY_RAISE_UNKNOWN &&
         fj_hooks_inspect_new_trace(call->self, variant, &call->arrays, output) < 0) {
         return -1;
     }
-    if (variant->traces[output->trace].may_raise != FJ_MAY_RAISE_YES) {
+    if (fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_YES) {
         return 0;
     }
     call->started = 0; /* the device's time is not dispatch */
@@ -290,7 +309,8 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
-    else if (FJ_UNLIKELY(variant->traces[output->trace].may_raise != FJ_MAY_RAISE_NO) &&
+    else if (FJ_UNLIKELY(fj_variant_trace_may_raise(variant, output->trace) !=
+                         FJ_MAY_RAISE_NO) &&
              wait_if_may_raise(call, output) < 0) {
         goto done;
     }
@@ -310,11 +330,11 @@ after_success(Call *call, Py_ssize_t traces_before)
 {
     FjCache *cache = call->cache;
     FjVariant *variant = call->variant;
-    if (FJ_UNLIKELY(variant->num_traces != traces_before)) {
+    if (FJ_UNLIKELY(FJ_LOAD_SIZE(variant->num_traces) != traces_before)) {
         return fj_cache_insert_traced(cache, variant);
     }
     if (FJ_UNLIKELY(!fj_variant_is_kept(variant))) {
-        variant->ran = 1;
+        FJ_STORE_INT(variant->ran, 1);
         if (fj_cache_insert_traced(cache, variant) < 0) {
             return -1;
         }
@@ -323,12 +343,12 @@ after_success(Call *call, Py_ssize_t traces_before)
     if (FJ_UNLIKELY(call->uncompiled)) {
         return 0;
     }
-    cache->hits++;
-    variant->hits++;
+    (void)FJ_ADD(cache->hits, 1);
+    (void)FJ_ADD(variant->hits, 1);
     if (FJ_UNLIKELY(call->started != 0)) {
         unsigned long long taken = fj_compat_now() - call->started;
-        cache->hit_time += taken;
-        variant->hit_time += taken;
+        (void)FJ_ADD(cache->hit_time, taken);
+        (void)FJ_ADD(variant->hit_time, taken);
     }
     return 0;
 }
@@ -343,7 +363,7 @@ after_failure(Call *call, Py_ssize_t traces_before)
     if (!fj_variant_is_kept(variant)) {
         fj_cache_remove(call->cache, variant);
     }
-    else if (variant->num_traces != traces_before &&
+    else if (FJ_LOAD_SIZE(variant->num_traces) != traces_before &&
              fj_cache_insert_traced(call->cache, variant) < 0) {
         PyErr_Clear();
     }
@@ -354,13 +374,26 @@ after_failure(Call *call, Py_ssize_t traces_before)
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
-    if (FJ_UNLIKELY(variant->call == NULL)) { /* the garbage collector has cleared it */
+    PyObject *callable = FJ_LOAD_POINTER(variant->call);
+    if (FJ_UNLIKELY(callable == NULL)) { /* the garbage collector has cleared it */
         PyErr_SetString(PyExc_RuntimeError, "a jitted function was called while it is freed");
         return NULL;
     }
-    return PyObject_Vectorcall(variant->call, call->arrays.items,
+    return PyObject_Vectorcall(callable, call->arrays.items,
                                (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                NULL);
+}
+
+/* Makes the variant of a call the one that the next prediction starts from. */
+static void
+remember(const Call *call)
+{
+    FjVariant *before;
+    FJ_LOCK(call->cache);
+    before = *call->last;
+    FJ_STORE_POINTER(*call->last, (FjVariant *)Py_NewRef((PyObject *)call->variant));
+    FJ_UNLOCK();
+    Py_XDECREF(before);
 }
 
 /* The last two steps: calls the variant and builds the result. */
@@ -368,17 +401,17 @@ static PyObject *
 call_and_build(Call *call)
 {
     FjVariant *variant = call->variant;
-    Py_ssize_t traces_before = variant->num_traces;
+    Py_ssize_t traces_before = FJ_LOAD_SIZE(variant->num_traces);
     /* Calls of this variant that are still running in this thread, around this call, have
      * deferred what was deferred before. */
-    Py_ssize_t deferred_before = variant->deferrals;
+    Py_ssize_t deferred_before = FJ_LOAD_SIZE(variant->deferrals);
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(variant->may_raise) &&
+    if (FJ_UNLIKELY(FJ_LOAD_INT(variant->may_raise)) &&
         fj_hooks_before_raising_call(call->self, variant) < 0) {
         goto done;
     }
     result = call_variant(call, variant);
-    if (FJ_UNLIKELY(result == NULL && variant->call_was_set) &&
+    if (FJ_UNLIKELY(result == NULL && FJ_LOAD_INT(variant->call_was_set)) &&
         fj_hooks_call_again(call->self, variant, &call->arrays)) {
         result = call_variant(call, variant);
     }
@@ -397,9 +430,8 @@ done:
         Py_DECREF(result);
         return NULL;
     }
-    if (FJ_UNLIKELY(*call->last != variant)) {
-        Py_INCREF(variant);
-        Py_XSETREF(*call->last, variant);
+    if (FJ_UNLIKELY(FJ_LOAD_POINTER(*call->last) != variant)) {
+        remember(call);
     }
     return result;
 }
@@ -420,7 +452,7 @@ start_call(Call *call, FjFilterJit *self)
     call->given_up = 0;
     call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
     call->variant = NULL;
-    call->started = FJ_UNLIKELY(call->cache->timed) ? fj_compat_now() : 0;
+    call->started = FJ_UNLIKELY(FJ_LOAD_INT(call->cache->timed)) ? fj_compat_now() : 0;
     call->uncompiled = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
@@ -450,7 +482,7 @@ fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObjec
     call.hook = hook;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
                   push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
-        call.cache->calls++;
+        (void)FJ_ADD(call.cache->calls, 1);
         result = call_and_build(&call);
     }
     PyObject *reason = NULL;

@@ -80,10 +80,12 @@ fj_hooks_prepare_first(FjFilterJit *self)
         Py_DECREF(answer);
         return -1;
     }
+    FJ_LOCK(self);
     if (self->cache == NULL) { /* another thread may have been faster */
         self->arrays = Py_NewRef(arrays);
-        self->cache = (FjCache *)Py_NewRef(cache);
+        FJ_STORE_POINTER(self->cache, (FjCache *)Py_NewRef(cache));
     }
+    FJ_UNLOCK();
     Py_DECREF(answer);
     return 0;
 }

@@ -16,7 +16,7 @@ int fj_hooks_prepare_first(FjFilterJit *self);
 static inline int
 fj_hooks_prepare(FjFilterJit *self)
 {
-    return FJ_LIKELY(self->cache != NULL) ? 0 : fj_hooks_prepare_first(self);
+    return FJ_LIKELY(FJ_LOAD_POINTER(self->cache) != NULL) ? 0 : fj_hooks_prepare_first(self);
 }
 
 /* Sets the TypeError of arguments that do not fit the signature. */

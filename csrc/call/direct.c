@@ -218,17 +218,19 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
     return way;
 }
 
-/* (P) Chooses the way of a call.  If it is FJ_WAY_direct, or jax.jit is to be observed,
+/* (P) Chooses the way of a call of a Direct that is locked.  If it is FJ_WAY_direct, or
+ * jax.jit is to be observed,
  * `*found` is an entry, which the caller owns.  -1 with an error that is no Exception. */
 static int
 choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
 {
     FjDirectContext *context = self->context;
-    if (!context->enabled) {
+    if (!FJ_LOAD_INT(context->enabled)) {
         return FJ_WAY_off;
     }
-    if (self->epoch != context->epoch) {
-        self->epoch = context->epoch;
+    unsigned long long epoch = FJ_LOAD_COUNT(context->epoch);
+    if (self->epoch != epoch) {
+        self->epoch = epoch;
         drop_entries(self);
     }
     if (self->resting > 0) {
@@ -270,6 +272,16 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
 }
 
 /* ---- calls ---- */
+
+/* (P) Drops a call's reference to an entry. */
+static inline void
+release(FjDirect *self, FjDirectEntry *entry)
+{
+    (void)self;
+    FJ_LOCK(self);
+    fj_direct_entry_release(entry);
+    FJ_UNLOCK();
+}
 
 static int
 is_host_array(const FjDirect *self, PyObject *argument)
@@ -328,6 +340,7 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
 {
     PyObject *output = call_jitted(self, args, nargsf, kwnames);
     if (entry != NULL) {
+        FJ_LOCK(self);
         /* An Output without a number has not passed through JAX (jax_disable_jit). */
         if (entry->execute == NULL && output != NULL &&
             Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
@@ -336,7 +349,27 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
             entry->trace = ((FjOutput *)output)->trace;
         }
         fj_direct_entry_release(entry);
+        FJ_UNLOCK();
     }
+    return output;
+}
+
+/* (P) Makes an Output of the results of an entry, which are stolen, after learning from them.
+ * NULL with an error. */
+static PyObject *
+output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
+{
+    PyObject *output = NULL;
+    int learned = 0;
+    if (fj_direct_entry_learns(entry)) {
+        FJ_LOCK(self);
+        learned = fj_direct_entry_remember(entry, self->context, results);
+        FJ_UNLOCK();
+    }
+    if (learned == 0) {
+        output = fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+    }
+    Py_DECREF(results);
     return output;
 }
 
@@ -347,34 +380,34 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     FjDirect *self = (FjDirect *)op;
     FjDirectContext *context = self->context;
     FjDirectEntry *entry = NULL;
-    int way = kwnames != NULL ? (int)FJ_WAY_type
-                              : choose_way(self, args, PyVectorcall_NARGS(nargsf), &entry);
+    int way = FJ_WAY_type;
+    if (kwnames == NULL) {
+        FJ_LOCK(self);
+        way = choose_way(self, args, PyVectorcall_NARGS(nargsf), &entry);
+        FJ_UNLOCK();
+    }
     if (FJ_UNLIKELY(way != FJ_WAY_direct)) {
         if (way < 0) {
             return NULL;
         }
-        self->counts[way]++;
+        (void)FJ_ADD(self->counts[way], 1);
         return pass_on(self, entry, args, nargsf, kwnames);
     }
-    PyObject *output = NULL;
     int began;
     PyObject *results = fj_direct_entry_run(entry, context, args, &began);
-    if (FJ_LIKELY(results != NULL)) {
-        output = fj_output_new(fj_state_of(Py_TYPE(op)), results, entry->trace);
-        Py_DECREF(results);
-    }
+    PyObject *output = results == NULL ? NULL : output_of(self, entry, results);
     if (FJ_UNLIKELY(output == NULL)) {
         if (!began && PyErr_ExceptionMatches(PyExc_Exception)) {
             PyErr_Clear();
-            self->counts[FJ_WAY_failed]++;
+            (void)FJ_ADD(self->counts[FJ_WAY_failed], 1);
             return pass_on(self, entry, args, nargsf, kwnames);
         }
-        fj_direct_entry_release(entry);
+        release(self, entry);
         return NULL;
     }
-    fj_direct_entry_release(entry);
-    self->counts[FJ_WAY_direct]++;
-    if (++context->calls % CALLS_PER_COLLECTION == 0) {
+    release(self, entry);
+    (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
+    if (FJ_ADD(context->calls, 1) % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
         Py_XDECREF(none);
         if (none == NULL && fj_direct_differs(FJ_WAY_direct) < 0) {
@@ -461,7 +494,9 @@ direct_getattro(PyObject *op, PyObject *name)
 static PyObject *
 direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
+    FJ_LOCK(op);
     drop_entries((FjDirect *)op);
+    FJ_UNLOCK();
     return PyObject_CallMethod(((FjDirect *)op)->jitted, "clear_cache", NULL);
 }
 
@@ -471,8 +506,9 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
     FjDirect *self = (FjDirect *)op;
     PyObject *counts = PyDict_New();
     for (int i = 0; counts != NULL && i < FJ_NUM_WAYS; i++) {
-        if (self->counts[i] > 0) {
-            PyObject *count = PyLong_FromUnsignedLongLong(self->counts[i]);
+        unsigned long long calls = FJ_LOAD_COUNT(self->counts[i]);
+        if (calls > 0) {
+            PyObject *count = PyLong_FromUnsignedLongLong(calls);
             if (count == NULL || PyDict_SetItemString(counts, way_names[i], count) < 0) {
                 Py_CLEAR(counts);
             }

@@ -32,7 +32,7 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyObject *
 context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    ((FjDirectContext *)op)->epoch++;
+    (void)FJ_ADD(((FjDirectContext *)op)->epoch, 1);
     Py_RETURN_NONE;
 }
 

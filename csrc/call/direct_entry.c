@@ -204,7 +204,7 @@ make_known(FjDirectArgument *argument, PyObject *array)
 static void
 forget_result(FjDirectEntry *entry, FjDirectArgument *argument)
 {
-    entry->num_fed -= argument->result >= 0;
+    FJ_STORE_SIZE(entry->num_fed, entry->num_fed - (argument->result >= 0));
     argument->result = -1;
     argument->is_proven = 0;
 }
@@ -224,7 +224,7 @@ learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssiz
         Py_ssize_t j = (*cursor + i) % entry->num_results;
         if (entry->results[j] == array) {
             argument->result = j;
-            entry->num_fed++;
+            FJ_STORE_SIZE(entry->num_fed, entry->num_fed + 1);
             *cursor = j + 1;
             return;
         }
@@ -298,7 +298,7 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         }
     }
     if (effort->checked > before && entry->lessons > 0) {
-        entry->lessons--;
+        FJ_STORE_INT(entry->lessons, entry->lessons - 1);
     }
     for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
         if (entry->arguments[i].host != NULL) {
@@ -317,14 +317,10 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
 
 /* ---- running an entry ---- */
 
-/* (P) Remembers what the results of a call are, which may be arguments of the next.  0, or -1
- * with an error that is no Exception. */
-static int
-remember_results(const FjDirectContext *context, FjDirectEntry *entry, PyObject *results)
+int
+fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
+                         PyObject *results)
 {
-    if (entry->lessons == 0 && entry->num_fed == 0) {
-        return 0;
-    }
     Py_ssize_t count = PyTuple_GET_SIZE(results), compared = 0;
     for (Py_ssize_t j = 0; j < count && j < entry->num_results; j++) {
         entry->results[j] = PyTuple_GET_ITEM(results, j);
@@ -394,7 +390,7 @@ replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
 }
 
 PyObject *
-fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
+fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
                     PyObject *const *args, int *began)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(entry->constants);
@@ -426,8 +422,5 @@ fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
     Py_DECREF(results);
     PyObject *tuple = arrays == NULL ? NULL : fj_tuple_of(arrays);
     Py_XDECREF(arrays);
-    if (tuple != NULL && remember_results(context, entry, tuple) < 0) {
-        Py_CLEAR(tuple);
-    }
     return tuple;
 }

@@ -8,7 +8,10 @@
 #include "base/common.h"
 #include "call/direct_argument.h"
 
-/* What is true of some calls, and their plan.  Each call that uses it holds a reference. */
+/* What is true of some calls, and their plan.  Each call that uses it holds a reference.  The
+ * Direct is locked while an entry is used, but for fj_direct_entry_run: the plan never
+ * changes.
+ */
 typedef struct {
     Py_ssize_t references;
     int has_run;             /* jax.jit has made such a call */
@@ -61,7 +64,19 @@ int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context
 
 /* (P) Runs the program of an entry, for arguments that agree with it: a new tuple of results,
  * or NULL with an error.  `*began` says whether the device has begun. */
-PyObject *fj_direct_entry_run(FjDirectEntry *entry, const FjDirectContext *context,
+PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
                               PyObject *const *args, int *began);
+
+/* Whether the results of a call are of use to the next. */
+static inline int
+fj_direct_entry_learns(const FjDirectEntry *entry)
+{
+    return FJ_LOAD_INT(entry->lessons) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
+}
+
+/* (P) Remembers what the results of a call are, which may be arguments of the next.  0, or -1
+ * with an error that is no Exception. */
+int fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
+                             PyObject *results);
 
 #endif

@@ -148,19 +148,17 @@ static PyObject *
 filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    if (self->function == NULL) {
+    PyObject *function = FJ_LOAD_POINTER(self->function);
+    if (function == NULL) {
         if (self->cache == NULL) {
             PyErr_SetString(PyExc_AttributeError, "__wrapped__");
             return NULL;
         }
-        PyObject *function =
-            fj_build_tree(self->cache->function, ((PyTupleObject *)self->arrays)->ob_item);
-        if (function == NULL) {
-            return NULL;
-        }
-        Py_XSETREF(self->function, function);
+        function = fj_keep_first(
+            op, &self->function,
+            fj_build_tree(self->cache->function, ((PyTupleObject *)self->arrays)->ob_item));
     }
-    return Py_NewRef(self->function);
+    return Py_XNewRef(function);
 }
 
 PyObject *
@@ -241,7 +239,7 @@ filter_jit_get_annotations(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *name = fj_state_of(Py_TYPE(op))->str___annotations__;
     PyObject *dict = ((FjFilterJit *)op)->dict, *wrapped;
-    PyObject *result = dict == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(dict, name));
+    PyObject *result = dict == NULL ? NULL : fj_compat_dict_get(dict, name);
     if (result == NULL && !PyErr_Occurred() &&
         (wrapped = filter_jit_get_wrapped(op, NULL)) != NULL) {
         result = PyObject_GetAttr(wrapped, name);

@@ -134,6 +134,9 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
 static PyObject *
 look_up(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
+    if (FJ_FREE_THREADED) { /* another thread may change the class: the long way */
+        return call_super(self, instance, name);
+    }
     PyTypeObject *type = Py_TYPE(instance);
     if (!is_checked(self, type)) {
         return look_up_and_check(self, instance, name);

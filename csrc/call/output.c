@@ -10,8 +10,10 @@ FjStructure *
 fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
 {
     FjStructure *structure = output->structure;
-    if (structure == NULL && output->trace >= 0 && output->trace < self->num_traces) {
-        structure = self->traces[output->trace].structure;
+    if (structure == NULL && output->trace >= 0 &&
+        output->trace < FJ_LOAD_SIZE(self->num_traces)) {
+        const FjTrace *traces = FJ_LOAD_POINTER(self->traces);
+        structure = traces[output->trace].structure;
     }
     if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
         PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");

@@ -16,7 +16,8 @@
  * `escape`, before it has run the user's function.
  *
  * What a call of VariableJit does itself changes nothing that another call or thread uses
- * while it runs, except for `states`, which are looked at anew after Python code has run.
+ * while it runs, except for `reason`, and `states`, which are looked at anew after Python code
+ * has run; it locks the object for both.
  *
  * Python code can run in all of this file, as in the files named above.
  */
@@ -121,8 +122,10 @@ accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arr
                                            &call->reason);
     }
     if (result > 0) {
+        FJ_LOCK(call->self);
         result = fj_variables_check_states(structure, &hook->objects, &call->self->states,
                                            &call->num_variables, &call->reason);
+        FJ_UNLOCK();
     }
     return FJ_UNLIKELY(result < 0) ? hand_over_error(call) : result;
 }
@@ -148,9 +151,8 @@ store(VariableCall *call, PyObject *indices, PyObject *values)
     for (Py_ssize_t i = 0; i < count; i++) {
         uint32_t index;
         memcpy(&index, bytes + (size_t)i * sizeof index, sizeof index);
-        char *variable = (char *)call->hook.objects.items[index];
-        PyObject **place = (PyObject **)(variable + call->self->rules.raw_value);
-        Py_XSETREF(*place, Py_NewRef(PyTuple_GET_ITEM(values, i)));
+        fj_compat_slot_set(call->hook.objects.items[index], call->self->rules.raw_value,
+                           Py_NewRef(PyTuple_GET_ITEM(values, i)));
     }
     return 0;
 }
@@ -189,7 +191,12 @@ take_escape(FjVariableJit *self)
     PyObject *reason = PyObject_Str(exception);
     Py_DECREF(exception);
     if (reason != NULL) {
-        Py_XSETREF(self->reason, Py_NewRef(reason));
+        PyObject *before;
+        FJ_LOCK(self);
+        before = self->reason;
+        FJ_STORE_POINTER(self->reason, Py_NewRef(reason));
+        FJ_UNLOCK();
+        Py_XDECREF(before);
     }
     return reason;
 }
@@ -234,7 +241,12 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     call.hook.accept = accept;
     call.self = (FjVariableJit *)op;
     call.unsettled = 0;
-    call.reason = Py_XNewRef(call.self->reason);
+    call.reason = NULL;
+    if (FJ_UNLIKELY(FJ_LOAD_POINTER(call.self->reason) != NULL)) {
+        FJ_LOCK(op);
+        call.reason = Py_XNewRef(call.self->reason);
+        FJ_UNLOCK();
+    }
     if (FJ_LIKELY(call.reason == NULL && pass_guards(call.self, &call.reason) > 0)) {
         fj_leafbuf_init(&call.hook.objects, call.room, OBJECTS_INLINE);
         result = make_call(&call, args, nargs, kwnames);

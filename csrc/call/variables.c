@@ -61,8 +61,10 @@ check_variable(const FjVariableRules *rules, const FjNode *node, PyObject *varia
     }
     const FjNode *value = node + 1;
     if (!lenient && value->code != FJ_ARRAY && value->code != FJ_STATIC) {
-        PyObject *object = *(PyObject **)((char *)variable + rules->raw_value);
-        return check_leaf_type(Py_TYPE(object == NULL ? Py_None : object), 0, reason);
+        PyObject *object = fj_compat_slot_get(variable, rules->raw_value);
+        int result = check_leaf_type(Py_TYPE(object == NULL ? Py_None : object), 0, reason);
+        Py_XDECREF(object);
+        return result;
     }
     return 1;
 }
@@ -166,11 +168,11 @@ is_valid(PyObject *state, PyObject **reason)
     return result == 0 ? hand_over(reason, "a Variable is of another trace level") : result;
 }
 
-/* (P) Asks a TraceState, which is the Variable's with this number, and remembers it. */
+/* (P) Asks a TraceState, which is the Variable's with this number and is stolen, and remembers
+ * it. */
 static int
 ask_state(FjLeafBuf *states, Py_ssize_t number, PyObject *state, PyObject **reason)
 {
-    Py_INCREF(state);
     int result = is_valid(state, reason);
     if (result > 0 && number < states->count) {
         Py_SETREF(states->items[number], Py_NewRef(state));
@@ -201,8 +203,9 @@ fj_variables_check_states(const FjStructure *structure, FjLeafBuf *objects, FjLe
         }
         objects->items[i] = objects->items[number];
         objects->items[number] = variable;
-        PyObject *state = *(PyObject **)((char *)variable + state_offset(kind));
-        if (FJ_UNLIKELY(number >= states->count || states->items[number] != state)) {
+        const void *address = fj_compat_slot_peek(variable, state_offset(kind));
+        if (FJ_UNLIKELY(number >= states->count || states->items[number] != address)) {
+            PyObject *state = fj_compat_slot_get(variable, state_offset(kind));
             int result = state == NULL ? hand_over(reason, "a Variable has no value")
                                        : ask_state(states, number, state, reason);
             if (result <= 0) {

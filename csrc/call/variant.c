@@ -23,23 +23,54 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
     return self;
 }
 
+/* Doubles the capacity for traces.  0, or -1 with MemoryError.
+ *
+ * The array of fewer traces stays until the variant dies, as another thread may read it: the
+ * first item of an array is no trace, and refers to the array before. */
+static int
+grow_traces(FjVariant *self)
+{
+    Py_ssize_t larger = self->traces_capacity == 0 ? 2 : self->traces_capacity * 2;
+    FjTrace *traces = PyMem_Malloc((size_t)(larger + 1) * sizeof(FjTrace));
+    if (traces == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    traces->structure = (FjStructure *)self->traces;
+    if (self->num_traces > 0) {
+        memcpy(traces + 1, self->traces, (size_t)self->num_traces * sizeof(FjTrace));
+    }
+    FJ_STORE_POINTER(self->traces, traces + 1);
+    self->traces_capacity = larger;
+    return 0;
+}
+
+static void
+free_traces(FjVariant *self)
+{
+    while (self->traces != NULL) {
+        FjTrace *block = self->traces - 1;
+        self->traces = (FjTrace *)block->structure;
+        PyMem_Free(block);
+    }
+}
+
 Py_ssize_t
 fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
-    if (self->num_traces == self->traces_capacity) {
-        Py_ssize_t larger = self->traces_capacity == 0 ? 2 : self->traces_capacity * 2;
-        FjTrace *traces = PyMem_Realloc(self->traces, (size_t)larger * sizeof(FjTrace));
-        if (traces == NULL) {
-            PyErr_NoMemory();
-            return -1;
+    Py_ssize_t trace = -1;
+    FJ_LOCK(self);
+    if (self->num_traces < self->traces_capacity || grow_traces(self) == 0) {
+        trace = self->num_traces;
+        self->traces[trace] =
+            (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
+        if (may_raise != FJ_MAY_RAISE_NO) {
+            FJ_STORE_INT(self->may_raise, 1);
         }
-        self->traces = traces;
-        self->traces_capacity = larger;
+        FJ_STORE_SIZE(self->num_traces, trace + 1);
     }
-    self->traces[self->num_traces] =
-        (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
-    self->may_raise |= may_raise != FJ_MAY_RAISE_NO;
-    return self->num_traces++;
+    FJ_UNLOCK();
+    return trace;
 }
 
 int
@@ -64,11 +95,14 @@ fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
 void
 fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
 {
-    self->traces[trace].may_raise = may_raise;
-    self->may_raise = 0;
+    int any = 0;
+    FJ_LOCK(self);
+    FJ_STORE_INT(self->traces[trace].may_raise, may_raise);
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        self->may_raise |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
+        any |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
     }
+    FJ_STORE_INT(self->may_raise, any);
+    FJ_UNLOCK();
 }
 
 /* ---- calls and traces ---- */
@@ -101,15 +135,21 @@ static PyObject *
 variant_defer(PyObject *op, PyObject *function)
 {
     FjVariant *self = (FjVariant *)op;
-    if (self->deferred == NULL && (self->deferred = PyList_New(0)) == NULL) {
+    PyObject *list = FJ_LOAD_POINTER(self->deferred);
+    if (list == NULL && (list = fj_keep_first(op, &self->deferred, PyList_New(0))) == NULL) {
         return NULL;
     }
-    PyObject *item =
-        Py_BuildValue("(nkO)", self->deferrals, PyThread_get_thread_ident(), function);
-    if (fj_list_take(self->deferred, item) < 0) {
+    int result;
+    FJ_LOCK(op);
+    result = fj_list_take(
+        list, Py_BuildValue("(nkO)", self->deferrals, PyThread_get_thread_ident(), function));
+    if (result == 0) {
+        FJ_STORE_SIZE(self->deferrals, self->deferrals + 1);
+    }
+    FJ_UNLOCK();
+    if (result < 0) {
         return NULL;
     }
-    self->deferrals++;
     Py_RETURN_NONE;
 }
 
@@ -123,17 +163,24 @@ variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
         PyErr_SetString(PyExc_TypeError, "the `call` of a variant must be callable");
         return -1;
     }
-    self->call_was_set = 1;
-    Py_INCREF(callable);
-    Py_XSETREF(self->call, callable);
+    PyObject *before;
+    FJ_LOCK(op);
+    FJ_STORE_INT(self->call_was_set, 1);
+    before = self->call;
+    FJ_STORE_POINTER(self->call, Py_NewRef(callable));
+    FJ_UNLOCK();
+    Py_XDECREF(before);
     return 0;
 }
 
 static PyObject *
 variant_get_call(PyObject *op, void *Py_UNUSED(closure))
 {
-    FjVariant *self = (FjVariant *)op;
-    return Py_NewRef(self->call == NULL ? Py_None : self->call);
+    PyObject *call;
+    FJ_LOCK(op);
+    call = Py_XNewRef(((FjVariant *)op)->call);
+    FJ_UNLOCK();
+    return call == NULL ? Py_NewRef(Py_None) : call;
 }
 
 /* ---- results ---- */
@@ -194,10 +241,11 @@ static PyObject *
 variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
 {
     FjVariant *self = (FjVariant *)op;
-    Py_ssize_t count = self->num_traces;
+    Py_ssize_t count = FJ_LOAD_SIZE(self->num_traces);
+    const FjTrace *traces = FJ_LOAD_POINTER(self->traces);
     PyObject *outputs = PyTuple_New(count);
     for (Py_ssize_t i = 0; outputs != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)self->traces[i].structure));
+        PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)traces[i].structure));
     }
     return outputs;
 }
@@ -243,7 +291,7 @@ variant_dealloc(PyObject *op)
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_DECREF(self->traces[i].structure);
     }
-    PyMem_Free(self->traces);
+    free_traces(self);
     fj_known_free(self->known);
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);

@@ -32,7 +32,7 @@ typedef enum {
  * that the Structure does not have, so that a call can wait for it. */
 typedef struct {
     FjStructure *structure; /* owned */
-    FjMayRaise may_raise;
+    int may_raise;          /* an FjMayRaise */
 } FjTrace;
 
 typedef struct {
@@ -40,7 +40,8 @@ typedef struct {
     FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
     FjKnownArguments *known;             /* of earlier arguments, or NULL */
-    FjTrace *traces;                     /* only ever appended to */
+    FjTrace *traces;                     /* only ever appended to: `num_traces` of them can
+                                          * be read without a lock */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
     uint64_t last_used;  /* the Cache's clock then */
@@ -67,7 +68,7 @@ extern PyType_Spec fj_variant_spec;
 static inline int
 fj_variant_is_kept(const FjVariant *variant)
 {
-    return variant->num_traces > 0 || variant->ran;
+    return FJ_LOAD_SIZE(variant->num_traces) > 0 || FJ_LOAD_INT(variant->ran);
 }
 
 /* A new variant without a callable, or NULL with an error. */
@@ -84,7 +85,16 @@ void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise m
 static inline int
 fj_variant_has_deferred(const FjVariant *variant)
 {
-    return variant->deferred != NULL && PyList_GET_SIZE(variant->deferred) > 0;
+    PyObject *deferred = FJ_LOAD_POINTER(variant->deferred);
+    return deferred != NULL && PyList_GET_SIZE(deferred) > 0;
+}
+
+/* Whether the program of a trace can raise while it runs. */
+static inline FjMayRaise
+fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
+{
+    const FjTrace *traces = FJ_LOAD_POINTER(variant->traces);
+    return (FjMayRaise)FJ_LOAD_INT(traces[trace].may_raise);
 }
 
 /* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */

@@ -1,6 +1,9 @@
 /* Reading and setting the fields of a Module or an object.  Where they are stored is in
  * compat.h.
  *
+ * Without a GIL, an attribute is read by the public API alone, which locks what it reads, and
+ * set as object.__setattr__ does.
+ *
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
  * the public API.  A dict is read in one pass over its items, and compared with the names of
  * the fields by identity; looking up each name takes about twice as long.  An instance that is
@@ -16,8 +19,8 @@
 #include <structmember.h>
 
 #if !FJ_HAVE_INSTANCE_VALUES
-/* The instance's dict, borrowed, which is created if it has none yet; NULL without an error if
- * it cannot have one, or with MemoryError.
+/* The instance's dict, a new reference, which is created if it has none yet; NULL without an
+ * error if it cannot have one, or with MemoryError.
  *
  * Creating an object starts the garbage collector in Python 3.11, and so it may run Python
  * code.  Newer versions start it between instructions of Python code only. */
@@ -33,10 +36,7 @@ dict_of(PyObject *object)
         PyGC_Enable();
     }
 #endif
-    if (dict != NULL) {
-        Py_DECREF(dict); /* the instance holds it */
-    }
-    else if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    if (dict == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
         PyErr_Clear();
     }
     return dict;
@@ -64,6 +64,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
         return -1;
     }
+    Py_XDECREF(view->dict);                 /* the instance holds it */
     view->python_free = view->dict == NULL; /* looking at all keys takes too long */
 #endif
     if (view->values == NULL && view->dict != NULL) {
@@ -142,16 +143,74 @@ raise_changed_class(void)
     PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
 }
 
-/* fj_fields_view for an instance whose kind was looked up before Python code ran.  0, or -1
- * with an error. */
+/* Whether an instance, whose kind was looked up before Python code ran, still is of its class:
+ * 0, or -1 with an error. */
 static int
-view_if_same_class(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
+check_class(PyObject *object, const FjNodeKind *kind)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
         raise_changed_class();
         return -1;
     }
-    return fj_fields_view(object, view);
+    return 0;
+}
+
+#if FJ_FREE_THREADED
+
+/* (P) Sets `*value` to the value of a name in an instance's dict, which may be NULL, as
+ * fj_fields_get does. */
+static int
+get_from_dict(PyObject *dict, PyObject *name, PyObject *missing, PyObject **value)
+{
+    *value = dict == NULL ? NULL : fj_compat_dict_get(dict, name);
+    if (*value == missing) {
+        Py_CLEAR(*value);
+    }
+    return *value != NULL ? 1 : PyErr_Occurred() ? -1 : 0;
+}
+
+int
+fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
+              PyObject **value)
+{
+    if (check_class(object, kind) < 0) {
+        return -1;
+    }
+    PyObject *dict = dict_of(object);
+    int result = dict == NULL && PyErr_Occurred()
+                     ? -1
+                     : get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, value);
+    Py_XDECREF(dict);
+    return result;
+}
+
+int
+fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
+                  PyObject **values)
+{
+    if (check_class(object, kind) < 0) {
+        return -1;
+    }
+    PyObject *dict = dict_of(object);
+    int result = dict == NULL && PyErr_Occurred() ? -1 : 0;
+    for (Py_ssize_t i = 0; i < count && result >= 0; i++) {
+        result = get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, &values[i]);
+        while (result < 0 && i > 0) {
+            Py_XDECREF(values[--i]);
+        }
+    }
+    Py_XDECREF(dict);
+    return result < 0 ? -1 : 0;
+}
+
+#else
+
+/* fj_fields_view for an instance whose kind was looked up before Python code ran.  0, or -1
+ * with an error. */
+static int
+view_if_same_class(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
+{
+    return check_class(object, kind) < 0 ? -1 : fj_fields_view(object, view);
 }
 
 int
@@ -209,12 +268,17 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     return 0;
 }
 
+#endif
+
 /* Whether no field, and no other attribute that an object is given, has a data descriptor in
  * the class, so that it can be set by storing its value.  The result is cached until the class
  * changes. */
 static int
 stores_directly(FjNodeKind *kind, PyTypeObject *type)
 {
+#if FJ_FREE_THREADED
+    return 0; /* another thread may change the class */
+#endif
     if (FJ_LIKELY(kind->direct_version != 0 && kind->direct_version == type->tp_version_tag)) {
         return 1;
     }
@@ -310,8 +374,15 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
 static int
 has_generic_getattr(PyTypeObject *type, PyObject *name)
 {
-    return type->tp_getattro == PyObject_GenericGetAttr ||
-           _PyType_Lookup(type, name) == _PyType_Lookup(&PyBaseObject_Type, name);
+    if (type->tp_getattro == PyObject_GenericGetAttr) {
+        return 1;
+    }
+    PyObject *own = fj_compat_type_lookup(type, name);
+    PyObject *of_object = fj_compat_type_lookup(&PyBaseObject_Type, name);
+    int same = own == of_object;
+    Py_XDECREF(own);
+    Py_XDECREF(of_object);
+    return same;
 }
 
 /* The offset of the slot that `descriptor`, which `type` has by the name of a field, reads; 0
@@ -346,26 +417,44 @@ has_str_names(PyTypeObject *type)
     return result;
 }
 
-int
-fj_fields_look_at_class(FjNodeKind *kind)
+/* fj_fields_look_at_class, by one thread at a time. */
+static int
+look_at_class(FjNodeKind *kind)
 {
     PyTypeObject *type = kind->type;
-    kind->plain_version = 0;
+    FJ_STORE_UINT(kind->plain_version, 0);
     kind->in_dict = 0;
     if (!has_str_names(type) ||
         !has_generic_getattr(type, fj_state_of(Py_TYPE(kind))->str___getattribute__)) {
         return 0;
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kind->names); i++) {
-        PyObject *descriptor = _PyType_Lookup(type, PyTuple_GET_ITEM(kind->names, i));
-        kind->offsets[i] = offset_of(type, descriptor);
+    Py_ssize_t count = PyTuple_GET_SIZE(kind->names);
+    unsigned int version = 0; /* after the first look-up, which assigns one */
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *descriptor = fj_compat_type_lookup(type, PyTuple_GET_ITEM(kind->names, i));
+        FJ_STORE_SIZE(kind->offsets[i], offset_of(type, descriptor));
+        Py_XDECREF(descriptor);
         if (kind->offsets[i] < 0) {
             return 0;
         }
         kind->in_dict += kind->offsets[i] == 0;
+        version = i == 0 ? FJ_LOAD_UINT(type->tp_version_tag) : version;
     }
-    kind->plain_version = type->tp_version_tag;
+    if (count > 0 && version != FJ_LOAD_UINT(type->tp_version_tag)) {
+        return 0; /* another thread has changed the class meanwhile */
+    }
+    FJ_STORE_UINT(kind->plain_version, FJ_LOAD_UINT(type->tp_version_tag));
     return 1;
+}
+
+int
+fj_fields_look_at_class(FjNodeKind *kind)
+{
+    int result;
+    FJ_LOCK(kind);
+    result = look_at_class(kind);
+    FJ_UNLOCK();
+    return result;
 }
 
 int
@@ -382,7 +471,7 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         raise_changed_class();
         return NULL;
     }
-    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
+    if (!FJ_FREE_THREADED && FJ_LIKELY(fj_fields_are_plain(kind))) {
         FjFieldView view;
         if (fj_fields_view_object(object, kind, &view) < 0) {
             return NULL;
@@ -400,7 +489,7 @@ int
 fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                       Py_ssize_t count)
 {
-    int plain = fj_fields_are_plain(kind);
+    int plain = !FJ_FREE_THREADED && fj_fields_are_plain(kind);
     if (plain && fj_fields_are_in_dict(kind)) {
         return fj_fields_fill_fresh(object, kind, values, count);
     }
@@ -425,9 +514,19 @@ fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *value
 int
 fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)
 {
+#if FJ_FREE_THREADED
+    PyObject *dict = dict_of(object);
+    if (dict == NULL && PyErr_Occurred()) {
+        return -1;
+    }
+    int result = (dict == NULL ? 0 : PyDict_Size(dict)) != fj_node_kind_fields(kind);
+    Py_XDECREF(dict);
+    return result;
+#else
     FjFieldView view;
     if (fj_fields_view(object, &view) < 0) {
         return -1;
     }
     return view.used != fj_node_kind_fields(kind);
+#endif
 }

@@ -108,8 +108,8 @@ int fj_fields_look_at_class(FjNodeKind *kind);
 static inline int
 fj_fields_are_plain(FjNodeKind *kind)
 {
-    return FJ_LIKELY(kind->plain_version != 0 &&
-                     kind->plain_version == kind->type->tp_version_tag) ||
+    unsigned int version = FJ_LOAD_UINT(kind->plain_version);
+    return FJ_LIKELY(version != 0 && version == FJ_LOAD_UINT(kind->type->tp_version_tag)) ||
            fj_fields_look_at_class(kind);
 }
 

@@ -422,13 +422,12 @@ fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **describe
         PyDict_Clear(
             kind->described); /* the next trees do not equal the earlier ones: a miss */
     }
-    PyObject *found = Py_XNewRef(PyDict_GetItemWithError(kind->described, description));
+    PyObject *found = fj_compat_dict_get(kind->described, description);
     if (found == NULL && !PyErr_Occurred()) {
         /* A finalizer may have described another instance alike meanwhile. */
         PyObject *made = (PyObject *)new_described(kind, description);
-        found = made == NULL
-                    ? NULL
-                    : Py_XNewRef(PyDict_SetDefault(kind->described, description, made));
+        found = made == NULL ? NULL
+                             : fj_compat_dict_set_default(kind->described, description, made);
         Py_XDECREF(made);
     }
     Py_DECREF(description);

@@ -50,20 +50,30 @@ kind_has_weak(PyObject *value, const void *probe)
     return ((FjNodeKind *)value)->weak == (const PyObject *)probe;
 }
 
-FjNodeKind *
-fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
+/* The kind of a type in the table, borrowed, or NULL; the caller has locked the Registry. */
+static FjNodeKind *
+find_kind(FjRegistry *types, PyTypeObject *type)
 {
     PyObject *kind;
-    registry = registry->types;
-    if (registry->recent != NULL && is_kind_of(registry->recent, type)) {
-        return registry->recent;
+    if (types->recent != NULL && is_kind_of(types->recent, type)) {
+        return types->recent;
     }
-    if (fj_table_find(&registry->kinds, hash_type(type), kind_has_type, type, &kind) <= 0) {
+    if (fj_table_find(&types->kinds, hash_type(type), kind_has_type, type, &kind) <= 0) {
         return NULL;
     }
     Py_DECREF(kind); /* the table holds it */
-    registry->recent = (FjNodeKind *)kind;
-    return registry->recent;
+    types->recent = (FjNodeKind *)kind;
+    return types->recent;
+}
+
+FjNodeKind *
+fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
+{
+    FjNodeKind *kind;
+    FJ_LOCK(registry->types);
+    kind = find_kind(registry->types, type);
+    FJ_UNLOCK();
+    return kind; /* which stays in the table as long as the type lives */
 }
 
 int
@@ -86,6 +96,29 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
         found = PyType_IsSubtype(type, (PyTypeObject *)PyTuple_GET_ITEM(types, i));
     }
     return found;
+}
+
+/* (P) Adds the kind of a type to the table, unless that has one by now.  `*kind`, a reference
+ * of the caller's, becomes the one in the table.  0, or -1 with an error. */
+static int
+add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
+{
+    PyObject *dead;
+    while (fj_table_find(&types->kinds, hash_type(type), kind_is_dead, type, &dead) > 0) {
+        types->recent = NULL;
+        fj_table_remove(&types->kinds, hash_type(type), dead);
+        Py_DECREF(dead);
+    }
+    FjNodeKind *existing = find_kind(types, type);
+    if (existing != NULL) {
+        Py_INCREF(existing);
+        Py_SETREF(*kind, existing);
+        return 0;
+    }
+    (*kind)->weak = PyWeakref_NewRef((PyObject *)type, types->forget);
+    return (*kind)->weak == NULL
+               ? -1
+               : fj_table_add(&types->kinds, hash_type(type), (PyObject *)*kind);
 }
 
 /* (P) Calls `classify`, and adds the kind to the table.  A new reference. */
@@ -115,23 +148,12 @@ classify_type(FjRegistry *registry, PyObject *object)
                         "an object changed its class while classify() was called for it");
         goto error;
     }
-    PyObject *dead;
-    while (fj_table_find(&registry->kinds, hash_type(type), kind_is_dead, type, &dead) > 0) {
-        registry->recent = NULL;
-        fj_table_remove(&registry->kinds, hash_type(type), dead);
-        Py_DECREF(dead);
-    }
     /* classify() may have flattened another instance, which added a kind for this type. */
-    FjNodeKind *existing = fj_registry_cached_kind(registry, type);
-    if (existing != NULL) {
-        Py_INCREF(existing);
-        Py_DECREF(kind);
-        Py_DECREF(type);
-        return existing;
-    }
-    kind->weak = PyWeakref_NewRef((PyObject *)type, registry->forget);
-    if (kind->weak == NULL ||
-        fj_table_add(&registry->kinds, hash_type(type), (PyObject *)kind) < 0) {
+    int added;
+    FJ_LOCK(registry);
+    added = add_kind(registry, type, &kind);
+    FJ_UNLOCK();
+    if (added < 0) {
         goto error;
     }
     Py_DECREF(type);
@@ -178,6 +200,21 @@ fj_registry_is_array(FjRegistry *registry, PyObject *object)
     return fj_take_truth(PyObject_CallOneArg(registry->types->is_array, object));
 }
 
+/* (P) Removes the kind that has this weak reference. */
+static void
+remove_kind(FjRegistry *types, const PyObject *weak)
+{
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&types->kinds, &position)) != NULL) {
+        if (kind_has_weak(value, weak)) {
+            types->recent = NULL;
+            fj_table_remove(&types->kinds, hash_type(((FjNodeKind *)value)->type), value);
+            break;
+        }
+    }
+}
+
 /* (P) The callback of the weak references: removes the kind of a type that has died. */
 static PyObject *
 forget_kind(PyObject *self_ref, PyObject *weak)
@@ -186,16 +223,9 @@ forget_kind(PyObject *self_ref, PyObject *weak)
     if (op == NULL) {
         Py_RETURN_NONE;
     }
-    FjRegistry *self = (FjRegistry *)op;
-    size_t position = 0;
-    PyObject *value;
-    while ((value = fj_table_next(&self->kinds, &position)) != NULL) {
-        if (kind_has_weak(value, weak)) {
-            self->recent = NULL;
-            fj_table_remove(&self->kinds, hash_type(((FjNodeKind *)value)->type), value);
-            break;
-        }
-    }
+    FJ_LOCK(op);
+    remove_kind((FjRegistry *)op, weak);
+    FJ_UNLOCK();
     Py_DECREF(op);
     Py_RETURN_NONE;
 }
@@ -404,7 +434,12 @@ registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
         PyErr_SetString(PyExc_AttributeError, "`missing` cannot be deleted");
         return -1;
     }
-    Py_XSETREF(((FjRegistry *)op)->types->missing, Py_NewRef(value));
+    FjRegistry *types = ((FjRegistry *)op)->types;
+    PyObject *before = types->missing;
+    FJ_STORE_POINTER(types->missing, Py_NewRef(value));
+    if (!FJ_FREE_THREADED) { /* where a walk of another thread may borrow it */
+        Py_DECREF(before);
+    }
     return 0;
 }
 

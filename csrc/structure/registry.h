@@ -103,7 +103,7 @@ int fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type);
 static inline PyObject *
 fj_registry_missing(const FjRegistry *registry)
 {
-    return registry->types->missing;
+    return FJ_LOAD_POINTER(registry->types->missing);
 }
 
 /* (P) Whether an instance of an FJ_MAYBE_ARRAY type is an array: 1, 0, -1 with an error. */

@@ -172,15 +172,15 @@ set_items(PyObject *set)
 }
 
 /* The fields of an object that are compared: a new tuple; NULL without an error if they are
- * not all where they are stored.  Runs no Python code, but for Python 3.11's collector, where
- * the fields have been read. */
+ * not all where they are stored, or where another thread may change them.  Runs no Python
+ * code, but for Python 3.11's collector, where the fields have been read. */
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
     FjFieldView view;
     PyObject *room[FJ_FIELDS_INLINE];
     Py_ssize_t count = fj_node_kind_fields(kind);
-    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
+    if (FJ_FREE_THREADED || count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
         !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return NULL;
     }

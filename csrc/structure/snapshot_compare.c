@@ -4,7 +4,8 @@
  * Python code can run where two snapshots are compared (the __eq__ of values), and in
  * fj_static_equal_now and fj_snapshot_has, which take some.  The caller holds the snapshots.
  * fj_snapshot_match runs none, so nothing changes while it looks.  Nor does fj_snapshot_has
- * until it has looked at the whole value, and holds what is left to Python code.
+ * until it has looked at the whole value, and holds what is left to Python code.  Without a
+ * GIL, both compare with a new snapshot instead, which holds all that it has read.
  */
 #include "base/leafbuf.h"
 #include "structure/fields.h"
@@ -461,7 +462,7 @@ int
 fj_snapshot_match(const FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
-    if (!self->python_free) {
+    if (FJ_FREE_THREADED || !self->python_free) {
         return FJ_SNAPSHOT_UNSEEN;
     }
     return value == self->parts->object && is_same(self) ? 1
@@ -487,7 +488,7 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     if (same != FJ_SNAPSHOT_UNSEEN) {
         return same;
     }
-    if (self->count == 1 || self->cyclic) {
+    if (FJ_FREE_THREADED || self->count == 1 || self->cyclic) {
         return has_part(self, 0, value);
     }
     PyObject *room[FJ_LEAFBUF_FEW];

@@ -44,7 +44,7 @@ fj_static_has_empty_dict(FjRegistry *registry, PyObject *value)
 {
     const PyTypeObject *type = Py_TYPE(value);
     /* A subclass of tuple without slots can add a __dict__ only. */
-    if (!PyTuple_Check(value) || fj_compat_tuple_type_has_slots(type) ||
+    if (FJ_FREE_THREADED || !PyTuple_Check(value) || fj_compat_tuple_type_has_slots(type) ||
         !fj_static_compares_like(type, &PyTuple_Type) ||
         fj_static_registered_key(registry, type) != NULL) {
         return 0;

@@ -41,7 +41,8 @@ int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
 /* Whether `value` would be inert if its __dict__, which is empty, could not change: an
- * instance of a named tuple's subclass, for example.  1 or 0.  Runs no Python code. */
+ * instance of a named tuple's subclass, for example.  1 or 0; 0 where another thread may
+ * change it.  Runs no Python code. */
 int fj_static_has_empty_dict(FjRegistry *registry, PyObject *value);
 
 /* A new mark that is equal only to another one of the same object: for keys. */

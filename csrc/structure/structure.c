@@ -151,12 +151,10 @@ hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
     return 0;
 }
 
-int
-fj_structure_hash(FjStructure *self)
+/* fj_structure_hash of a Structure that the caller has locked. */
+static int
+hash_structure(FjStructure *self)
 {
-    if (self->hashed) {
-        return 0;
-    }
     Py_uhash_t hash = fj_hash_mix(0, self->count);
     for (uint32_t i = 0; i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
@@ -174,8 +172,20 @@ fj_structure_hash(FjStructure *self)
         return -1;
     }
     self->hash = fj_hash_finish(hash);
-    self->hashed = 1;
+    FJ_STORE_INT(self->hashed, 1);
     return 0;
+}
+
+int
+fj_structure_hash(FjStructure *self)
+{
+    int result = 0;
+    if (!FJ_LOAD_INT(self->hashed)) {
+        FJ_LOCK(self);
+        result = self->hashed ? 0 : hash_structure(self);
+        FJ_UNLOCK();
+    }
+    return result;
 }
 
 int

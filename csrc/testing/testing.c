@@ -314,6 +314,9 @@ testing_exec(PyObject *module)
 
 static PyModuleDef_Slot testing_slots[] = {
     {Py_mod_exec, testing_exec},
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, FJ_FREE_THREADED ? Py_MOD_GIL_NOT_USED : Py_MOD_GIL_USED},
+#endif
     {0, NULL},
 };
 

@@ -356,19 +356,12 @@ static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
     FjStructure *self = (FjStructure *)op;
-    if (self->paths == NULL) {
-        PyObject *paths = fj_words_call(self->registry, "paths_of", "(O)", op);
-        if (paths == NULL) {
-            return NULL;
-        }
-        if (self->paths == NULL) {
-            self->paths = paths;
-        }
-        else {
-            Py_DECREF(paths); /* a key's __str__ asked for the same paths */
-        }
+    PyObject *paths = FJ_LOAD_POINTER(self->paths);
+    if (paths == NULL) { /* a key's __str__ may ask for the same paths */
+        paths = fj_words_call(self->registry, "paths_of", "(O)", op);
+        paths = fj_keep_first(op, &self->paths, paths);
     }
-    return Py_NewRef(self->paths);
+    return Py_XNewRef(paths);
 }
 
 /* ---- the type ---- */

@@ -162,20 +162,24 @@ from_skeleton(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *co
         fj_show((PyObject *)structure);
         return Py_NewRef((PyObject *)structure);
     }
-    if (!PyList_Check(statics) || PyList_GET_SIZE(statics) != structure->all_leaves) {
+    PyObject *items = PyList_Check(statics) ? PyList_AsTuple(statics) : PyTuple_New(0);
+    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
+    int failed = 1;
+    if (items == NULL || groups == NULL) {
+        PyErr_NoMemory();
+    }
+    else if (!PyList_Check(statics) || PyTuple_GET_SIZE(items) != structure->all_leaves) {
         PyErr_SetString(PyExc_ValueError,
                         "statics must be None or a list with an item for each leaf");
-        return NULL;
     }
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
-    if (groups == NULL) {
-        return PyErr_NoMemory();
+    else {
+        for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
+            groups[i] = PyTuple_GET_ITEM(items, i) == hole ? 0 : -1;
+        }
+        failed = fj_tree_make_static(structure, ((PyTupleObject *)items)->ob_item, groups);
     }
-    for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
-        groups[i] = PyList_GET_ITEM(statics, i) == hole ? 0 : -1;
-    }
-    int failed = fj_tree_make_static(structure, ((PyListObject *)statics)->ob_item, groups);
     PyMem_Free(groups);
+    Py_XDECREF(items);
     if (failed) {
         return NULL;
     }

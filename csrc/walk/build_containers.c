@@ -154,17 +154,18 @@ new_dict(FjBuilder *b, const FjNode *node, int *is_full)
     }
     FjNodeInfo *info = &b->structure->info[node - b->structure->nodes];
     *is_full = has_only_statics(node);
-    if (info->model == NULL) {
-        PyObject *model = PyDict_New();
+    PyObject *model = FJ_LOAD_POINTER(info->model);
+    if (model == NULL) {
+        model = PyDict_New();
         for (uint32_t i = 0; model != NULL && i < node->arity; i++) {
             if (PyDict_SetItem(model, PyTuple_GET_ITEM(node->aux, i),
                                *is_full ? node[i + 1].aux : Py_None) < 0) {
                 Py_CLEAR(model);
             }
         }
-        Py_XSETREF(info->model, model); /* a finalizer may have set it meanwhile */
+        model = fj_keep_first((PyObject *)b->structure, &info->model, model);
     }
-    return info->model == NULL ? NULL : PyDict_Copy(info->model);
+    return model == NULL ? NULL : PyDict_Copy(model);
 }
 
 static PyObject *

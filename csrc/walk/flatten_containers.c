@@ -158,6 +158,34 @@ walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
     return 0;
 }
 
+#if FJ_FREE_THREADED
+
+/* The items of a list that another thread may change are those of one moment, in a tuple. */
+static int
+walk_list(FjFlattener *f, PyObject *list)
+{
+    PyObject *items = PyList_AsTuple(list);
+    Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
+    Py_ssize_t index = items == NULL ? -1 : fj_flatten_open(f, FJ_LIST, size, NULL, NULL, 0);
+    int result = index < 0 ? -1 : 0, all_leaves = 0;
+    if (result == 0 && f->is_tree_structure) {
+        all_leaves = add_leaves(f, ((PyTupleObject *)items)->ob_item, size);
+    }
+    for (Py_ssize_t i = 0; result == 0 && all_leaves == 0 && i < size; i++) {
+        result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
+    }
+    Py_XDECREF(items);
+    if (result == 0 && all_leaves != 0) {
+        return close_leaves(f, index, all_leaves);
+    }
+    if (result == 0) {
+        close_sequence(f, index);
+    }
+    return result;
+}
+
+#else
+
 static int
 walk_list(FjFlattener *f, PyObject *list)
 {
@@ -187,6 +215,8 @@ walk_list(FjFlattener *f, PyObject *list)
     return 0;
 }
 
+#endif
+
 /* The keys of a dict as a new tuple: sorted, as in JAX, or in their own order for an
  * OrderedDict. */
 static PyObject *
@@ -211,7 +241,7 @@ static int
 walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
-        PyObject *value = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
+        PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
         if (value == NULL) {
             if (!PyErr_Occurred() && f->expected != NULL && f->expected->name == NULL) {
                 f->expected->differs = 1; /* it has other keys */
@@ -221,7 +251,6 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
             }
             return -1;
         }
-        Py_INCREF(value);
         int result = is_static ? fj_flatten_field(f, value) : fj_flatten_object(f, value);
         Py_DECREF(value);
         if (result < 0) {

@@ -10,7 +10,8 @@
  *                   it looks at: it is that of flatten.c (fj_flatten_compare).
  *
  * match_all starts with the python_free walk unless `may_run_python`.  After
- * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.
+ * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.  Without a GIL, other threads may
+ * change a tree at any time, and there is only the walk that holds what it looks at.
  *
  * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
  * matches the object of its number, and no two numbered objects may be one.
@@ -53,7 +54,7 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
 {
     Py_ssize_t before = m->arrays->count;
     const FjNode *first = m->next;
-    if (!m->structure->may_run_python) {
+    if (!FJ_FREE_THREADED && !m->structure->may_run_python) {
         int result =
             end_walk(m, fj_match_python_free(m, objects, count, known), before, known);
         if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {
@@ -78,7 +79,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    .arrays = arrays,
                    .objects = objects,
                    .next = structure->nodes + 1};
-    if (*known == NULL) {
+    if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
     if (structure->num_identities > 0 &&
