@@ -2,7 +2,7 @@
 
     python3.14t benchmarks/threads.py [--quick] [--markdown] [NAME ...]
 
-A call adds one to a dict of 20 arrays. Each thread has arrays of its own. The table has the calls a
+A call adds up a dict of 20 arrays. Each thread has arrays of its own. The table has the calls a
 second of one thread, over those of `jax.jit`, and of two threads over one of the same peer: where
 each has a jitted function of its own, and where both call one. The peers run alternately, and the
 best round of each counts.
@@ -36,10 +36,10 @@ ONE, EACH, SHARED = "one thread", "a function each", "one function"
 
 
 def jitted(jit: Callable[..., Any]) -> Callable[[Any], Any]:
-    def add_one(tree: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {key: x + 1 for key, x in tree.items()}
+    def add_up(tree: dict[str, jax.Array]) -> jax.Array:
+        return sum(tree.values(), jnp.zeros(3))
 
-    return jit(add_one)
+    return jit(add_up)
 
 
 def seconds_a_call(functions: list[Callable[[Any], Any]], count: int) -> float:
@@ -82,7 +82,11 @@ def measure(names: list[str], quick: bool, markdown: bool) -> str:
         one = best[f"{name}: {ONE}"]
         over = best[f"jax.jit: {ONE}"] / one if "jax.jit" in names else float("nan")
         rows.append(
-            [name, f"{over:.2f}", *(f"{one / best[f'{name}: {way}']:.2f}" for way in (EACH, SHARED))]
+            [
+                name,
+                f"{over:.2f}",
+                *(f"{one / best[f'{name}: {way}']:.2f}" for way in (EACH, SHARED)),
+            ]
         )
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     head = ["calls a second", f"{ONE}, over jax.jit", *(f"two, {way}" for way in (EACH, SHARED))]

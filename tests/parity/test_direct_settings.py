@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import json
 import logging
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,9 @@ def test_user_contexts_come_and_go() -> None:
     make = getattr(jax, "make_user_context", None)
     if make is None:
         pytest.skip("this version of JAX has no user contexts")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # jnp.full() raises std::bad_cast once the garbage collector has freed one.
+        pytest.skip("JAX 0.12 breaks where a user context dies in a build without a GIL")
     context = make(0)
     b = Beside(lambda x: x * context.value)
     b.until_direct(X)

@@ -4,15 +4,28 @@ Threads switch as often as the interpreter allows, and hooks let another thread 
 of a call: while a variant is made, and while a static is hashed or compared.
 """
 
+import contextlib
 import gc
+import itertools
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Hostile, Linear, Value, make_jit, make_registry, same
+from core_support import (
+    Array,
+    Hooks,
+    Hostile,
+    Linear,
+    Pair,
+    Slots,
+    Value,
+    make_jit,
+    make_registry,
+    same,
+)
 from thread_support import THREADS, in_threads
 
 
@@ -67,6 +80,69 @@ def test_threads_share_a_large_argument() -> None:
             (found, rest) = f(shared, number)
             assert rest == (number,) and len(found) == 40
             assert all(type(x) is Linear for x in found)
+
+    in_threads(work)
+
+
+def changing(kind: str) -> tuple[Any, Callable[[int], Any]]:
+    """A tree, and a function that changes it a little."""
+    a, b = Array(), Array()
+    items = [a, b, (a, b)] * 4
+    keys = {f"k{i}": a for i in range(12)}
+    linear = Linear(weight=[a], bias=a, size=1, activation=[1, {"x": {1}}])
+    pair, slots = Pair(x=a, y=b, tag=1), Slots(x=a, y=b, tag="tag")
+    static = linear.activation
+
+    def attribute(x: Any, name: str, i: int) -> None:
+        if i % 3:
+            object.__setattr__(x, name, Array())
+        elif hasattr(x, name):
+            object.__delattr__(x, name)
+
+    changes: dict[str, tuple[Any, Callable[[int], Any]]] = {
+        "list": (items, lambda i: items.append(Array()) if i % 2 else items.pop(i % 7)),
+        "list that is assigned": (items, lambda i: items.__setitem__(i % 9, Array())),
+        "dict": (keys, lambda i: keys.pop(f"k{i % 12}", None) if i % 2 else keys.update(k3=b)),
+        "dict of other keys": (keys, lambda i: keys.update({i % 5: b}) if i % 2 else keys.clear()),
+        "attributes": (linear, lambda i: attribute(linear, ("weight", "bias", "more")[i % 3], i)),
+        "__dict__": (
+            linear,
+            lambda i: object.__setattr__(linear, "__dict__", {**vars(linear), "bias": Array()}),
+        ),
+        "attributes by name": (pair, lambda i: attribute(pair, "xy"[i % 2], i)),
+        "slots": (slots, lambda i: attribute(slots, "xy"[i % 2], i)),
+        "static": (linear, lambda i: static.append(i) if i % 2 else static.pop()),
+        "static in a dict": (linear, lambda i: static[1].update({i % 4: i})),
+        "set": (linear, lambda i: static[1]["x"].symmetric_difference_update({i % 4})),
+    }
+    return changes[kind]
+
+
+CHANGING = (
+    "list", "list that is assigned", "dict", "dict of other keys", "attributes", "__dict__",
+    "attributes by name", "slots", "static", "static in a dict", "set",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+def test_a_thread_changes_what_others_call_with(kind: str) -> None:
+    """A call gets what was there, or what is there now, or raises an error that says so."""
+    f = jit(maxsize=8)
+    x, change = changing(kind)
+    finished: set[int] = set()
+
+    def work(number: int) -> None:
+        for i in itertools.count():
+            if number == 0:
+                change(i)
+                if len(finished) == THREADS - 1:
+                    return
+            elif i == 150:
+                return finished.add(number)
+            else:
+                with contextlib.suppress(RuntimeError, AttributeError, TypeError):
+                    found, rest = f(x, number)
+                    assert type(found) is type(x) and rest == (number,)
 
     in_threads(work)
 
