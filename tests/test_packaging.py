@@ -20,6 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MINORS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
+FREE_THREADED = ["3.14t", "3.15t"]
 PATTERNS = ["*.md", "csrc/README.md", "benchmarks/README.md", "docs/**/*.md"]
 DOCUMENTS = sorted(
     p.relative_to(ROOT).as_posix() for pattern in PATTERNS for p in ROOT.glob(pattern)
@@ -171,7 +172,7 @@ def test_the_versions_of_python_agree(metadata: Message) -> None:
     assert [f"3.{minor}" for minor in named] == MINORS
     assert metadata["Requires-Python"] == f">={MINORS[0]}"
     built = PROJECT["tool"]["cibuildwheel"]["build"].split()
-    assert built == [f"cp{minor.replace('.', '')}-*" for minor in MINORS]
+    assert built == [f"cp{minor.replace('.', '')}-*" for minor in [*MINORS, *FREE_THREADED]]
 
 
 def test_there_is_a_command(egg_info: Path) -> None:
@@ -330,7 +331,8 @@ def test_the_workflows_run_what_is_there() -> None:
                     assert (ROOT / script).is_file(), f"{file.name}: {script}"
     tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
     matrix = tests["jobs"]["tests"]["strategy"]["matrix"]
-    assert {*matrix["python"], *(x["python"] for x in matrix["include"])} == set(MINORS)
+    pythons = {*matrix["python"], *(x["python"] for x in matrix["include"])}
+    assert pythons == {*MINORS, FREE_THREADED[0]}
 
 
 # ---- the interpreters of .ci/versions and .ci/wheels ----

@@ -3,6 +3,7 @@
 import platform
 import re
 import sys
+import sysconfig
 
 from .. import _core
 
@@ -32,7 +33,7 @@ def warning() -> str | None:
         said.append(
             f"JAX {version} is newer than {TESTED_JAX}, the newest version that filterjit was tested with."
         )
-    if not _core.reads_instance_values:
+    if not (_core.reads_instance_values or sysconfig.get_config_var("Py_GIL_DISABLED")):
         said.append(
             f"filterjit does not know the internals of {_python()}: calls are right, and take longer."
         )

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 import threading
 import warnings
 from typing import Any
@@ -74,11 +75,25 @@ class _QuietDonation(_SharedSetting):
     """Keeps JAX from warning that a donated buffer could not be used.
 
     ``warnings.catch_warnings`` would restore all filters as they were: of two threads that use it
-    at once, one leaves the filters of the other behind.
+    at once, one leaves the filters of the other behind. Where filters belong to a context
+    (``sys.flags.context_aware_warnings``, as without a GIL), it is right, and the only way.
     """
 
     # The comment in the pattern distinguishes this filter from one that the user may have set.
     _MESSAGE = "(?#filterjit)Some donated buffers were not usable"
+
+    def hold(self, variant: _core.Variant) -> None:
+        if not getattr(sys.flags, "context_aware_warnings", False):
+            return super().hold(variant)
+        filters = warnings.catch_warnings()
+
+        def leave() -> None:
+            with contextlib.suppress(RuntimeError):  # it was interrupted before it had entered
+                filters.__exit__(None, None, None)
+
+        variant.defer(leave)
+        filters.__enter__()
+        warnings.filterwarnings("ignore", message=self._MESSAGE)
 
     @classmethod
     def _installed(cls) -> list[Any]:
