@@ -471,7 +471,15 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         raise_changed_class();
         return NULL;
     }
-    if (!FJ_FREE_THREADED && FJ_LIKELY(fj_fields_are_plain(kind))) {
+#if FJ_FREE_THREADED
+    if (fj_fields_are_plain(kind) && FJ_LOAD_SIZE(kind->offsets[i]) > 0) {
+        PyObject *value = fj_compat_slot_get(object, FJ_LOAD_SIZE(kind->offsets[i]));
+        if (value != NULL) {
+            return value;
+        }
+    }
+#else
+    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
         FjFieldView view;
         if (fj_fields_view_object(object, kind, &view) < 0) {
             return NULL;
@@ -482,6 +490,7 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
             return Py_NewRef(value);
         }
     }
+#endif
     return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
 }
 

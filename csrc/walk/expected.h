@@ -40,6 +40,15 @@ fj_expected_has_leaves(const FjExpected *expected)
     return (expected->next[-1].flags & FJ_NODE_LEAVES) != 0;
 }
 
+/* The kind of the MODULE that is expected exactly, borrowed; NULL if it is another node. */
+static inline FjNodeKind *
+fj_expected_kind(const FjExpected *expected)
+{
+    return expected->name == NULL && expected->next->code == FJ_MODULE
+               ? fj_node_kind(expected->next)
+               : NULL;
+}
+
 /* (P) The value of a static field.  0 or -1. */
 int fj_expected_field(FjExpected *expected, PyObject *value);
 

@@ -340,10 +340,15 @@ done:
     return result;
 }
 
-/* Raises a RuntimeError: other code has changed the object during the walk.  Always -1. */
+/* Raises a RuntimeError: other code has changed the object during the walk, if it has not to be
+ * what is expected.  Always -1. */
 static int
-raise_changed(PyObject *object)
+raise_changed(FjFlattener *f, PyObject *object)
 {
+    if (f->expected != NULL && f->expected->name == NULL) {
+        f->expected->differs = 1;
+        return -1;
+    }
     PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
                  Py_TYPE(object)->tp_name);
     return -1;
@@ -352,8 +357,11 @@ raise_changed(PyObject *object)
 /* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
-holds_dicts(PyObject *object, FjNodeKind *kind)
+holds_dicts(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
+    if (f->expected != NULL && f->expected->name == NULL) { /* walk_object looks at them */
+        return f->expected->next->code == FJ_OBJECT;
+    }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
         if (kind->dict_fields[i]) {
             PyObject *value = fj_fields_getattr(object, kind, i);
@@ -382,7 +390,7 @@ walk_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
         if (value != NULL && kind->dict_fields[i]) {
             result = PyDict_CheckExact(value)
                          ? walk_dict(f, FJ_DICT, value, i >= kind->dynamic)
-                         : raise_changed(object);
+                         : raise_changed(f, object);
         }
         else if (value != NULL) {
             result = walk_field(f, kind, i, value);
@@ -487,8 +495,9 @@ done:
 static int
 walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    FjNodeKind *described;
-    if (fj_node_kind_described(kind, object, &described) < 0) {
+    FjNodeKind *described = f->expected == NULL ? NULL : fj_expected_kind(f->expected);
+    int is_expected = described != NULL; /* an instance is not asked for what is expected */
+    if (!is_expected && fj_node_kind_described(kind, object, &described) < 0) {
         return -1;
     }
     if (described == NULL) {
@@ -496,16 +505,18 @@ walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     }
     int is_other = fj_fields_is_wrapper(object, described); /* has more or fewer attributes */
     int result = is_other < 0 ? -1
-                 : is_other   ? raise_changed(object)
+                 : is_other   ? raise_changed(f, object)
                               : walk_module(f, object, described);
-    Py_DECREF(described);
+    if (!is_expected) {
+        Py_DECREF(described);
+    }
     return result;
 }
 
 int
 fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    int holds = kind->code == FJ_OBJECT ? holds_dicts(object, kind) : 0;
+    int holds = kind->code == FJ_OBJECT ? holds_dicts(f, object, kind) : 0;
     if (holds < 0) {
         return -1;
     }
