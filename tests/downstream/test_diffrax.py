@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from support.comparison import Traces, check_installed, check_installed_error
+from support.comparison import Traces, check_installed, check_installed_error, on_install
 
 pytestmark = pytest.mark.slow
 
@@ -69,25 +69,21 @@ def loss_of(adjoint: Any) -> Any:
     return loss
 
 
-def test_gradients_by_the_backward_solve() -> None:
+@on_install
+def test_gradients_by_the_backward_solve() -> Any:
     model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 
-    def program() -> Any:
-        grad = eqx.filter_value_and_grad(loss_of(diffrax.BacksolveAdjoint()))
-        jitted = eqx.filter_jit(grad)
-        return jitted(model, Y0), jitted(model, Y0 * 2)
-
-    check_installed(program)
+    grad = eqx.filter_value_and_grad(loss_of(diffrax.BacksolveAdjoint()))
+    jitted = eqx.filter_jit(grad)
+    return jitted(model, Y0), jitted(model, Y0 * 2)
 
 
-def test_forward_mode() -> None:
+@on_install
+def test_forward_mode() -> Any:
     model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 
-    def program() -> Any:
-        loss = loss_of(diffrax.ForwardMode())
-        return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
-
-    check_installed(program)
+    loss = loss_of(diffrax.ForwardMode())
+    return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
 
 
 def too_few_steps() -> Any:
@@ -143,73 +139,65 @@ def test_failure_without_an_error() -> None:
     assert check_installed(program)[1]
 
 
-def test_solves_again_after_an_error() -> None:
-    def program() -> Any:
-        solve = lambda n: (
-            diffrax.diffeqsolve(
-                diffrax.ODETerm(decay), diffrax.Euler(), 0.0, n, 0.5, Y0, args=1.0, max_steps=4
-            ).ys
-        )
-        before = solve(jnp.array(1.0))
-        with pytest.raises(RuntimeError, match="maximum number"):
-            solve(jnp.array(9.0))
-        return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
-
-    check_installed(program)
+@on_install
+def test_solves_again_after_an_error() -> Any:
+    solve = lambda n: (
+        diffrax.diffeqsolve(
+            diffrax.ODETerm(decay), diffrax.Euler(), 0.0, n, 0.5, Y0, args=1.0, max_steps=4
+        ).ys
+    )
+    before = solve(jnp.array(1.0))
+    with pytest.raises(RuntimeError, match="maximum number"):
+        solve(jnp.array(9.0))
+    return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
 
 
-def test_batch_of_solves() -> None:
-    def program() -> Any:
-        def solve(y0: Any, rate: Any) -> Any:
-            return diffrax.diffeqsolve(
-                diffrax.ODETerm(decay),
-                diffrax.Tsit5(),
-                0.0,
-                1.0,
-                None,
-                y0,
-                args=rate,
-                stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
-            )
-
-        rates = jnp.array([1.0, 10.0, 30.0])
-        jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
-        return jitted.ys, jitted.stats, jitted.ts
-
-    check_installed(program)
-
-
-def test_events() -> None:
-    def program() -> Any:
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda t, y, args: jnp.array([y[1], -9.8])),
+@on_install
+def test_batch_of_solves() -> Any:
+    def solve(y0: Any, rate: Any) -> Any:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(decay),
             diffrax.Tsit5(),
             0.0,
-            jnp.inf,
-            0.1,
-            jnp.array([1.0, 0.0]),
-            event=diffrax.Event(lambda t, y, args, **kwargs: y[0] < 0.0),
-        )
-        return solution.ts, solution.ys, solution.event_mask
-
-    check_installed(program)
-
-
-def test_interpolation() -> None:
-    def program() -> Any:
-        ts, ys = jnp.linspace(0.0, 1.0, 4), jnp.arange(8.0).reshape(4, 2) ** 2
-        control = diffrax.CubicInterpolation(
-            ts, diffrax.backward_hermite_coefficients(ts, ys, fill_forward_nans_at_end=True)
-        )
-        linear = diffrax.LinearInterpolation(ts, diffrax.linear_interpolation(ts, ys))
-        return (
-            control.evaluate(0.3),
-            control.derivative(0.4),
-            jax.vmap(linear.evaluate)(jnp.array([0.1, 0.9])),
-            diffrax.rectilinear_interpolation(ts, ys),
+            1.0,
+            None,
+            y0,
+            args=rate,
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
         )
 
-    check_installed(program)
+    rates = jnp.array([1.0, 10.0, 30.0])
+    jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
+    return jitted.ys, jitted.stats, jitted.ts
+
+
+@on_install
+def test_events() -> Any:
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, y, args: jnp.array([y[1], -9.8])),
+        diffrax.Tsit5(),
+        0.0,
+        jnp.inf,
+        0.1,
+        jnp.array([1.0, 0.0]),
+        event=diffrax.Event(lambda t, y, args, **kwargs: y[0] < 0.0),
+    )
+    return solution.ts, solution.ys, solution.event_mask
+
+
+@on_install
+def test_interpolation() -> Any:
+    ts, ys = jnp.linspace(0.0, 1.0, 4), jnp.arange(8.0).reshape(4, 2) ** 2
+    control = diffrax.CubicInterpolation(
+        ts, diffrax.backward_hermite_coefficients(ts, ys, fill_forward_nans_at_end=True)
+    )
+    linear = diffrax.LinearInterpolation(ts, diffrax.linear_interpolation(ts, ys))
+    return (
+        control.evaluate(0.3),
+        control.derivative(0.4),
+        jax.vmap(linear.evaluate)(jnp.array([0.1, 0.9])),
+        diffrax.rectilinear_interpolation(ts, ys),
+    )
 
 
 def test_loop_of_solves_is_traced_once() -> None:
@@ -286,23 +274,21 @@ def test_gradients_in_a_loop_are_traced_once() -> None:
     assert count == 1 and values[-1] < values[0]
 
 
-def test_solve_in_a_step_by_step_loop() -> None:
+@on_install
+def test_solve_in_a_step_by_step_loop() -> Any:
     """Solvers and their states as arguments and results of a jitted step."""
 
-    def program() -> Any:
-        term, solver = diffrax.ODETerm(oscillate), diffrax.Tsit5()
-        args = jnp.array(1.0)
+    term, solver = diffrax.ODETerm(oscillate), diffrax.Tsit5()
+    args = jnp.array(1.0)
 
-        @eqx.filter_jit
-        def step(solver: Any, t: Any, y: Any, state: Any, made_jump: Any) -> Any:
-            t1 = t + 0.1
-            y, error, _, state, _ = solver.step(term, t, t1, y, args, state, made_jump)
-            return t1, y, state, error
+    @eqx.filter_jit
+    def step(solver: Any, t: Any, y: Any, state: Any, made_jump: Any) -> Any:
+        t1 = t + 0.1
+        y, error, _, state, _ = solver.step(term, t, t1, y, args, state, made_jump)
+        return t1, y, state, error
 
-        t, y = jnp.array(0.0), Y0
-        state = solver.init(term, t, t + 0.1, y, args)
-        for _ in range(3):
-            t, y, state, error = step(solver, t, y, state, False)
-        return t, y, state, error
-
-    check_installed(program)
+    t, y = jnp.array(0.0), Y0
+    state = solver.init(term, t, t + 0.1, y, args)
+    for _ in range(3):
+        t, y, state, error = step(solver, t, y, state, False)
+    return t, y, state, error

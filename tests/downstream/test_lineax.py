@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Traces, check_installed, check_installed_error
+from support.comparison import Traces, check_installed, check_installed_error, on_install
 
 pytestmark = pytest.mark.slow
 
@@ -34,62 +34,50 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_solve(name: str) -> None:
-    def program() -> Any:
-        operator = OPERATORS[name]()
-        vector = {"a": B, "b": B[0]} if name == "pytree" else B
-        solution = lx.linear_solve(operator, vector)
-        inside = eqx.filter_jit(lambda op, v: (lx.linear_solve(op, v).value, op.mv(v)))
-        return solution.value, solution.stats, inside(operator, vector)
-
-    check_installed(program)
+@on_install
+def test_solve(name: str) -> Any:
+    operator = OPERATORS[name]()
+    vector = {"a": B, "b": B[0]} if name == "pytree" else B
+    solution = lx.linear_solve(operator, vector)
+    inside = eqx.filter_jit(lambda op, v: (lx.linear_solve(op, v).value, op.mv(v)))
+    return solution.value, solution.stats, inside(operator, vector)
 
 
 @pytest.mark.parametrize("solver", ["CG", "GMRES", "BiCGStab"])
-def test_iterative_solvers(solver: str) -> None:
-    def program() -> Any:
-        operator = OPERATORS["positive"]()
-        solution = lx.linear_solve(operator, B, getattr(lx, solver)(rtol=1e-5, atol=1e-5))
-        return solution.value, solution.stats, bool(solution.result == lx.RESULTS.successful)
-
-    check_installed(program)
+@on_install
+def test_iterative_solvers(solver: str) -> Any:
+    operator = OPERATORS["positive"]()
+    solution = lx.linear_solve(operator, B, getattr(lx, solver)(rtol=1e-5, atol=1e-5))
+    return solution.value, solution.stats, bool(solution.result == lx.RESULTS.successful)
 
 
-def test_least_squares() -> None:
-    def program() -> Any:
-        tall = lx.MatrixLinearOperator(jnp.vstack([A, A[:1] + 1]))
-        b = jnp.append(B, 4.0)
-        return lx.linear_solve(tall, b, lx.QR()).value, lx.linear_solve(tall, b, lx.SVD()).value
-
-    check_installed(program)
+@on_install
+def test_least_squares() -> Any:
+    tall = lx.MatrixLinearOperator(jnp.vstack([A, A[:1] + 1]))
+    b = jnp.append(B, 4.0)
+    return lx.linear_solve(tall, b, lx.QR()).value, lx.linear_solve(tall, b, lx.SVD()).value
 
 
-def test_gradients_and_batches() -> None:
-    def program() -> Any:
-        def solve(matrix: Any, b: Any) -> Any:
-            return jnp.sum(lx.linear_solve(lx.MatrixLinearOperator(matrix), b, lx.LU()).value ** 2)
+@on_install
+def test_gradients_and_batches() -> Any:
+    def solve(matrix: Any, b: Any) -> Any:
+        return jnp.sum(lx.linear_solve(lx.MatrixLinearOperator(matrix), b, lx.LU()).value ** 2)
 
-        batch = jnp.stack([A, POSITIVE])
-        return (
-            jax.grad(solve, argnums=(0, 1))(A, B),
-            eqx.filter_jit(jax.vmap(jax.grad(solve), in_axes=(0, None)))(batch, B),
-        )
-
-    check_installed(program)
+    batch = jnp.stack([A, POSITIVE])
+    return (
+        jax.grad(solve, argnums=(0, 1))(A, B),
+        eqx.filter_jit(jax.vmap(jax.grad(solve), in_axes=(0, None)))(batch, B),
+    )
 
 
-def test_state_kept_between_solves() -> None:
+@on_install
+def test_state_kept_between_solves() -> Any:
     """A factorisation as argument and result of jitted functions."""
 
-    def program() -> Any:
-        solver, operator = lx.LU(), OPERATORS["matrix"]()
-        state = eqx.filter_jit(lambda op: solver.init(op, {}))(operator)
-        solve = eqx.filter_jit(
-            lambda op, b, state: lx.linear_solve(op, b, solver, state=state).value
-        )
-        return [solve(operator, b, state) for b in (B, B * 2)], state
-
-    check_installed(program)
+    solver, operator = lx.LU(), OPERATORS["matrix"]()
+    state = eqx.filter_jit(lambda op: solver.init(op, {}))(operator)
+    solve = eqx.filter_jit(lambda op, b, state: lx.linear_solve(op, b, solver, state=state).value)
+    return [solve(operator, b, state) for b in (B, B * 2)], state
 
 
 def singular() -> Any:
@@ -101,13 +89,11 @@ def test_error() -> None:
     check_installed_error(lambda: eqx.filter_jit(singular)(), "linear solver returned non-finite")
 
 
-def test_failure_without_an_error() -> None:
-    def program() -> Any:
-        operator = lx.MatrixLinearOperator(jnp.zeros((3, 3)))
-        solution = lx.linear_solve(operator, B, lx.LU(), throw=False)
-        return solution.value, lx.RESULTS[solution.result]
-
-    check_installed(program)
+@on_install
+def test_failure_without_an_error() -> Any:
+    operator = lx.MatrixLinearOperator(jnp.zeros((3, 3)))
+    solution = lx.linear_solve(operator, B, lx.LU(), throw=False)
+    return solution.value, lx.RESULTS[solution.result]
 
 
 def test_loop_is_traced_once() -> None:

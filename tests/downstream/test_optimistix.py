@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Traces, check_installed, check_installed_error
+from support.comparison import Traces, check_installed, check_installed_error, on_install
 
 pytestmark = pytest.mark.slow
 
@@ -41,55 +41,47 @@ def test_root(name: str) -> None:
     assert check_installed(program)[-1]
 
 
-def test_implicit_gradients() -> None:
-    def program() -> Any:
-        def value(args: Any) -> Any:
-            found = optx.root_find(residual, optx.Newton(rtol=1e-5, atol=1e-5), Y0, args).value
-            return found["x"] + jnp.sum(found["y"])
+@on_install
+def test_implicit_gradients() -> Any:
+    def value(args: Any) -> Any:
+        found = optx.root_find(residual, optx.Newton(rtol=1e-5, atol=1e-5), Y0, args).value
+        return found["x"] + jnp.sum(found["y"])
 
-        return jax.grad(value)(ARGS), eqx.filter_jit(eqx.filter_value_and_grad(value))(ARGS)
-
-    check_installed(program)
+    return jax.grad(value)(ARGS), eqx.filter_jit(eqx.filter_value_and_grad(value))(ARGS)
 
 
-def test_minimum() -> None:
-    def program() -> Any:
-        made = optx.BFGS(rtol=1e-4, atol=1e-4)
-        start = jnp.array([-0.5, 0.5])
-        found = optx.minimise(rosenbrock, made, start, jnp.array(5.0), max_steps=500)
-        return found.value, found.stats["num_steps"]
-
-    check_installed(program)
+@on_install
+def test_minimum() -> Any:
+    made = optx.BFGS(rtol=1e-4, atol=1e-4)
+    start = jnp.array([-0.5, 0.5])
+    found = optx.minimise(rosenbrock, made, start, jnp.array(5.0), max_steps=500)
+    return found.value, found.stats["num_steps"]
 
 
-def test_least_squares() -> None:
-    def program() -> Any:
-        model = eqx.nn.MLP(1, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
-        xs = jnp.linspace(-1.0, 1.0, 8)[:, None]
+@on_install
+def test_least_squares() -> Any:
+    model = eqx.nn.MLP(1, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
+    xs = jnp.linspace(-1.0, 1.0, 8)[:, None]
 
-        def residuals(model: Any, data: Any) -> Any:
-            xs, ys = data
-            return jax.vmap(model)(xs) - ys
+    def residuals(model: Any, data: Any) -> Any:
+        xs, ys = data
+        return jax.vmap(model)(xs) - ys
 
-        solver = optx.LevenbergMarquardt(rtol=1e-2, atol=1e-2)
-        params, static = eqx.partition(model, eqx.is_array)
-        fun = lambda params, data: residuals(eqx.combine(params, static), data)
-        found = optx.least_squares(fun, solver, params, (xs, xs**2), max_steps=20, throw=False)
-        return found.value, found.stats["num_steps"]
-
-    check_installed(program)
+    solver = optx.LevenbergMarquardt(rtol=1e-2, atol=1e-2)
+    params, static = eqx.partition(model, eqx.is_array)
+    fun = lambda params, data: residuals(eqx.combine(params, static), data)
+    found = optx.least_squares(fun, solver, params, (xs, xs**2), max_steps=20, throw=False)
+    return found.value, found.stats["num_steps"]
 
 
-def test_fixed_point_in_a_batch() -> None:
-    def program() -> Any:
-        def solve(a: Any) -> Any:
-            solver = optx.FixedPointIteration(rtol=1e-5, atol=1e-5)
-            return optx.fixed_point(lambda y, a: jnp.cos(a * y), solver, jnp.array(0.5), a).value
+@on_install
+def test_fixed_point_in_a_batch() -> Any:
+    def solve(a: Any) -> Any:
+        solver = optx.FixedPointIteration(rtol=1e-5, atol=1e-5)
+        return optx.fixed_point(lambda y, a: jnp.cos(a * y), solver, jnp.array(0.5), a).value
 
-        a = jnp.array([0.1, 0.5, 0.9])
-        return jax.vmap(solve)(a), jax.vmap(jax.grad(solve))(a), eqx.filter_vmap(solve)(a)
-
-    check_installed(program)
+    a = jnp.array([0.1, 0.5, 0.9])
+    return jax.vmap(solve)(a), jax.vmap(jax.grad(solve))(a), eqx.filter_vmap(solve)(a)
 
 
 def no_root() -> Any:
@@ -102,15 +94,13 @@ def test_error() -> None:
     check_installed_error(lambda: eqx.filter_jit(no_root)(), "maximum number of")
 
 
-def test_failure_without_an_error() -> None:
-    def program() -> Any:
-        solver = optx.Newton(rtol=1e-6, atol=1e-6)
-        found = optx.root_find(
-            lambda y, args: y**2 + 1.0, solver, jnp.array(0.4), max_steps=5, throw=False
-        )
-        return found.value, optx.RESULTS[found.result], found.stats["num_steps"]
-
-    check_installed(program)
+@on_install
+def test_failure_without_an_error() -> Any:
+    solver = optx.Newton(rtol=1e-6, atol=1e-6)
+    found = optx.root_find(
+        lambda y, args: y**2 + 1.0, solver, jnp.array(0.4), max_steps=5, throw=False
+    )
+    return found.value, optx.RESULTS[found.result], found.stats["num_steps"]
 
 
 def test_loop_is_traced_once() -> None:
@@ -131,27 +121,25 @@ def test_loop_is_traced_once() -> None:
     assert len(set(check_installed(program)[1])) == 1
 
 
-def test_solver_stepped_by_hand() -> None:
+@on_install
+def test_solver_stepped_by_hand() -> Any:
     """The solver's state is an argument and a result of a jitted function."""
 
-    def program() -> Any:
-        solver = optx.BFGS(rtol=1e-4, atol=1e-4)
-        y, args = jnp.array([0.0, 0.5]), jnp.array(3.0)
-        shape = jax.ShapeDtypeStruct((), jnp.float32)
-        fn = eqx.filter_closure_convert(lambda y, args: (rosenbrock(y, args), None), y, args)
+    solver = optx.BFGS(rtol=1e-4, atol=1e-4)
+    y, args = jnp.array([0.0, 0.5]), jnp.array(3.0)
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    fn = eqx.filter_closure_convert(lambda y, args: (rosenbrock(y, args), None), y, args)
 
-        @eqx.filter_jit
-        def init(y: Any) -> Any:
-            return solver.init(fn, y, args, {}, shape, None, frozenset())
+    @eqx.filter_jit
+    def init(y: Any) -> Any:
+        return solver.init(fn, y, args, {}, shape, None, frozenset())
 
-        @eqx.filter_jit
-        def step(y: Any, state: Any) -> Any:
-            y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
-            return y, state, solver.terminate(fn, y, args, {}, state, frozenset())[0]
+    @eqx.filter_jit
+    def step(y: Any, state: Any) -> Any:
+        y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
+        return y, state, solver.terminate(fn, y, args, {}, state, frozenset())[0]
 
-        state = init(y)
-        for _ in range(4):
-            y, state, done = step(y, state)
-        return y, done, state.f_info.f
-
-    check_installed(program)
+    state = init(y)
+    for _ in range(4):
+        y, state, done = step(y, state)
+    return y, done, state.f_info.f

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import optax
 import pytest
 
-from support.comparison import Traces, check_installed
+from support.comparison import Traces, check_installed, on_install
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (8, 4))
@@ -44,38 +44,36 @@ OPTIMISERS = {
 
 
 @pytest.mark.parametrize(("name", "donate"), [("adamw", "none"), ("clipped", "all")])
-def test_classifier(name: str, donate: Any) -> None:
-    def program() -> Any:
-        optimiser = OPTIMISERS[name]()
-        traces = Traces()
+@on_install
+def test_classifier(name: str, donate: Any) -> Any:
+    optimiser = OPTIMISERS[name]()
+    traces = Traces()
 
-        @eqx.filter_value_and_grad(has_aux=True)
-        def loss(model: Any, x: Any, y: Any, key: Any) -> Any:
-            logits = jax.vmap(model)(x, key=jax.random.split(key, x.shape[0]))
-            losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-            return jnp.mean(losses), {"accuracy": jnp.mean(jnp.argmax(logits, 1) == y)}
+    @eqx.filter_value_and_grad(has_aux=True)
+    def loss(model: Any, x: Any, y: Any, key: Any) -> Any:
+        logits = jax.vmap(model)(x, key=jax.random.split(key, x.shape[0]))
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        return jnp.mean(losses), {"accuracy": jnp.mean(jnp.argmax(logits, 1) == y)}
 
-        @eqx.filter_jit(donate=donate)
-        def train(model: Any, state: Any, key: Any) -> Any:
-            traces.tick()
-            key, used = jax.random.split(key)
-            (value, aux), grads = loss(model, X, Y, used)
-            updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
-            return eqx.apply_updates(model, updates), state, key, value, aux
+    @eqx.filter_jit(donate=donate)
+    def train(model: Any, state: Any, key: Any) -> Any:
+        traces.tick()
+        key, used = jax.random.split(key)
+        (value, aux), grads = loss(model, X, Y, used)
+        updates, state = optimiser.update(grads, state, eqx.filter(model, eqx.is_array))
+        return eqx.apply_updates(model, updates), state, key, value, aux
 
-        @eqx.filter_jit
-        def evaluate(model: Any) -> Any:
-            return jax.vmap(eqx.nn.inference_mode(model))(X)
+    @eqx.filter_jit
+    def evaluate(model: Any) -> Any:
+        return jax.vmap(eqx.nn.inference_mode(model))(X)
 
-        model = Classifier(jax.random.key(0))
-        state = optimiser.init(eqx.filter(model, eqx.is_array))
-        key, told = jax.random.key(7), []
-        for _ in range(3):
-            model, state, key, value, aux = train(model, state, key)
-            told.append((value, aux))
-        return told, model, state, evaluate(model), traces.count
-
-    check_installed(program)
+    model = Classifier(jax.random.key(0))
+    state = optimiser.init(eqx.filter(model, eqx.is_array))
+    key, told = jax.random.key(7), []
+    for _ in range(3):
+        model, state, key, value, aux = train(model, state, key)
+        told.append((value, aux))
+    return told, model, state, evaluate(model), traces.count
 
 
 def test_recurrent_and_partitioned() -> None:

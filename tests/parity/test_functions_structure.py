@@ -1,11 +1,15 @@
 """``functions="structure"``: recreated functions share programs, and functions that could behave
 differently do not, as far as their code, defaults, closures and attributes tell.
 
-`test_functions_contents` has the values that functions hold.
+The zoo (tests/zoo) has the values that functions hold, in the place "closure".
 """
 
+import dataclasses
+import enum
+import fractions
 import functools
 import gc
+import operator
 import sys
 import types
 import weakref
@@ -14,6 +18,9 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
 import pytest
 
 import filterjit
@@ -134,7 +141,156 @@ def test_places_of_functions(wrap: Callable[[Any], Any]) -> None:
     assert traces.count == 6
 
 
-# ---- functions that do not ----
+# ---- what functions hold ----
+
+
+def _in_cell(value: Any) -> Any:
+    return lambda x: (x, value)
+
+
+def _in_inner(value: Any) -> Any:
+    inner = _in_cell(value)
+    return lambda x: inner(x)
+
+
+def _in_wrapper(value: Any) -> Any:
+    inner = _in_cell(value)
+    return functools.wraps(inner)(lambda x: inner(x))
+
+
+def _in_attribute(value: Any) -> Any:
+    act: Any = lambda x: (x, act.value)
+    return with_attributes(act, value=value)
+
+
+# Each returns a new function that returns the value.
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "cell": _in_cell,
+    "default": lambda value: lambda x, v=value: (x, v),
+    "keyword default": lambda value: lambda x, *, v=value: (x, v),
+    "attribute": _in_attribute,
+    "partial": lambda value: functools.partial(lambda x, v: (x, v), v=value),
+    "inner function": _in_inner,
+    "wrapped function": _in_wrapper,
+    "self": lambda value: types.MethodType(lambda self, x: (x, self.scale), Config(value)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class NotCompared:
+    a: Any = dataclasses.field(compare=False)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_places_of_values(apply: Counted, place: str) -> None:
+    """Values that differ, and one that changes in place, in the same function and in new ones."""
+    put, held = PLACES[place], [1]
+    for _ in range(2):
+        for value in (1, True, 1.0, 0.0, -0.0, (1, "a"), Config(1), Config(1.0), None):
+            assert comparable(apply(put(value))) == comparable((X, value))
+    assert apply.count == 9
+    act = put(held)
+    for count, value in enumerate((1, True, -1, -2, (1,)), 10):
+        held[0] = value  # type: ignore[call-overload]
+        for f in (act, put(held), act):
+            assert comparable(apply(f)) == comparable((X, [value]))
+        assert apply.count == count
+    apply(put([(1,)]))
+    assert apply.count == 15  # an equal list may change
+
+
+def test_a_field_that_is_not_compared(apply: Counted) -> None:
+    held = NotCompared([1])
+    act = lambda x: (x, held.a[:])
+    for n in (1, 2, 3):
+        assert apply(act)[1] == apply(act)[1] == [1] * n and apply.count == n
+        held.a.append(1)
+
+
+class Failing(Plain):
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError
+
+    def __hash__(self) -> int:
+        raise ZeroDivisionError
+
+
+class OddLayout(Plain, Exception):
+    pass
+
+
+@pytest.mark.parametrize("make", [Failing, OddLayout, lambda: np.zeros(1 << 15, np.float32)])
+def test_doubt_is_a_miss(apply: Counted, make: Callable[[], Any]) -> None:
+    """New functions do not get the program of an old one, not even around the same function."""
+    value = make()
+    inner = lambda x: (x, value)[0]
+    for _ in range(3):
+        apply(lambda x: inner(x)), apply(functools.partial(lambda h, x: x, value))
+    assert apply.count == 6
+    for _ in range(3):
+        apply(inner)
+    assert apply.count == 7
+
+
+def test_values_that_contain_themselves(apply: Counted) -> None:
+    value: list[Any] = [1]
+    value.append(value)
+    act = lambda x: (x, value[0])
+    for v in (1, True, 1.0):
+        value[0] = v
+        assert comparable(apply(act)[1]) == comparable(v)
+        apply(lambda x: (x, value[0]))
+    shared: Any = ()
+    for _ in range(60):
+        shared = [shared, shared]
+    act = lambda x: (x, len(shared))[0]
+    apply(act), apply(act)
+
+
+class Color(enum.Enum):
+    RED = [1]
+
+
+# ---- what puts nothing in doubt ----
+
+KNOWN: dict[str, Callable[[], Any]] = {
+    "functions of libraries": lambda: (jnp.sum, np.sum, jax.jit, len, jax.nn.relu, jnp.sin, np.add),
+    "classes and modules": lambda: (jnp, Layer, jnp.float32, Color, Config),
+    "functions made by JAX": lambda: (jax.vmap(scaled(2.0)), jax.grad(lambda x: x * 2.0)),
+    "values of JAX": lambda: (X, jax.sharding.PartitionSpec("a"), jnp.dtype("float32"),
+                              jax.devices()[0], jax.tree.structure([1]), jtu.DictKey("a")),
+    "partials": lambda: functools.partial(jax.nn.gelu, approximate=False),
+    "Modules": lambda: (eqx.nn.Lambda(jax.nn.relu), Layer(X, scaled(1.0)), eqx.nn.Identity()),
+    "values": lambda: (Color.RED, Config((1, scaled(2.0))), fractions.Fraction(1, 2)),
+    "operators": lambda: (operator.itemgetter(1), operator.attrgetter("a"), str.upper),
+    "sets of classes": lambda: frozenset([(1, scaled), int]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_what_is_known_does_not_prevent_sharing(apply: Counted, name: str) -> None:
+    for _ in range(3):
+        apply(holding(KNOWN[name]()))
+    assert apply.count == 1
+
+
+ORDINARY = ["Abstract", "Act", "Box", "Config", "DTYPE", "KEY", "LOCK", "LOG", "Layer", "Linen",
+            "MODEL", "OPTIMIZER", "ROOT", "Record", "SCHEDULE", "Shaped", "T", "Variables",
+            "batched", "checkpointed", "helper", "loss", "mapped", "step"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_what_modules_commonly_have(apply: Counted, name: str) -> None:
+    pytest.importorskip("flax")
+    pytest.importorskip("optax")
+    from support import ordinary
+
+    for _ in range(2):
+        apply(holding(getattr(ordinary, name)))
+    assert apply.count == 1
+
+
+# ---- functions that do not share ----
 
 
 def test_constants_of_code_are_exact(apply: Counted) -> None:

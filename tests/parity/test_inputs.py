@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
-from support.trees import ONE, TREES
+from support.modules import Module
+from support.trees import MLP, ONE, TREES
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -194,3 +196,100 @@ def test_flatten_functions_that_raise() -> None:
         return f(bad), f(bad)
 
     check(body)
+
+
+# ---- Modules, and statics beside arrays ----
+
+
+def test_deep_changes_are_seen(jit: Jit) -> None:
+    """Changes five levels down, in a Module, a list and a dict, are noticed."""
+    traces = Traces()
+
+    @jit
+    def f(m: Any, x: Any) -> Any:
+        traces.tick()
+        leaf = m.a[0]["k"].a.a
+        return leaf.name, x + leaf.a
+
+    leaf = Module(1)
+    inner = {"k": Module(Module(leaf))}
+    model = Module([inner])
+    assert f(model, ONE) == ("name", 2)
+    object.__setattr__(leaf, "name", "other")
+    assert f(model, ONE) == ("other", 2)
+    object.__setattr__(leaf, "a", 5)
+    assert f(model, ONE) == ("other", 6)
+    inner["k"] = Module(Module(Module(7, "third")))
+    assert f(model, ONE) == ("third", 8)
+    model.a[0] = {"k": Module(Module(leaf))}
+    assert f(model, ONE) == ("other", 6)
+    object.__setattr__(leaf, "a", jnp.array(9.0))
+    assert f(model, ONE) == ("other", 10)
+    assert traces.count == 5
+
+
+def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
+    """The attributes that ``module_update_wrapper`` sets are part of the key."""
+    traces = Traces()
+
+    class Wrapper(eqx.Module):
+        fn: Any
+
+        @property
+        def __wrapped__(self) -> Any:
+            return self.fn
+
+        def __call__(self, x: Any) -> Any:
+            return self.fn(x), self.__name__
+
+    def one(x: Any) -> Any:
+        return x + 1
+
+    def two(x: Any) -> Any:
+        return x + 2
+
+    @jit
+    def call(m: Any, x: Any) -> Any:
+        traces.tick()
+        return m(x)
+
+    wrapped_one = eqx.module_update_wrapper(Wrapper(one))
+    wrapped_two = eqx.module_update_wrapper(Wrapper(two))
+    for _ in range(2):
+        assert call(wrapped_one, ONE) == (2, "one")
+        assert call(wrapped_two, ONE) == (3, "two")
+        assert jit(wrapped_one)(ONE) == (2, "one")
+    object.__setattr__(wrapped_two, "__name__", "renamed")
+    assert call(wrapped_two, ONE) == (3, "renamed")
+    assert traces.count == 3
+
+
+def test_a_model_in_two_parts(jit: Jit) -> None:
+    """``eqx.partition`` outside, ``eqx.combine`` inside."""
+    traces = Traces()
+
+    @jit
+    def f(params: Any, static: Any, x: Any) -> Any:
+        traces.tick()
+        return eqx.combine(params, static)(x)
+
+    x = jnp.ones(2)
+    for _ in range(3):
+        params, static = eqx.partition(MLP, eqx.is_inexact_array)
+        assert comparable(f(params, static, x)) == comparable(f(MLP, static, x))
+    assert traces.count == 2
+
+
+def test_arrays_and_statics_at_the_same_place(jit: Jit) -> None:
+    traces = Traces()
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return isinstance(x[0], jax.core.Tracer)
+
+    for _ in range(2):
+        for value, traced in ((1.0, False), (ONE, True), (None, False), ("a", False),
+                              (np.float32(1), True), (jnp.sin, False)):  # fmt: skip
+            assert f([value]) is traced
+    assert traces.count == 6  # ONE and np.float32(1) differ in weak type

@@ -279,8 +279,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a number that no such array can be": (
         lambda: lax.scan(lambda c, x: (jnp.arange(3), x), 0.5, X),
-        CHANGES + "the carry: was the float 0.5, is an array$",
-    ),
+        CHANGES + "the carry: was the float 0.5, is an array$"),
     "a count in a loop": (
         lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
         "`lax.fori_loop`: `body_fun` must return the carry with the same structure and the same statics:\n"
@@ -303,22 +302,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         CHANGES + "`[0]`: was an array, is the float 0.5\n"
         "  -> Return an array: `jnp.full((3,), 0.5, 'float32')`.",
     ),
-    "a field": (
-        lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
-        CHANGES + "`name`: was the str 'name', is the str 'other'",
-    ),
-    "a new function": (
-        lambda: lax.scan(lambda c, x: (new_function(), x), new_function(), X),
-        CHANGES + "the carry: was the function `new_function.<locals>.<lambda>` of test_lax.py:",
-    ),
-    "None": (
-        lambda: lax.scan(lambda c, x: ({"x": x}, x), {"x": None}, X),
-        CHANGES + "`['x']`: was None, is an array",
-    ),
-    "a key": (
-        lambda: lax.scan(lambda c, x: ({**c, "y": x}, x), {"x": X}, X),
-        CHANGES + "the carry: was a dict of 'x', is one with 'y'",
-    ),
+    "a field": (lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
+        CHANGES + "`name`: was the str 'name', is the str 'other'"),
+    "a new function": (lambda: lax.scan(lambda c, x: (new_function(), x), new_function(), X),
+        CHANGES + "the carry: was the function `new_function.<locals>.<lambda>` of test_lax.py:"),
+    "None": (lambda: lax.scan(lambda c, x: ({"x": x}, x), {"x": None}, X),
+        CHANGES + "`['x']`: was None, is an array"),
+    "a key": (lambda: lax.scan(lambda c, x: ({**c, "y": x}, x), {"x": X}, X),
+        CHANGES + "the carry: was a dict of 'x', is one with 'y'"),
     "a dtype": (
         lambda: lax.scan(lambda c, x: ({"m": [c["m"][0].astype(int)]}, x), {"m": [X]}, X),
         "The input carry component c['m'][0] has type float32[3] but the corresponding output carry "
@@ -334,10 +325,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "The input carry component c[1] has type int32[2] but the corresponding output carry component "
         "has type float32[2]",
     ),
-    "no pair": (
-        lambda: lax.scan(lambda c, x: c, X, X),
-        "`f` of `lax.scan` must return a pair `(carry, y)`, not ",
-    ),
+    "no pair": (lambda: lax.scan(lambda c, x: c, X, X),
+        "`f` of `lax.scan` must return a pair `(carry, y)`, not "),
     "no function": (lambda: lax.scan(X, X, X), "`lax.scan(..., f=...)` must be a function, not "),
     "numbers of branches": (
         lambda: lax.cond(True, lambda: {"n": 1}, lambda: {"n": 2}),
@@ -354,10 +343,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "`lax.switch`: the branches must return the same structure and the same statics:\n"
         "  the result: the str 'a' from `branches[0]`, the str 'b' from `branches[2]`",
     ),
-    "structures of branches": (
-        lambda: lax.cond(True, lambda: (X, 1), lambda: {"a": X}),
-        BRANCHES + "the result: a tuple of 2 items from `true_fun`, a dict from `false_fun`",
-    ),
+    "structures of branches": (lambda: lax.cond(True, lambda: (X, 1), lambda: {"a": X}),
+        BRANCHES + "the result: a tuple of 2 items from `true_fun`, a dict from `false_fun`"),
     "shapes of branches": (
         lambda: lax.cond(
             True, lambda m: m, lambda m: eqx.tree_at(lambda m: m.layers[1].bias, m, X), MLP
@@ -365,21 +352,17 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "The output of true_fun at path .layers[1].bias has type float32[2] but the corresponding output "
         "of false_fun has type float32[3]",
     ),
-    "operands twice": (
-        lambda: lax.cond(True, jnp.sin, jnp.cos, X, operand=X),
-        "`lax.cond` takes its operands by position, or the only one as `operand=`, not both.",
-    ),
+    "operands twice": (lambda: lax.cond(True, jnp.sin, jnp.cos, X, operand=X),
+        "`lax.cond` takes its operands by position, or the only one as `operand=`, not both."),
     "no hash": (lambda: lax.scan(lambda c, x: (c, x), (X, {1}), X), "unhashable type: 'set'"),
     "a Module of NNX": (
         lambda: lax.scan(lambda c, x: (c, x), {"m": nnx.Linear(1, 1, rngs=nnx.Rngs(0))}, X),
         "`init` of `lax.scan` holds a `Linear` of NNX. What the function changes in it would be lost, and "
         "what is shared would be so no longer. Use `nnx.scan`, or pass the State of `nnx.split`.",
     ),
-    "a Variable of NNX": (
-        lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
-        "`operands` of `lax.cond` holds a `Param` of NNX.",
-    ),
-}
+    "a Variable of NNX": (lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
+        "`operands` of `lax.cond` holds a `Param` of NNX."),
+}  # fmt: skip
 
 
 def new_function() -> Any:

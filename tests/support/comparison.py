@@ -191,6 +191,11 @@ def check_installed(program: Program) -> Any:
     return of_equinox
 
 
+def on_install(program: Callable[..., Any]) -> Callable[..., None]:
+    """Makes a test of a program: see `check_installed`."""
+    return without()(program, lambda given: check_installed(lambda: program(**given)))
+
+
 def check_installed_error(program: Program, match: str) -> None:
     """Asserts that both runs of `program` raise the same ``EquinoxRuntimeError``."""
     with pytest.raises(RuntimeError, match=match) as of_equinox:

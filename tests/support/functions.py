@@ -65,10 +65,6 @@ def with_attributes(x: Any, **attributes: Any) -> Any:
     return x
 
 
-def fill_cell(f: Any, value: Any) -> None:
-    f.__closure__[0].cell_contents = value
-
-
 def settable(s: Any) -> tuple[Callable[[Any], Any], Callable[[Any], None]]:
     def act(x: Any) -> Any:
         return x * s

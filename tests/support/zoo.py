@@ -55,7 +55,7 @@ LEAVES: dict[str, Callable[[Any], Any]] = {
     "dataclass": lambda v: Constant((v, 1)),
     "key": lambda v: {(v,): 1},
 }
-# and in static fields and aux data.
+# and in static fields, aux data, and functions that are compared by structure.
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "static field": lambda v: Holder(ONE, v),
     "containers in a static field": lambda v: Holder(None, Point(1, [{"k": (v, 1)}])),
@@ -64,6 +64,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "key in a static field": lambda v: Holder(None, {v: 1}),
     "aux data": lambda v: Custom(None, label=v),
     "metadata of a Variable": lambda v: Variable._new(None, {"c": v}),
+    "closure": lambda v: lambda: v,
 }
 PLACES = LEAVES | FIELDS
 
@@ -77,6 +78,23 @@ class Static:
     places: tuple[str, ...] = tuple(PLACES)
     shared: bool = True  # equal copies share a program; others are compared by identity
     noticed: bool = True  # the change is; else the value equals what it was
+    # Of functions that hold it: whether they do, by identity, since little is known of it; and how
+    # many values no new function shares a program with, if not those that have no hash.
+    opaque: bool = False
+    apart: int | None = None
+
+    def apart_in_functions(self, values: list[Any]) -> int:
+        if self.apart is not None:
+            return self.apart
+        return len(values) if self.opaque else sum(map(_has_no_hash, values))
+
+
+def _has_no_hash(x: Any) -> bool:
+    try:
+        hash(x)
+    except (TypeError, ValueError):
+        return True
+    return False
 
 
 def attributed(x: Any, **attributes: Any) -> Any:
@@ -138,7 +156,7 @@ def _parts(x: Any) -> list[Any]:
         case np.ndarray():
             return [x.dtype, *_shown((x.shape, x.strides, x.flags.writeable, x.tolist()))]
         case np.generic():
-            return [x.dtype, *_shown(x), x.tobytes()]
+            return [x.dtype, *_shown(x), x.tobytes(), *_attributes(x)]
         case float():
             return [struct.pack("d", x), *_attributes(x)]
         case pathlib.PurePath():
@@ -161,7 +179,7 @@ def _parts(x: Any) -> list[Any]:
             return [x.get_metadata()]
         case types.FunctionType() | types.MethodType() | types.BuiltinMethodType():
             return _parts_of_function(x)
-        case types.MethodWrapperType() | jax.stages.Wrapped():
+        case types.MethodWrapperType() | jax.stages.Wrapped() | functools._lru_cache_wrapper():
             return _parts_of_function(x)
     if type(x).__module__.partition(".")[0] in _BY_REPR:
         return [*_shown(x), getattr(x, "unit", None)]
@@ -211,12 +229,18 @@ def _attributes(x: Any) -> list[Any]:
 
 # ---- the tests ----
 
+
+def jitted(place: str) -> Any:
+    functions: Any = "structure" if place == "closure" else "identity"
+    return filterjit.filter_jit(lambda x: seen(x), functions=functions)
+
+
 MANY = 130  # calls, after which there is a record of what the arguments were
 
 
 @pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 def test_calls(static: Static, place: str) -> None:
-    put, f = PLACES[place], filterjit.filter_jit(lambda x: seen(x))
+    put, f = PLACES[place], jitted(place)
     values = static.make()
     try:
         arguments = [put(value) for value in values]
@@ -236,8 +260,12 @@ def test_calls(static: Static, place: str) -> None:
     # The same objects again, and equal ones.
     assert [f(argument) for argument in reversed(arguments)] == answers[::-1]
     assert len(f.variants) == len(values)
+    apart = static.apart_in_functions(values)
     assert [f(put(value)) for value in static.make()] == answers
-    assert static.shared == (len(f.variants) == len(values))
+    if place == "closure":
+        assert len(f.variants) - len(values) == apart
+    else:
+        assert static.shared == (len(f.variants) == len(values))
     if static.change is None or "key" in place:  # a dict does not find a key that has changed
         return
     first, count = arguments[0], len(f.variants)
@@ -246,7 +274,7 @@ def test_calls(static: Static, place: str) -> None:
     static.change(values[0])
     changed = seen(jtu.tree_map(lambda leaf: leaf, first))
     assert changed not in answers
-    if static.noticed:
+    if static.noticed if place != "closure" else not static.opaque:
         assert not f.explain(first).hit
         assert f(first) == f(first) == changed
         assert len(f.variants) == count + 1
@@ -297,6 +325,8 @@ def test_one_answer(static: Static, registry: _core.Registry) -> None:
     they were when each was looked up."""
     testing = pytest.importorskip("filterjit._testing")
     for place in static.places:
+        if place == "closure" and registry is _registry.registry:
+            continue  # functions are compared by identity there
         put, values = PLACES[place], static.make()
         copies = [*values, *static.make()]
         earlier: list[tuple[int, Any]] = []

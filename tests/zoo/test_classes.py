@@ -256,10 +256,10 @@ STATICS = {
     ),
     "unsafe_hash": Static(
         lambda: [f(n) for f in (Ordered, UndecoratedOrdered) for n in (-1, -1.0)],
-        set_to("level", -2),
+        set_to("level", -2), apart=4,
     ),
     "eq=False": Static(
-        lambda: [Identity(), Identity(2.0)], set_to("scale", 3), shared=False, noticed=False
+        lambda: [Identity(), Identity(2.0)], set_to("scale", 3), shared=False, noticed=False, apart=2
     ),
     "list in a field": Static(
         lambda: [f([n]) for f in (Config, Slots, Undecorated) for n in (1, True, 1.0)],
@@ -337,5 +337,5 @@ STATICS = {
         lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields
     ),
     "types of jaxtyping": Static(lambda: list(FLOATS)),
-    "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields),
+    "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields, apart=0),
 }  # fmt: skip

@@ -96,6 +96,10 @@ class Attributes(dict[str, Any]):
     __setattr__ = dict.__setitem__
 
 
+class WithSlot(list[Any]):
+    __slots__ = ("note",)
+
+
 class Grouped(collections.defaultdict[Any, Any]):
     pass
 
@@ -190,7 +194,7 @@ STATICS = {
     ),
     "UserDict": Static(lambda: [collections.UserDict(a=n) for n in (-1, 1, 1.0)], item("a", -2)),
     "UserList": Static(lambda: [collections.UserList([n]) for n in (-1, 1, True)], item(0, -2)),
-    "UserString": Static(lambda: [collections.UserString(s) for s in "ab"], set_to("data", "c")),
+    "UserString": Static(lambda: [collections.UserString(s) for s in "ab"], set_to("data", "c"), apart=2),
     "SimpleNamespace": Static(
         lambda: [*(namespace(n=n) for n in (-1, 1, True, 1.0)), namespace(a=1, b=2),
                  namespace(b=2, a=1)],
@@ -209,7 +213,8 @@ STATICS = {
             types.MappingProxyType(mapping({1: 2}))
             for mapping in (dict, functools.partial(default, int),
                             functools.partial(default, list), ordered, DictOfOwn)
-        ] + [types.MappingProxyType({1: 2.0})]
+        ] + [types.MappingProxyType({1: 2.0})],
+        apart=6,
     ),
     "a proxy of a dict that changes": Static(
         lambda: [view(types.MappingProxyType, n) for n in (-1, 1, True)], change_owner
@@ -221,7 +226,7 @@ STATICS = {
         None, fields,
     ),
     "a view of a dict that changes": Static(
-        lambda: [view(lambda d: d.items(), n) for n in (-1, 1)], change_owner, fields
+        lambda: [view(lambda d: d.items(), n) for n in (-1, 1)], change_owner, fields, opaque=True
     ),
     "bytearray": Static(lambda: [bytearray(b"a"), bytearray(b"b"), b"a"], item(0, 7)),
     "array": Static(
@@ -233,25 +238,28 @@ STATICS = {
             memoryview(bytearray(b"ab")), *map(memoryview, (b"ab", b"ac", b"aaa")),
             *(memoryview(b"ab").cast(kind) for kind in "bc"), memoryview(b"aaaaa")[::2],
         ],
-        item(0, 7),
+        item(0, 7), opaque=True,
     ),
-    "WeakSet": Static(lambda: [weakref.WeakSet(KEPT[:1])], lambda x: x.add(KEPT[1]), fields),
+    "WeakSet": Static(
+        lambda: [weakref.WeakSet(KEPT[:1])], lambda x: x.add(KEPT[1]), fields, opaque=True
+    ),
     "WeakValueDictionary": Static(
-        lambda: [weakref.WeakValueDictionary({"a": KEPT[0]})], item("a", KEPT[1]), fields
+        lambda: [weakref.WeakValueDictionary({"a": KEPT[0]})], item("a", KEPT[1]), fields,
+        opaque=True,
     ),
     "WeakKeyDictionary": Static(
-        lambda: [weakref.WeakKeyDictionary({KEPT[0]: -1})], item(KEPT[0], -2), fields
+        lambda: [weakref.WeakKeyDictionary({KEPT[0]: -1})], item(KEPT[0], -2), fields, opaque=True
     ),
     "ConfigParser": Static(
-        lambda: [parser("-1"), parser("1")], lambda x: x["a"].update(b="-2"), fields
+        lambda: [parser("-1"), parser("1")], lambda x: x["a"].update(b="-2"), fields, opaque=True
     ),
-    "SectionProxy": Static(lambda: [parser("-1")["a"]], item("b", "-2"), fields),
+    "SectionProxy": Static(lambda: [parser("-1")["a"]], item("b", "-2"), fields, opaque=True),
     "SimpleCookie": Static(
         lambda: [http.cookies.SimpleCookie("a=1")], lambda x: x.load("a=2"), fields
     ),
     "BoundArguments": Static(
         lambda: [inspect.signature(lambda a: a).bind(n) for n in (-1, 1)],
-        lambda x: x.arguments.update(a=-2), fields,
+        lambda x: x.arguments.update(a=-2), fields, opaque=True,
     ),
     # ---- subclasses ----
     "list of own": Static(
@@ -261,7 +269,14 @@ STATICS = {
     "attribute of a list": Static(
         lambda: [attributed(ListOfOwn([1]), n=n) for n in (-1, 1, True)], set_to("n", -2)
     ),
-    "list with a hash": Static(lambda: [EqualLists([n]) for n in (-1, 1, True)], item(0, -2)),
+    "slot of a list": Static(
+        lambda: [attributed(WithSlot([1]), note=n) for n in (-1, 1, True)], set_to("note", -2)
+    ),
+    "long list": Static(lambda: [[0.0] * 5000], item(4000, -0.0)),
+    "tuples like keys": Static(
+        lambda: [("function", 0), ("cell", 0, 1), ("seen", 0), "function", ((),), (None,)]
+    ),
+    "list with a hash": Static(lambda: [EqualLists([n]) for n in (-1, 1, True)], item(0, -2), apart=3),
     "dict of own": Static(lambda: [DictOfOwn(a=n) for n in (-1, 1, 1.0)], item("a", -2)),
     "dict of attributes": Static(
         lambda: [Attributes(lr=n, net=m(d=1)) for n in (-1, -1.0) for m in (Attributes, dict)],
@@ -283,16 +298,18 @@ STATICS = {
     ),
     "frozenset of own": Static(
         lambda: [FrozenSetOfOwn([1]), FrozenSetOfOwn([True]), frozenset([1]),
-                 attributed(FrozenSetOfOwn([1]), n=1)]
+                 attributed(FrozenSetOfOwn([1]), n=1)],
+        apart=1,
     ),
     "frozenset with an __iter__": Static(lambda: [Few([1, 10]), Few([1, 11]), Few([True, 11])]),
     "tuple of own": Static(
         lambda: [TupleOfOwn([1]), TupleOfOwn([True]),
                  *(attributed(TupleOfOwn([1]), n=n) for n in (1, True))],
-        set_to("n", 2),
+        set_to("n", 2), apart=2,
     ),
     "mapping": Static(
-        lambda: [Frozen(a=-1), Frozen(a=1), Frozen(a=True)], lambda x: x._items.update(a=-2)
+        lambda: [Frozen(a=-1), Frozen(a=1), Frozen(a=True)], lambda x: x._items.update(a=-2),
+        opaque=True,
     ),
     # ---- arrays ----
     "arrays of NumPy": Static(
@@ -302,10 +319,10 @@ STATICS = {
             np.ones((2, 2)), np.ones((2, 2), order="F"), np.ones((4, 2))[::2],
             read_only(np.zeros(2)), SINGLE, SINGLE.view(np.dtype((np.record, [("a", "i4")]))),
         ],
-        item(0, -2.0), fields,
+        item(0, -2.0), fields, apart=13,
     ),
     "arrays of objects": Static(
-        lambda: [np.array([n, None]) for n in (-1, 1, True)], item(0, -2), fields
+        lambda: [np.array([n, None]) for n in (-1, 1, True)], item(0, -2), fields, opaque=True
     ),
     "arrays of JAX": Static(
         lambda: [

@@ -99,12 +99,13 @@ def _(pydantic: Any) -> dict[str, Static]:
 
     return {
         "frozen model": Static(
-            lambda: [*(Frozen(n=n) for n in (1, True, 1.0)), Frozen(n=1, low=-0.0)]
+            lambda: [*(Frozen(n=n) for n in (1, True, 1.0)), Frozen(n=1, low=-0.0)], opaque=True
         ),
-        "model": Static(lambda: [Mutable(lr=1), Mutable(lr=1.0)], set_to("lr", 3)),
+        "model": Static(lambda: [Mutable(lr=1), Mutable(lr=1.0)], set_to("lr", 3), opaque=True),
         "model in a model": Static(
             lambda: [Mutable(lr=1, net=Net(widths=[n])) for n in (1, 2)],
             lambda x: x.net.widths.append(3),
+            opaque=True,
         ),
         "dataclass of pydantic": Static(lambda: [Data(1), Data(True), Data(1.0)]),
     }
@@ -120,12 +121,15 @@ def _(omegaconf: Any) -> dict[str, Static]:
                 + [create({"lr": 1, "net": {"widths": [8, 4.0]}})]
             ),
             lambda x: x.net.widths.append(2),
+            opaque=True,
         ),
         "DictConfig that is set": Static(
-            lambda: [create({"lr": -1}), create({"lr": -1.0})], set_to("lr", -2)
+            lambda: [create({"lr": -1}), create({"lr": -1.0})], set_to("lr", -2), opaque=True
         ),
         "interpolation": Static(
-            lambda: [create({"a": 1, "b": "${a}"}), create({"a": 1, "b": 1})], set_to("a", 2)
+            lambda: [create({"a": 1, "b": "${a}"}), create({"a": 1, "b": 1})],
+            set_to("a", 2),
+            opaque=True,
         ),
     }
 
@@ -137,11 +141,16 @@ def _(ml_collections: Any) -> dict[str, Static]:
 
     return {
         "ConfigDict": Static(
-            lambda: [config(1), config(True), config(0.0), config(1, True)], set_to("lr", 3)
+            lambda: [config(1), config(True), config(0.0), config(1, True)],
+            set_to("lr", 3),
+            opaque=True,
         ),
-        "ConfigDict, inside": Static(lambda: [config(1)], lambda x: setattr(x.net, "depth", 2)),
+        "ConfigDict, inside": Static(
+            lambda: [config(1)], lambda x: setattr(x.net, "depth", 2), opaque=True
+        ),
         "FrozenConfigDict": Static(
-            lambda: [ml_collections.FrozenConfigDict(config(n)) for n in (1, True, 1.0, 0)]
+            lambda: [ml_collections.FrozenConfigDict(config(n)) for n in (1, True, 1.0, 0)],
+            opaque=True,
         ),
     }
 
@@ -159,7 +168,8 @@ def _(core: Any, struct: Any) -> dict[str, Static]:
                 core.FrozenDict({"lr": n, "net": {"depth": m}})
                 for n in (1, True)
                 for m in (0.0, -0.0)
-            ]
+            ],
+            opaque=True,
         ),
         "flax.struct": Static(
             lambda: [*(Parameters(n) for n in (1, True, 1.0)), Parameters(1, -0.0)]

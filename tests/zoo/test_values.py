@@ -90,6 +90,10 @@ class Hours(datetime.timedelta):
     days = property(lambda self: 0)
 
 
+class Scalar(np.float64):
+    pass
+
+
 class Short(pathlib.PurePosixPath):
     def __str__(self) -> str:
         return self.name
@@ -110,13 +114,16 @@ STATICS = {
     "ints": Static(
         lambda: [Integer(-1), -1, Integer(-2), attributed(Integer(-1), unit="m")],
         set_to("unit", "s"),
+        apart=1,
     ),
     "floats": Static(
         lambda: [Double(0), Double(-0.0), 0.0, *(attributed(Double(0), n=n) for n in (1, True))],
         set_to("n", -2),
+        apart=2,
     ),
     "texts": Static(
         lambda: ["a", b"a", "A", Text("a"), *(attributed(Text("a"), lang=n) for n in ("a", 1, 2))],
+        apart=3,
     ),
     "nothing": Static(lambda: [None, (), frozenset(), "", b"", 0]),
     # ---- enums ----
@@ -159,7 +166,8 @@ STATICS = {
         ]
     ),
     "struct_time": Static(
-        lambda: [time.struct_time((2020, 1, 1, 0, 0, 0, 0, 0, 0, name, 0)) for name in "AB"]
+        lambda: [time.struct_time((2020, 1, 1, 0, 0, 0, 0, 0, 0, name, 0)) for name in "AB"],
+        apart=2,
     ),
     "UUID": Static(
         lambda: [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe), uuid.UUID(int=2)]
@@ -175,7 +183,9 @@ STATICS = {
         lambda: [re.compile("a"), re.compile("a", re.I), re.compile(b"a"), re.compile("b")]
     ),
     "range": Static(lambda: [range(0, 3, 2), range(0, 4, 2), range(0), range(1, 1)]),
-    "slice": Static(lambda: [slice(0, 1), slice(False, True), slice(0, 2), slice(1)], None, fields),
+    "slice": Static(
+        lambda: [slice(0, 1), slice(False, True), slice(0, 2), slice(1)], None, fields, apart=0
+    ),
     "signatures": Static(
         lambda: [
             signature,
@@ -186,7 +196,7 @@ STATICS = {
         ]
     ),
     "weak references": Static(lambda: [weakref.ref(x) for x in CONSTANTS]),
-    "NormalDist": Static(lambda: [statistics.NormalDist(n) for n in (0.0, -0.0, 1.0)]),
+    "NormalDist": Static(lambda: [statistics.NormalDist(n) for n in (0.0, -0.0, 1.0)], apart=3),
     # ---- types ----
     "types": Static(lambda: [int, bool, str, Constant, jnp.float32, np.float32, np.dtype("f4")]),
     "unions": Static(lambda: [int | str, str | int, int | None]),
@@ -230,6 +240,12 @@ STATICS = {
         ],
         None,
         fields,
+    ),
+    "scalars with attributes": Static(
+        lambda: [attributed(Scalar(1), n=n) for n in (-1, 1, True)],
+        set_to("n", -2),
+        fields,
+        apart=3,
     ),
     "keys of paths": Static(lambda: [jtu.DictKey(n) for n in (1, True, 1.0)]),
     "treedefs": Static(lambda: [jtu.tree_structure({n: 0}) for n in (1, True, 1.0)]),
