@@ -340,8 +340,8 @@ done:
     return result;
 }
 
-/* Raises a RuntimeError: other code has changed the object during the walk, if it has not to
- * be what is expected.  Always -1. */
+/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
+ * compares exactly, it differs from what is expected instead.  Always -1. */
 static int
 raise_changed(FjFlattener *f, PyObject *object)
 {
