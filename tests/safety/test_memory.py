@@ -289,9 +289,10 @@ def test_a_million_static_values(count: str) -> None:
     done = run_code(MILLION, count, cwd=CORE, timeout=300)
     grown, blocks = map(int, done.stdout.split())
     assert blocks < 100, "objects are left"
-    # The allocator keeps some pages more or fewer, 1.4 MB of them in one run of CI. What is not
-    # counted in blocks is larger than 512 bytes: left once in ten calls, it is over 4 MiB.
-    assert grown < 2**22, "grown by more than 4 MiB"
+    # The allocator keeps some pages more or fewer, 1.4 MB of them in one run of CI, and 4.5 MB without
+    # a GIL. What is not counted in blocks is larger than 512 bytes: left once in ten calls, it is
+    # over 10 MB.
+    assert grown < 2**23, "grown by more than 8 MiB"
 
 
 @pytest.mark.slow
