@@ -20,13 +20,9 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import pytest
-
 # What the core reads by address, so that no Python code runs, other threads may change without a
 # GIL: there it asks, with the same results.
-reads_by_address = pytest.mark.skipif(
-    bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="is asked for without a GIL"
-)
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 # ---- the extension modules ----
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from core_support import (
+    FREE_THREADED,
     Array,
     Hostile,
     Keyed,
@@ -16,7 +17,6 @@ from core_support import (
     Value,
     core,
     make_registry,
-    reads_by_address,
 )
 from statics_support import (
     COMPOUND,
@@ -177,7 +177,7 @@ def test_containers_that_differ(registry: Any, place: str) -> None:
     check_all_differ(registry, [put(v) for v in (x, y, [x])], [put(v) for v in (x, y, [x])])
 
 
-@reads_by_address
+@pytest.mark.skipif(FREE_THREADED, reason="it is asked for")
 @pytest.mark.parametrize(
     "make", [Pair, Slotted, Half, Mixed, lambda *x: [*x], lambda *x: Shell([*x])]
 )
