@@ -29,5 +29,5 @@ is loaded. XLA cannot serialize an executable again that it has deserialized (on
 its kernels when it runs), so an executable from JAX's persistent cache or from a file is refused.
 
 **The program cache** (`_program_cache`) finds programs by what they are, and guesses which one a call
-will have: csrc/README.md has the states of a guess.
+will have.
 """

@@ -1,5 +1,6 @@
 """The options of a function that is compiled for one structure and one signature."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,13 +30,14 @@ from ._prepared import is_spec
 _REMEDY = "Compile it for these arguments too, or call the function itself."
 
 
+@dataclasses.dataclass(eq=False)
 class CompiledHooks(_running.RunningHooks, CallHooks):
     """The hooks of a compiled function, which raise where a call would need another variant.
 
     A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
     path as any call of a jitted function (csrc/call/call.c).
 
-    Arguments:
+    Attributes:
         settings: how the function is jitted; of a loaded one, what is known of it.
         name: of the function, for messages.
         signature: of the function.
@@ -45,22 +47,15 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         jit_id: identifies errors of ``eqx.error_if``; see `_errors.jit_id_of`.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        name: str,
-        signature: inspect.Signature,
-        stage: Any,
-        may_raise: bool = False,
-        jit_id: bytes = b"",
-    ) -> None:
-        self.settings = settings
-        self.registry = registry_for(settings)
-        self.name = name
-        self.signature = signature
-        self.stage = stage
-        self.may_raise = may_raise
-        self.jit_id = jit_id
+    settings: Settings
+    name: str
+    signature: inspect.Signature
+    stage: Any
+    may_raise: bool = False
+    jit_id: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.registry = registry_for(self.settings)
         # Of parameters of the option `traced`: 1 for each leaf of the argument that is an array.
         self._traced: dict[str, bytes] = {}
 
@@ -111,11 +106,6 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 found = leaves_of(x)
                 self._traced[name] = bytes([leaf is array for leaf in found])
 
-    def _compare_structures(self, structure: _core.Structure, first_array: int) -> list[Cause]:
-        return _compare.comparison_of(
-            self.registry, self._structure, structure, first_array, self._avals()
-        ).causes_in_order()
-
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         """Returns the error of a call with other arguments."""
 
@@ -149,8 +139,11 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""
         f._parts()[0].record.refuse()
-        first_array = variant.function.num_leaves
-        raise self._mismatch(self._compare_structures(variant.structure, first_array))
+        own = variant.function.num_leaves
+        found = _compare.comparison_of(
+            self.registry, self._structure, variant.structure, own, self._avals()
+        )
+        raise self._mismatch(found.causes_in_order())
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -185,25 +178,17 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         causes = []
         for path, x, was, sharding in zip(paths, arrays, avals, shardings, strict=True):
             now = Aval.of(x)
-            if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
-                now_words = "a ShapeDtypeStruct, which has no values"
-                causes.append(Cause("type", _errors.format_path(path), str(was), now_words, ""))
-                continue
             fits = _fits(was.shape, now.shape)
-            if was.dtype != now.dtype or not fits:
-                kind = "dtype" if fits else "shape"
-                causes.append(Cause(kind, _errors.format_path(path), str(was), str(now), ""))
-                continue
-            placed = _compare.compare_sharding(sharding, x)
-            if placed is not None:
-                causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
+            differ: tuple[str, str] | None
+            if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
+                kind, differ = "type", (str(was), "a ShapeDtypeStruct, which has no values")
+            elif was.dtype != now.dtype or not fits:
+                kind, differ = "dtype" if fits else "shape", (str(was), str(now))
+            else:
+                kind, differ = "sharding", _compare.compare_sharding(sharding, x)
+            if differ is not None:
+                causes.append(Cause(kind, _errors.format_path(path), *differ, ""))
         return causes
-
-    def call_again(
-        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
-    ) -> bool:
-        """Is never called: nothing sets the `call` of a compiled function's variant."""
-        return False
 
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /

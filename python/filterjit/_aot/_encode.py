@@ -240,11 +240,6 @@ def _checked(x: Any, base: type) -> Any:
 _LARGE = 1 << 53  # other readers of JSON take larger ints for floats
 
 
-def _decode_complex(_: Coder, json: Json) -> complex:
-    real, imag = map(float.fromhex, json)
-    return complex(real, imag)
-
-
 def _encode_set(coder: Coder, x: Any) -> Json:
     """In an order that is the same in all processes, since the digest of a program has it."""
     return sorted(coder.encode_all(x), key=repr)
@@ -262,10 +257,6 @@ def _decode_dict(coder: Coder, json: Json) -> dict[Any, Any]:
     return dict(map(coder.decode_all, json))
 
 
-def _encode_enum(coder: Coder, x: enum.Enum) -> Json:
-    return [coder.number(type(x)), x.name]
-
-
 def _decode_enum(coder: Coder, json: Json) -> enum.Enum:
     number, name = json
     cls = _checked(coder.object(number), enum.Enum)
@@ -273,10 +264,6 @@ def _decode_enum(coder: Coder, json: Json) -> enum.Enum:
         raise Unsupported(f"there is no {name!r} in `{cls.__qualname__}`")
     member: enum.Enum = cls.__members__[name]
     return member
-
-
-def _encode_namedtuple(coder: Coder, x: Any) -> Json:
-    return [coder.number(type(x)), coder.encode_all(x)]
 
 
 def _decode_namedtuple(coder: Coder, json: Json) -> Any:
@@ -348,7 +335,10 @@ def decode_dtype(name: Json) -> Any:
 _CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], Any]]] = {
     "int": (lambda _, x: hex(x), lambda _, json: int(json, 16)),
     "float": (lambda _, x: x.hex(), lambda _, json: float.fromhex(json)),
-    "complex": (lambda _, x: [x.real.hex(), x.imag.hex()], _decode_complex),
+    "complex": (
+        lambda _, x: [x.real.hex(), x.imag.hex()],
+        lambda _, json: complex(*map(float.fromhex, json)),
+    ),
     "bytes": (lambda _, x: x.hex(), lambda _, json: bytes.fromhex(json)),
     "tuple": (Coder.encode_all, lambda coder, json: tuple(coder.decode_all(json))),
     "list": (Coder.encode_all, Coder.decode_all),
@@ -358,9 +348,12 @@ _CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], A
     "slice": (_bounds, lambda coder, json: slice(*coder.decode_all(json))),
     "range": (_bounds, lambda coder, json: range(*coder.decode_all(json))),
     "ellipsis": (lambda *_: None, lambda *_: ...),
-    "enum": (_encode_enum, _decode_enum),
+    "enum": (lambda coder, x: [coder.number(type(x)), x.name], _decode_enum),
     "dtype": (lambda _, x: encode_dtype(x), lambda _, json: decode_dtype(json)),
-    "namedtuple": (_encode_namedtuple, _decode_namedtuple),
+    "namedtuple": (
+        lambda coder, x: [coder.number(type(x)), coder.encode_all(x)],
+        _decode_namedtuple,
+    ),
     "mapping": (_encode_dict, _decode_mapping),
     "dataclass": (_encode_dataclass, _decode_dataclass),
     "object": (Coder.number, Coder.object),

@@ -1,8 +1,7 @@
 """JAX's executables as bytes and plain JSON, and back.
 
-JAX's own ``serialize_executable`` writes a pickle, and reading a pickle runs it. This module stores
-the fields of JAX's dataclass of an executable one by one. If a version of JAX has other fields,
-executables cannot be saved, and the error message names the alternative, a portable file.
+The fields of JAX's dataclass of an executable are stored one by one. If a version of JAX has other
+fields, executables cannot be saved.
 """
 
 import functools
@@ -17,7 +16,7 @@ import numpy as np
 
 from .._compat import _executable_compat
 from .._shardings._specs import rest_of
-from ._encode import Json, Unsupported, decode_dtype, encode_dtype
+from ._encode import Coder, Json, Unsupported, decode_dtype, encode_dtype
 
 Devices = Mapping[int, jax.Device]
 """The devices that a program runs on, by the ids of those that it was compiled for."""
@@ -57,26 +56,6 @@ def _processor() -> str:
 # ---- avals, shardings, layouts ----
 
 
-def _encode_spec(spec: Any) -> Json:
-    entries: list[Json] = []
-    if rest_of(spec):
-        raise Unsupported(f"the partition {spec}")
-    for entry in spec:
-        if entry is None or type(entry) is str:
-            entries.append(entry)
-        elif type(entry) is tuple and all(type(name) is str for name in entry):
-            entries.append(list(entry))
-        else:
-            raise Unsupported(f"the partition {spec}")
-    return entries
-
-
-def _decode_spec(json: Json) -> Any:
-    return jax.sharding.PartitionSpec(
-        *(tuple(entry) if type(entry) is list else entry for entry in json)
-    )
-
-
 def _memory(sharding: Any) -> str | None:
     """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
     kind: str | None = sharding.memory_kind
@@ -95,12 +74,14 @@ def encode_sharding(sharding: Any) -> Json:
         return [device.id, None, _memory(sharding)]
     if not isinstance(sharding, jax.sharding.NamedSharding):
         raise Unsupported(f"the sharding {sharding}")
+    if rest_of(sharding.spec):
+        raise Unsupported(f"the partition {sharding.spec}")
     mesh, ids = sharding.mesh, None
     if isinstance(mesh, jax.sharding.Mesh):
         ids = [int(device.id) for device in mesh.devices.flat]
     types = [kind.name for kind in mesh.axis_types]
     axes = [list(mesh.axis_names), list(mesh.axis_sizes), types, ids]
-    return [axes, _encode_spec(sharding.spec), _memory(sharding)]
+    return [axes, Coder().encode_all(sharding.spec), _memory(sharding)]
 
 
 def decode_sharding(json: Json, devices: Devices) -> Any:
@@ -118,7 +99,8 @@ def decode_sharding(json: Json, devices: Devices) -> Any:
     else:
         grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
         mesh = jax.sharding.Mesh(grid, tuple(names), axis_types=kinds)
-    return jax.sharding.NamedSharding(mesh, _decode_spec(spec), memory_kind=memory)
+    spec = jax.sharding.PartitionSpec(*Coder().decode_all(spec))
+    return jax.sharding.NamedSharding(mesh, spec, memory_kind=memory)
 
 
 def encode_aval(aval: Any) -> Json:
@@ -140,18 +122,16 @@ def decode_aval(json: Json, devices: Devices) -> Any:
 def _encode_layout(layout: Any) -> Json:
     if layout is None:
         return None
-    tiling, bits = _executable_compat.tiling_of(layout)
-    return [list(layout.major_to_minor), [list(tile) for tile in tiling], bits]
+    return Coder().encode((tuple(layout.major_to_minor), *_executable_compat.tiling_of(layout)))
 
 
 def _decode_layout(json: Json, devices: Devices) -> Any:
     if json is None:
         return None
-    order, tiling, bits = json
     layout = _executable_compat.layout_type()
     if layout is None:
         raise Unsupported(_OTHER_FIELDS)
-    return layout(tuple(order), tuple(map(tuple, tiling)), bits)
+    return layout(*Coder().decode(json))
 
 
 # ---- the executable ----

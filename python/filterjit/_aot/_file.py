@@ -26,10 +26,11 @@ from typing import Any, BinaryIO
 from .. import __version__
 from .._base._checks import as_path
 from .._base._package import public, public_type
+from .._observe._wording import count
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 3
+_FORMAT = 4
 _HEAD = struct.Struct("<8sHQ32s")
 
 
@@ -59,16 +60,13 @@ def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
         ValueError: if it is not a file of this format, or is damaged.
     """
     header = read_header(file, path)
-    blobs = []
-    for length, digest in header["blobs"]:
-        blob = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
-        if len(blob) != length:
-            raise damaged(path, "it is too short")
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if sum(length for length, _ in header["blobs"]) != left:
+        raise damaged(path, "it has another size than when it was written")
+    blobs = [file.read(length) for length, _ in header["blobs"]]
+    for blob, (_, digest) in zip(blobs, header["blobs"], strict=True):
         if hashlib.sha256(blob).hexdigest() != digest:
             raise damaged(path, "a checksum is wrong")
-        blobs.append(blob)
-    if file.read(1):
-        raise damaged(path, "it is too long")
     return header, blobs
 
 
@@ -145,16 +143,14 @@ class SavedInfo:
     process: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        count, size = self.frozen
+        arrays, size = self.frozen
         lines = [
-            f"{self.name}: {self.kind} for {', '.join(self.platforms)}, {self.devices} "
-            f"device{'s' * (self.devices != 1)}, {self.nbytes:,} bytes",
+            f"{self.name}: {self.kind} for {', '.join(self.platforms)}, "
+            f"{count(self.devices, 'device')}, {self.nbytes:,} bytes",
             "" if self.process is None else "of process {} of {}".format(*self.process),
             f"written by filterjit {self.filterjit} on Python {self.python}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
-            f"frozen: {count:,} array{'s' * (count != 1)} of {size:,} bytes are constants"
-            if count
-            else "",
+            f"frozen: {count(arrays, 'array')} of {size:,} bytes are constants" * bool(arrays),
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
             "results:" if self.results else "",

@@ -17,6 +17,7 @@ from .._call._hooks import registry_for
 from .._call._named import Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
+from .._observe._wording import count
 from . import _encode, _executable, _file, _program
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
@@ -109,14 +110,14 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Dev
     if given is None and _is_portable(header) and len(wanted) == 1:
         return {wanted[0]: jax.local_devices()[0]}  # runs on the default device
     by_id = {device.id: device for device in given or jax.devices()}
-    what = f"it is a program for {_count(len(wanted))}, numbered {wanted}"
+    what = f"it is a program for {count(len(wanted), 'device')}, numbered {wanted}"
     if given is not None and not len(by_id) == len(given) == len(wanted):
         ids = [device.id for device in given]
-        raise Unsupported(f"{what}; `devices` are {_count(len(ids))}: {ids}")
+        raise Unsupported(f"{what}; `devices` are {count(len(ids), 'device')}: {ids}")
     if given is None and not (wanted and by_id.keys() >= set(wanted)):
         raise Unsupported(
-            f"{what}; here are {_count(len(by_id))}: {sorted(by_id)}. Pass `devices=` to run it on "
-            "others"
+            f"{what}; here are {count(len(by_id), 'device')}: {sorted(by_id)}. Pass `devices=` to run "
+            "it on others"
         )
     found = given or [by_id[id] for id in wanted]
     belong = [device.process_index for device in found]
@@ -127,10 +128,6 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Dev
             "`devices=` to run it on others"
         )
     return dict(zip(wanted, found, strict=True))
-
-
-def _count(devices: int) -> str:
-    return f"{devices} device{'s' * (devices != 1)}"
 
 
 def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:
@@ -181,14 +178,14 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
-    count = len(header["constants"])
+    constants = len(header["constants"])
     own = [  # a NumPy array may have had 64 bits where the program takes 32
         _program.decode_array(array, blob, sharding, dtype)
         for array, blob, sharding, dtype in zip(
-            header["own"], blobs[1 + count :], put, dtypes, strict=False
+            header["own"], blobs[1 + constants :], put, dtypes, strict=False
         )
     ]
-    if len(own) != len(header["own"]) or len(blobs) != 1 + count + len(own):
+    if len(own) != len(header["own"]) or len(blobs) != 1 + constants + len(own):
         raise ValueError("the number of arrays")
     places = [*header["arguments"][0], *header["result"][0]]
     _encode.check_description(places, header["described"], versions=not _is_portable(header))

@@ -119,18 +119,6 @@ class PreparedCall:
         """The arrays or specs in the function itself."""
         return self.arrays[: self.variant.function.num_leaves]
 
-    @property
-    def traceable(self) -> Any:
-        """The object whose methods `trace` and `eval_shape` take `arrays`."""
-        return self.hooks.traceable(self.variant)
-
-    def without_arrays(self) -> "PreparedCall":
-        """Returns the same call with specs for the arrays of the arguments, so that it does not
-        hold these."""
-        own = self.function_arrays
-        specs = map(spec_of, self.arrays[len(own) :])
-        return dataclasses.replace(self, arrays=(*own, *specs))
-
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns ``(args, kwargs)`` of the call, with `leaves` in the place of the arrays."""
         arguments = self.variant.arguments(tuple(leaves))[1]

@@ -1,25 +1,16 @@
 """The program cache: the second start of a program compiles nothing that has not changed.
 
-Programs are kept by what they are: the lowered program, the structure and the statics of its result,
-and what it is compiled with (`_proofs.Traced`). An index (`_store`) says which program a call had the
-last time, by a key that guesses (`_program_key`). A guess has to earn trust:
-
-* A new entry is *on trial*. The next process traces and lowers the call before its first result, while a
-  thread loads the executable. The same program: compiling is skipped, and the entry is *proven*. Another
-  one: the entry is *traced first* in each start from now on, until its key changes.
-* A *proven* entry runs at once, and a thread traces meanwhile (`_proofs`).
-
-Only the first call of a process that has a key gets a guess. What is traced first is found by what it
-is, so compiling is skipped there too.
+Programs are kept by what they are (`_proofs.Traced`). An index (`_store`) says which program a call had
+the last time, by a key that guesses (`_program_key`). What a guess has to do to earn trust is in
+csrc/README.md.
 """
 
-import concurrent.futures
 import contextlib
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -211,19 +202,10 @@ def _tree_of(header: dict[str, Json], call: KeptCall) -> Any:
 
 def _in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
     """Begins to call a function. Returns what waits for it, and returns or raises what it does."""
-    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as e:
-            future.set_exception(e)
-
     try:
-        threading.Thread(target=run, daemon=True).start()
+        return ThreadPoolExecutor(1).submit(function).result
     except RuntimeError:  # the interpreter exits
         return function
-    return future.result
 
 
 def _text_of(error: Exception) -> str:

@@ -56,7 +56,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
     numbers = {id(x): i for i, x in enumerate(known_in(call))}
     nodes = [
         [node.kind, len(node.children)]
-        + [_atom(x) if type(x) in ATOMS else numbers[id(x)] for x in _values(node)]
+        + [_texts.atom(x) if type(x) in ATOMS else numbers[id(x)] for x in _values(node)]
         for structure, _ in _structures(call)
         for node, _ in _nodes.walk(structure)
     ]
@@ -70,7 +70,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
         _texts.texts([*described.values(), ("the options", _options(hooks.settings))]),
         [_array(x) for x in arrays],
         [hashlib.sha256(_program.encode_array(x)[1]).hexdigest() for x in hooks.held[1]],
-        _world.sources(),
+        sorted(_world.sources()),
         _world.installed(),
         _world.filters(),
     ]
@@ -99,19 +99,9 @@ def _described(call: KeptCall) -> Iterator[tuple[Any, str]]:
                     yield x, format_path([*prefix, *path]) or "the arguments"
 
 
-def _values(node: _nodes.Node) -> Iterator[Any]:
-    """Yields the type of a node, and what is static in it."""
-    if node.type is not None:
-        yield node.type
-    if node.kind in ("arguments", "dict", "ordered_dict", "default_dict", "module", "object"):
-        yield from node.detail
-    elif node.kind not in ("array", "none", "missing", "tuple", "list", "namedtuple"):
-        yield node.detail
-
-
-def _atom(x: Any) -> str:
-    value = x.hex() if type(x) is float else repr(x) if type(x) is not int else hex(x)
-    return f"{type(x).__name__} {value}"
+def _values(node: _nodes.Node) -> tuple[Any, ...]:
+    """Returns the type of a node, and what is static in it."""
+    return node.type, *node.statics
 
 
 # ---- the rest ----

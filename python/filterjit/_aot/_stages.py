@@ -23,7 +23,7 @@ from .._call._plain_hooks import HandOver
 from .._observe._recorder import recorder
 from . import _save
 from ._compiled_hooks import CompiledHooks
-from ._prepared import PreparedCall, prepare
+from ._prepared import PreparedCall, prepare, spec_of
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
@@ -283,17 +283,21 @@ def _refusing(f: _core.FilterJit) -> Iterator[None]:
 
 def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
-        traced = prepared.traceable.trace(*prepared.arrays)
+        traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
             found = prepared.hooks.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
-    prepared = dataclasses.replace(prepared.without_arrays(), may_raise=may_raise)
+    own = prepared.function_arrays
+    specs = map(spec_of, prepared.arrays[len(own) :])  # it does not hold the arguments
+    prepared = dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)
     return Traced(traced, prepared)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        return prepared.result(prepared.traceable.eval_shape(*prepared.arrays))
+        return prepared.result(
+            prepared.hooks.traceable(prepared.variant).eval_shape(*prepared.arrays)
+        )

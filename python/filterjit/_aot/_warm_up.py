@@ -52,7 +52,8 @@ class Warmed:
 
     def __str__(self) -> str:
         if self.error is not None:
-            return f"{self.signature}: {type(self.error).__name__}: {_first_line(self.error)}"
+            first, *_ = str(self.error).split("\n")
+            return f"{self.signature}: {type(self.error).__name__}: {first}"
         if self.same_as is not None:
             return f"{self.signature}: the same as number {self.same_as}"
         if self.loaded:
@@ -104,10 +105,6 @@ class WarmUp:
         head = f"compiled {compiled}" + (f" and loaded {loaded}" if loaded else "")
         head += f" of {len(self.signatures)} in {self.seconds:.3f} s"
         return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

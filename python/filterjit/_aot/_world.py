@@ -23,13 +23,9 @@ _digests: dict[str, tuple[Any, str]] = {}  # by the name of a module: the module
 _tops: dict[str, bool] = {}  # whether a top-level module is not the user's
 
 
-def sources() -> list[tuple[str, str]]:
-    """Returns the names of the imported modules that are the user's, and digests of their sources as
+def sources() -> Iterator[tuple[str, str]]:
+    """Yields the names of the imported modules that are the user's, and digests of their sources as
     they were when a call asked for them first."""
-    return sorted(_sources())
-
-
-def _sources() -> Iterator[tuple[str, str]]:
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         if (known := _tops.get(top)) is None:

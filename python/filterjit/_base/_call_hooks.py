@@ -160,7 +160,7 @@ class CallHooks(Protocol):
 
         Raises: anything; it is raised in the place of `exception`.
         """
-        ...
+        raise AssertionError("nothing sets the `call` of a variant")
 
     def inspect_new_trace(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /

@@ -4,6 +4,7 @@ An installed package is known by its name and its version. All other modules are
 those of a package that is installed to be edited, and are known by their contents.
 """
 
+import functools
 import importlib.metadata
 import os
 import sys
@@ -24,7 +25,6 @@ _LIBRARY = tuple(
 )
 
 _known: dict[str, bool] = {}
-_versions: dict[str, str | None] = {}
 
 
 def is_library(module: Any) -> bool:
@@ -60,17 +60,9 @@ def _file_of(module: str) -> str | None:
     return file if type(file) is str else None
 
 
-def version_of(module: str) -> str | None:
-    """Returns the name and the version of the package of a module; None if it has none."""
-    top = module.partition(".")[0]
-    if top not in _versions:
-        _versions[top] = _find_version(top)
-    return _versions[top]
-
-
-def _find_version(top: str) -> str | None:
-    if top in _STANDARD and top not in _ALWAYS:
-        return f"python {sys.version_info.major}.{sys.version_info.minor}"
+@functools.cache
+def version_of(top: str) -> str | None:
+    """Returns the name and the version of the package of a top-level module; None if it has none."""
     module = sys.modules.get(top)
     if issubclass(type(module), types.ModuleType):
         version = object.__getattribute__(module, "__dict__").get("__version__")

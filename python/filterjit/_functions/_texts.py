@@ -87,7 +87,7 @@ class _Texts:
     def text(self, x: Any) -> str:
         cls = type(x)
         if cls in ATOMS:
-            return _atom(x)
+            return atom(x)
         made = self._made.get(id(x))
         if made is not None:
             return made[1]
@@ -238,7 +238,8 @@ def _name_of(x: Any) -> str:
         return f"{_values.qualname_of(x)}"
 
 
-def _atom(x: Any) -> str:
+def atom(x: Any) -> str:
+    """Returns the text of a value of one of the types `ATOMS`."""
     is_long = type(x) is int and abs(x) >= 1 << 64  # repr refuses very long ones
     return _short(f"{type(x).__name__} {hex(x) if is_long else repr(x)}")
 
@@ -273,7 +274,7 @@ def _constant(x: Any) -> str:
         return repr(sorted(_constant(y) for y in x))
     if cls is slice:
         return repr([_constant(y) for y in (x.start, x.stop, x.step)])
-    return _atom(x)
+    return atom(x)
 
 
 # ---- what differs ----

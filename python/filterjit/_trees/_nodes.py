@@ -28,9 +28,9 @@ class Node:
 
     @property
     def statics(self) -> tuple[Any, ...]:
-        """What is static in the node itself: its value or aux data, or the keys or names of its
-        children."""
-        if self.kind in ("static", "custom"):
+        """What is static in the node itself: its value or aux data, the path of a ref, or the keys or
+        names of its children."""
+        if self.kind in ("static", "custom", "ref"):
             return (self.detail,)
         return self.detail if type(self.detail) is tuple else ()
 
