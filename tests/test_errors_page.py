@@ -55,7 +55,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_load.py", "These are to belong", "several processes, other devices"),
     ("_aot/_program.py", "which has no values", "a function whose arrays are specs"),
     ("_aot/_program.py", "partly on other machines", "several processes"),
-    ("_aot/_program.py", "the number of constants", "other damages of a file"),
     ("_compat/_nnx_compat.py", "", "Flax's own message"),
     ("_jit/_partial.py", "", "the class itself called, which `partial` does"),
     ("_trees/_nodes.py", "no such child", "filterjit's own use"),

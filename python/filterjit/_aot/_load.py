@@ -178,15 +178,11 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
-    constants = len(header["constants"])
+    arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
     own = [  # a NumPy array may have had 64 bits where the program takes 32
-        _program.decode_array(array, blob, sharding, dtype)
-        for array, blob, sharding, dtype in zip(
-            header["own"], blobs[1 + constants :], put, dtypes, strict=False
-        )
+        _program.decode_array(*array, sharding, dtype)
+        for array, sharding, dtype in zip(arrays, put, dtypes, strict=False)
     ]
-    if len(own) != len(header["own"]) or len(blobs) != 1 + constants + len(own):
-        raise ValueError("the number of arrays")
     places = [*header["arguments"][0], *header["result"][0]]
     _encode.check_description(places, header["described"], versions=not _is_portable(header))
     output = _core.flatten(registry, _program.result_of(header, registry))[1]

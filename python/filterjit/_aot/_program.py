@@ -94,12 +94,11 @@ def decode(
     Raises Unsupported, or anything for what is not as `encode` has written it.
     """
     with jax.enable_x64(True), _jax_compat.no_mesh():
+        arrays = header["constants"]
         constants = [
             decode_array(array, blob, None, None)
-            for array, blob in zip(header["constants"], blobs[1:], strict=False)
+            for array, blob in zip(arrays, blobs[1 : 1 + len(arrays)], strict=True)
         ]
-        if len(constants) != len(header["constants"]):
-            raise ValueError("the number of constants")
         infos = tuple(
             jax.stages.ArgInfo(_executable.decode_aval(aval, devices), bool(donated))
             for aval, donated, _ in header["specs"]

@@ -15,12 +15,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from .. import __version__, _core
+from .. import __version__
 from .._base._errors import format_path
 from .._call._kept import KeptCall, placement
 from .._call._plain_hooks import wrapped_in
@@ -44,30 +44,21 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 def known_in(call: KeptCall) -> list[Any]:
     """Returns the types and the statics of a call that are no plain values, each once. A result refers
     to them by their numbers."""
-    found: dict[int, Any] = {}
-    for x, _ in _described(call):
-        found.setdefault(id(x), x)
-    return list(found.values())
+    return [x for _, x in _described(call)[1]]
 
 
 def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
     """Returns the key of a call. Raises Unsupported, or anything that a static raises."""
     _, cache, hooks = call.alive()
-    numbers = {id(x): i for i, x in enumerate(known_in(call))}
-    nodes = [
-        [node.kind, len(node.children)]
-        + [_texts.atom(x) if type(x) in ATOMS else numbers[id(x)] for x in _values(node)]
-        for structure, _ in _structures(call)
-        for node, _ in _nodes.walk(structure)
-    ]
-    described = {id(x): (name, wrapped_in(x)) for x, name in _described(call)}
+    nodes, known = _described(call)
+    described = [(name, wrapped_in(x)) for name, x in known]
     facts = [
         environment,
         sys.argv,
         [f"{type(hooks).__module__}.{type(hooks).__qualname__}", call.flat.qualname],
         list(cache.signature.names),
         nodes,
-        _texts.texts([*described.values(), ("the options", _options(hooks.settings))]),
+        _texts.texts([*described, ("the options", _options(hooks.settings))]),
         [_array(x) for x in arrays],
         [hashlib.sha256(_program.encode_array(x)[1]).hexdigest() for x in hooks.held[1]],
         sorted(_world.sources()),
@@ -78,33 +69,27 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-# ---- the statics ----
-
-
-def _structures(call: KeptCall) -> Iterator[tuple[_core.Structure, list[Any]]]:
-    """Yields the Structures of a call, with what their paths begin with."""
+def _described(call: KeptCall) -> tuple[list[Json], list[tuple[str, Any]]]:
+    """Returns the nodes of the Structures of a call, and what is no plain value in them (types and
+    statics), each once and with a name; the nodes have its number."""
     variant, _, hooks = call.alive()
-    yield variant.function, ["the function"]
-    yield variant.structure, []
-    for structure in hooks.held[0]:
-        yield structure, ["what is frozen"]
-
-
-def _described(call: KeptCall) -> Iterator[tuple[Any, str]]:
-    """Yields what has no plain value: types of nodes and statics, with a name for each."""
-    for structure, prefix in _structures(call):
+    structures = [(variant.function, ["the function"]), (variant.structure, [])]
+    structures += [(structure, ["what is frozen"]) for structure in hooks.held[0]]
+    nodes: list[Json] = []
+    numbers: dict[int, int] = {}
+    known: list[tuple[str, Any]] = []
+    for structure, prefix in structures:
         for node, path in _nodes.walk(structure):
-            for x in _values(node):
-                if type(x) not in ATOMS:
-                    yield x, format_path([*prefix, *path]) or "the arguments"
-
-
-def _values(node: _nodes.Node) -> tuple[Any, ...]:
-    """Returns the type of a node, and what is static in it."""
-    return node.type, *node.statics
-
-
-# ---- the rest ----
+            nodes.append([node.kind, len(node.children)])
+            for x in (node.type, *node.statics):
+                if type(x) in ATOMS:
+                    nodes[-1].append(_texts.atom(x))
+                    continue
+                if id(x) not in numbers:
+                    numbers[id(x)] = len(known)
+                    known.append((format_path([*prefix, *path]) or "the arguments", x))
+                nodes[-1].append(numbers[id(x)])
+    return nodes, known
 
 
 def _options(settings: Settings) -> Settings:

@@ -60,11 +60,10 @@ class Worker:
     def __init__(self, daemon: bool) -> None:
         self._daemon = daemon
         self._lock = Lock()
-        self._after_fork()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        self.reset()
 
-    def _after_fork(self) -> None:
+    def reset(self) -> None:
+        """Forgets what there is to do, and the thread, which a forked child does not have."""
         self._waited_for = threading.Event()
         self._todo: collections.deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
@@ -378,6 +377,8 @@ def _finish_in_child() -> None:
 def _after_fork() -> None:
     """Doubts what the parent was proving: its calls have run in this process, too. The thread begins
     when somebody waits for it."""
+    writer.reset()
+    _prover.reset()
     for proof in _open:
         proof.call.doubt(proof.check)
         _prover._todo.append(proof._run)

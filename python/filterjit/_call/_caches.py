@@ -62,14 +62,6 @@ def _call_of_class(x: Any) -> Any:
     return call if type(call) is types.FunctionType else None
 
 
-def function_of(fun: Any) -> Any:
-    """Returns the Python function that a call of `fun` ends in: the first one among `fun` and the
-    callables that it wraps, or the ``__call__`` of the class of the innermost callable. If that is
-    not a Python function, returns the innermost callable."""
-    *_, inner = _way_down(fun)
-    return inner if type(inner) is types.FunctionType else _call_of_class(inner) or inner
-
-
 def _attributes(x: Any) -> dict[str, Any] | None:
     """Returns the ``__dict__`` of `x`, or None if caches cannot be stored there.
 

@@ -2,28 +2,10 @@
 
 import sys
 from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from . import _jax_compat, _private, _registered_compat
-
-
-def generated_for(code: CodeType, variables: dict[str, Any]) -> type | None:
-    """Returns the Module for which Equinox has made a function, from the names of its fields.
-
-    Arguments:
-        code: of the function.
-        variables: its globals.
-
-    Fallback: None.
-    """
-    if "__name__" in variables or not code.co_filename.startswith("<generated_"):
-        return None
-    cls = variables.get("module_cls")
-    if isinstance(cls, type):
-        return cls
-    classes = list(_private.private("jax._src.tree_util", "_registry") or ())
-    return next((cls for cls in classes if code in _registered_compat.registered_code(cls)), None)
+from . import _jax_compat, _private
 
 
 def equinox() -> ModuleType | None:

@@ -1,7 +1,7 @@
 """The private names of JAX that say how a class of pytrees was registered, each with a fallback."""
 
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -62,13 +62,6 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
     registry = _private.private("jax._src.tree_util", "_registry")
     unflatten: Any = getattr(registry.get(cls), "from_iter", None) if registry else None
     return unflatten if callable(unflatten) else None
-
-
-def registered_code(cls: type) -> list[CodeType]:
-    """Returns the code of the functions that a class of pytrees was registered with."""
-    found = [registered_flatten(cls), registered_unflatten(cls)]
-    functions = [getattr(f, "func", f) for f in found]  # of Modules, one is a functools.partial
-    return [f.__code__ for f in functions if isinstance(f, FunctionType)]
 
 
 class _RegisteredStatic:
