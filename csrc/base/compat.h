@@ -493,24 +493,9 @@ fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
 #endif
 }
 
-/* Stores `value`, which is stolen, in the array of values of an instance that was just
- * allocated.  1, or 0 when the instance has no such array or a value at `place` already;
- * nothing is stolen then. */
-static inline int
-fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
-{
-    PyDictValues *values = fj_compat_fresh_values(object, place + 1);
-    if (values == NULL || values->values[place] != NULL) {
-        return 0;
-    }
-    values->values[place] = value;
-    _PyDictValues_AddToInsertionOrder(values, place);
-    return 1;
-}
-
 /* Stores `count` items (stolen) at once in an instance in which nothing is stored yet: item
  * `i` at `places[i]`.  All places are below `reach`; a NULL item leaves its place empty.  1,
- * or 0 as above.
+ * or 0 when the instance has no array of values; nothing is stolen then.
  *
  * The order of insertion is recorded as _PyDictValues_AddToInsertionOrder does it, except that
  * the count is kept in a register.  A count in memory would make each store wait for the one
