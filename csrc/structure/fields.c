@@ -9,7 +9,7 @@
  * dict is faster than setting attributes.
  *
  * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
- * (FjFieldView.python_free is 0 then), in a data descriptor that is set and, where something
+ * (fj_fields_are_python_free is 0 then), in a data descriptor that is set and, where something
  * is allocated, in finalizers.
  */
 #include "structure/fields.h"
@@ -47,7 +47,6 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     view->values = NULL;
     view->dict = NULL;
     view->used = 0;
-    view->python_free = 1;
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = fj_compat_shared_keys(Py_TYPE(object));
     if (FJ_LIKELY(keys != NULL)) {
@@ -62,12 +61,10 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
         return -1;
     }
-    Py_XDECREF(view->dict);                 /* the instance holds it */
-    view->python_free = view->dict == NULL; /* looking at all keys takes too long */
+    Py_XDECREF(view->dict); /* the instance holds it */
 #endif
     if (view->values == NULL && view->dict != NULL) {
         view->used = PyDict_GET_SIZE(view->dict);
-        view->python_free = view->python_free && fj_compat_dict_is_unicode(view->dict);
     }
     return 0;
 }
@@ -151,7 +148,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
         if (values[i] == missing) {
             Py_CLEAR(values[i]);
         }
-        else if (values[i] == NULL && !view.python_free && PyErr_Occurred()) {
+        else if (values[i] == NULL && PyErr_Occurred()) {
             result = -1;
             while (i > 0) {
                 Py_XDECREF(values[--i]);
@@ -345,26 +342,24 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         raise_changed_class();
         return NULL;
     }
-#if FJ_FREE_THREADED
-    if (fj_fields_are_plain(kind) && FJ_LOAD_SIZE(kind->offsets[i]) > 0) {
-        PyObject *value = fj_compat_slot_get(object, FJ_LOAD_SIZE(kind->offsets[i]));
+    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
+        PyObject *value = NULL;
+        if (FJ_LOAD_SIZE(kind->offsets[i]) > 0) {
+            value = fj_compat_slot_get(object, FJ_LOAD_SIZE(kind->offsets[i]));
+        }
+#if FJ_HAVE_INSTANCE_VALUES
+        else {
+            FjFieldView view;
+            (void)fj_fields_view(object, &view); /* which does not fail here */
+            if (fj_fields_are_python_free(&view)) {
+                value = Py_XNewRef(fj_fields_peek(&view, kind, i));
+            }
+        }
+#endif
         if (value != NULL) {
             return value;
         }
     }
-#else
-    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
-        FjFieldView view;
-        if (fj_fields_view_object(object, kind, &view) < 0) {
-            return NULL;
-        }
-        PyObject *value =
-            view.python_free ? fj_fields_peek_object(object, &view, kind, i) : NULL;
-        if (value != NULL) {
-            return Py_NewRef(value);
-        }
-    }
-#endif
     return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
 }
 

@@ -22,8 +22,6 @@ typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
     Py_ssize_t used;   /* the number of attributes that are set */
-    int python_free;   /* reading a field runs no Python code: all names are exactly str.
-                        * Without FJ_HAVE_INSTANCE_VALUES, it is 1 only if there are none */
 } FjFieldView;
 
 /* Fills in `view`.  0, or -1 with MemoryError: without FJ_HAVE_INSTANCE_VALUES, it may create
@@ -56,8 +54,15 @@ fj_fields_in_order(const FjNodeKind *kind)
     return kind->in_order == fj_node_kind_fields(kind);
 }
 
+/* Whether reading a field runs no Python code: all names are exactly str. */
+static inline int
+fj_fields_are_python_free(const FjFieldView *view)
+{
+    return view->values != NULL || view->dict == NULL || fj_compat_dict_is_unicode(view->dict);
+}
+
 /* (P) The value of name `i`, borrowed; NULL when it is not set, or with an error.  Runs no
- * Python code, and does not fail, if `view` is python_free. */
+ * Python code, and does not fail, if the fields of `view` are python_free. */
 static inline PyObject *
 fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
@@ -110,7 +115,7 @@ static inline int
 fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
     if (kind->in_dict == 0) {
-        *view = (FjFieldView){.python_free = 1};
+        *view = (FjFieldView){.used = 0};
         return 0;
     }
     return fj_fields_view(object, view);
@@ -135,7 +140,7 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
         PyErr_Clear();
         return 0;
     }
-    return view->python_free || fj_compat_dict_is_unicode(view->dict);
+    return fj_fields_are_python_free(view);
 }
 
 /* The fields of an object, not more than FJ_FIELDS_INLINE, in `room` or where they are stored;

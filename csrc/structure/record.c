@@ -16,8 +16,8 @@ static PyObject *const nothing[1] = {NULL};
 void *
 fj_vector_append(FjVector *vector, Py_ssize_t count, size_t size)
 {
-    if (vector->capacity - vector->count < count) {
-        Py_ssize_t capacity = Py_MAX(2 * vector->capacity, vector->count + count);
+    if (vector->items == NULL || vector->capacity - vector->count < count) {
+        Py_ssize_t capacity = Py_MAX(2 * vector->capacity, vector->count + count + 1);
         void *items = PyMem_Realloc(vector->items, (size_t)capacity * size);
         if (items == NULL) {
             return NULL;
@@ -32,11 +32,11 @@ fj_vector_append(FjVector *vector, Py_ssize_t count, size_t size)
 int
 fj_vector_append_addresses(FjVector *vector, PyObject *const *addresses, Py_ssize_t count)
 {
-    PyObject **place = count == 0 ? NULL : fj_vector_append(vector, count, sizeof(PyObject *));
+    PyObject **place = fj_vector_append(vector, count, sizeof(PyObject *));
     if (place != NULL) {
         memcpy(place, addresses, (size_t)count * sizeof(PyObject *));
     }
-    return count == 0 || place != NULL;
+    return place != NULL;
 }
 
 void
@@ -76,14 +76,11 @@ block_of(PyObject *object, FjPlace place, Py_ssize_t *size)
     }
 }
 
-FjRecorded *
-fj_record_add(FjRecord *record, PyObject *object, FjPlace place, PyObject *const *items,
-              Py_ssize_t size)
+/* Adds a container, of which the last `size` items are the references; NULL without memory. */
+static FjRecorded *
+add_container(FjRecord *record, PyObject *object, FjPlace place, Py_ssize_t size)
 {
-    FjRecorded *added =
-        items == NULL || !fj_vector_append_addresses(&record->items, items, size)
-            ? NULL
-            : fj_vector_append(&record->containers, 1, sizeof(FjRecorded));
+    FjRecorded *added = fj_vector_append(&record->containers, 1, sizeof(FjRecorded));
     if (added == NULL) {
         record->failed = 1;
         return NULL;
@@ -91,6 +88,17 @@ fj_record_add(FjRecord *record, PyObject *object, FjPlace place, PyObject *const
     *added =
         (FjRecorded){.object = object, .type = Py_TYPE(object), .size = size, .place = place};
     return added;
+}
+
+FjRecorded *
+fj_record_add(FjRecord *record, PyObject *object, FjPlace place, PyObject *const *items,
+              Py_ssize_t size)
+{
+    if (items == NULL || !fj_vector_append_addresses(&record->items, items, size)) {
+        record->failed = 1;
+        return NULL;
+    }
+    return add_container(record, object, place, size);
 }
 
 void
@@ -116,13 +124,35 @@ fj_record_add_dict(FjRecord *record, PyObject *dict)
     fj_record_add(record, dict, place, entries, size);
 }
 
-FjRecorded *
-fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind,
-                     PyObject *const *fields)
+/* The place of the fields of an object, which has `view`. */
+static FjPlace
+place_of_fields(const FjFieldView *view, const FjNodeKind *kind)
 {
-    FjRecorded *added =
-        fj_record_add(record, object, kind->in_dict == 0 ? FJ_IN_SLOTS : FJ_IN_FIELDS, fields,
-                      fj_node_kind_fields(kind));
+    return kind->in_dict == 0 ? FJ_IN_SLOTS
+           : view->values != NULL && view->used == fj_node_kind_fields(kind) &&
+                   fj_fields_in_order(kind) && fj_fields_are_in_dict(kind)
+               ? FJ_IN_VALUES
+               : FJ_IN_FIELDS;
+}
+
+FjRecorded *
+fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind)
+{
+    FjFieldView view;
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    PyObject **fields = NULL;
+    if (fj_fields_are_plain(kind) && fj_fields_view_stored(object, kind, &view)) {
+        fields = fj_vector_append(&record->items, count, sizeof(PyObject *));
+    }
+    if (fields == NULL) {
+        record->failed = 1;
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        fields[i] = fj_fields_peek_object(object, &view, kind, i);
+        record->failed |= fields[i] == NULL; /* getattr would look further */
+    }
+    FjRecorded *added = add_container(record, object, place_of_fields(&view, kind), count);
     if (added != NULL) {
         added->kind = kind;
     }
@@ -159,17 +189,26 @@ difference_of_slots(const FjRecorded *container, PyObject *const *expected, PyOb
     return difference;
 }
 
+/* Whether an object has these fields. */
+static int
+has_fields(PyObject *object, FjNodeKind *kind, PyObject *const *expected)
+{
+    FjFieldView view;
+    int same = fj_fields_view_stored(object, kind, &view);
+    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind) && same; i++) {
+        same = fj_fields_peek_object(object, &view, kind, i) == expected[i];
+    }
+    return same;
+}
+
 /* Whether a container that has no block, and is not in slots, is the same. */
 static FJ_NOINLINE int
 is_same_elsewhere(const FjRecorded *container, PyObject *const *expected, FjRegistry *registry)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *const *fields;
     FjFieldView view;
     switch (container->place) {
     case FJ_IN_FIELDS:
-        fields = fj_fields_stored(container->kind, container->object, room);
-        return fields != NULL &&
-               memcmp(fields, expected, (size_t)container->size * sizeof(*fields)) == 0;
+        return has_fields(container->object, container->kind, expected);
     case FJ_IN_ITS_DICT:
         return fj_fields_view(container->object, &view) == 0 && view.values == NULL &&
                view.dict == expected[0];

@@ -74,9 +74,8 @@ void fj_record_add_items(FjRecord *record, PyObject *object, FjPlace place);
 
 void fj_record_add_dict(FjRecord *record, PyObject *dict);
 
-/* Adds an object with these fields, which are plain. */
-FjRecorded *fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind,
-                                 PyObject *const *fields);
+/* Adds the fields of an object: NULL if they are not where they are stored, or not plain. */
+FjRecorded *fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind);
 
 /* Adds a value that equals a snapshot. */
 void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *snapshot);

@@ -249,7 +249,7 @@ match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
         return leave(c, part, object);
     }
     if (c->record != NULL) {
-        fj_record_add_fields(c->record, object, part->kind, fields);
+        fj_record_add_fields(c->record, object, part->kind);
     }
     return match_items(c, part, fields);
 }

@@ -288,33 +288,28 @@ has_all(const FjFieldView *view, FjNodeKind *kind)
     return 1;
 }
 
-/* Adds a Module, or an object whose fields are in its __dict__. */
+/* Adds a Module that is no wrapper, and has no other attributes. */
 static void
-add_attributes(FjKnownArgument *argument, const FjNode *node, PyObject *object)
+add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    FjRecorded *container = NULL;
     if (fj_fields_view(object, &view) < 0) {
         PyErr_Clear();
+        fj_known_fail(argument);
     }
     else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
-        /* It is a wrapper, or has other attributes. */
+        fj_known_fail(argument);
     }
     else if (view.values != NULL && has_all(&view, kind)) {
-        container =
-            fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
+        fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
     }
     else if (view.values == NULL && view.dict != NULL) {
-        container = fj_record_add(&argument->record, object, FJ_IN_ITS_DICT, &view.dict, 1);
-    }
-    if (container == NULL) {
-        fj_known_fail(argument);
-        return;
-    }
-    container->kind = node->code == FJ_OBJECT ? kind : NULL;
-    if (view.values == NULL) {
+        fj_record_add(&argument->record, object, FJ_IN_ITS_DICT, &view.dict, 1);
         add_dict(argument, kind->names, node->arity, view.dict);
+    }
+    else {
+        fj_known_fail(argument);
     }
 }
 
@@ -324,25 +319,10 @@ add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
            Py_ssize_t num_arrays)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    PyObject *room[FJ_FIELDS_INLINE], *const *fields = NULL;
-    if (fj_fields_are_plain(kind) && fj_fields_are_in_dict(kind)) {
-        add_attributes(argument, node, object);
-        return;
-    }
-    if (node->arity <= FJ_FIELDS_INLINE) {
-        fields = fj_fields_stored(kind, object, room);
-    }
-    for (uint32_t i = 0; fields != NULL && i < node->arity; i++) {
-        fields = fields[i] == NULL ? NULL : fields;
-    }
-    FjRecorded *container =
-        fields == NULL ? NULL : fj_record_add_fields(&argument->record, object, kind, fields);
-    if (container == NULL) {
-        fj_known_fail(argument);
-    }
-    else if (container->place == FJ_IN_SLOTS && kind->dynamic == 1 &&
-             node[1].code == FJ_ARRAY) {
-        container->array = (uint32_t)num_arrays + 1;
+    FjRecorded *added = fj_record_add_fields(&argument->record, object, kind);
+    if (added != NULL && added->place == FJ_IN_SLOTS && kind->dynamic == 1 &&
+        node[1].code == FJ_ARRAY) {
+        added->array = (uint32_t)num_arrays + 1;
     }
 }
 
@@ -351,39 +331,25 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
              PyObject *object, Py_ssize_t num_arrays)
 {
     const PyTypeObject *type = fj_structure_info(structure, node)->type;
-    if (argument->record.failed || (type != NULL && Py_TYPE(object) != type)) {
-        argument->record.failed = 1;
-        return;
+    FjRecord *record = &argument->record;
+    if (record->failed || (type != NULL && Py_TYPE(object) != type)) {
+        record->failed = 1;
     }
-    switch (node->code) {
-    case FJ_LIST:
-        PyList_CheckExact(object) ? fj_record_add_items(&argument->record, object, FJ_IN_LIST)
-                                  : fj_known_fail(argument);
-        break;
-    case FJ_TUPLE: /* one that never changes is known by its address */
-        if (object != node->aux) {
-            PyTuple_CheckExact(object)
-                ? fj_record_add_items(&argument->record, object, FJ_IN_TUPLE)
-                : fj_known_fail(argument);
-        }
-        break;
-    case FJ_NAMEDTUPLE:
-        fj_record_add_items(&argument->record, object, FJ_IN_TUPLE);
-        break;
-    case FJ_MODULE:
-        add_attributes(argument, node, object);
-        break;
-    case FJ_OBJECT:
-        add_object(argument, node, object, num_arrays);
-        break;
-    case FJ_DICT:
+    else if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
+        /* A tuple that never changes is known by its address, a static by its snapshot. */
+    }
+    else if (type == &PyDict_Type) {
         add_dict(argument, node->aux, node->arity, object);
-        break;
-    case FJ_CUSTOM: /* a static: see fj_known_add_static */
-        argument->record.failed = !(node->flags & FJ_NODE_ITSELF);
-        break;
-    default:
-        argument->record.failed = 1;
+    }
+    else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
+        fj_node_kind(node)->offsets == NULL ? add_module(argument, node, object)
+                                            : add_object(argument, node, object, num_arrays);
+    }
+    else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
+        fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);
+    }
+    else {
+        record->failed = 1;
     }
 }
 

@@ -271,9 +271,8 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
                   !(node->flags & FJ_NODE_WRAPPER))) {
         return match_items(m, view.values, node->arity);
     }
-    return view.python_free || fj_compat_dict_is_unicode(view.dict)
-               ? match_fields(m, node, &view)
-               : FJ_MATCH_NEEDS_PYTHON;
+    return fj_fields_are_python_free(&view) ? match_fields(m, node, &view)
+                                            : FJ_MATCH_NEEDS_PYTHON;
 }
 
 /* A field that is not where it is stored is left to getattr. */
@@ -282,13 +281,7 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    if (!fj_fields_are_plain(kind)) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    if (FJ_UNLIKELY(fj_fields_view_object(object, kind, &view) < 0)) {
-        return FJ_MATCH_ERROR;
-    }
-    if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
     int result = FJ_MATCH_YES;
