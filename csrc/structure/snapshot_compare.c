@@ -7,6 +7,7 @@
  * until it has looked at the whole value, and holds what is left to Python code.  Without a
  * GIL, both compare with a new snapshot instead, which holds all that it has read.
  */
+#include "base/address_map.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
 #include "structure/snapshot.h"
@@ -166,6 +167,7 @@ typedef struct {
     uint32_t *indices;
     /* The record that is being made of the objects in the value that can change; or NULL. */
     FjRecord *record;
+    FjAddressMap *seen; /* these objects */
 } Comparison;
 
 static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
@@ -178,6 +180,19 @@ leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         return FJ_SNAPSHOT_UNSEEN;
     }
     c->indices[c->unseen->count - 1] = (uint32_t)(part - c->snapshot->parts);
+    return 1;
+}
+
+/* Whether a record is made, and the object is not in it yet. */
+static inline int
+is_new(const Comparison *c, PyObject *object)
+{
+    if (FJ_LIKELY(c->record == NULL) || fj_address_map_find(c->seen, object) >= 0) {
+        return 0;
+    }
+    if (fj_address_map_add(c->seen, object, 0) < 0) {
+        PyErr_Clear(); /* it is recorded again where it occurs again */
+    }
     return 1;
 }
 
@@ -226,7 +241,7 @@ match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
     if (PyDict_GET_SIZE(dict) * 2 != (Py_ssize_t)part->children) {
         return 0;
     }
-    if (c->record != NULL) {
+    if (is_new(c, dict)) {
         fj_record_add_dict(c->record, dict);
     }
     while (child != NULL && child < end &&
@@ -248,7 +263,7 @@ match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
     if (fields == NULL) {
         return leave(c, part, object);
     }
-    if (c->record != NULL) {
+    if (is_new(c, object)) {
         fj_record_add_fields(c->record, object, part->kind);
     }
     return match_items(c, part, fields);
@@ -316,7 +331,7 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         (part->empty_dict && !fj_static_has_empty_dict(c->snapshot->registry, value))) {
         return leave(c, part, value);
     }
-    if (c->record != NULL && part->empty_dict) {
+    if (part->empty_dict && is_new(c, value)) {
         fj_record_add(c->record, value, FJ_IN_EMPTY_DICT, &value, 0);
     }
     for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
@@ -332,7 +347,7 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
     switch (part->code) {
     case FJ_PART_SEQUENCE:
         items = items_of(part->children, value);
-        if (c->record != NULL && PyList_Check(value)) {
+        if (PyList_Check(value) && is_new(c, value)) {
             fj_record_add_items(c->record, value, FJ_IN_LIST);
         }
         return items == NULL ? 0 : match_items(c, part, items);
@@ -392,10 +407,12 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 static int
 match_and_record(FjSnapshot *self)
 {
-    const Comparison c = {.snapshot = self, .record = &self->record};
+    FjAddressMap seen = {.entries = NULL};
+    const Comparison c = {.snapshot = self, .record = &self->record, .seen = &seen};
     fj_record_clear(&self->record);
     int same = match_part(&c, self->parts, self->parts->object);
     self->recorded = same == 1;
+    fj_address_map_clear(&seen);
     return same;
 }
 

@@ -275,19 +275,6 @@ add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *di
     }
 }
 
-/* Whether all fields stand among the first `used` values.  If there are as many attributes as
- * fields, the values have nothing else. */
-static int
-has_all(const FjFieldView *view, FjNodeKind *kind)
-{
-    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        if (fj_fields_peek(view, kind, i) == NULL || kind->places[i] >= view->used) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* Adds a Module that is no wrapper, and has no other attributes. */
 static void
 add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
@@ -301,7 +288,8 @@ add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
     else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
         fj_known_fail(argument);
     }
-    else if (view.values != NULL && has_all(&view, kind)) {
+    else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
+        /* The first values are those of the fields, none of which may be absent. */
         fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
     }
     else if (view.values == NULL && view.dict != NULL) {
