@@ -104,7 +104,7 @@ fj_record_add(FjRecord *record, PyObject *object, FjPlace place, PyObject *const
 void
 fj_record_add_items(FjRecord *record, PyObject *object, FjPlace place)
 {
-    Py_ssize_t size;
+    Py_ssize_t size = 0;
     PyObject *const *items = block_of(object, place, &size);
     fj_record_add(record, object, place, items, size);
 }
