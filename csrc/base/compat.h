@@ -472,45 +472,9 @@ fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *
     return values == NULL ? NULL : values->values;
 }
 
-/* The array of values of an instance that was just allocated, with room for at least `count`;
- * NULL when the instance has no such array. */
-static inline PyDictValues *
-fj_compat_fresh_values(PyObject *object, Py_ssize_t count)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)) {
-        return NULL;
-    }
-    PyDictValues *values = _PyObject_InlineValues(object);
-    return values->valid && count <= values->capacity ? values : NULL;
-#elif PY_VERSION_HEX >= 0x030C0000
-    (void)count; /* the array has room for all shared keys */
-    PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
-    return _PyDictOrValues_IsValues(*home) ? _PyDictOrValues_GetValues(*home) : NULL;
-#else
-    (void)count;
-    return *_PyObject_ValuesPointer(object);
-#endif
-}
-
-/* Stores `value`, which is stolen, in the array of values of an instance that was just
- * allocated.  1, or 0 when the instance has no such array or a value at `place` already;
- * nothing is stolen then. */
-static inline int
-fj_compat_set_fresh(PyObject *object, Py_ssize_t place, PyObject *value)
-{
-    PyDictValues *values = fj_compat_fresh_values(object, place + 1);
-    if (values == NULL || values->values[place] != NULL) {
-        return 0;
-    }
-    values->values[place] = value;
-    _PyDictValues_AddToInsertionOrder(values, place);
-    return 1;
-}
-
 /* Stores `count` items (stolen) at once in an instance in which nothing is stored yet: item
  * `i` at `places[i]`.  All places are below `reach`; a NULL item leaves its place empty.  1,
- * or 0 as above.
+ * or 0 when the instance has no array of values; nothing is stolen then.
  *
  * The order of insertion is recorded as _PyDictValues_AddToInsertionOrder does it, except that
  * the count is kept in a register.  A count in memory would make each store wait for the one
@@ -519,14 +483,27 @@ static inline int
 fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t *places,
                      Py_ssize_t count, Py_ssize_t reach)
 {
-    PyDictValues *values = fj_compat_fresh_values(object, reach);
-    if (values == NULL) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyDictValues *values = PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_INLINE_VALUES)
+                               ? _PyObject_InlineValues(object)
+                               : NULL;
+    if (values == NULL || !values->valid || reach > values->capacity) {
         return 0;
     }
-#if PY_VERSION_HEX >= 0x030D0000
     uint8_t *used = &values->size, *order = get_insertion_order_array(values);
     const int step = 1;
 #else
+    (void)reach; /* the array has room for all shared keys */
+#if PY_VERSION_HEX >= 0x030C0000
+    PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
+    PyDictValues *values =
+        _PyDictOrValues_IsValues(*home) ? _PyDictOrValues_GetValues(*home) : NULL;
+#else
+    PyDictValues *values = *_PyObject_ValuesPointer(object);
+#endif
+    if (values == NULL) {
+        return 0;
+    }
     uint8_t *used = (uint8_t *)values - 2, *order = used - 1;
     const int step = -1;
 #endif

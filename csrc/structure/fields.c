@@ -5,13 +5,11 @@
  * set as object.__setattr__ does.
  *
  * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
- * the public API.  A dict is read in one pass over its items, and compared with the names of
- * the fields by identity; looking up each name takes about twice as long.  An instance that is
- * built gets its dict at once, since setting items of a dict is faster than setting
- * attributes.
+ * the public API.  An instance that is built gets its dict at once, since setting items of a
+ * dict is faster than setting attributes.
  *
  * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
- * (FjFieldView.python_free is 0 then), in a data descriptor that is set and, where something
+ * (fj_fields_are_python_free is 0 then), in a data descriptor that is set and, where something
  * is allocated, in finalizers.
  */
 #include "structure/fields.h"
@@ -49,7 +47,6 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     view->values = NULL;
     view->dict = NULL;
     view->used = 0;
-    view->python_free = 1;
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = fj_compat_shared_keys(Py_TYPE(object));
     if (FJ_LIKELY(keys != NULL)) {
@@ -64,58 +61,12 @@ fj_fields_view(PyObject *object, FjFieldView *view)
     if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
         return -1;
     }
-    Py_XDECREF(view->dict);                 /* the instance holds it */
-    view->python_free = view->dict == NULL; /* looking at all keys takes too long */
+    Py_XDECREF(view->dict); /* the instance holds it */
 #endif
     if (view->values == NULL && view->dict != NULL) {
         view->used = PyDict_GET_SIZE(view->dict);
-        view->python_free = view->python_free && fj_compat_dict_is_unicode(view->dict);
     }
     return 0;
-}
-
-/* The index of `key` among the first `count` names, which are looked at from `first` on; -1 if
- * it is not among them.  Runs no Python code. */
-static inline Py_ssize_t
-find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t first)
-{
-    Py_ssize_t i = first;
-    for (Py_ssize_t tried = 0; tried < count; tried++) {
-        if (FJ_LIKELY(key == names[i])) {
-            return i;
-        }
-        i = i + 1 == count ? 0 : i + 1;
-    }
-    /* Compare values too: a key that was added through a __dict__ need not be interned. */
-    for (Py_ssize_t tried = 0; tried < count && PyUnicode_CheckExact(key); tried++) {
-        if (PyUnicode_Compare(key, names[i]) == 0) {
-            return i;
-        }
-        i = i + 1 == count ? 0 : i + 1;
-    }
-    return -1;
-}
-
-int
-fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
-                    PyObject **values)
-{
-    PyObject *key, *value;
-    Py_ssize_t position = 0, next = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        values[i] = NULL;
-    }
-    while (fj_compat_dict_next(dict, &position, &key, &value)) {
-        /* The next key is nearly always that of the next field.  An __init__ often sets the
-         * static fields first. */
-        Py_ssize_t i = find_name(key, ((PyTupleObject *)kind->names)->ob_item, count, next);
-        if (i < 0) {
-            return 0;
-        }
-        values[i] = value;
-        next = i + 1 == count ? 0 : i + 1;
-    }
-    return 1;
 }
 
 Py_ssize_t
@@ -155,85 +106,32 @@ check_class(PyObject *object, const FjNodeKind *kind)
     return 0;
 }
 
+/* fj_fields_view with a new reference to `dict`.  Where another thread may change the
+ * instance, all attributes are in the dict. */
+static inline int
+view_and_hold(PyObject *object, FjFieldView *view)
+{
 #if FJ_FREE_THREADED
-
-/* (P) Sets `*value` to the value of a name in an instance's dict, which may be NULL, as
- * fj_fields_get does. */
-static int
-get_from_dict(PyObject *dict, PyObject *name, PyObject *missing, PyObject **value)
-{
-    *value = dict == NULL ? NULL : fj_compat_dict_get(dict, name);
-    if (*value == missing) {
-        Py_CLEAR(*value);
-    }
-    return *value != NULL ? 1 : PyErr_Occurred() ? -1 : 0;
-}
-
-int
-fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
-              PyObject **value)
-{
-    if (check_class(object, kind) < 0) {
-        return -1;
-    }
     PyObject *dict = dict_of(object);
-    int result = dict == NULL && PyErr_Occurred()
-                     ? -1
-                     : get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, value);
-    Py_XDECREF(dict);
-    return result;
-}
-
-int
-fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
-                  PyObject **values)
-{
-    if (check_class(object, kind) < 0) {
-        return -1;
-    }
-    PyObject *dict = dict_of(object);
-    int result = dict == NULL && PyErr_Occurred() ? -1 : 0;
-    for (Py_ssize_t i = 0; i < count && result >= 0; i++) {
-        result = get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, &values[i]);
-        while (result < 0 && i > 0) {
-            Py_XDECREF(values[--i]);
-        }
-    }
-    Py_XDECREF(dict);
-    return result < 0 ? -1 : 0;
-}
-
+    *view = (FjFieldView){.dict = dict, .used = dict == NULL ? 0 : PyDict_Size(dict)};
+    return dict == NULL && PyErr_Occurred() ? -1 : 0;
 #else
-
-/* fj_fields_view for an instance whose kind was looked up before Python code ran.  0, or -1
- * with an error. */
-static int
-view_if_same_class(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
-{
-    return check_class(object, kind) < 0 ? -1 : fj_fields_view(object, view);
+    int result = fj_fields_view(object, view);
+    Py_XINCREF(view->dict); /* code that runs in a look-up may give the instance another one */
+    return result;
+#endif
 }
 
-int
-fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
-              PyObject **value)
+/* (P) The value of name `i`, a new reference; NULL if it is not set, or with an error. */
+static inline PyObject *
+get_field(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
-    FjFieldView view;
-    if (view_if_same_class(object, kind, &view) < 0) {
-        return -1;
-    }
-    /* Hold the dict, since code that runs in the look-up may give the instance another one. */
-    PyObject *dict = Py_XNewRef(view.dict);
-    PyObject *found = Py_XNewRef(fj_fields_peek(&view, kind, i));
-    Py_XDECREF(dict);
-    if (found == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    if (found == missing) {
-        Py_DECREF(found);
-        return 0;
-    }
-    *value = found;
-    return 1;
+#if FJ_FREE_THREADED
+    PyObject *name = PyTuple_GET_ITEM(kind->names, i);
+    return view->dict == NULL ? NULL : fj_compat_dict_get(view->dict, name);
+#else
+    return Py_XNewRef(fj_fields_peek(view, kind, i));
+#endif
 }
 
 int
@@ -241,34 +139,25 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
                   PyObject **values)
 {
     FjFieldView view;
-    if (view_if_same_class(object, kind, &view) < 0) {
+    int result = 0;
+    if (check_class(object, kind) < 0 || view_and_hold(object, &view) < 0) {
         return -1;
     }
-#if !FJ_HAVE_INSTANCE_VALUES
-    if (view.dict != NULL && fj_fields_read_dict(view.dict, kind, count, values)) {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            values[i] = values[i] == missing ? NULL : Py_XNewRef(values[i]);
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        values[i] = get_field(&view, kind, i);
+        if (values[i] == missing) {
+            Py_CLEAR(values[i]);
         }
-        return 0;
-    }
-#endif
-    for (Py_ssize_t i = 0; i < count; i++) {
-        values[i] = NULL;
-        if (FJ_LIKELY(view.python_free)) {
-            PyObject *found = fj_fields_peek(&view, kind, i);
-            values[i] = found == missing ? NULL : Py_XNewRef(found);
-        }
-        else if (fj_fields_get(object, kind, i, missing, &values[i]) < 0) {
+        else if (values[i] == NULL && PyErr_Occurred()) {
+            result = -1;
             while (i > 0) {
                 Py_XDECREF(values[--i]);
             }
-            return -1;
         }
     }
-    return 0;
+    Py_XDECREF(view.dict);
+    return result;
 }
-
-#endif
 
 /* Whether no field, and no other attribute that an object is given, has a data descriptor in
  * the class, so that it can be set by storing its value.  The result is cached until the class
@@ -297,47 +186,30 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
     return 1;
 }
 
-int
-fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value)
+/* (P) Sets a name of a new instance in its dict, or as object.__setattr__ does if `dict` is
+ * NULL; steals `value`. */
+static int
+set_field(PyObject *object, PyObject *dict, PyObject *name, PyObject *value)
 {
-#if FJ_HAVE_INSTANCE_VALUES
-    if (FJ_LIKELY(stores_directly(kind, Py_TYPE(object)))) {
-        Py_ssize_t place = kind->places[i];
-        if (place < 0) {
-            place = fj_fields_find_place(kind, i);
-        }
-        if (FJ_LIKELY(place >= 0 && fj_compat_set_fresh(object, place, value))) {
-            return 0;
-        }
-    }
-#endif
-    int result = PyObject_GenericSetAttr(object, PyTuple_GET_ITEM(kind->names, i), value);
+    int result = dict != NULL ? PyDict_SetItem(dict, name, value)
+                              : PyObject_GenericSetAttr(object, name, value);
     Py_DECREF(value);
     return result;
 }
 
-/* Sets the fields in the instance's dict; steals all `values`.  0, or -1 with an error. */
+#if FJ_HAVE_INSTANCE_VALUES
+/* Whether each value that is not NULL has a place in the array of an instance's values. */
 static int
-fill_dict(PyObject *object, const FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
+have_places(FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 {
-    int result = 0;
-    PyObject *dict = NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (values[i] == NULL) {
-            continue;
-        }
-        if (dict == NULL && result == 0) {
-            dict = PyObject_GenericGetDict(object, NULL);
-            result = dict == NULL ? -1 : 0;
-        }
-        if (result == 0) {
-            result = PyDict_SetItem(dict, PyTuple_GET_ITEM(kind->names, i), values[i]);
-        }
-        Py_DECREF(values[i]);
+    int result = count > 0; /* a class without fields need not have such an array at all */
+    for (Py_ssize_t i = 0; i < count && kind->placed < count && result; i++) {
+        result =
+            values[i] == NULL || kind->places[i] >= 0 || fj_fields_find_place(kind, i) >= 0;
     }
-    Py_XDECREF(dict);
     return result;
 }
+#endif
 
 int
 fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
@@ -345,25 +217,24 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
 {
     int direct = stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
-    /* A class without fields need not have a place for attributes at all. */
-    if (FJ_LIKELY(direct && count > 0 && kind->placed == count &&
+    if (FJ_LIKELY(direct && have_places(kind, values, count) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }
     direct = direct && count > FJ_FIELDS_INLINE; /* CPython keeps so many in a dict */
 #endif
-    if (FJ_LIKELY(direct)) {
-        return fill_dict(object, kind, values, count);
-    }
-    int result = 0;
+    direct = direct && count > 0;
+    PyObject *dict = direct ? PyObject_GenericGetDict(object, NULL) : NULL;
+    int result = direct && dict == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (result < 0) {
+        if (result < 0 || values[i] == NULL) {
             Py_XDECREF(values[i]);
         }
-        else if (values[i] != NULL) {
-            result = fj_fields_set_fresh(object, kind, i, values[i]);
+        else {
+            result = set_field(object, dict, PyTuple_GET_ITEM(kind->names, i), values[i]);
         }
     }
+    Py_XDECREF(dict);
     return result;
 }
 
@@ -471,26 +342,24 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         raise_changed_class();
         return NULL;
     }
-#if FJ_FREE_THREADED
-    if (fj_fields_are_plain(kind) && FJ_LOAD_SIZE(kind->offsets[i]) > 0) {
-        PyObject *value = fj_compat_slot_get(object, FJ_LOAD_SIZE(kind->offsets[i]));
+    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
+        PyObject *value = NULL;
+        if (FJ_LOAD_SIZE(kind->offsets[i]) > 0) {
+            value = fj_compat_slot_get(object, FJ_LOAD_SIZE(kind->offsets[i]));
+        }
+#if FJ_HAVE_INSTANCE_VALUES
+        else {
+            FjFieldView view;
+            (void)fj_fields_view(object, &view); /* which does not fail here */
+            if (fj_fields_are_python_free(&view)) {
+                value = Py_XNewRef(fj_fields_peek(&view, kind, i));
+            }
+        }
+#endif
         if (value != NULL) {
             return value;
         }
     }
-#else
-    if (FJ_LIKELY(fj_fields_are_plain(kind))) {
-        FjFieldView view;
-        if (fj_fields_view_object(object, kind, &view) < 0) {
-            return NULL;
-        }
-        PyObject *value =
-            view.python_free ? fj_fields_peek_object(object, &view, kind, i) : NULL;
-        if (value != NULL) {
-            return Py_NewRef(value);
-        }
-    }
-#endif
     return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
 }
 
@@ -514,7 +383,7 @@ fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *value
             *slot = values[i];
         }
         else {
-            result = fj_fields_set_fresh(object, kind, i, values[i]);
+            result = set_field(object, NULL, PyTuple_GET_ITEM(kind->names, i), values[i]);
         }
     }
     return result;
@@ -523,19 +392,10 @@ fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *value
 int
 fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)
 {
-#if FJ_FREE_THREADED
-    PyObject *dict = dict_of(object);
-    if (dict == NULL && PyErr_Occurred()) {
-        return -1;
-    }
-    int result = (dict == NULL ? 0 : PyDict_Size(dict)) != fj_node_kind_fields(kind);
-    Py_XDECREF(dict);
-    return result;
-#else
     FjFieldView view;
-    if (fj_fields_view(object, &view) < 0) {
+    if (view_and_hold(object, &view) < 0) {
         return -1;
     }
+    Py_XDECREF(view.dict);
     return view.used != fj_node_kind_fields(kind);
-#endif
 }

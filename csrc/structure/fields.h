@@ -22,19 +22,11 @@ typedef struct {
     PyObject **values; /* borrowed; NULL when the attributes are in `dict` */
     PyObject *dict;    /* borrowed; NULL when there are no attributes at all */
     Py_ssize_t used;   /* the number of attributes that are set */
-    int python_free;   /* reading a field runs no Python code: all names are exactly str.
-                        * Without FJ_HAVE_INSTANCE_VALUES, it is 1 only if there are none */
 } FjFieldView;
 
 /* Fills in `view`.  0, or -1 with MemoryError: without FJ_HAVE_INSTANCE_VALUES, it may create
  * the instance's dict.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
-
-/* Sets `values` to the values of the first `count` names, borrowed, NULL where one is not set,
- * if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if there
- * is another key. */
-int fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
-                        PyObject **values);
 
 /* The array of the instance's values, borrowed; `*used` is how many of them are set.  NULL
  * when the instance has no such array. */
@@ -62,8 +54,15 @@ fj_fields_in_order(const FjNodeKind *kind)
     return kind->in_order == fj_node_kind_fields(kind);
 }
 
+/* Whether reading a field runs no Python code: all names are exactly str. */
+static inline int
+fj_fields_are_python_free(const FjFieldView *view)
+{
+    return view->values != NULL || view->dict == NULL || fj_compat_dict_is_unicode(view->dict);
+}
+
 /* (P) The value of name `i`, borrowed; NULL when it is not set, or with an error.  Runs no
- * Python code, and does not fail, if `view` is python_free. */
+ * Python code, and does not fail, if the fields of `view` are python_free. */
 static inline PyObject *
 fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
@@ -79,23 +78,14 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
                : PyDict_GetItemWithError(view->dict, PyTuple_GET_ITEM(kind->names, i));
 }
 
-/* (P) Sets `*value` to a new reference to the value of name `i`.  1, 0 when it is not set or
- * is `missing`, or -1 with an error. */
-int fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missing,
-                  PyObject **value);
-
 /* (P) Sets `values` to new references to the values of the first `count` names, or NULL where
  * one is not set or is `missing`.  0, or -1 with an error and no references. */
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 
-/* (P) Sets field `i` of an instance that was just allocated, as object.__setattr__ does;
- * steals `value`.  0, or -1 with an error.  Runs Python code only if the class has a data
- * descriptor of the field's name. */
-int fj_fields_set_fresh(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *value);
-
-/* (P) Does the same for the first `count` fields; steals all `values`, where NULL leaves a
- * field unset.  0, or -1 with an error. */
+/* (P) Sets the first `count` names of an instance that was just allocated, as
+ * object.__setattr__ does; steals all `values`, where NULL leaves a name unset.  0, or -1 with
+ * an error.  Runs Python code only if the class has a data descriptor of such a name. */
 int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                          Py_ssize_t count);
 
@@ -125,7 +115,7 @@ static inline int
 fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *view)
 {
     if (kind->in_dict == 0) {
-        *view = (FjFieldView){.python_free = 1};
+        *view = (FjFieldView){.used = 0};
         return 0;
     }
     return fj_fields_view(object, view);
@@ -150,7 +140,27 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
         PyErr_Clear();
         return 0;
     }
-    return view->python_free || fj_compat_dict_is_unicode(view->dict);
+    return fj_fields_are_python_free(view);
+}
+
+/* The fields of an object, not more than FJ_FIELDS_INLINE, in `room` or where they are stored;
+ * NULL where reading them would need Python code.  A field is NULL where getattr has to look
+ * further than the instance. */
+static inline PyObject *const *
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
+{
+    FjFieldView view;
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return NULL;
+    }
+    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
+        return view.values;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        room[i] = fj_fields_peek_object(object, &view, kind, i);
+    }
+    return room;
 }
 
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */

@@ -77,17 +77,6 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
 }
 
 int
-fj_registry_traces_in(const FjRegistry *registry, const PyTypeObject *type)
-{
-    PyObject *types = registry->traced_in;
-    int found = 0;
-    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types) && !found; i++) {
-        found = PyTuple_GET_ITEM(types, i) == (const PyObject *)type;
-    }
-    return found;
-}
-
-int
 fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
 {
     PyObject *types = registry->by_identity;

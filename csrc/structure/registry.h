@@ -59,27 +59,26 @@ FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 
-/* Whether the policy traces leaves of this exact type, which are static by their kind. */
+/* Whether a policy, a tuple of types or NULL, names this very type: `traced` those of leaves,
+ * which are static by their kind, `traced_in` the same in an argument with FJ_TRACED_ARGUMENT.
+ */
 static inline int
-fj_registry_traces(const FjRegistry *registry, const PyTypeObject *type)
+fj_registry_names(PyObject *types, const PyTypeObject *type)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(registry->traced); i++) {
-        if (PyTuple_GET_ITEM(registry->traced, i) == (const PyObject *)type) {
+    for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types); i++) {
+        if (PyTuple_GET_ITEM(types, i) == (const PyObject *)type) {
             return 1;
         }
     }
     return 0;
 }
 
-/* The same, in an argument with FJ_TRACED_ARGUMENT. */
-int fj_registry_traces_in(const FjRegistry *registry, const PyTypeObject *type);
-
 /* The code of a kind under the policy: FJ_ARRAY for leaves that it traces. */
 static inline FjKindCode
 fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
 {
     return FJ_UNLIKELY(registry->traced != NULL) && kind->code == FJ_STATIC &&
-                   fj_registry_traces(registry, kind->type)
+                   fj_registry_names(registry->traced, kind->type)
                ? FJ_ARRAY
                : kind->code;
 }

@@ -6,8 +6,8 @@
  */
 #include "structure/snapshot.h"
 
-#include "base/address_map.h"
 #include "base/hash.h"
+#include "base/leafbuf.h"
 #include "structure/fields.h"
 #include "structure/static_rule.h"
 #include "structure/statics.h"
@@ -177,31 +177,21 @@ set_items(PyObject *set)
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
-    FjFieldView view;
-    PyObject *room[FJ_FIELDS_INLINE];
+    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW], *const *stored = NULL;
+    PyObject *fields = NULL;
+    FjLeafBuf buf; /* which holds them while the tuple is made */
     Py_ssize_t count = fj_node_kind_fields(kind);
-    if (FJ_FREE_THREADED || count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
-        !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return NULL;
+    if (!FJ_FREE_THREADED && count <= FJ_FIELDS_INLINE && Py_TYPE(object) == kind->type) {
+        stored = fj_fields_stored(kind, object, room);
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        room[i] = Py_XNewRef(fj_fields_peek_object(object, &view, kind, i));
-        if (room[i] == NULL) {
-            while (i > 0) {
-                Py_DECREF(room[--i]); /* the object holds it */
-            }
-            return NULL;
-        }
+    for (Py_ssize_t i = 0; stored != NULL && i < count; i++) {
+        stored = stored[i] == NULL ? NULL : stored;
     }
-    PyObject *fields = PyTuple_New(count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        if (fields == NULL) {
-            Py_DECREF(room[i]);
-        }
-        else {
-            PyTuple_SET_ITEM(fields, i, room[i]);
-        }
+    fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
+    if (stored != NULL && fj_leafbuf_extend(&buf, stored, count) == 0) {
+        fields = fj_leafbuf_as_tuple(&buf);
     }
+    fj_leafbuf_clear(&buf); /* the object holds them too */
     return fields;
 }
 
@@ -382,63 +372,6 @@ take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
     return result;
 }
 
-/* Whether the object of a part can change, so that it refers to others than its children. */
-static int
-can_change(const FjSnapshotPart *part)
-{
-    return part->code == FJ_PART_DICT || part->code == FJ_PART_FIELDS || part->empty_dict ||
-           (part->code == FJ_PART_SEQUENCE && PyList_CheckExact(part->object));
-}
-
-/* Notes an object that can change, and what it refers to.  The number of these objects. */
-static Py_ssize_t
-note(FjSnapshot *self, const FjSnapshotPart *part, PyObject **held)
-{
-    uint32_t child = (uint32_t)(part - self->parts) + 1;
-    uint32_t count = part->code == FJ_PART_KEY ? 0 : part->children;
-    self->changing[self->num_changing++] = (FjChanging){.object = part->object,
-                                                        .type = part->type,
-                                                        .kind = part->kind,
-                                                        .count = count,
-                                                        .code = part->code,
-                                                        .empty_dict = part->empty_dict};
-    for (uint32_t i = 0; i < count; i++) {
-        held[i] = self->parts[child].object;
-        child = self->parts[child].end;
-    }
-    return count;
-}
-
-/* Notes which objects can change.  0, or -1 with MemoryError. */
-static int
-note_changing(FjSnapshot *self)
-{
-    FjAddressMap seen = {.entries = NULL};
-    Py_ssize_t held = 0;
-    int result = 0;
-    if (self->parts->code < FJ_PART_SEQUENCE) {
-        return 0;
-    }
-    self->changing = PyMem_New(FjChanging, self->count);
-    self->held = PyMem_New(PyObject *, self->count);
-    if (self->changing == NULL || self->held == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (uint32_t i = 0; i < self->count && result == 0;) {
-        const FjSnapshotPart *part = &self->parts[i];
-        /* One that was changed while the snapshot was taken is not as its first part says. */
-        if (!part->immutable && can_change(part) &&
-            fj_address_map_find(&seen, part->object) < 0) {
-            result = fj_address_map_add(&seen, part->object, i);
-            held += note(self, part, self->held + held);
-        }
-        i = part->immutable ? part->end : i + 1;
-    }
-    fj_address_map_clear(&seen);
-    return result;
-}
-
 FjSnapshot *
 fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
 {
@@ -451,12 +384,11 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
     self->parts = self->room;
     self->count = 0;
     self->capacity = (uint32_t)Py_ARRAY_LENGTH(self->room);
-    self->changing = NULL;
-    self->held = NULL;
-    self->num_changing = 0;
+    self->record = (FjRecord){.failed = 0};
+    self->recorded = 0;
     self->python_free = 1;
     self->cyclic = 0;
-    if (take(self, value, field, NULL) < 0 || note_changing(self) < 0) {
+    if (take(self, value, field, NULL) < 0) {
         fj_snapshot_drop(self);
         return NULL;
     }
@@ -475,8 +407,7 @@ fj_snapshot_free(FjSnapshot *self)
         if (self->parts != self->room) {
             PyMem_Free(self->parts);
         }
-        PyMem_Free(self->changing);
-        PyMem_Free(self->held);
+        fj_record_clear(&self->record);
         Py_DECREF(self->registry);
         PyMem_Free(self);
     }

@@ -27,6 +27,7 @@
 #define FJ_SNAPSHOT_H
 
 #include "base/common.h"
+#include "structure/record.h"
 #include "structure/registry.h"
 
 typedef enum {
@@ -59,26 +60,17 @@ typedef struct {
     uint8_t deep;       /* its depth is a multiple of FJ_SNAPSHOT_DEEP */
 } FjSnapshotPart;
 
-/* An object in the value that can change, of which a part holds all of this. */
-typedef struct {
-    PyObject *object;
-    PyTypeObject *type;
-    FjNodeKind *kind; /* FIELDS */
-    uint32_t count;   /* the number of objects that it refers to */
-    uint8_t code;
-    uint8_t empty_dict;
-} FjChanging;
-
 /* A comparison looks at the stack at the parts of each such depth: see FJ_STRUCTURE_DEEP. */
 #define FJ_SNAPSHOT_DEEP 24
 
-typedef struct {
+typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */
     FjSnapshotPart *parts;
     uint32_t count, capacity;
-    FjChanging *changing; /* all objects in the value that can change, each once */
-    PyObject **held;      /* what they refer to, one object after the other */
-    uint32_t num_changing;
+    FjRecord record;        /* of all objects in the value that can change, once they have been
+                             * found to be those of the parts: as long as they refer to the
+                             * same objects, the value equals the snapshot */
+    int recorded;           /* whether there is a record, or cannot be one (`failed`) */
     int python_free;        /* no part needs Python code to see that the value is unchanged */
     int cyclic;             /* there is an ANCESTOR: only all of it can be compared */
     FjSnapshotPart room[2]; /* of a few parts */
@@ -110,10 +102,10 @@ int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
 /* Whether a value, which the caller holds, equals the snapshot now: 1, 0 or
  * FJ_SNAPSHOT_UNSEEN.  Runs no Python code, and does not fail. */
-int fj_snapshot_match(const FjSnapshot *snapshot, PyObject *value);
+int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
 /* (P) The same with Python code, where it is needed: 1, 0, or -1 with an error. */
-int fj_snapshot_has(const FjSnapshot *snapshot, PyObject *value);
+int fj_snapshot_has(FjSnapshot *snapshot, PyObject *value);
 
 /* (P) Whether two values, both of which count as fields, are equal now: 1, 0, or -1 with an
  * error. */

@@ -7,13 +7,11 @@
  * until it has looked at the whole value, and holds what is left to Python code.  Without a
  * GIL, both compare with a new snapshot instead, which holds all that it has read.
  */
+#include "base/address_map.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
 #include "structure/snapshot.h"
 #include "structure/statics.h"
-
-/* How many objects ahead of it a check fetches one into the processor's cache. */
-#define AHEAD 8
 
 /* ---- two snapshots ---- */
 
@@ -167,6 +165,9 @@ typedef struct {
      * is room for all parts.  NULL if none may run. */
     FjLeafBuf *unseen;
     uint32_t *indices;
+    /* The record that is being made of the objects in the value that can change; or NULL. */
+    FjRecord *record;
+    FjAddressMap *seen; /* these objects */
 } Comparison;
 
 static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
@@ -179,6 +180,19 @@ leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         return FJ_SNAPSHOT_UNSEEN;
     }
     c->indices[c->unseen->count - 1] = (uint32_t)(part - c->snapshot->parts);
+    return 1;
+}
+
+/* Whether a record is made, and the object is not in it yet. */
+static inline int
+is_new(const Comparison *c, PyObject *object)
+{
+    if (FJ_LIKELY(c->record == NULL) || fj_address_map_find(c->seen, object) >= 0) {
+        return 0;
+    }
+    if (fj_address_map_add(c->seen, object, 0) < 0) {
+        PyErr_Clear(); /* it is recorded again where it occurs again */
+    }
     return 1;
 }
 
@@ -217,24 +231,6 @@ items_of(uint32_t count, PyObject *value)
                                   : ((PyListObject *)value)->ob_item;
 }
 
-/* The fields of an object, in `room` or where they are stored; NULL where Python code would be
- * needed. */
-static inline PyObject *const *
-fields_of(FjNodeKind *kind, uint32_t count, PyObject *object, PyObject **room)
-{
-    FjFieldView view;
-    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return NULL;
-    }
-    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
-        return view.values;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        room[i] = fj_fields_peek_object(object, &view, kind, i);
-    }
-    return room;
-}
-
 static int
 match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
 {
@@ -244,6 +240,9 @@ match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
     const FjSnapshotPart *child = part + 1, *end = c->snapshot->parts + part->end;
     if (PyDict_GET_SIZE(dict) * 2 != (Py_ssize_t)part->children) {
         return 0;
+    }
+    if (is_new(c, dict)) {
+        fj_record_add_dict(c->record, dict);
     }
     while (child != NULL && child < end &&
            fj_compat_dict_next(dict, &position, &key, &value)) {
@@ -257,11 +256,17 @@ static int
 match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
     PyObject *room[FJ_FIELDS_INLINE];
-    PyObject *const *fields = fields_of(part->kind, part->children, object, room);
+    PyObject *const *fields = fj_fields_stored(part->kind, object, room);
     for (uint32_t i = 0; fields != NULL && i < part->children; i++) {
         fields = fields[i] == NULL ? NULL : fields;
     }
-    return fields == NULL ? leave(c, part, object) : match_items(c, part, fields);
+    if (fields == NULL) {
+        return leave(c, part, object);
+    }
+    if (is_new(c, object)) {
+        fj_record_add_fields(c->record, object, part->kind);
+    }
+    return match_items(c, part, fields);
 }
 
 static int
@@ -299,8 +304,8 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
         return 0;
     }
     uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
-    PyObject *const *a = fields_of(part->kind, count, part->object, room[0]);
-    PyObject *const *b = a == NULL ? NULL : fields_of(part->kind, count, value, room[1]);
+    PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0]);
+    PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1]);
     for (uint32_t i = 0; b != NULL && i < count; i++) {
         if (a[i] == NULL || b[i] == NULL ||
             !(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
@@ -326,6 +331,9 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         (part->empty_dict && !fj_static_has_empty_dict(c->snapshot->registry, value))) {
         return leave(c, part, value);
     }
+    if (part->empty_dict && is_new(c, value)) {
+        fj_record_add(c->record, value, FJ_IN_EMPTY_DICT, &value, 0);
+    }
     for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
         child = match_child(c, child, child->object, &result);
     }
@@ -339,6 +347,9 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
     switch (part->code) {
     case FJ_PART_SEQUENCE:
         items = items_of(part->children, value);
+        if (PyList_Check(value) && is_new(c, value)) {
+            fj_record_add_items(c->record, value, FJ_IN_LIST);
+        }
         return items == NULL ? 0 : match_items(c, part, items);
     case FJ_PART_DICT:
         return match_dict(c, part, value);
@@ -371,10 +382,17 @@ match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     return result;
 }
 
-/* Matches a value that is not the object of an immutable part. */
+/* Matches a value that is not the object of an immutable part.  There is only a record of the
+ * very objects of the parts, which the snapshot holds. */
 static int
 match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
+    if (c->record != NULL && value != part->object) {
+        c->record->failed = 1;
+    }
+    if (part->code == FJ_PART_ANCESTOR) {
+        return c->record != NULL && !c->record->failed ? 1 : FJ_SNAPSHOT_UNSEEN;
+    }
     if (part->type == NULL) {
         return match_inert(c, part, value);
     }
@@ -385,89 +403,35 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
                                    : match_container(c, part, value);
 }
 
+/* Matches the value that the snapshot was taken of, and records it where it is the same. */
 static int
-has_pairs(PyObject *dict, PyObject *const *items, Py_ssize_t count)
+match_and_record(FjSnapshot *self)
 {
-    PyObject *key, *value;
-    Py_ssize_t position = 0, i = 0;
-    while (i < count && fj_compat_dict_next(dict, &position, &key, &value) &&
-           key == items[i] && value == items[i + 1]) {
-        i += 2;
-    }
-    return i == count && PyDict_GET_SIZE(dict) * 2 == count;
-}
-
-static inline int
-has_items(PyObject *const *items, PyObject *const *expected, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (items[i] != expected[i]) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Whether an object that can change refers to the same objects as it did. */
-static int
-is_same_object(const FjSnapshot *self, const FjChanging *changing, PyObject *const *expected)
-{
-    PyObject *room[FJ_FIELDS_INLINE], *const *items;
-    if (changing->empty_dict) {
-        return fj_static_has_empty_dict(self->registry, changing->object);
-    }
-    if (changing->code == FJ_PART_DICT) {
-        return has_pairs(changing->object, expected, changing->count);
-    }
-    items = changing->code == FJ_PART_FIELDS
-                ? fields_of(changing->kind, changing->count, changing->object, room)
-                : items_of(changing->count, changing->object);
-    return items != NULL && has_items(items, expected, changing->count);
-}
-
-/* Whether all that can change in the value that the snapshot was taken of refers to the same
- * objects as then.  0 also where they are others, which may be equal. */
-static int
-is_same(const FjSnapshot *self)
-{
-    PyObject *const *expected = self->held;
-    const FjChanging *end = self->changing + self->num_changing;
-    const FjNodeKind *in_slots = NULL; /* a kind whose fields are seen to be plain, in slots */
-    const Py_ssize_t *offsets = NULL;
-    for (const FjChanging *changing = self->changing; changing < end; changing++) {
-        FJ_PREFETCH(changing + AHEAD < end ? changing[AHEAD].object : NULL);
-        if (Py_TYPE(changing->object) != changing->type) {
-            return 0;
-        }
-        if (in_slots != NULL && changing->kind == in_slots) {
-            for (uint32_t i = 0; i < changing->count; i++) {
-                if (*(PyObject **)((char *)changing->object + offsets[i]) != expected[i]) {
-                    return 0;
-                }
-            }
-        }
-        else if (!is_same_object(self, changing, expected)) {
-            return 0;
-        }
-        else if (changing->kind != NULL && changing->kind->in_dict == 0) {
-            in_slots = changing->kind;
-            offsets = in_slots->offsets;
-        }
-        expected += changing->count;
-    }
-    return 1;
+    FjAddressMap seen = {.entries = NULL};
+    const Comparison c = {.snapshot = self, .record = &self->record, .seen = &seen};
+    fj_record_clear(&self->record);
+    int same = match_part(&c, self->parts, self->parts->object);
+    self->recorded = same == 1;
+    fj_address_map_clear(&seen);
+    return same;
 }
 
 int
-fj_snapshot_match(const FjSnapshot *self, PyObject *value)
+fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
     if (FJ_FREE_THREADED || !self->python_free) {
         return FJ_SNAPSHOT_UNSEEN;
     }
-    return value == self->parts->object && is_same(self) ? 1
-           : self->cyclic                                ? FJ_SNAPSHOT_UNSEEN
-                                                         : match_part(&c, self->parts, value);
+    if (value == self->parts->object) {
+        if (!self->recorded) {
+            return match_and_record(self);
+        }
+        if (!self->record.failed && fj_record_is_same(&self->record, self->registry, NULL)) {
+            return 1;
+        }
+    }
+    return self->cyclic ? FJ_SNAPSHOT_UNSEEN : match_part(&c, self->parts, value);
 }
 
 /* (P) Whether a value equals the part of this index, and what is in it: 1, 0, or -1 with an
@@ -482,7 +446,7 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 }
 
 int
-fj_snapshot_has(const FjSnapshot *self, PyObject *value)
+fj_snapshot_has(FjSnapshot *self, PyObject *value)
 {
     int same = fj_snapshot_match(self, value);
     if (same != FJ_SNAPSHOT_UNSEEN) {
@@ -494,7 +458,8 @@ fj_snapshot_has(const FjSnapshot *self, PyObject *value)
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf unseen;
     fj_leafbuf_init(&unseen, room, FJ_LEAFBUF_FEW);
-    const Comparison c = {self, &unseen, PyMem_New(uint32_t, self->count)};
+    const Comparison c = {
+        .snapshot = self, .unseen = &unseen, .indices = PyMem_New(uint32_t, self->count)};
     if (c.indices == NULL) {
         PyErr_NoMemory();
         return -1;

@@ -191,7 +191,7 @@ fj_structure_hash(FjStructure *self)
 int
 fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 {
-    const FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
+    FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
     if (!self->hashed || snapshot == NULL) {
         return FJ_SNAPSHOT_UNSEEN;
@@ -205,7 +205,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 static int
 is_unchanged(const FjStructure *self, const FjNode *node)
 {
-    const FjSnapshot *was = fj_structure_info(self, node)->snapshot;
+    FjSnapshot *was = fj_structure_info(self, node)->snapshot;
     int is_array = node->flags & FJ_NODE_MAYBE_ARRAY
                        ? fj_registry_is_array(self->registry, fj_structure_value(node))
                        : 0;
@@ -219,7 +219,7 @@ int
 fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
 {
     PyObject *expected = fj_structure_value(node);
-    const FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
+    FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     if (snapshot == NULL) { /* the node's value is inert */
         return fj_static_is_inert(self->registry, value) &&
                fj_static_equal(self->registry, expected, value);

@@ -18,24 +18,6 @@
  *               sizes=[8, 4], name="net")
  *     f(net, x)
  *
- * The arguments of this call are the tree
- *
- *     arguments
- *     |-- model: Net
- *     |   |-- layers: list
- *     |   |   |-- [0]: w0
- *     |   |   `-- [1]: w1
- *     |   |-- rates: dict
- *     |   |   |-- ['a']: r
- *     |   |   `-- ['b']: 0.1
- *     |   |-- shape: tuple
- *     |   |   |-- [0]: 2
- *     |   |   `-- [1]: 3
- *     |   |-- sizes: [8, 4]           (a static field)
- *     |   `-- name: "net"             (a static field)
- *     |-- x: x
- *     `-- key                         (not given)
- *
  * flatten.c pushes the arrays w0, w1, r, x and returns a Structure with these nodes.  `code`
  * to `aux` are in its array `nodes`, `type` to `hash` in its array `info`; empty places are 0
  * or NULL.  The codes are indented by depth; `hash` says what the hash is of.
@@ -286,7 +268,7 @@ static inline int
 fj_structure_takes_number(const FjStructure *structure, const FjNode *node, PyObject *object)
 {
     return (node->flags & FJ_NODE_NUMBERS) &&
-           fj_registry_traces_in(structure->registry, Py_TYPE(object));
+           fj_registry_names(structure->registry->traced_in, Py_TYPE(object));
 }
 
 /* The part of a node that is compared by the rule for static values: the value of a STATIC,

@@ -16,8 +16,6 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-#define FEW 8 /* children that have room on the stack */
-
 /* Builds the children of a node as the items of a new tuple or list.  0, or -1 with an error.
  *
  * Most containers hold only leaves, and nothing else runs while they are filled; others are
@@ -88,13 +86,13 @@ drop_children(PyObject **children, uint32_t count)
     }
 }
 
-/* Builds the children of a node, before the node itself.  An absent one of the first `fields`
- * becomes NULL.  0, or -1 with an error and no references. */
+/* Builds the children of a node, before the node itself: an absent one of a Module, where they
+ * `are_fields`, becomes NULL.  0, or -1 with an error and no references. */
 static inline int
-build_children(FjBuilder *b, const FjNode *node, uint32_t fields, PyObject **children)
+build_children(FjBuilder *b, const FjNode *node, int are_fields, PyObject **children)
 {
     for (uint32_t i = 0; i < node->arity; i++) {
-        if (FJ_UNLIKELY(b->next->code == FJ_MISSING) && i < fields) {
+        if (are_fields && FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
             b->next++;
             children[i] = NULL;
         }
@@ -106,15 +104,29 @@ build_children(FjBuilder *b, const FjNode *node, uint32_t fields, PyObject **chi
     return 0;
 }
 
+/* (P) Makes the object of a node of its children, which it steals: a new reference, or NULL
+ * with an error. */
+typedef PyObject *(*Make)(FjBuilder *b, const FjNode *node, PyObject **children);
+
+/* Builds the children of a node, and then the object, by `make`, which gets room for `size`.
+ */
+static inline PyObject *
+build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_t size, Make make)
+{
+    PyObject *room[FJ_FIELDS_INLINE], *result = NULL;
+    PyObject **children = fj_scratch_new(room, FJ_FIELDS_INLINE, size);
+    if (children != NULL && build_children(b, node, are_fields, children) == 0) {
+        result = make(b, node, children);
+    }
+    fj_scratch_free(children, room);
+    return result;
+}
+
 static PyObject *
-build_namedtuple(FjBuilder *b, const FjNode *node)
+make_namedtuple(FjBuilder *b, const FjNode *node, PyObject **items)
 {
     PyTypeObject *type = fj_structure_info(b->structure, node)->type;
-    PyObject *room[FEW], *result = NULL;
-    PyObject **items = fj_scratch_new(room, FEW, node->arity);
-    if (items == NULL || build_children(b, node, 0, items) < 0) {
-        goto done;
-    }
+    PyObject *result;
     if (!fj_node_kind(node)->fill_directly) {
         result = PyObject_Vectorcall((PyObject *)type, items, node->arity, NULL);
         drop_children(items, node->arity);
@@ -125,8 +137,6 @@ build_namedtuple(FjBuilder *b, const FjNode *node)
     else {
         memcpy(((PyTupleObject *)result)->ob_item, items, node->arity * sizeof(PyObject *));
     }
-done:
-    fj_scratch_free(items, room);
     return result;
 }
 
@@ -202,83 +212,40 @@ build_dict(FjBuilder *b, const FjNode *node)
     return dict;
 }
 
-/* Sets an attribute of a wrapper in its __dict__; steals `value`.  0, or -1 with an error. */
+/* Sets an attribute of a wrapper in its __dict__.  0, or -1 with an error. */
 static int
 set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 {
     PyObject *dict = PyObject_GenericGetDict(object, NULL);
     int result = dict == NULL ? -1 : PyDict_SetItem(dict, name, value);
     Py_XDECREF(dict);
-    Py_DECREF(value);
     return result;
 }
 
-/* Calls object.__new__, which gives the instance its array of values.  An instance that is
- * only allocated would create a dict for its attributes later. */
+/* Makes a Module.  No other code can see the instance yet, so all its fields are stored at
+ * once.  An absent attribute of a wrapper is set to `missing`, as Equinox does, so that the
+ * instance still has more attributes than fields. */
 static PyObject *
-new_module(FjBuilder *b, const FjNode *node)
-{
-    return PyBaseObject_Type.tp_new(fj_node_kind(node)->type, b->no_arguments, NULL);
-}
-
-/* Sets the attributes of a new Module; steals `values`.  0, or -1 with an error.  No other
- * code can see the instance yet, so all its fields are stored at once. */
-static int
-fill_module(PyObject *object, const FjNode *node, PyObject *const *values, uint32_t fields)
+make_module(FjBuilder *b, const FjNode *node, PyObject **values)
 {
     FjNodeKind *kind = fj_node_kind(node);
-    int result = fj_fields_fill_fresh(object, kind, values, fields);
-    for (uint32_t i = fields; i < node->arity; i++) {
-        if (result < 0) {
-            Py_DECREF(values[i]);
-        }
-        else {
-            result =
-                set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i), values[i]);
-        }
-    }
-    return result;
-}
-
-/* Builds a wrapper, or a Module with more fields than build_module has room for.  An absent
- * attribute of a wrapper is set to `missing`, as Equinox does, so that the instance still has
- * more attributes than fields. */
-static PyObject *
-build_large_module(FjBuilder *b, const FjNode *node)
-{
-    PyObject *room[FEW], *object = NULL;
-    PyObject **values = fj_scratch_new(room, FEW, node->arity);
-    uint32_t fields = (uint32_t)Py_MIN(fj_node_kind_fields(fj_node_kind(node)), node->arity);
-    if (values != NULL && build_children(b, node, fields, values) == 0) {
-        object = new_module(b, node);
-        if (object == NULL) {
-            drop_children(values, node->arity);
-        }
-        else if (fill_module(object, node, values, fields) < 0) {
-            Py_CLEAR(object);
-        }
-    }
-    fj_scratch_free(values, room);
-    return object;
-}
-
-/* Builds the values of the fields first and the instance last. */
-static PyObject *
-build_module(FjBuilder *b, const FjNode *node)
-{
-    PyObject *values[FJ_FIELDS_INLINE];
-    if (FJ_UNLIKELY(node->arity > FJ_FIELDS_INLINE || (node->flags & FJ_NODE_WRAPPER))) {
-        return build_large_module(b, node);
-    }
-    if (FJ_UNLIKELY(build_children(b, node, node->arity, values) < 0)) {
-        return NULL;
-    }
-    PyObject *object = new_module(b, node);
+    uint32_t fields = (uint32_t)fj_node_kind_fields(kind);
+    /* object.__new__ gives the instance its array of values.  An instance that is only
+     * allocated would create a dict for its attributes later. */
+    PyObject *object = PyBaseObject_Type.tp_new(kind->type, b->no_arguments, NULL);
     if (FJ_UNLIKELY(object == NULL)) {
         drop_children(values, node->arity);
         return NULL;
     }
-    if (fj_fields_fill_fresh(object, fj_node_kind(node), values, node->arity) < 0) {
+    int result = fj_fields_fill_fresh(object, kind, values, fields);
+    for (uint32_t i = fields; i < node->arity; i++) {
+        if (result == 0) {
+            result = set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i),
+                                           values[i] == NULL ? b->missing : values[i]);
+        }
+        Py_XDECREF(values[i]);
+    }
+    if (result < 0) {
         Py_CLEAR(object);
     }
     return object;
@@ -368,26 +335,17 @@ is_filled(FjNodeKind *kind)
 }
 
 static PyObject *
-build_object(FjBuilder *b, const FjNode *node)
+make_object(FjBuilder *b, const FjNode *node, PyObject **values)
 {
-    PyObject *room[FEW], *result = NULL;
     FjNodeKind *kind = fj_node_kind(node);
-    PyObject **values = fj_scratch_new(room, FEW, PyTuple_GET_SIZE(kind->names));
-    if (values == NULL || build_children(b, node, 0, values) < 0) {
-        goto done;
-    }
     if (is_filled(kind)) {
-        result = fill_object(b, kind, values, node->arity);
+        return fill_object(b, kind, values, node->arity);
     }
-    else {
-        result = kind->build == FJ_BUILD_PARTIAL
-                     ? build_partial(kind->type, values)
-                     : PyObject_Vectorcall((PyObject *)kind->type, values, 0,
-                                           node->arity == 0 ? NULL : kind->names);
-        drop_children(values, node->arity);
-    }
-done:
-    fj_scratch_free(values, room);
+    PyObject *result = kind->build == FJ_BUILD_PARTIAL
+                           ? build_partial(kind->type, values)
+                           : PyObject_Vectorcall((PyObject *)kind->type, values, 0,
+                                                 node->arity == 0 ? NULL : kind->names);
+    drop_children(values, node->arity);
     return result;
 }
 
@@ -413,11 +371,12 @@ build_by_code(FjBuilder *b, const FjNode *node)
     case FJ_LIST:
         return build_list(b, node);
     case FJ_NAMEDTUPLE:
-        return build_namedtuple(b, node);
+        return build_of_children(b, node, 0, node->arity, make_namedtuple);
     case FJ_MODULE:
-        return build_module(b, node);
+        return build_of_children(b, node, 1, node->arity, make_module);
     case FJ_OBJECT:
-        return build_object(b, node);
+        return build_of_children(b, node, 0, PyTuple_GET_SIZE(fj_node_kind(node)->names),
+                                 make_object);
     case FJ_CUSTOM:
         return build_custom(b, node);
     default:

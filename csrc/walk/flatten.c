@@ -139,7 +139,7 @@ code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
         take_choice(f);
     }
     return kind->code == FJ_STATIC && (f->array_flags & FJ_NODE_NUMBERS) &&
-                   fj_registry_traces_in(registry, kind->type)
+                   fj_registry_names(registry->traced_in, kind->type)
                ? FJ_ARRAY
                : fj_registry_code(registry, kind);
 }

@@ -47,32 +47,44 @@
 #include "walk/known.h"
 
 #include "base/address_map.h"
-#include "walk/known_record.h"
+#include "structure/fields.h"
+#include "structure/record.h"
 
 #define LONGEST_STREAK 64
+#define TRIED 1000 /* how many entries of a dict are searched for a key */
+
+/* An object that occurs again. */
+typedef struct {
+    PyObject *object;
+    uint32_t number;
+} Ref;
+
+struct FjKnownArgument {
+    PyObject *object;         /* the address of the argument; NULL while nothing is known */
+    PyObject *candidate;      /* the address of the argument of the last call */
+    uint32_t parameter;       /* its index */
+    uint32_t streak;          /* how many calls in a row had the candidate */
+    uint32_t required_streak; /* the streak at which it is recorded */
+    FjRecord record;          /* its containers */
+    FjVector arrays;          /* addresses of the array leaves, in order */
+    FjVector objects;         /* addresses of the numbered objects, in order */
+    FjVector refs;            /* of Ref */
+};
 
 struct FjKnownArguments {
     Py_ssize_t count; /* of large arguments */
     FjKnownArgument arguments[FJ_KNOWN_ARGUMENTS];
-    FjKnownVector distinct; /* addresses of the numbered objects of the last call, which are
-                             * distinct */
+    FjVector distinct; /* addresses of the numbered objects of the last call, which are
+                        * distinct */
 };
-
-static void
-free_vector(FjKnownVector *vector)
-{
-    PyMem_Free(vector->items);
-    *vector = (FjKnownVector){.items = NULL};
-}
 
 static void
 forget(FjKnownArgument *argument)
 {
-    free_vector(&argument->containers);
-    free_vector(&argument->items);
-    free_vector(&argument->arrays);
-    free_vector(&argument->objects);
-    free_vector(&argument->refs);
+    fj_record_clear(&argument->record);
+    fj_vector_clear(&argument->arrays);
+    fj_vector_clear(&argument->objects);
+    fj_vector_clear(&argument->refs);
     argument->object = NULL;
 }
 
@@ -115,7 +127,7 @@ fj_known_free(FjKnownArguments *known)
         forget(&known->arguments[i]);
     }
     if (known != NULL) {
-        free_vector(&known->distinct);
+        fj_vector_clear(&known->distinct);
         PyMem_Free(known);
     }
 }
@@ -149,83 +161,22 @@ fj_known_are_distinct(FjKnownArguments *known, PyObject *const *objects, Py_ssiz
     fj_address_map_clear(&map);
     if (distinct > 0 && known != NULL) {
         known->distinct.count = 0;
-        fj_known_append_addresses(&known->distinct, objects, count);
+        fj_vector_append_addresses(&known->distinct, objects, count);
     }
     return distinct;
 }
 
 /* ---- checking ---- */
 
-/* The bits in which the slots of an object differ from the copy.  Its child is not compared if
- * that is an array leaf: the array that is there now becomes that leaf. */
-static inline uintptr_t
-difference_of_slots(const FjKnownArgument *argument, const FjKnownContainer *container,
-                    PyObject *const *expected)
-{
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what is in slots has a kind. */
-    const Py_ssize_t *offsets = container->kind->offsets;
-    const char *object = (const char *)container->object;
-    uintptr_t difference = 0;
-    Py_ssize_t k = 0;
-    if (container->array > 0) {
-        PyObject *array = *(PyObject **)(object + offsets[k++]);
-        ((PyObject **)argument->arrays.items)[container->array - 1] = array;
-        difference = array == NULL;
-    }
-    for (; k < container->size; k++) {
-        difference |= (uintptr_t)*(PyObject **)(object + offsets[k]) ^ (uintptr_t)expected[k];
-    }
-    return difference;
-}
-
-/* The bits in which the references of a container differ from the copy; some bits if it has no
- * block of this size. */
-static inline uintptr_t
-difference_of(const FjKnownArgument *argument, const FjKnownContainer *container,
-              PyObject *const *expected, const FjStructure *structure)
-{
-    PyObject *object = container->object;
-    uintptr_t difference = 0;
-    if (container->place == FJ_IN_SLOTS) {
-        return difference_of_slots(argument, container, expected);
-    }
-    if (container->place == FJ_IN_SNAPSHOT) {
-        return fj_structure_match(structure, &structure->nodes[container->node], object) <= 0;
-    }
-    if (container->place == FJ_IN_ITS_DICT) {
-        FjFieldView view;
-        return fj_fields_view(object, &view) == 0 && view.values == NULL
-                   ? (uintptr_t)view.dict ^ (uintptr_t)expected[0]
-                   : UINTPTR_MAX;
-    }
-    Py_ssize_t size;
-    PyObject *const *items = fj_known_block(object, container->place, &size);
-    if (items == NULL || size != container->size) {
-        return UINTPTR_MAX;
-    }
-    for (Py_ssize_t k = 0; k < size; k++) {
-        difference |= (uintptr_t)items[k] ^ (uintptr_t)expected[k];
-    }
-    return difference;
-}
-
 static int
-is_unchanged(const FjKnownArgument *argument, const FjStructure *structure)
+is_unchanged(FjKnownArgument *argument, FjRegistry *registry)
 {
-    PyObject *const *expected = argument->items.items, *const *arrays = argument->arrays.items;
-    const FjKnownContainer *containers = argument->containers.items;
-    for (Py_ssize_t i = 0; i < argument->containers.count; i++) {
-        const FjKnownContainer *container = &containers[i];
-        if (Py_TYPE(container->object) != container->type ||
-            (container->kind != NULL &&
-             !fj_known_keeps_all(container->kind, container->place)) ||
-            difference_of(argument, container, expected, structure) != 0) {
-            return 0;
-        }
-        expected += container->size;
+    PyObject **arrays = argument->arrays.items;
+    if (!fj_record_is_same(&argument->record, registry, arrays)) {
+        return 0;
     }
     for (Py_ssize_t i = 0; i < argument->arrays.count; i++) {
-        if (!fj_registry_is_array_type(structure->registry, Py_TYPE(arrays[i]))) {
+        if (!fj_registry_is_array_type(registry, Py_TYPE(arrays[i]))) {
             return 0;
         }
     }
@@ -233,12 +184,12 @@ is_unchanged(const FjKnownArgument *argument, const FjStructure *structure)
 }
 
 int
-fj_known_check(FjKnownArgument *argument, const FjStructure *structure, PyObject *object)
+fj_known_check(FjKnownArgument *argument, FjRegistry *registry, PyObject *object)
 {
     if (argument->object == NULL || argument->object != object) {
         return 0;
     }
-    if (FJ_LIKELY(is_unchanged(argument, structure))) {
+    if (FJ_LIKELY(is_unchanged(argument, registry))) {
         argument->streak = 0;
         return 1;
     }
@@ -249,7 +200,7 @@ fj_known_check(FjKnownArgument *argument, const FjStructure *structure, PyObject
 int
 fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    const FjKnownRef *refs = argument->refs.items;
+    const Ref *refs = argument->refs.items;
     if (fj_leafbuf_extend(arrays, argument->arrays.items, argument->arrays.count) < 0 ||
         (argument->objects.count > 0 &&
          fj_leafbuf_extend(objects, argument->objects.items, argument->objects.count) < 0)) {
@@ -263,7 +214,7 @@ fj_known_push(const FjKnownArgument *argument, FjLeafBuf *arrays, FjLeafBuf *obj
     return 1;
 }
 
-/* ---- recording: known_record.c adds the containers ---- */
+/* ---- recording ---- */
 
 int
 fj_known_start(FjKnownArgument *argument, PyObject *object)
@@ -274,7 +225,6 @@ fj_known_start(FjKnownArgument *argument, PyObject *object)
         return 0; /* another argument that is known may come back */
     }
     forget(argument);
-    argument->failed = 0;
     return 1;
 }
 
@@ -282,9 +232,9 @@ void
 fj_known_end(FjKnownArgument *argument, int matched, PyObject *object, PyObject *const *arrays,
              Py_ssize_t num_arrays, PyObject *const *objects, Py_ssize_t num_objects)
 {
-    if (!matched || argument->failed ||
-        !fj_known_append_addresses(&argument->arrays, arrays, num_arrays) ||
-        !fj_known_append_addresses(&argument->objects, objects, num_objects)) {
+    if (!matched || argument->record.failed ||
+        !fj_vector_append_addresses(&argument->arrays, arrays, num_arrays) ||
+        !fj_vector_append_addresses(&argument->objects, objects, num_objects)) {
         give_up(argument);
         return;
     }
@@ -294,5 +244,122 @@ fj_known_end(FjKnownArgument *argument, int matched, PyObject *object, PyObject 
 void
 fj_known_fail(FjKnownArgument *argument)
 {
-    argument->failed = 1;
+    argument->record.failed = 1;
+}
+
+/* Whether the first `count` keys are, as these very objects, keys of the dict. */
+static int
+has_keys(PyObject *dict, PyObject *keys, uint32_t count)
+{
+    Py_ssize_t position = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *wanted = PyTuple_GET_ITEM(keys, i), *key, *value;
+        if ((!fj_compat_dict_next(dict, &position, &key, &value) || key != wanted) &&
+            fj_compat_dict_find_object(dict, wanted, TRIED, &position) == NULL) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Adds a dict with these keys. */
+static void
+add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
+{
+    if (PyDict_CheckExact(dict) && PyDict_GET_SIZE(dict) == (Py_ssize_t)count &&
+        has_keys(dict, keys, count)) {
+        fj_record_add_dict(&argument->record, dict);
+    }
+    else {
+        fj_known_fail(argument);
+    }
+}
+
+/* Adds a Module that is no wrapper, and has no other attributes. */
+static void
+add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (fj_fields_view(object, &view) < 0) {
+        PyErr_Clear();
+        fj_known_fail(argument);
+    }
+    else if (view.used != fj_node_kind_fields(kind) || view.used != node->arity) {
+        fj_known_fail(argument);
+    }
+    else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
+        /* The first values are those of the fields, none of which may be absent. */
+        fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
+    }
+    else if (view.values == NULL && view.dict != NULL) {
+        fj_record_add(&argument->record, object, FJ_IN_ITS_DICT, &view.dict, 1);
+        add_dict(argument, kind->names, node->arity, view.dict);
+    }
+    else {
+        fj_known_fail(argument);
+    }
+}
+
+/* Adds an object. */
+static void
+add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
+           Py_ssize_t num_arrays)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjRecorded *added = fj_record_add_fields(&argument->record, object, kind);
+    if (added != NULL && added->place == FJ_IN_SLOTS && kind->dynamic == 1 &&
+        node[1].code == FJ_ARRAY) {
+        added->array = (uint32_t)num_arrays + 1;
+    }
+}
+
+void
+fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
+             PyObject *object, Py_ssize_t num_arrays)
+{
+    const PyTypeObject *type = fj_structure_info(structure, node)->type;
+    FjRecord *record = &argument->record;
+    if (record->failed || (type != NULL && Py_TYPE(object) != type)) {
+        record->failed = 1;
+    }
+    else if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
+        /* A tuple that never changes is known by its address, a static by its snapshot. */
+    }
+    else if (type == &PyDict_Type) {
+        add_dict(argument, node->aux, node->arity, object);
+    }
+    else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
+        fj_node_kind(node)->offsets == NULL ? add_module(argument, node, object)
+                                            : add_object(argument, node, object, num_arrays);
+    }
+    else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
+        fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);
+    }
+    else {
+        record->failed = 1;
+    }
+}
+
+void
+fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
+                    const FjNode *node, PyObject *value)
+{
+    FjSnapshot *snapshot = fj_structure_info(structure, node)->snapshot;
+    PyObject *expected = fj_structure_value(node);
+    fj_record_add_static(&argument->record, value, snapshot);
+    if (value != expected) {
+        fj_record_add_static(&argument->record, expected, snapshot);
+    }
+}
+
+void
+fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number)
+{
+    Ref *ref = fj_vector_append(&argument->refs, 1, sizeof(Ref));
+    if (ref == NULL) {
+        fj_known_fail(argument);
+        return;
+    }
+    *ref = (Ref){object, number};
 }

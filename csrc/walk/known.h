@@ -39,7 +39,7 @@ int fj_known_are_distinct(FjKnownArguments *known, PyObject *const *objects, Py_
 /* ---- checking ---- */
 
 /* Whether the argument is the recorded one, and has not changed. */
-int fj_known_check(FjKnownArgument *argument, const FjStructure *structure, PyObject *object);
+int fj_known_check(FjKnownArgument *argument, FjRegistry *registry, PyObject *object);
 
 /* Pushes the arrays and the numbered objects of an argument that has passed the check.  1; 0
  * if an object that occurs again is not that which the Structure says; or -1 with MemoryError.

@@ -255,24 +255,6 @@ match_fields(FjMatcher *m, const FjNode *node, const FjFieldView *view)
     return result;
 }
 
-/* Matches a Module whose attributes are in a dict.  Not inlined, so that its array takes no
- * stack where there is no dict. */
-static FJ_NOINLINE int
-match_module_dict(FjMatcher *m, const FjNode *node, const FjFieldView *view)
-{
-    PyObject *values[FJ_FIELDS_INLINE];
-    if (view->dict == NULL) {
-        return match_fields(m, node, view);
-    }
-    if (node->arity <= FJ_FIELDS_INLINE &&
-        fj_fields_read_dict(view->dict, fj_node_kind(node), node->arity, values)) {
-        return match_items(m, values, node->arity);
-    }
-    return view->python_free || fj_compat_dict_is_unicode(view->dict)
-               ? match_fields(m, node, view)
-               : FJ_MATCH_NEEDS_PYTHON;
-}
-
 static int
 match_module(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -285,13 +267,12 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
                     !!(node->flags & FJ_NODE_WRAPPER))) {
         return FJ_MATCH_NO;
     }
-    if (FJ_UNLIKELY(view.values == NULL)) {
-        return match_module_dict(m, node, &view);
-    }
-    if (FJ_LIKELY(fj_fields_in_order(kind) && !(node->flags & FJ_NODE_WRAPPER))) {
+    if (FJ_LIKELY(view.values != NULL && fj_fields_in_order(kind) &&
+                  !(node->flags & FJ_NODE_WRAPPER))) {
         return match_items(m, view.values, node->arity);
     }
-    return match_fields(m, node, &view);
+    return fj_fields_are_python_free(&view) ? match_fields(m, node, &view)
+                                            : FJ_MATCH_NEEDS_PYTHON;
 }
 
 /* A field that is not where it is stored is left to getattr. */
@@ -300,13 +281,7 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
 {
     FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    if (!fj_fields_are_plain(kind)) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    if (FJ_UNLIKELY(fj_fields_view_object(object, kind, &view) < 0)) {
-        return FJ_MATCH_ERROR;
-    }
-    if (!view.python_free && !fj_compat_dict_is_unicode(view.dict)) {
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return FJ_MATCH_NEEDS_PYTHON;
     }
     int result = FJ_MATCH_YES;
@@ -430,7 +405,7 @@ static FJ_NOINLINE int
 match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 {
     Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
-    if (FJ_LIKELY(fj_known_check(argument, m->structure, object))) {
+    if (FJ_LIKELY(fj_known_check(argument, m->registry, object))) {
         m->next = fj_structure_skip(m->structure, m->next);
         return fj_known_push(argument, m->arrays, m->objects);
     }

@@ -102,6 +102,23 @@ def test_values_that_hold_themselves_at_another_depth(registry: Any) -> None:
         assert not core.same_static(registry, a, b)
 
 
+def test_values_that_hold_themselves_and_change(registry: Any) -> None:
+    value: list[Any] = [[1]]
+    value.append(value)
+    structure, (inner, itself) = seen(registry, Linear(size=value)), value
+    deeper: list[Any] = [[1]]
+    deeper.append(value)
+    for parts, same in (
+        ([[1], itself], True),
+        ([[True], itself], False),
+        ([[1], deeper], False),
+        ([inner, itself], True),
+        ([inner, inner], False),
+    ):
+        value[:] = parts
+        assert matches(structure, Linear(size=value)) is same
+
+
 def test_shared_parts_are_taken_once(registry: Any) -> None:
     value: Any = [1]
     for _ in range(12):
