@@ -48,7 +48,7 @@ static PyObject *
 partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
     int16_t *groups =
-        fj_filter_groups(structure, args[0], args[2], leaves->items, NULL, args[1]);
+        fj_filter_groups(structure, args[0], args[2], leaves->items, Py_True, args[1]);
     PyObject *parts = groups == NULL ? NULL
                                      : build_parts(structure, leaves, groups,
                                                    PyTuple_GET_SIZE(args[1]) + 1, args[3]);
@@ -78,7 +78,7 @@ mask(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
         return NULL;
     }
     int16_t *groups =
-        fj_filter_groups(structure, args[0], args[2], leaves->items, NULL, expressions);
+        fj_filter_groups(structure, args[0], args[2], leaves->items, Py_True, expressions);
     if (groups != NULL && (result = PyBytes_FromStringAndSize(NULL, leaves->count)) != NULL) {
         for (Py_ssize_t i = 0; i < leaves->count; i++) {
             PyBytes_AS_STRING(result)[i] = groups[i] == 0;

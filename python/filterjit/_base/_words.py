@@ -7,6 +7,7 @@ nothing but the standard library, since the tests of the core run without JAX.
 import dataclasses
 import difflib
 import re
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,28 +94,33 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     return tuple(found)
 
 
-def format_pattern(components: Sequence[tuple[Any, ...]]) -> str:
+def format_pattern(components: Sequence[Any]) -> str:
     """Returns a path pattern with these components, which ``csrc/tree/pattern.h`` describes."""
     text = ""
     for component in components:
         match component:
-            case ("index", index):
-                text += f"[{index}]"
-            case ("slice", *parts):
-                text += f"[{':'.join('' if n is None else str(n) for n in parts)}]"
-            case ("name", name) if not name or set(name) & set(".[]*?'\""):
-                text += f"[{name!r}]"
-            case (op, *detail):
-                shown = {"any": "*", "deep": "**"}.get(op) or detail[0]
-                if op == "glob":
-                    regex = detail[0].__self__.pattern
-                    shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
-                text += f".{shown}" if text else str(shown)
+            case int():
+                shown = f"[{component}]"
+            case slice():
+                bounds = (component.start, component.stop, component.step)
+                shown = f"[{':'.join('' if n is None else str(n) for n in bounds)}]"
+            case str() if not component or set(component) & set(".[]*?'\""):
+                shown = f"[{component!r}]"
+            case str():
+                shown = component
+            case None:
+                shown = "*"
+            case types.EllipsisType():
+                shown = "**"
+            case _:
+                regex = component.__self__.pattern
+                shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
+        text += f".{shown}" if text and not shown.startswith("[") else shown
     return text
 
 
 def no_leaf_matches(
-    components: tuple[tuple[Any, ...], ...], inner: list[Any] | None, structure: "_core.Structure"
+    components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
     """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner node
     that it matches."""
@@ -138,11 +144,11 @@ def some_of(paths: Sequence[str]) -> str:
     return some or "no leaves"
 
 
-def _spelled(component: tuple[Any, ...], keys: set[str]) -> tuple[Any, ...]:
-    """Returns a component with the key that is like its name, if no key is that name."""
-    if component[0] != "name" or component[1] in keys:
+def _spelled(component: Any, keys: set[str]) -> Any:
+    """Returns a component, or the key that is like it if it is a name that no key is."""
+    if not isinstance(component, str) or component in keys:
         return component
-    return "name", *(difflib.get_close_matches(component[1], keys, 1) or component[1:])
+    return (difflib.get_close_matches(component, keys, 1) or [component])[0]
 
 
 # ---- dicts from path to leaf ----

@@ -156,7 +156,7 @@ def test_a_large_argument_whose_arrays_become_numbers() -> None:
 def rates(*, asked: bool = False) -> Jit:
     """A FilterJit that traces numbers in the argument `a`, where a key is "rate"."""
     jit = Jit(b"\31\1" if asked else b"\11\1", traced_in=(int, float))
-    jit.hooks.chosen = "path", (("deep",), ("name", "rate"))
+    jit.hooks.chosen = "path", (..., "rate")
     return jit
 
 
@@ -221,7 +221,7 @@ def test_the_mask_of_a_filter() -> None:
         (True, [1, 1, 1]),
         (False, [0, 0, 0]),
         (("arrays",), [0, 1, 0]),
-        (("path", (("name", "c"),)), [0, 0, 1]),
+        (("path", ("c",)), [0, 0, 1]),
         (("leaf", lambda leaf: leaf == 1), [1, 0, 0]),
     ):
         assert list(core.tree_mask(make_registry(), tree, expression, None)) == expected

@@ -92,7 +92,7 @@ def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
 
 
 def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
-    takes = ("path", (("deep",),))
+    takes = ("path", (...,))
     return {
         "leaves": lambda: tree_leaves(registry, tree, None),
         "paths": lambda: tree_paths(registry, tree, None),

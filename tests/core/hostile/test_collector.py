@@ -191,7 +191,7 @@ class TestTreesThatAreBuilt:
 
         leaf = ("leaf", takes)
         with looking():
-            parts = core.partition(registry, tree, (leaf, ("path", (("deep",),))), None, None)
+            parts = core.partition(registry, tree, (leaf, ("path", (...,))), None, None)
             core.combine(registry, parts, None, False)
             structure, *groups = partition_dict(registry, tree, True, (leaf,), None)
             combined = structure.combine(*groups)

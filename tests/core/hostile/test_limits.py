@@ -179,7 +179,7 @@ def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: boo
         lambda: tree_paths(registry, tree, None),
         lambda: words.key_paths(f._find(tree)[1]),
         lambda: outer._subtrees(other),
-        lambda: core.tree_flatten(registry, tree, ("path", (("deep",),)), None),
+        lambda: core.tree_flatten(registry, tree, ("path", (...,)), None),
         lambda: f(other),
         lambda: f._find(other),
         lambda: f._find_or_compile(other),
@@ -303,7 +303,7 @@ del kept[0].y
         "p = 'tree', 0, lambda x: p; f = lambda x: partition(p)",
         "f = lambda x: partition(('leaf', f))",
         "f = lambda x: core.tree_flatten(registry, x, ('leaf', f), None)",
-        "f = lambda x: core.tree_flatten(registry, [x], ('path', (('glob', f),)), None)",
+        "f = lambda x: core.tree_flatten(registry, [x], ('path', (f,)), None)",
         "f = lambda x: jitted(kept)",
     ],
 )

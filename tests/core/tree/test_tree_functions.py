@@ -124,7 +124,7 @@ def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None
         assert testing.num_nodes(other) == testing.num_nodes(first) and other.paths == first.paths
         assert same(other.unflatten(leaves), tree)
         assert same(other._skeleton(0), first._skeleton(0))
-    filters = (("path", (("deep",), ("index", -1))),)
+    filters = (("path", (..., -1)),)
     parts = [core.partition(registry, tree, filters, leaf, 0) for leaf in (None, never)]
     assert same(parts[0], parts[1])
     assert same(core.partition(make_registry(), tree, filters, None, 0), parts[0])
