@@ -12,7 +12,6 @@
 #include "structure/statics.h"
 #include "structure/structure.h"
 #include "walk/flatten.h"
-#include "tree/partition.h"
 #include "tree/structure_type.h"
 #include "tree/tree_functions.h"
 #include "call/bind.h"
@@ -32,16 +31,15 @@
 static PyObject *
 core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "flatten() takes (registry, tree)");
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, tree)");
+    if (registry == NULL) {
         return NULL;
     }
     PyObject *result = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_tree((FjRegistry *)args[0], args[1], &arrays);
+    FjStructure *structure = fj_flatten_tree(registry, args[1], &arrays);
     if (structure != NULL) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         result = tuple == NULL ? NULL : Py_BuildValue("(NO)", tuple, structure);
@@ -55,12 +53,8 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 3 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "same_static() takes (registry, a, b)");
-        return NULL;
-    }
-    int same = fj_static_equal_now((FjRegistry *)args[0], args[1], args[2]);
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 3, "(registry, a, b)");
+    int same = registry == NULL ? -1 : fj_static_equal_now(registry, args[1], args[2]);
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
@@ -68,12 +62,8 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "is_immutable() takes (registry, value)");
-        return NULL;
-    }
-    int immutable = fj_static_is_immutable((FjRegistry *)args[0], args[1]);
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, value)");
+    int immutable = registry == NULL ? -1 : fj_static_is_immutable(registry, args[1]);
     return immutable < 0 ? NULL : PyBool_FromLong(immutable);
 }
 
@@ -100,21 +90,17 @@ static PyMethodDef core_functions[] = {
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
-    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
-     "from_skeleton($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Returns the Structure for which _skeleton(hole) returned (skeleton, statics)."},
-    {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
-     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
-     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
-    {"tree_mask", (PyCFunction)(void (*)(void))fj_partition_mask, METH_FASTCALL,
-     "tree_mask($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Returns bytes with a 1 for each leaf that the filter takes, and a 0 for each other "
-     "one."},
-    {"tree_groups", (PyCFunction)(void (*)(void))fj_partition_groups, METH_FASTCALL,
+    {"tree_groups", (PyCFunction)(void (*)(void))fj_tree_groups, METH_FASTCALL,
      "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
      "and a list of the number of the filter that takes each candidate."},
-    {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
+    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
+     "from_skeleton($module, registry, hole, skeleton, leaves, /)\n--\n\n"
+     "Returns the Structure of which _skeleton(hole) and _leaves(hole) returned these."},
+    {"partition", (PyCFunction)(void (*)(void))fj_tree_partition, METH_FASTCALL,
+     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
+     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
+    {"combine", (PyCFunction)(void (*)(void))fj_tree_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
      "Returns the tree whose parts are a tuple of trees."},
     {"output_flatten", fj_output_flatten, METH_O,

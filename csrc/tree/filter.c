@@ -297,7 +297,8 @@ int16_t *
 fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                  PyObject *const *leaves, PyObject *candidates, PyObject *expressions)
 {
-    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
+    if (expressions != NULL &&
+        (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX)) {
         PyErr_SetString(PyExc_TypeError, "expressions must be a tuple of less than 32,767");
         return NULL;
     }
@@ -316,7 +317,7 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
     uint8_t *remaining = (uint8_t *)(groups + size), *taken = remaining + size;
     memset(remaining, 1, size);
     int result = run_expression(&r, candidates, remaining);
-    int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
+    int16_t count = expressions == NULL ? 0 : (int16_t)PyTuple_GET_SIZE(expressions);
     for (size_t i = 0; i < size; i++) {
         groups[i] = remaining[i] ? count : -1;
     }

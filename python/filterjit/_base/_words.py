@@ -211,7 +211,7 @@ _MOST_CHARACTERS = 60  # written for one value
 def repr_of(structure: "_core.Structure") -> str:
     """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands for
     each open leaf. It is short, however large the structure is."""
-    return f"Structure({_Repr(structure, structure._nodes()).node()})"
+    return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 
 def _value(x: Any) -> str:
@@ -230,8 +230,8 @@ _BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "argum
 
 @dataclasses.dataclass
 class _Repr:
-    structure: "_core.Structure"
     nodes: list[tuple[str, int, Any, Any, Any]]
+    leaves: tuple[Any, ...]
     at: int = 0  # the next node
     leaf: int = 0  # the number of leaves before it
     written: int = 0  # the number of nodes written
@@ -257,7 +257,7 @@ class _Repr:
 
     def next_leaf(self) -> str:
         self.leaf += 1
-        return _value(self.structure._static_leaf(self.leaf - 1, _STAR))
+        return _value(self.leaves[self.leaf - 1])
 
     def children(self, arity: int, are_leaves: bool, with_keys: bool) -> list[str]:
         texts: list[str] = []

@@ -14,6 +14,7 @@ from core_support import (
     Value,
     core,
     partition_dict,
+    parts_of,
     same,
     testing,
     tree_leaves,
@@ -128,7 +129,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
         def check(made: Any) -> None:
             expect(made == structure and same(made.unflatten(leaves), tree))
 
-        return lambda: core.from_skeleton(registry, HOLE, *structure._skeleton(HOLE)), check
+        return lambda: core.from_skeleton(registry, HOLE, *parts_of(structure, HOLE)), check
 
     def partition() -> Operation:
         registry, tree = make_registry(), make()
@@ -138,15 +139,6 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
             return core.combine(registry, parts, None, True)
 
         return call, equals(tree)
-
-    def masks() -> Operation:
-        registry, tree = make_registry(), make()
-        count = len(tree_leaves(registry, tree, None))
-
-        def check(found: Any) -> None:
-            expect(found[0] == bytes(count) and found[1] == bytes([1] * count))
-
-        return lambda: [core.tree_mask(registry, tree, all, None) for all in (False, True)], check
 
     def dicts() -> Operation:
         registry, tree = make_registry(), make()
@@ -169,7 +161,7 @@ def each_kind(name: str, make: Callable[[], Any]) -> None:
             flatten_up_to,
             paths,
         ),
-        *(filtered, parts, partition, masks, dicts),
+        *(filtered, parts, partition, dicts),
     ):
         OPERATIONS[f"{kind.__name__}_{name}"] = kind
 
@@ -404,7 +396,7 @@ def groups_that_do_not_fit() -> Operation:
             raised(TypeError, structure.combine, group, 3),
             raised(ValueError, structure.unflatten, [X]),
             raised(ValueError, core.combine, registry, (tree, tree), None, True),
-            raised(ValueError, core.from_skeleton, registry, HOLE, [X, X], [X]),
+            raised(ValueError, core.from_skeleton, registry, HOLE, [X, X], (X,)),
             raised(ValueError, core.from_skeleton, registry, HOLE, [X], X),
         )
 

@@ -367,7 +367,7 @@ def test_cycles_through_a_structure_are_collected(registry: Any) -> None:
         "aux data": lambda owner: make(Box([1], aux=owner)),
         "a factory": lambda owner: make(collections.defaultdict(lambda: owner, a=1)),
         "a leaf": lambda owner: partition_dict(registry, [owner], False, (), None)[0],
-        "a skeleton": lambda owner: core.from_skeleton(registry, 0, [0, 0], [0, owner]),
+        "a skeleton": lambda owner: core.from_skeleton(registry, 0, [0, 0], (0, owner)),
     }.items():
         owner: Any = Value(1)
         owner.structure = of(owner)
