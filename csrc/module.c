@@ -114,25 +114,23 @@ static PyMethodDef core_functions[] = {
 
 /* ---- types and names ---- */
 
-/* The types: TYPE(member of FjState, spec, base or NULL, whether it is an attribute of the
- * module). */
+/* The types: TYPE(member of FjState, spec, base or NULL). */
 #define FJ_TYPES(TYPE)                                                                        \
-    TYPE(kind, fj_node_kind_spec, NULL, 1)                                                    \
-    TYPE(registry, fj_registry_spec, NULL, 1)                                                 \
-    TYPE(identity, fj_identity_spec, &PyTuple_Type, 1)                                        \
-    TYPE(structure, fj_structure_spec, NULL, 1)                                               \
-    TYPE(signature, fj_signature_spec, NULL, 1)                                               \
-    TYPE(output, fj_output_spec, NULL, 1)                                                     \
-    TYPE(variant, fj_variant_spec, NULL, 1)                                                   \
-    TYPE(cache, fj_cache_spec, NULL, 1)                                                       \
-    TYPE(filter_jit, fj_filter_jit_spec, NULL, 1)                                             \
-    TYPE(call_proxy, fj_call_proxy_spec, NULL, 1)                                             \
-    TYPE(bound_method, fj_bound_method_spec, state->call_proxy, 1)                            \
-    TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
-    TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
-    TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
-    TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \
-    TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)
+    TYPE(kind, fj_node_kind_spec, NULL)                                                       \
+    TYPE(registry, fj_registry_spec, NULL)                                                    \
+    TYPE(identity, fj_identity_spec, &PyTuple_Type)                                           \
+    TYPE(structure, fj_structure_spec, NULL)                                                  \
+    TYPE(signature, fj_signature_spec, NULL)                                                  \
+    TYPE(output, fj_output_spec, NULL)                                                        \
+    TYPE(variant, fj_variant_spec, NULL)                                                      \
+    TYPE(cache, fj_cache_spec, NULL)                                                          \
+    TYPE(filter_jit, fj_filter_jit_spec, NULL)                                                \
+    TYPE(call_proxy, fj_call_proxy_spec, NULL)                                                \
+    TYPE(bound_method, fj_bound_method_spec, state->call_proxy)                               \
+    TYPE(getattribute, fj_getattribute_spec, NULL)                                            \
+    TYPE(direct, fj_direct_spec, NULL)                                                        \
+    TYPE(direct_context, fj_direct_context_spec, NULL)                                        \
+    TYPE(variable_jit, fj_variable_jit_spec, NULL)
 
 #define FJ_COUNT(...) +1
 _Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
@@ -141,14 +139,10 @@ _Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
 
 /* Stores a new type in `*place`, which owns it.  0, or -1 with an error. */
 static int
-create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, int is_attribute,
-            PyTypeObject **place)
+create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {
     *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
-    if (*place == NULL) {
-        return -1;
-    }
-    return is_attribute ? PyModule_AddType(module, *place) : 0;
+    return *place == NULL ? -1 : PyModule_AddType(module, *place);
 }
 
 static int
@@ -160,8 +154,8 @@ core_exec(PyObject *module)
         return -1;                                                                            \
     }
     FJ_NAMES(FJ_INTERN)
-#define FJ_CREATE(member, spec, base, is_attribute)                                           \
-    if (create_type(module, &spec, base, is_attribute, &state->member) < 0) {                 \
+#define FJ_CREATE(member, spec, base)                                                         \
+    if (create_type(module, &spec, base, &state->member) < 0) {                               \
         return -1;                                                                            \
     }
     FJ_TYPES(FJ_CREATE)
@@ -172,7 +166,7 @@ static int
 core_traverse(PyObject *module, visitproc visit, void *arg)
 {
     FjState *state = PyModule_GetState(module);
-#define FJ_VISIT(member, spec, base, is_attribute) Py_VISIT(state->member);
+#define FJ_VISIT(member, spec, base) Py_VISIT(state->member);
     FJ_TYPES(FJ_VISIT)
     return 0;
 }
@@ -181,7 +175,7 @@ static int
 core_clear(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-#define FJ_CLEAR_TYPE(member, spec, base, is_attribute) Py_CLEAR(state->member);
+#define FJ_CLEAR_TYPE(member, spec, base) Py_CLEAR(state->member);
     FJ_TYPES(FJ_CLEAR_TYPE)
 #define FJ_CLEAR_NAME(name) Py_CLEAR(state->str_##name);
     FJ_NAMES(FJ_CLEAR_NAME)
