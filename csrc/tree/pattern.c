@@ -200,22 +200,16 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
     return result;
 }
 
-/* Raises a ValueError: no leaf matched. It names the first inner node that did, if one did. */
-static void
-raise_no_leaf_matches(PatternRun *m, PyObject *components)
+/* Raises a ValueError: no leaf matched. It names the first inner node that did, if one did.
+ * Always -1. */
+static int
+raise_no_leaf_matches(const PatternRun *m, PyObject *components)
 {
     FjStructure *structure = m->structure;
     PyObject *inner = m->inner_node == 0 ? Py_NewRef(Py_None)
                                          : fj_path_of_node(structure, m->inner_node - 1);
-    PyObject *text = inner == NULL
-                         ? NULL
-                         : fj_words_call(structure->registry, "no_leaf_matches", "(OOO)",
-                                         components, inner, (PyObject *)structure);
-    Py_XDECREF(inner);
-    if (text != NULL) {
-        PyErr_SetObject(PyExc_ValueError, text);
-        Py_DECREF(text);
-    }
+    return fj_words_raise(fj_words_call(structure->registry, "no_leaf_matches", "(ONO)",
+                                        components, inner, structure));
 }
 
 int
@@ -248,9 +242,7 @@ fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict, ui
     if (match_node(&m, 0, add_states_after_deep(&m, 1)) < 0) {
         return -1;
     }
-    if (is_strict && !m.has_match && !(m.is_deep && m.inner_node != 0)) {
-        raise_no_leaf_matches(&m, components);
-        return -1;
-    }
-    return 0;
+    return is_strict && !m.has_match && !(m.is_deep && m.inner_node != 0)
+               ? raise_no_leaf_matches(&m, components)
+               : 0;
 }

@@ -233,21 +233,16 @@ static PyObject *
 structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *list = PyList_New(0), *keys = PyList_New(0);
-    for (uint32_t i = 0; keys != NULL && i < self->count; i++) {
-        if (PyList_Append(keys, Py_None) < 0) {
-            Py_CLEAR(keys);
-        }
-    }
-    for (uint32_t i = 0; list != NULL && keys != NULL && i < self->count; i++) {
+    PyObject *none = Py_BuildValue("[O]", Py_None);
+    PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
+    PyObject *list = keys == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
         if (fj_list_take(list, node_tuple(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
             store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }
     }
-    if (keys == NULL) {
-        Py_CLEAR(list);
-    }
+    Py_XDECREF(none);
     Py_XDECREF(keys);
     return list;
 }

@@ -266,20 +266,6 @@ FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, rep
 
 /* ---- combine ---- */
 
-/* Raises a ValueError: the trees of two indices have a leaf in the same place.  Always -1. */
-static int
-raise_leaf_in_two_trees(FjStructure *structure, Py_ssize_t leaf, Py_ssize_t first,
-                        Py_ssize_t second)
-{
-    PyObject *path = fj_words_path(structure->registry, fj_path_of_leaf(structure, leaf));
-    if (path != NULL) {
-        PyErr_Format(PyExc_ValueError, "%U is in tree %zd and in tree %zd", path, first + 1,
-                     second + 1);
-    }
-    Py_XDECREF(path);
-    return -1;
-}
-
 /* Chooses the leaves of the combined tree.  The buffer holds the leaves of `width` trees, tree
  * after tree; of the leaves in one place, the first that is not None is swapped into the first
  * tree's part of the buffer, which still owns all of them.  0, or -1 with an error: with
@@ -296,7 +282,9 @@ choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int s
                 continue;
             }
             if (found >= 0) {
-                return raise_leaf_in_two_trees(structure, i, found, j);
+                return fj_words_raise(fj_words_call(structure->registry, "leaf_in_two_trees",
+                                                    "(Nnn)", fj_path_of_leaf(structure, i),
+                                                    found + 1, j + 1));
             }
             found = j;
         }

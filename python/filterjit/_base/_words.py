@@ -138,6 +138,11 @@ def no_leaf_matches(
     return f"{text}: the tree has {some_of(paths)}.{more}"
 
 
+def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
+    """Returns the error of `combine` of trees that have a leaf in the same place."""
+    return f"{path_text(path)} is in tree {first} and in tree {second}"
+
+
 def some_of(paths: Sequence[str]) -> str:
     """Returns the first of the paths of a tree's leaves, for an error."""
     some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
