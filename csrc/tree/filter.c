@@ -38,10 +38,12 @@ static int
 run_arrays(FilterRun *r, uint8_t *mask)
 {
     FjRegistry *registry = r->structure->registry;
+    PyObject *const *leaves = r->leaves; /* here: a write to the mask might change `r` */
+    Py_ssize_t count = r->count;
     const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
     int last_answer = 0;
-    for (Py_ssize_t i = 0; i < r->count; i++) {
-        PyObject *leaf = r->leaves[i];
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *leaf = leaves[i];
         if (!mask[i]) {
             continue;
         }
