@@ -12,7 +12,6 @@
 #include "structure/statics.h"
 #include "structure/structure.h"
 #include "walk/flatten.h"
-#include "tree/partition.h"
 #include "tree/structure_type.h"
 #include "tree/tree_functions.h"
 #include "call/bind.h"
@@ -32,16 +31,15 @@
 static PyObject *
 core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "flatten() takes (registry, tree)");
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, tree)");
+    if (registry == NULL) {
         return NULL;
     }
     PyObject *result = NULL;
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_tree((FjRegistry *)args[0], args[1], &arrays);
+    FjStructure *structure = fj_flatten_tree(registry, args[1], &arrays);
     if (structure != NULL) {
         PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
         result = tuple == NULL ? NULL : Py_BuildValue("(NO)", tuple, structure);
@@ -55,12 +53,8 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 3 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "same_static() takes (registry, a, b)");
-        return NULL;
-    }
-    int same = fj_static_equal_now((FjRegistry *)args[0], args[1], args[2]);
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 3, "(registry, a, b)");
+    int same = registry == NULL ? -1 : fj_static_equal_now(registry, args[1], args[2]);
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
@@ -68,12 +62,8 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
-    FjState *state = PyModule_GetState(module);
-    if (nargs != 2 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_SetString(PyExc_TypeError, "is_immutable() takes (registry, value)");
-        return NULL;
-    }
-    int immutable = fj_static_is_immutable((FjRegistry *)args[0], args[1]);
+    FjRegistry *registry = fj_tree_registry(module, args, nargs, 2, "(registry, value)");
+    int immutable = registry == NULL ? -1 : fj_static_is_immutable(registry, args[1]);
     return immutable < 0 ? NULL : PyBool_FromLong(immutable);
 }
 
@@ -100,21 +90,17 @@ static PyMethodDef core_functions[] = {
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
-    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
-     "from_skeleton($module, registry, hole, skeleton, statics, /)\n--\n\n"
-     "Returns the Structure for which _skeleton(hole) returned (skeleton, statics)."},
-    {"partition", (PyCFunction)(void (*)(void))fj_partition, METH_FASTCALL,
-     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
-     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
-    {"tree_mask", (PyCFunction)(void (*)(void))fj_partition_mask, METH_FASTCALL,
-     "tree_mask($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Returns bytes with a 1 for each leaf that the filter takes, and a 0 for each other "
-     "one."},
-    {"tree_groups", (PyCFunction)(void (*)(void))fj_partition_groups, METH_FASTCALL,
+    {"tree_groups", (PyCFunction)(void (*)(void))fj_tree_groups, METH_FASTCALL,
      "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
      "and a list of the number of the filter that takes each candidate."},
-    {"combine", (PyCFunction)(void (*)(void))fj_partition_combine, METH_FASTCALL,
+    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
+     "from_skeleton($module, registry, hole, skeleton, leaves, /)\n--\n\n"
+     "Returns the Structure of which _skeleton(hole) and _leaves(hole) returned these."},
+    {"partition", (PyCFunction)(void (*)(void))fj_tree_partition, METH_FASTCALL,
+     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
+     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
+    {"combine", (PyCFunction)(void (*)(void))fj_tree_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
      "Returns the tree whose parts are a tuple of trees."},
     {"output_flatten", fj_output_flatten, METH_O,
@@ -128,25 +114,23 @@ static PyMethodDef core_functions[] = {
 
 /* ---- types and names ---- */
 
-/* The types: TYPE(member of FjState, spec, base or NULL, whether it is an attribute of the
- * module). */
+/* The types: TYPE(member of FjState, spec, base or NULL). */
 #define FJ_TYPES(TYPE)                                                                        \
-    TYPE(kind, fj_node_kind_spec, NULL, 1)                                                    \
-    TYPE(registry, fj_registry_spec, NULL, 1)                                                 \
-    TYPE(identity, fj_identity_spec, &PyTuple_Type, 1)                                        \
-    TYPE(structure, fj_structure_spec, NULL, 1)                                               \
-    TYPE(signature, fj_signature_spec, NULL, 1)                                               \
-    TYPE(output, fj_output_spec, NULL, 1)                                                     \
-    TYPE(variant, fj_variant_spec, NULL, 1)                                                   \
-    TYPE(cache, fj_cache_spec, NULL, 1)                                                       \
-    TYPE(filter_jit, fj_filter_jit_spec, NULL, 1)                                             \
-    TYPE(call_proxy, fj_call_proxy_spec, NULL, 1)                                             \
-    TYPE(bound_method, fj_bound_method_spec, state->call_proxy, 1)                            \
-    TYPE(getattribute, fj_getattribute_spec, NULL, 1)                                         \
-    TYPE(any_trace, fj_any_trace_spec, NULL, 0)                                               \
-    TYPE(direct, fj_direct_spec, NULL, 1)                                                     \
-    TYPE(direct_context, fj_direct_context_spec, NULL, 1)                                     \
-    TYPE(variable_jit, fj_variable_jit_spec, NULL, 1)
+    TYPE(kind, fj_node_kind_spec, NULL)                                                       \
+    TYPE(registry, fj_registry_spec, NULL)                                                    \
+    TYPE(identity, fj_identity_spec, &PyTuple_Type)                                           \
+    TYPE(structure, fj_structure_spec, NULL)                                                  \
+    TYPE(signature, fj_signature_spec, NULL)                                                  \
+    TYPE(output, fj_output_spec, NULL)                                                        \
+    TYPE(variant, fj_variant_spec, NULL)                                                      \
+    TYPE(cache, fj_cache_spec, NULL)                                                          \
+    TYPE(filter_jit, fj_filter_jit_spec, NULL)                                                \
+    TYPE(call_proxy, fj_call_proxy_spec, NULL)                                                \
+    TYPE(bound_method, fj_bound_method_spec, state->call_proxy)                               \
+    TYPE(getattribute, fj_getattribute_spec, NULL)                                            \
+    TYPE(direct, fj_direct_spec, NULL)                                                        \
+    TYPE(direct_context, fj_direct_context_spec, NULL)                                        \
+    TYPE(variable_jit, fj_variable_jit_spec, NULL)
 
 #define FJ_COUNT(...) +1
 _Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
@@ -155,14 +139,10 @@ _Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
 
 /* Stores a new type in `*place`, which owns it.  0, or -1 with an error. */
 static int
-create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, int is_attribute,
-            PyTypeObject **place)
+create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {
     *place = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
-    if (*place == NULL) {
-        return -1;
-    }
-    return is_attribute ? PyModule_AddType(module, *place) : 0;
+    return *place == NULL ? -1 : PyModule_AddType(module, *place);
 }
 
 static int
@@ -174,8 +154,8 @@ core_exec(PyObject *module)
         return -1;                                                                            \
     }
     FJ_NAMES(FJ_INTERN)
-#define FJ_CREATE(member, spec, base, is_attribute)                                           \
-    if (create_type(module, &spec, base, is_attribute, &state->member) < 0) {                 \
+#define FJ_CREATE(member, spec, base)                                                         \
+    if (create_type(module, &spec, base, &state->member) < 0) {                               \
         return -1;                                                                            \
     }
     FJ_TYPES(FJ_CREATE)
@@ -186,7 +166,7 @@ static int
 core_traverse(PyObject *module, visitproc visit, void *arg)
 {
     FjState *state = PyModule_GetState(module);
-#define FJ_VISIT(member, spec, base, is_attribute) Py_VISIT(state->member);
+#define FJ_VISIT(member, spec, base) Py_VISIT(state->member);
     FJ_TYPES(FJ_VISIT)
     return 0;
 }
@@ -195,7 +175,7 @@ static int
 core_clear(PyObject *module)
 {
     FjState *state = PyModule_GetState(module);
-#define FJ_CLEAR_TYPE(member, spec, base, is_attribute) Py_CLEAR(state->member);
+#define FJ_CLEAR_TYPE(member, spec, base) Py_CLEAR(state->member);
     FJ_TYPES(FJ_CLEAR_TYPE)
 #define FJ_CLEAR_NAME(name) Py_CLEAR(state->str_##name);
     FJ_NAMES(FJ_CLEAR_NAME)

@@ -34,7 +34,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_observe/_forbid.py", "would trace", "what reports and program caches catch"),
     ("_call/_lowered.py", "", "why a program is not kept, which a report tells"),
     ("_nnx/_nnx_jit.py", "without shardings", "nnx.jit with shardings"),
-    ("csrc/module.c", "", "the core's use by filterjit's own code"),
     (
         "csrc/structure/",
         "",

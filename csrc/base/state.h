@@ -7,7 +7,6 @@
 
 /* Names that are interned once: of attributes, and of the hooks that a hit can call. */
 #define FJ_NAMES(NAME)                                                                        \
-    NAME(__annotations__)                                                                     \
     NAME(__getattribute__)                                                                    \
     NAME(_bound_type)                                                                         \
     NAME(before_raising_call)                                                                 \
@@ -30,7 +29,6 @@ typedef struct {
     PyTypeObject *call_proxy;
     PyTypeObject *bound_method;
     PyTypeObject *getattribute;
-    PyTypeObject *any_trace;
     PyTypeObject *direct;
     PyTypeObject *direct_context;
     PyTypeObject *variable_jit;

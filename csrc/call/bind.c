@@ -48,7 +48,7 @@ fj_bind_find(const FjSignature *sig, PyObject *name)
             return i;
         }
     }
-    /* The name may not be interned, which is rare. */
+    /* One of the two may not be interned, which is rare. */
     for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (i != sig->varargs && i != sig->varkw &&
             PyUnicode_Compare(PyTuple_GET_ITEM(sig->names, i), name) == 0) {
@@ -128,54 +128,38 @@ signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"names", "positional_only", "positional", "varargs",
                                "varkw", "flags",           NULL};
-    PyObject *names;
+    PyObject *names, *flags;
     Py_ssize_t positional_only, positional;
     int varargs, varkw;
-    const char *flags;
-    Py_ssize_t flags_size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnppy#:Signature", keywords,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!nnppS:Signature", keywords,
                                      &PyTuple_Type, &names, &positional_only, &positional,
-                                     &varargs, &varkw, &flags, &flags_size)) {
+                                     &varargs, &varkw, &flags)) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
     if (positional_only < 0 || positional < positional_only ||
-        positional > count - varargs - varkw || flags_size != count) {
+        positional > count - varargs - varkw || PyBytes_GET_SIZE(flags) != count) {
         PyErr_SetString(PyExc_ValueError, "the counts of a Signature do not fit its names");
         return NULL;
     }
-    FjSignature *self = (FjSignature *)type->tp_alloc(type, 0);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->num_parameters = count;
-    self->positional_only = positional_only;
-    self->positional = positional;
-    self->varargs = varargs ? positional : -1;
-    self->varkw = varkw ? count - 1 : -1;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(names, i))) {
             PyErr_SetString(PyExc_TypeError, "the name of a parameter must be a str");
-            goto error;
+            return NULL;
         }
     }
-    self->flags = PyMem_Malloc((size_t)count + 1);
-    self->names = self->flags == NULL ? NULL : PyTuple_New(count);
-    if (self->names == NULL) {
-        PyErr_NoMemory();
-        goto error;
-    }
-    memcpy(self->flags, flags, (size_t)count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *name = Py_NewRef(PyTuple_GET_ITEM(names, i));
-        PyUnicode_InternInPlace(&name);
-        PyTuple_SET_ITEM(self->names, i, name);
+    FjSignature *self = (FjSignature *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->num_parameters = count;
+        self->positional_only = positional_only;
+        self->positional = positional;
+        self->varargs = varargs ? positional : -1;
+        self->varkw = varkw ? count - 1 : -1;
+        self->names = Py_NewRef(names);
+        self->flag_bytes = Py_NewRef(flags);
+        self->flags = PyBytes_AS_STRING(flags);
     }
     return (PyObject *)self;
-
-error:
-    Py_DECREF(self);
-    return NULL;
 }
 
 static void
@@ -184,7 +168,7 @@ signature_dealloc(PyObject *op)
     FjSignature *self = (FjSignature *)op;
     PyTypeObject *type = Py_TYPE(op);
     Py_CLEAR(self->names);
-    PyMem_Free(self->flags);
+    Py_CLEAR(self->flag_bytes);
     type->tp_free(op);
     Py_DECREF(type);
 }

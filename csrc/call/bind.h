@@ -15,12 +15,14 @@
 #define FJ_REQUIRED 1 /* the argument of a parameter may not be missing */
 
 typedef struct {
-    PyObject_HEAD PyObject *names; /* tuple of interned str, by parameter */
+    PyObject_HEAD PyObject *names; /* tuple of str, by parameter; interned, so that keywords
+                                    * are found by identity */
     Py_ssize_t num_parameters;
     Py_ssize_t positional_only;
     Py_ssize_t positional; /* how many can be given by position */
     Py_ssize_t varargs;    /* the parameter *args, or -1 */
     Py_ssize_t varkw;      /* the parameter **kwargs, or -1 */
+    PyObject *flag_bytes;  /* bytes, which have the flags */
     char *flags;           /* by parameter: FJ_REQUIRED and those of flatten.h */
 } FjSignature;
 

@@ -9,6 +9,8 @@
  */
 #include "call/bound_method.h"
 
+#include <structmember.h>
+
 #include "call/call_proxy.h"
 #include "call/filter_jit.h"
 
@@ -55,15 +57,9 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return fj_bound_method_new(type, function, self);
 }
 
-static PyObject *
-bound_get_self(PyObject *op, void *Py_UNUSED(closure))
-{
-    return Py_NewRef(((FjCallProxy *)op)->args[0]);
-}
-
-static PyGetSetDef bound_getset[] = {
-    {"__self__", bound_get_self, NULL, "The instance.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+static PyMemberDef bound_members[] = {
+    {"__self__", T_OBJECT, offsetof(FjCallProxy, args), READONLY, "The instance."},
+    {NULL, 0, 0, 0, NULL},
 };
 
 PyDoc_STRVAR(bound_doc, "BoundMethod(function, self)\n--\n\n"
@@ -75,7 +71,7 @@ static PyType_Slot bound_slots[] = {
     {Py_tp_traverse, fj_call_proxy_traverse},
     {Py_tp_dealloc, fj_call_proxy_dealloc},
     {Py_tp_getattro, bound_getattro},
-    {Py_tp_getset, bound_getset},
+    {Py_tp_members, bound_members},
     {0, NULL},
 };
 

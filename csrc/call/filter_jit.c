@@ -219,52 +219,6 @@ filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyTuple_Pack(2, self->cache, self->arrays);
 }
 
-/* _flatten() -> (arrays, cache) */
-static PyObject *
-filter_jit_flatten(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    FjFilterJit *self = (FjFilterJit *)op;
-    if (fj_hooks_prepare(self) < 0) {
-        return NULL;
-    }
-    return PyTuple_Pack(2, self->arrays, self->cache);
-}
-
-#if PY_VERSION_HEX >= 0x030E0000
-/* Since Python 3.14 a wrapper has a copy of `__annotate__`, from which a Python function makes
- * its `__annotations__` when they are read.  A FilterJit returns those of the function that it
- * wraps, unless it has been given its own. */
-static PyObject *
-filter_jit_get_annotations(PyObject *op, void *Py_UNUSED(closure))
-{
-    PyObject *name = fj_state_of(Py_TYPE(op))->str___annotations__;
-    PyObject *dict = ((FjFilterJit *)op)->dict, *wrapped;
-    PyObject *result = dict == NULL ? NULL : fj_compat_dict_get(dict, name);
-    if (result == NULL && !PyErr_Occurred() &&
-        (wrapped = filter_jit_get_wrapped(op, NULL)) != NULL) {
-        result = PyObject_GetAttr(wrapped, name);
-        Py_DECREF(wrapped);
-    }
-    return result;
-}
-
-static int
-filter_jit_set_annotations(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
-{
-    PyObject *dict = PyObject_GenericGetDict(op, NULL);
-    if (dict == NULL) {
-        return -1;
-    }
-    int result = value == NULL ? PyDict_DelItemString(dict, "__annotations__")
-                               : PyDict_SetItemString(dict, "__annotations__", value);
-    if (result < 0 && value == NULL && PyErr_ExceptionMatches(PyExc_KeyError)) {
-        PyErr_SetString(PyExc_AttributeError, "__annotations__");
-    }
-    Py_DECREF(dict);
-    return result;
-}
-#endif
-
 static PyMethodDef filter_jit_methods[] = {
     {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
      METH_FASTCALL | METH_KEYWORDS,
@@ -279,9 +233,6 @@ static PyMethodDef filter_jit_methods[] = {
     {"_parts", filter_jit_parts, METH_NOARGS,
      "_parts($self, /)\n--\n\n"
      "Returns (cache, arrays)."},
-    {"_flatten", filter_jit_flatten, METH_NOARGS,
-     "_flatten($self, /)\n--\n\n"
-     "Returns (arrays, cache), for jax.tree_util.register_pytree_node."},
     {"_rebuild", filter_jit_rebuild, METH_VARARGS | METH_CLASS,
      "_rebuild($type, cache, arrays, /)\n--\n\n"
      "Returns a FilterJit with these _parts(), for jax.tree_util.register_pytree_node."},
@@ -305,9 +256,6 @@ static PyGetSetDef filter_jit_getset[] = {
     {"__wrapped__", filter_jit_get_wrapped, NULL,
      "The function, or other callable pytree, that is wrapped.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-#if PY_VERSION_HEX >= 0x030E0000
-    {"__annotations__", filter_jit_get_annotations, filter_jit_set_annotations, NULL, NULL},
-#endif
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* The Python types Output and AnyTrace.
+/* The Python type Output.
  *
  * Python code can run where references are dropped, and in the numbers that JAX passes back.
  */
@@ -22,41 +22,6 @@ fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
     return structure;
 }
 
-/* ---- AnyTrace ---- */
-
-/* Equal to each int and to each other AnyTrace. */
-static PyObject *
-any_trace_richcompare(PyObject *self, PyObject *other, int op)
-{
-    if ((op != Py_EQ && op != Py_NE) ||
-        !(PyLong_Check(other) || Py_TYPE(other) == Py_TYPE(self))) {
-        Py_RETURN_NOTIMPLEMENTED;
-    }
-    return PyBool_FromLong(op == Py_EQ);
-}
-
-static Py_hash_t
-any_trace_hash(PyObject *Py_UNUSED(self))
-{
-    return 0;
-}
-
-PyDoc_STRVAR(any_trace_doc, "Equal to the number of any trace.");
-
-static PyType_Slot any_trace_slots[] = {
-    {Py_tp_doc, (void *)any_trace_doc},
-    {Py_tp_richcompare, any_trace_richcompare},
-    {Py_tp_hash, any_trace_hash},
-    {0, NULL},
-};
-
-PyType_Spec fj_any_trace_spec = {
-    .name = "filterjit._core.AnyTrace",
-    .basicsize = sizeof(PyObject),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = any_trace_slots,
-};
-
 /* ---- Output: the Python type, and the pytree node ---- */
 
 PyObject *
@@ -75,11 +40,8 @@ fj_output_flatten(PyObject *module, PyObject *op)
             return NULL;
         }
     }
-    if (self->trace == FJ_ANY_TRACE) {
-        return Py_BuildValue("(ON)", self->arrays,
-                             state->any_trace->tp_alloc(state->any_trace, 0));
-    }
-    return Py_BuildValue("(On)", self->arrays, self->trace);
+    return self->given_trace != NULL ? PyTuple_Pack(2, self->arrays, self->given_trace)
+                                     : Py_BuildValue("(On)", self->arrays, self->trace);
 }
 
 PyObject *
@@ -101,14 +63,16 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "output_unflatten takes (trace, arrays)");
         return NULL;
     }
-    Py_ssize_t trace =
-        Py_TYPE(args[0]) == state->any_trace ? FJ_ANY_TRACE : PyLong_AsSsize_t(args[0]);
+    Py_ssize_t trace = PyLong_AsSsize_t(args[0]);
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }
     PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
     PyObject *output = arrays == NULL ? NULL : fj_output_new(state, arrays, trace);
     Py_XDECREF(arrays);
+    if (output != NULL && !PyLong_CheckExact(args[0])) {
+        ((FjOutput *)output)->given_trace = Py_NewRef(args[0]);
+    }
     return output;
 }
 
@@ -120,6 +84,7 @@ output_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->arrays);
     Py_VISIT(self->variant);
     Py_VISIT(self->structure);
+    Py_VISIT(self->given_trace);
     return 0;
 }
 
@@ -132,6 +97,7 @@ output_dealloc(PyObject *op)
     Py_XDECREF(self->arrays);
     Py_XDECREF(self->variant);
     Py_XDECREF(self->structure);
+    Py_XDECREF(self->given_trace);
     type->tp_free(op);
     Py_DECREF(type);
 }

@@ -12,14 +12,11 @@ typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL in one that JAX has unflattened */
     FjStructure *structure;         /* NULL in one that JAX has unflattened */
-    Py_ssize_t trace;               /* -1 until JAX flattens it; or FJ_ANY_TRACE */
+    PyObject *given_trace; /* what JAX has unflattened it with if that was of a subclass
+                            * of int: see ANY_TRACE in _call/_sharded_call.py; or NULL */
+    Py_ssize_t trace;      /* -1 until JAX flattens it */
 } FjOutput;
 
-/* The trace of an Output that is equal to the number of any trace: Python makes such an Output
- * to tell jax.jit the shardings of a result. */
-#define FJ_ANY_TRACE (-2)
-
-extern PyType_Spec fj_any_trace_spec;
 extern PyType_Spec fj_output_spec;
 
 /* The Structure of an Output that this variant's callable returned, borrowed from the one or

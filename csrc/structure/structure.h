@@ -219,7 +219,7 @@ fj_node_kind(const FjNode *node)
 #define FJ_STRUCTURE_DEEP 24
 
 /* A Structure does not change after flatten.c has made it and, where there is a filter,
- * fj_tree_make_static has set its static leaves.  Only cached results are added to it:
+ * tree_functions.c has set its static leaves.  Only cached results are added to it:
  * `hashed`, `hash`, `may_run_python`, `paths`, FjNodeInfo.hash, .model and .snapshot. */
 struct FjStructure {
     PyObject_HEAD FjRegistry *registry; /* owned */

@@ -22,12 +22,6 @@ fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
     return result;
 }
 
-PyObject *
-fj_words_path(FjRegistry *registry, PyObject *path)
-{
-    return path == NULL ? NULL : fj_words_call(registry, "path_text", "(N)", path);
-}
-
 void
 fj_words_note_context(FjRegistry *registry)
 {

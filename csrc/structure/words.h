@@ -13,9 +13,17 @@
  * is in parentheses, and what follows are as Py_BuildValue takes them. */
 PyObject *fj_words_call(FjRegistry *registry, const char *name, const char *format, ...);
 
-/* (P) The text of a path for users, "`model.layers[2].activation`" or "the root".  Steals
- * `path`, a list of keys; NULL is an error that is passed on. */
-PyObject *fj_words_path(FjRegistry *registry, PyObject *path);
+/* Raises a ValueError with `text`, which is stolen; NULL is an error that is passed on. Always
+ * -1. */
+static inline int
+fj_words_raise(PyObject *text)
+{
+    if (text != NULL) {
+        PyErr_SetObject(PyExc_ValueError, text);
+        Py_DECREF(text);
+    }
+    return -1;
+}
 
 /* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
  * by an exception note.  For errors that are not raised by a call of a jitted function. */

@@ -147,24 +147,13 @@ table_dealloc(PyObject *op)
 }
 
 static PyMethodDef table_methods[] = {
-    {"find", table_find, METH_VARARGS,
-     "find($self, hash, key, /)\n--\n\n"
-     "Returns the pair whose key == `key`, or None."},
-    {"add", table_add, METH_VARARGS,
-     "add($self, hash, pair, /)\n--\n\n"
-     "Adds a pair, without looking for one with an equal key."},
-    {"remove", table_remove, METH_VARARGS,
-     "remove($self, hash, pair, /)\n--\n\n"
-     "Removes this pair and returns whether the table had it."},
-    {"clear", table_clear_method, METH_NOARGS,
-     "clear($self, /)\n--\n\n"
-     "Removes all pairs."},
-    {"values", table_values, METH_NOARGS,
-     "values($self, /)\n--\n\n"
-     "Returns a list of the pairs."},
+    {"find", table_find, METH_VARARGS, "The pair whose key == `key`, or None."},
+    {"add", table_add, METH_VARARGS, "Adds a pair, without looking for an equal key."},
+    {"remove", table_remove, METH_VARARGS, "Removes this pair: whether the table had it."},
+    {"clear", table_clear_method, METH_NOARGS, "Removes all pairs."},
+    {"values", table_values, METH_NOARGS, "A list of the pairs."},
     {"room", table_room, METH_NOARGS,
-     "room($self, /)\n--\n\n"
-     "Returns (size, filled): the number of entries, and of those in use or deleted."},
+     "(size, filled): the number of entries, and of those in use or deleted."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -234,15 +223,6 @@ testing_match(PyObject *Py_UNUSED(module), PyObject *args)
     return result;
 }
 
-/* num_nodes(structure) -> int */
-static PyObject *
-testing_num_nodes(PyObject *Py_UNUSED(module), PyObject *structure)
-{
-    return expect_type(structure, "filterjit.types.Structure") < 0
-               ? NULL
-               : PyLong_FromUnsignedLong(((FjStructure *)structure)->count);
-}
-
 /* num_types(registry) -> int */
 static PyObject *
 testing_num_types(PyObject *Py_UNUSED(module), PyObject *registry)
@@ -287,17 +267,10 @@ testing_bind(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 
 static PyMethodDef testing_functions[] = {
     {"match", testing_match, METH_VARARGS,
-     "match($module, structure, tree, /)\n--\n\n"
-     "Returns a tuple of the arrays of a tree, or None if its Structure is another one."},
-    {"num_nodes", testing_num_nodes, METH_O,
-     "num_nodes($module, structure, /)\n--\n\n"
-     "Returns the number of nodes of a Structure."},
-    {"num_types", testing_num_types, METH_O,
-     "num_types($module, registry, /)\n--\n\n"
-     "Returns the number of types that a Registry remembers."},
+     "The arrays of a tree as a tuple, or None if its Structure is another one."},
+    {"num_types", testing_num_types, METH_O, "How many types a Registry remembers."},
     {"bind", (PyCFunction)(void (*)(void))testing_bind, METH_FASTCALL | METH_KEYWORDS,
-     "bind($module, signature, /, *args, **kwargs)\n--\n\n"
-     "Returns a dict of the arguments by parameter, or None if they do not fit."},
+     "The arguments by parameter as a dict, or None if they do not fit."},
     {NULL, NULL, 0, NULL},
 };
 

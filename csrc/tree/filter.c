@@ -1,9 +1,9 @@
 /* Evaluates filter expressions: one after the other, each for all leaves that remain.
  *
- * An expression is evaluated on masks, with one byte for each leaf: `asked` has the leaves
- * that the expression is evaluated for, and `taken` receives the leaves that it takes.  The
- * second operand of `and` is evaluated only for the leaves that the first takes, that of `or`
- * only for those that the first does not take.
+ * An expression is evaluated in place on a mask, with one byte for each leaf: before, the mask
+ * has the leaves that the expression is evaluated for, and after, those of them that it takes.
+ * So the second operand of `and` is evaluated only for the leaves that the first takes, and
+ * that of `or` only for those that the first does not take.
  *
  * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and
  * where flatten.c and pattern.c say.  It may change the tree.  The leaves are
@@ -28,35 +28,27 @@ typedef struct {
 
 #define MAX_DEPTH 50
 
-static int run_expression(FilterRun *r, PyObject *expression, const uint8_t *asked,
-                          uint8_t *taken);
-
-/* A new mask of zeros, to be freed by PyMem_Free; NULL with an error. */
-static uint8_t *
-new_mask(FilterRun *r)
-{
-    uint8_t *mask = PyMem_Calloc((size_t)r->count + 1, 1);
-    if (mask == NULL) {
-        PyErr_NoMemory();
-    }
-    return mask;
-}
+/* Evaluates an expression: clears the byte of each leaf in the mask that it does not take.
+ * 0, or -1 with an error. */
+static int run_expression(FilterRun *r, PyObject *expression, uint8_t *mask);
 
 /* ---- leaves by type, by predicate ---- */
 
 static int
-run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
+run_arrays(FilterRun *r, uint8_t *mask)
 {
     FjRegistry *registry = r->structure->registry;
+    PyObject *const *leaves = r->leaves; /* here: a write to the mask might change `r` */
+    Py_ssize_t count = r->count;
     const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
     int last_answer = 0;
-    for (Py_ssize_t i = 0; i < r->count; i++) {
-        PyObject *leaf = r->leaves[i];
-        if (!asked[i]) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *leaf = leaves[i];
+        if (!mask[i]) {
             continue;
         }
         if (FJ_LIKELY(Py_TYPE(leaf) == last)) {
-            taken[i] = (uint8_t)last_answer;
+            mask[i] = (uint8_t)last_answer;
             continue;
         }
         FjNodeKind *kind = fj_registry_kind(registry, leaf);
@@ -72,108 +64,65 @@ run_arrays(FilterRun *r, const uint8_t *asked, uint8_t *taken)
         if (answer < 0) {
             return -1;
         }
-        taken[i] = (uint8_t)answer;
+        mask[i] = (uint8_t)answer;
     }
     return 0;
 }
 
-/* Whether a predicate takes leaf `i`.  1, 0, or -1 with an error, to which a note with the
- * path is added. */
+/* Asks a predicate about each leaf; a note with the path is added to its error. */
 static int
-call_predicate(FilterRun *r, PyObject *predicate, Py_ssize_t i)
-{
-    PyObject *answer = PyObject_CallOneArg(predicate, r->leaves[i]);
-    int taken = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    if (answer == Py_None) {
-        PyErr_Format(PyExc_TypeError, "the filter %R returned None: it has to return a bool",
-                     predicate);
-        taken = -1;
-    }
-    Py_XDECREF(answer);
-    if (taken < 0) {
-        fj_structure_add_leaf_context(r->structure, r->first + i, "ask");
-    }
-    return taken;
-}
-
-static int
-run_leaf_predicate(FilterRun *r, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
+run_predicate(FilterRun *r, PyObject *predicate, uint8_t *mask)
 {
     for (Py_ssize_t i = 0; i < r->count; i++) {
-        if (asked[i]) {
-            int answer = call_predicate(r, predicate, i);
-            if (answer < 0) {
-                return -1;
-            }
-            taken[i] = (uint8_t)answer;
+        if (!mask[i]) {
+            continue;
         }
+        PyObject *answer = PyObject_CallOneArg(predicate, r->leaves[i]);
+        int taken = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        if (answer == Py_None) {
+            PyErr_Format(PyExc_TypeError,
+                         "the filter %R returned None: it has to return a bool", predicate);
+            taken = -1;
+        }
+        Py_XDECREF(answer);
+        if (taken < 0) {
+            fj_structure_add_leaf_context(r->structure, r->first + i, "ask");
+            return -1;
+        }
+        mask[i] = (uint8_t)taken;
     }
     return 0;
-}
-
-static int
-run_array_predicate(FilterRun *r, PyObject *predicate, const uint8_t *asked, uint8_t *taken)
-{
-    uint8_t *arrays = new_mask(r);
-    int result = arrays == NULL || run_arrays(r, asked, arrays) < 0
-                     ? -1
-                     : run_leaf_predicate(r, predicate, arrays, taken);
-    PyMem_Free(arrays);
-    return result;
 }
 
 /* ---- combinations of filters, path patterns ---- */
 
+/* The leaves that `p` does not take or, if there is a `q`, that `p` or `q` takes. */
 static int
-run_and(FilterRun *r, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
+run_not_or(FilterRun *r, PyObject *p, PyObject *q, uint8_t *mask)
 {
-    uint8_t *first = new_mask(r);
-    int result = first == NULL || run_expression(r, p, asked, first) < 0
-                     ? -1
-                     : run_expression(r, q, first, taken);
-    PyMem_Free(first);
+    size_t size = (size_t)r->count;
+    uint8_t *taken = PyMem_Malloc(size + 1);
+    if (taken == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(taken, mask, size);
+    int result = run_expression(r, p, taken);
+    for (size_t i = 0; i < size; i++) {
+        mask[i] ^= taken[i];
+    }
+    if (result == 0 && q != NULL) {
+        result = run_expression(r, q, mask);
+        for (size_t i = 0; i < size; i++) {
+            mask[i] |= taken[i];
+        }
+    }
+    PyMem_Free(taken);
     return result;
 }
 
 static int
-run_or(FilterRun *r, PyObject *p, PyObject *q, const uint8_t *asked, uint8_t *taken)
-{
-    uint8_t *remaining = new_mask(r), *second = new_mask(r);
-    int result = -1;
-    if (remaining == NULL || second == NULL || run_expression(r, p, asked, taken) < 0) {
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < r->count; i++) {
-        remaining[i] = asked[i] && !taken[i];
-    }
-    if (run_expression(r, q, remaining, second) < 0) {
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < r->count; i++) {
-        taken[i] |= second[i];
-    }
-    result = 0;
-done:
-    PyMem_Free(remaining);
-    PyMem_Free(second);
-    return result;
-}
-
-static int
-run_not(FilterRun *r, PyObject *p, const uint8_t *asked, uint8_t *taken)
-{
-    uint8_t *refused = new_mask(r);
-    int result = refused == NULL ? -1 : run_expression(r, p, asked, refused);
-    for (Py_ssize_t i = 0; result == 0 && i < r->count; i++) {
-        taken[i] = asked[i] && !refused[i];
-    }
-    PyMem_Free(refused);
-    return result;
-}
-
-static int
-run_path(FilterRun *r, PyObject *components, int is_strict, const uint8_t *asked,
-         uint8_t *taken)
+run_path(FilterRun *r, PyObject *components, int is_strict, uint8_t *mask)
 {
     if (!PyTuple_Check(components)) {
         PyErr_SetString(PyExc_TypeError, "the components of a path pattern are a tuple");
@@ -183,30 +132,27 @@ run_path(FilterRun *r, PyObject *components, int is_strict, const uint8_t *asked
         PyErr_SetString(PyExc_ValueError, "a path pattern inside a tree of filters");
         return -1;
     }
-    int result = fj_pattern_match(r->structure, components, is_strict, taken);
-    for (Py_ssize_t i = 0; result == 0 && i < r->count; i++) {
-        taken[i] &= asked[i];
-    }
-    return result;
+    return fj_pattern_match(r->structure, components, is_strict, mask);
 }
 
 /* ---- a tree of filters ---- */
 
-/* Flattens a subtree again and sets `*count` to the number of its leaves.  1 if they are the
- * leaves from index `first` on, 0 if they are not, or -1 with an error. */
+/* Flattens the tree of `part` again and sets its count to the number of leaves, which are at
+ * most `rest`.  1 if they are the leaves from its first one on, 0 if they are not, or -1 with
+ * an error. */
 static int
-count_leaves(FilterRun *r, PyObject *subtree, Py_ssize_t first, Py_ssize_t *count)
+count_leaves(FilterRun *part, Py_ssize_t rest)
 {
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     FjStructure *structure =
-        fj_flatten_leaves(r->structure->registry, subtree, r->is_leaf, 0, &leaves);
-    int result = structure == NULL ? -1 : leaves.count <= r->count - first;
+        fj_flatten_leaves(part->structure->registry, part->tree, part->is_leaf, 0, &leaves);
+    int result = structure == NULL ? -1 : leaves.count <= rest;
     for (Py_ssize_t i = 0; result > 0 && i < leaves.count; i++) {
-        result = leaves.items[i] == r->leaves[first + i];
+        result = leaves.items[i] == part->leaves[i];
     }
-    *count = leaves.count;
+    part->count = leaves.count;
     fj_leafbuf_clear(&leaves);
     Py_XDECREF(structure);
     return result;
@@ -214,28 +160,25 @@ count_leaves(FilterRun *r, PyObject *subtree, Py_ssize_t first, Py_ssize_t *coun
 
 /* Evaluates one filter of a tree of filters for the subtree in its place. */
 static int
-run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, const uint8_t *asked,
-            uint8_t *taken)
+run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, uint8_t *mask)
 {
-    if (filter == Py_True || filter == Py_False) {
-        return run_expression(part, filter, asked, taken);
-    }
-    PyObject *expression = PyObject_CallOneArg(expression_of, filter);
-    int result = expression == NULL ? -1 : run_expression(part, expression, asked, taken);
+    PyObject *expression = filter == Py_True || filter == Py_False
+                               ? Py_NewRef(filter)
+                               : PyObject_CallOneArg(expression_of, filter);
+    int result = expression == NULL ? -1 : run_expression(part, expression, mask);
     Py_XDECREF(expression);
     return result;
 }
 
 static int
-run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, const uint8_t *asked,
-         uint8_t *taken)
+run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *mask)
 {
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
-    Py_ssize_t first = 0, count = 0;
-    int result = -1, fits = 1;
+    FilterRun part = *r;
+    Py_ssize_t done = 0; /* how many leaves have been asked about */
     /* A level uses more stack than Python's own limit allows for. */
-    if (r->depth == MAX_DEPTH) {
+    if (part.depth++ == MAX_DEPTH) {
         PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
         return -1;
     }
@@ -243,40 +186,29 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, const uin
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix =
         fj_flatten_leaves(r->structure->registry, filter_tree, NULL, 0, &filters);
-    if (prefix == NULL ||
-        fj_flatten_up_to(prefix, r->tree, "the tree", "the filter", &subtrees) < 0) {
-        goto done;
-    }
-    for (Py_ssize_t i = 0; i < subtrees.count; i++) {
-        PyObject *subtree = subtrees.items[i];
-        fits = count_leaves(r, subtree, first, &count);
-        if (fits <= 0) {
-            break;
+    int result = prefix == NULL
+                     ? -1
+                     : fj_flatten_up_to(prefix, r->tree, "the tree", "the filter", &subtrees);
+    int fits = 1;
+    for (Py_ssize_t i = 0; result == 0 && fits && i < subtrees.count; i++) {
+        part.tree = subtrees.items[i];
+        part.leaves = r->leaves + done;
+        part.first = r->first + done;
+        fits = count_leaves(&part, r->count - done);
+        if (fits > 0) {
+            result = run_subtree(&part, expression_of, filters.items[i], mask + done);
+            done += part.count;
         }
-        FilterRun part = {.structure = r->structure,
-                          .tree = subtree,
-                          .is_leaf = r->is_leaf,
-                          .leaves = r->leaves + first,
-                          .first = r->first + first,
-                          .count = count,
-                          .depth = r->depth + 1};
-        if (run_subtree(&part, expression_of, filters.items[i], asked + first, taken + first) <
-            0) {
-            goto done;
+        else if (fits < 0) {
+            result = -1;
         }
-        first += count;
     }
-    if (fits < 0) {
-        goto done;
-    }
-    if (!fits || first != r->count) {
+    if (result == 0 && (!fits || done != r->count)) {
         PyErr_SetString(PyExc_ValueError,
                         "a tree of filters goes deeper than `is_leaf` lets the tree go, "
                         "or the tree changed meanwhile");
-        goto done;
+        result = -1;
     }
-    result = 0;
-done:
     fj_leafbuf_clear(&filters);
     fj_leafbuf_clear(&subtrees);
     Py_XDECREF(prefix);
@@ -285,38 +217,33 @@ done:
 
 /* ---- expressions ---- */
 
-typedef enum { ARRAYS, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE } Operation;
+enum { ARRAYS, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
 
 static const struct {
     const char *name;
     Py_ssize_t size; /* of the expression */
-    Operation operation;
 } operations[] = {
-    {"arrays", 1, ARRAYS},
-    {"array", 2, ARRAY},
-    {"leaf", 2, LEAF},
-    {"path", 2, PATH},
-    {"path or none", 2, PATH_OR_NONE},
-    {"and", 3, AND},
-    {"or", 3, OR},
-    {"not", 2, NOT},
-    {"tree", 3, TREE},
+    [ARRAYS] = {"arrays", 1},
+    [ARRAY] = {"array", 2},
+    [LEAF] = {"leaf", 2},
+    [PATH] = {"path", 2},
+    [PATH_OR_NONE] = {"path or none", 2},
+    [AND] = {"and", 3},
+    [OR] = {"or", 3},
+    [NOT] = {"not", 2},
+    [TREE] = {"tree", 3},
 };
 
-/* Decodes the operation of an expression that is not a bool.  0, or -1 with a ValueError. */
+/* The operation of an expression that is not a bool, or -1 with a ValueError. */
 static int
-decode_operation(PyObject *expression, Operation *operation)
+operation_of(PyObject *expression)
 {
-    PyObject *name = PyTuple_Check(expression) && PyTuple_GET_SIZE(expression) > 0
-                         ? PyTuple_GET_ITEM(expression, 0)
-                         : NULL;
-    if (name != NULL && PyUnicode_Check(name)) {
-        for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
-            if (operations[i].size == PyTuple_GET_SIZE(expression) &&
-                PyUnicode_CompareWithASCIIString(name, operations[i].name) == 0) {
-                *operation = operations[i].operation;
-                return 0;
-            }
+    Py_ssize_t size = PyTuple_Check(expression) ? PyTuple_GET_SIZE(expression) : 0;
+    PyObject *name = size > 0 ? PyTuple_GET_ITEM(expression, 0) : Py_None;
+    for (int i = 0; PyUnicode_Check(name) && i <= TREE; i++) {
+        if (operations[i].size == size &&
+            PyUnicode_CompareWithASCIIString(name, operations[i].name) == 0) {
+            return i;
         }
     }
     PyErr_Format(PyExc_ValueError, "not a filter expression: %R", expression);
@@ -324,85 +251,47 @@ decode_operation(PyObject *expression, Operation *operation)
 }
 
 static int
-run_operation(FilterRun *r, Operation operation, PyObject *const *operands,
-              const uint8_t *asked, uint8_t *taken)
+run_operation(FilterRun *r, int operation, PyObject *const *operands, uint8_t *mask)
 {
+    int result;
     switch (operation) {
     case ARRAYS:
-        return run_arrays(r, asked, taken);
+        return run_arrays(r, mask);
     case ARRAY:
-        return run_array_predicate(r, operands[0], asked, taken);
+        result = run_arrays(r, mask);
+        return result < 0 ? result : run_predicate(r, operands[0], mask);
     case LEAF:
-        return run_leaf_predicate(r, operands[0], asked, taken);
+        return run_predicate(r, operands[0], mask);
     case PATH:
     case PATH_OR_NONE:
-        return run_path(r, operands[0], operation == PATH, asked, taken);
+        return run_path(r, operands[0], operation == PATH, mask);
     case AND:
-        return run_and(r, operands[0], operands[1], asked, taken);
+        result = run_expression(r, operands[0], mask);
+        return result < 0 ? result : run_expression(r, operands[1], mask);
     case OR:
-        return run_or(r, operands[0], operands[1], asked, taken);
     case NOT:
-        return run_not(r, operands[0], asked, taken);
+        return run_not_or(r, operands[0], operation == OR ? operands[1] : NULL, mask);
     default:
-        return run_tree(r, operands[0], operands[1], asked, taken);
+        return run_tree(r, operands[0], operands[1], mask);
     }
 }
 
-/* Evaluates an expression: sets `taken[i]` to 1 for each leaf in `asked` that it takes.
- * `taken` is a mask of zeros.  0, or -1 with an error. */
 static int
-run_expression(FilterRun *r, PyObject *expression, const uint8_t *asked, uint8_t *taken)
+run_expression(FilterRun *r, PyObject *expression, uint8_t *mask)
 {
-    Operation operation;
     if (expression == Py_True) {
-        memcpy(taken, asked, (size_t)r->count);
         return 0;
     }
     if (expression == Py_False) {
+        memset(mask, 0, (size_t)r->count);
         return 0;
     }
-    if (decode_operation(expression, &operation) < 0 ||
-        Py_EnterRecursiveCall(" in a filter made of filters")) {
+    int operation = operation_of(expression);
+    if (operation < 0 || Py_EnterRecursiveCall(" in a filter made of filters")) {
         return -1;
     }
-    int result =
-        run_operation(r, operation, ((PyTupleObject *)expression)->ob_item + 1, asked, taken);
+    int result = run_operation(r, operation, ((PyTupleObject *)expression)->ob_item + 1, mask);
     Py_LeaveRecursiveCall();
-    return result;
-}
-
-static int
-run_filters(FilterRun *r, PyObject *candidates, PyObject *expressions, int16_t *groups)
-{
-    size_t size = (size_t)r->count;
-    uint8_t *remaining = new_mask(r), *taken = new_mask(r);
-    int result = -1;
-    if (remaining == NULL || taken == NULL) {
-        goto done;
-    }
-    memset(taken, 1, size);
-    if (run_expression(r, candidates == NULL ? Py_True : candidates, taken, remaining) < 0) {
-        goto done;
-    }
-    int16_t count = (int16_t)PyTuple_GET_SIZE(expressions);
-    for (size_t i = 0; i < size; i++) {
-        groups[i] = remaining[i] ? count : -1;
-    }
-    for (int16_t group = 0; group < count; group++) {
-        memset(taken, 0, size);
-        if (run_expression(r, PyTuple_GET_ITEM(expressions, group), remaining, taken) < 0) {
-            goto done;
-        }
-        /* Without a branch, so that the compiler can vectorize the loop. */
-        for (size_t i = 0; i < size; i++) {
-            remaining[i] &= (uint8_t)!taken[i];
-            groups[i] = taken[i] ? group : groups[i];
-        }
-    }
-    result = 0;
-done:
-    PyMem_Free(remaining);
-    PyMem_Free(taken);
     return result;
 }
 
@@ -410,7 +299,8 @@ int16_t *
 fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                  PyObject *const *leaves, PyObject *candidates, PyObject *expressions)
 {
-    if (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX) {
+    if (expressions != NULL &&
+        (!PyTuple_Check(expressions) || PyTuple_GET_SIZE(expressions) >= INT16_MAX)) {
         PyErr_SetString(PyExc_TypeError, "expressions must be a tuple of less than 32,767");
         return NULL;
     }
@@ -419,13 +309,32 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                    .is_leaf = is_leaf == Py_None ? NULL : is_leaf,
                    .leaves = leaves,
                    .count = structure->all_leaves};
-    int16_t *groups = PyMem_New(int16_t, (size_t)r.count + 1);
+    size_t size = (size_t)r.count;
+    int16_t *groups = PyMem_New(int16_t, 2 * size + 1);
     if (groups == NULL) {
         PyErr_NoMemory();
+        return NULL;
     }
-    else if (run_filters(&r, candidates, expressions, groups) < 0) {
+    /* The masks, a byte for each leaf, are behind the groups. */
+    uint8_t *remaining = (uint8_t *)(groups + size), *taken = remaining + size;
+    memset(remaining, 1, size);
+    int result = run_expression(&r, candidates, remaining);
+    int16_t count = expressions == NULL ? 0 : (int16_t)PyTuple_GET_SIZE(expressions);
+    for (size_t i = 0; i < size; i++) {
+        groups[i] = remaining[i] ? count : -1;
+    }
+    for (int16_t group = 0; result == 0 && group < count; group++) {
+        memcpy(taken, remaining, size);
+        result = run_expression(&r, PyTuple_GET_ITEM(expressions, group), taken);
+        /* Without a branch, so that the compiler can vectorize the loop. */
+        for (size_t i = 0; i < size; i++) {
+            remaining[i] ^= taken[i];
+            groups[i] = taken[i] ? group : groups[i];
+        }
+    }
+    if (result < 0) {
         PyMem_Free(groups);
-        groups = NULL;
+        return NULL;
     }
     return groups;
 }

@@ -31,10 +31,10 @@
  * freed by PyMem_Free; NULL with an error.  If a predicate raised the error, a note with the
  * path of the leaf is added to it.  May run Python code: see filter.c.
  *
- * The group of a leaf is the index of the first item of `expressions`, a tuple, that takes the
- * leaf, or the number of expressions if none does.  If `candidates` is not NULL, it is an
- * expression too, and each leaf that it does not take is in group -1.  `is_leaf` is the one
- * that the tree was flattened with, or None. */
+ * The group of a leaf is the index of the first item of `expressions`, a tuple or NULL, that
+ * takes the leaf, or the number of expressions if none does.  `candidates` is an expression
+ * too, and each leaf that it does not take is in group -1.  `is_leaf` is the one that the tree
+ * was flattened with, or None. */
 int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                           PyObject *const *leaves, PyObject *candidates,
                           PyObject *expressions);

@@ -1,17 +1,15 @@
 /* Path patterns such as `layers[*].weight`: which leaves of a Structure have a path that
  * matches.
  *
- * _trees/_filters.py parses a pattern into a tuple of components, each of which is one of
+ * _trees/_filters.py parses a pattern into a tuple of components, each of which is
  *
- *   ("any",)                      any one key
- *   ("deep",)                     any number of keys, including none
- *   ("name", text)                the key whose str() is `text`
- *   ("glob", matches)             a key for which matches(str(key)) is true
- *   ("index", number)             the item of a sequence at this index, which counts from the
- *                                 end if it is negative, or the item of a dict with this int
- *                                 as key
- *   ("slice", start, stop, step)  the items of a sequence in this slice; each number may be
- *                                 None
+ *   None        any one key
+ *   ...         any number of keys, including none: "deep"
+ *   a str       the key whose str() is this name
+ *   an int      the item of a sequence at this index, which counts from the end if it is
+ *               negative, or the item of a dict with this int as key
+ *   a slice     the items of a sequence in this slice
+ *   a function  a key for which function(str(key)) is true: a "glob"
  */
 #ifndef FJ_PATTERN_H
 #define FJ_PATTERN_H
@@ -19,11 +17,11 @@
 #include "base/common.h"
 #include "structure/structure.h"
 
-/* Sets `taken[i]` to 1 if the whole path of leaf i matches, else to 0.  0, or -1 with an
- * error.  `is_strict` makes it a ValueError if no leaf matches, but for a pattern that ends in
- * "deep" and names a node without leaves: a name that is spelled wrong would select nothing.
- * May run Python code: see pattern.c. */
+/* Clears the byte of each leaf in the mask, which has one for each leaf, whose whole path does
+ * not match.  0, or -1 with an error.  `is_strict` makes it a ValueError if no leaf matches,
+ * but for a pattern that ends in "deep" and names a node without leaves: a name that is
+ * spelled wrong would select nothing.  May run Python code: see pattern.c. */
 int fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict,
-                     uint8_t *taken);
+                     uint8_t *mask);
 
 #endif

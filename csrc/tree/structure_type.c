@@ -150,35 +150,37 @@ structure_unflatten(PyObject *op, PyObject *leaves)
     return tree;
 }
 
+/* _skeleton(hole) -> tree */
 static PyObject *
 structure_skeleton(PyObject *op, PyObject *hole)
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *statics = NULL, *skeleton = NULL, *result = NULL;
-    PyObject **holes = NULL;
     if (check_is_tree_structure(self) < 0) {
         return NULL;
     }
-    holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
-    statics = self->static_leaves == NULL ? Py_NewRef(Py_None) : PyList_New(self->all_leaves);
-    if (holes == NULL || statics == NULL) {
-        PyErr_NoMemory();
-        goto done;
+    PyObject **holes = PyMem_New(PyObject *, (size_t)self->all_leaves + 1);
+    if (holes == NULL) {
+        return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
         holes[i] = hole;
-        if (self->static_leaves != NULL) {
-            PyObject *value = fj_structure_static_leaf(self, i);
-            PyList_SET_ITEM(statics, i, Py_NewRef(value == NULL ? hole : value));
-        }
     }
-    skeleton = fj_build_tree(self, holes);
-    result = skeleton == NULL ? NULL : PyTuple_Pack(2, skeleton, statics);
-done:
+    PyObject *skeleton = fj_build_tree(self, holes);
     PyMem_Free(holes);
-    Py_XDECREF(skeleton);
-    Py_XDECREF(statics);
-    return result;
+    return skeleton;
+}
+
+/* _leaves(hole) -> tuple */
+static PyObject *
+structure_leaves(PyObject *op, PyObject *hole)
+{
+    FjStructure *self = (FjStructure *)op;
+    PyObject *leaves = PyTuple_New(self->all_leaves);
+    for (Py_ssize_t i = 0; leaves != NULL && i < self->all_leaves; i++) {
+        PyObject *value = fj_structure_static_leaf(self, i);
+        PyTuple_SET_ITEM(leaves, i, Py_NewRef(value == NULL ? hole : value));
+    }
+    return leaves;
 }
 
 /* The detail of a node for `_nodes`: a new reference. */
@@ -231,21 +233,16 @@ static PyObject *
 structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjStructure *self = (FjStructure *)op;
-    PyObject *list = PyList_New(0), *keys = PyList_New(0);
-    for (uint32_t i = 0; keys != NULL && i < self->count; i++) {
-        if (PyList_Append(keys, Py_None) < 0) {
-            Py_CLEAR(keys);
-        }
-    }
-    for (uint32_t i = 0; list != NULL && keys != NULL && i < self->count; i++) {
+    PyObject *none = Py_BuildValue("[O]", Py_None);
+    PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
+    PyObject *list = keys == NULL ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
         if (fj_list_take(list, node_tuple(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
             store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }
     }
-    if (keys == NULL) {
-        Py_CLEAR(list);
-    }
+    Py_XDECREF(none);
     Py_XDECREF(keys);
     return list;
 }
@@ -315,24 +312,6 @@ structure_open_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
         }
     }
     return list;
-}
-
-/* _static_leaf(leaf, default) -> value */
-static PyObject *
-structure_static_leaf(PyObject *op, PyObject *args)
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *otherwise;
-    Py_ssize_t leaf;
-    if (!PyArg_ParseTuple(args, "nO:_static_leaf", &leaf, &otherwise)) {
-        return NULL;
-    }
-    if (leaf < 0 || leaf >= self->all_leaves) {
-        PyErr_SetString(PyExc_IndexError, "no such leaf");
-        return NULL;
-    }
-    PyObject *value = fj_structure_static_leaf(self, leaf);
-    return Py_NewRef(value == NULL ? otherwise : value);
 }
 
 /* ---- what Python does ---- */
@@ -450,15 +429,6 @@ PyDoc_STRVAR(structure_equal_nodes_doc,
              "Returns whether a node equals a node of another structure, by the rule for\n"
              "structures. Nodes are counted as in `_nodes`; their children are not compared.");
 
-PyDoc_STRVAR(structure_skeleton_doc,
-             "_skeleton($self, hole, /)\n"
-             "--\n"
-             "\n"
-             "Returns (skeleton, statics), from which `from_skeleton` makes this structure.\n"
-             "\n"
-             "The skeleton is the tree with `hole` as each leaf. The statics are a list with\n"
-             "each static leaf, and `hole` for an open one; or None if all leaves are open.");
-
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
@@ -467,16 +437,18 @@ static PyMethodDef structure_methods[] = {
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},
-    {"_skeleton", structure_skeleton, METH_O, structure_skeleton_doc},
+    {"_skeleton", structure_skeleton, METH_O,
+     "_skeleton($self, hole, /)\n--\n\n"
+     "Returns the tree with `hole` as each leaf, open or static."},
     {"_subtrees", structure_subtrees, METH_VARARGS,
      "_subtrees($self, tree, name='the tree', model='the structure', /)\n--\n\n"
      "Returns the subtrees of a tree in the places of the open leaves. ValueError if the\n"
      "structure is no prefix of the tree, in which these are called so."},
     {"_open_leaves", structure_open_leaves, METH_NOARGS,
      "_open_leaves($self, /)\n--\n\nReturns a list of the numbers of the open leaves."},
-    {"_static_leaf", structure_static_leaf, METH_VARARGS,
-     "_static_leaf($self, leaf, default, /)\n--\n\n"
-     "Returns the value of a static leaf; `default` for an open leaf."},
+    {"_leaves", structure_leaves, METH_O,
+     "_leaves($self, hole, /)\n--\n\n"
+     "Returns a tuple of all leaves: the value of a static one, `hole` for an open one."},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,4 +1,4 @@
-/* Functions over trees: they flatten, do something with the leaves, and build.
+/* Functions over whole trees: they flatten, do something with the leaves, and build.
  *
  * As in jax.tree_util, a buffer holds all leaves before anything is done with them.  So a
  * filter that changes the tree meanwhile has no effect on the result.
@@ -8,75 +8,97 @@
  */
 #include "tree/tree_functions.h"
 
+#include "base/state.h"
+#include "structure/children.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "tree/filter.h"
 
-/* Flattens the tree, or the trees, of a call and pushes the leaves: the Structure, or NULL
- * with an error. */
-static FjStructure *
-flatten_argument(FjRegistry *registry, PyObject *const *args, const FjTreeFunction *function,
-                 FjLeafBuf *leaves)
+/* ---- the arguments ---- */
+
+FjRegistry *
+fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t nargs, Py_ssize_t count,
+                 const char *usage)
 {
-    PyObject *trees = args[function->tree_argument], *tree = trees;
+    FjState *state = PyModule_GetState(module);
+    if (nargs != count || Py_TYPE(args[0]) != state->registry) {
+        PyErr_Format(PyExc_TypeError, "the arguments must be %s", usage);
+        return NULL;
+    }
+    return (FjRegistry *)args[0];
+}
+
+/* A function of the module that flattens one of its arguments and works on the leaves.  Its
+ * first argument is the registry; the other arguments are numbered from 0. */
+typedef struct {
+    const char *usage;    /* all arguments, for error messages: "(registry, tree, ...)" */
+    int argument_count;   /* without the registry */
+    int tree_argument;    /* number of the argument that is flattened */
+    int is_leaf_argument; /* number of `is_leaf`, which is a callable or None; -1 if the
+                           * function has no such argument */
+    int takes_trees;      /* whether the argument is not a tree but a non-empty tuple of trees,
+                           * of which the first is flattened, with None as a leaf */
+    /* The function itself: a new reference, or NULL with an error.  `args` leaves out the
+     * registry. */
+    PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
+} TreeFunction;
+
+/* Checks the arguments of a call, flattens the tree and applies the function.  If that fails,
+ * a note with the path is added to the error. */
+static PyObject *
+call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFunction *function)
+{
+    FjRegistry *registry =
+        fj_tree_registry(module, args++, nargs, function->argument_count + 1, function->usage);
+    if (registry == NULL) {
+        return NULL;
+    }
+    PyObject *tree = args[function->tree_argument], *result = NULL;
     PyObject *is_leaf =
         function->is_leaf_argument < 0 ? Py_None : args[function->is_leaf_argument];
     if (function->takes_trees) {
-        if (!PyTuple_Check(trees) || PyTuple_GET_SIZE(trees) == 0) {
+        if (!PyTuple_Check(tree) || PyTuple_GET_SIZE(tree) == 0) {
             PyErr_SetString(PyExc_TypeError, "there must be at least one tree");
             return NULL;
         }
-        tree = PyTuple_GET_ITEM(trees, 0);
+        tree = PyTuple_GET_ITEM(tree, 0);
     }
     if (is_leaf != Py_None && !PyCallable_Check(is_leaf)) {
         PyErr_Format(PyExc_TypeError, "`is_leaf` must be a function of a node or None, not %R",
                      is_leaf);
         return NULL;
     }
-    FjStructure *structure = fj_flatten_leaves(
-        registry, tree, is_leaf == Py_None ? NULL : is_leaf, function->none_is_leaf, leaves);
-    if (structure == NULL || !function->takes_trees) {
-        return structure;
-    }
-    for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(trees); i++) {
-        char name[32];
-        PyOS_snprintf(name, sizeof(name), "tree %zd", i + 1);
-        if (fj_flatten_up_to(structure, PyTuple_GET_ITEM(trees, i), name, "tree 1", leaves) <
-            0) {
-            Py_DECREF(structure);
-            return NULL;
-        }
-    }
-    return structure;
-}
-
-PyObject *
-fj_tree_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-             const FjTreeFunction *function)
-{
-    FjState *state = PyModule_GetState(module);
-    if (nargs != function->argument_count + 1 || Py_TYPE(args[0]) != state->registry) {
-        PyErr_Format(PyExc_TypeError, "the arguments must be %s", function->usage);
-        return NULL;
-    }
     PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf leaves;
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure =
-        flatten_argument((FjRegistry *)args[0], args + 1, function, &leaves);
-    PyObject *result =
-        structure == NULL ? NULL : function->apply(structure, &leaves, args + 1);
+    FjStructure *structure = fj_flatten_leaves(
+        registry, tree, is_leaf == Py_None ? NULL : is_leaf, function->takes_trees, &leaves);
+    if (structure != NULL) {
+        result = function->apply(structure, &leaves, args);
+    }
     if (result == NULL) {
-        fj_words_note_context((FjRegistry *)args[0]);
+        fj_words_note_context(registry);
     }
     Py_XDECREF(structure);
     fj_leafbuf_clear(&leaves);
     return result;
 }
 
-int
-fj_tree_make_static(FjStructure *structure, PyObject *const *leaves, const int16_t *groups)
+/* Defines the function of the module that is a TreeFunction with these members. */
+#define FUNCTION(name, ...)                                                                   \
+    PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)                 \
+    {                                                                                         \
+        static const TreeFunction function = {__VA_ARGS__};                                   \
+        return call(module, args, nargs, &function);                                          \
+    }
+
+/* ---- open and static leaves ---- */
+
+/* Makes each leaf with a negative group static: the Structure then holds it, and it is no
+ * longer given when a tree is built.  0, or -1 with MemoryError. */
+static int
+make_static(FjStructure *structure, PyObject *const *leaves, const int16_t *groups)
 {
     Py_ssize_t count = structure->all_leaves, given = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -109,91 +131,189 @@ fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
     return list;
 }
 
-/* ---- the functions ---- */
-
-/* Makes each leaf static that the expression does not take; `args` are those of `flatten`.  0,
- * or -1 with an error. */
-static int
-make_others_static(FjStructure *structure, const FjLeafBuf *leaves, PyObject *const *args)
+/* The groups of the open leaves: a new list of int. */
+static PyObject *
+list_groups(const FjStructure *structure, const int16_t *groups)
 {
-    PyObject *no_expressions = PyTuple_New(0);
-    int16_t *groups = no_expressions == NULL
-                          ? NULL
-                          : fj_filter_groups(structure, args[0], args[2], leaves->items,
-                                             args[1], no_expressions);
-    int result = groups == NULL ? -1 : fj_tree_make_static(structure, leaves->items, groups);
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < structure->all_leaves; i++) {
+        if (groups[i] >= 0 && fj_list_take(list, PyLong_FromLong(groups[i])) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* (tree, candidates, expressions, is_leaf) */
+static PyObject *
+groups_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
+{
+    PyObject *open = NULL, *list = NULL, *result = NULL;
+    int16_t *groups =
+        fj_filter_groups(structure, args[0], args[3], leaves->items, args[1], args[2]);
+    if (groups != NULL && make_static(structure, leaves->items, groups) == 0 &&
+        (open = fj_tree_open_leaves(structure, leaves)) != NULL &&
+        (list = list_groups(structure, groups)) != NULL) {
+        fj_show((PyObject *)structure);
+        result = PyTuple_Pack(3, open, structure, list);
+    }
     PyMem_Free(groups);
-    Py_XDECREF(no_expressions);
+    Py_XDECREF(open);
+    Py_XDECREF(list);
     return result;
 }
+
+FUNCTION(fj_tree_groups, .usage = "(registry, tree, candidates, expressions, is_leaf)",
+         .argument_count = 4, .tree_argument = 0, .is_leaf_argument = 3, .apply = groups_of)
 
 /* (tree, expression, is_leaf) */
 static PyObject *
 flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    if (args[1] != Py_True && make_others_static(structure, leaves, args) < 0) {
-        return NULL;
+    if (args[1] != Py_True) {
+        int16_t *groups =
+            fj_filter_groups(structure, args[0], args[2], leaves->items, args[1], NULL);
+        int result = groups == NULL ? -1 : make_static(structure, leaves->items, groups);
+        PyMem_Free(groups);
+        if (result < 0) {
+            return NULL;
+        }
     }
     PyObject *list = fj_tree_open_leaves(structure, leaves);
     fj_show((PyObject *)structure);
-    PyObject *result = list == NULL ? NULL : PyTuple_Pack(2, list, structure);
-    Py_XDECREF(list);
-    return result;
+    return list == NULL ? NULL : Py_BuildValue("(NO)", list, structure);
 }
 
-PyObject *
-fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
-{
-    static const FjTreeFunction function = {.usage = "(registry, tree, expression, is_leaf)",
-                                            .argument_count = 3,
-                                            .tree_argument = 0,
-                                            .is_leaf_argument = 2,
-                                            .apply = flatten};
-    return fj_tree_call(module, args, nargs, &function);
-}
+FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
+         .argument_count = 3, .tree_argument = 0, .is_leaf_argument = 2, .apply = flatten)
 
-/* (hole, skeleton, statics): the Structure of `skeleton`.  A leaf for which the list `statics`
+/* (hole, skeleton, leaves): the Structure of `skeleton`.  A leaf for which the tuple `leaves`
  * has an item other than `hole` is static, with that item as its value. */
 static PyObject *
 from_skeleton(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
 {
-    PyObject *hole = args[0], *statics = args[2];
-    if (statics == Py_None) {
-        fj_show((PyObject *)structure);
-        return Py_NewRef((PyObject *)structure);
+    PyObject *leaves = args[2];
+    Py_ssize_t count = structure->all_leaves;
+    if (!PyTuple_Check(leaves) || PyTuple_GET_SIZE(leaves) != count) {
+        PyErr_SetString(PyExc_ValueError, "leaves must be a tuple with an item for each leaf");
+        return NULL;
     }
-    PyObject *items = PyList_Check(statics) ? PyList_AsTuple(statics) : PyTuple_New(0);
-    int16_t *groups = PyMem_New(int16_t, (size_t)structure->all_leaves + 1);
-    int failed = 1;
-    if (items == NULL || groups == NULL) {
-        PyErr_NoMemory();
+    int16_t *groups = PyMem_New(int16_t, (size_t)count + 1);
+    if (groups == NULL) {
+        return PyErr_NoMemory();
     }
-    else if (!PyList_Check(statics) || PyTuple_GET_SIZE(items) != structure->all_leaves) {
-        PyErr_SetString(PyExc_ValueError,
-                        "statics must be None or a list with an item for each leaf");
+    for (Py_ssize_t i = 0; i < count; i++) {
+        groups[i] = PyTuple_GET_ITEM(leaves, i) == args[0] ? 0 : -1;
     }
-    else {
-        for (Py_ssize_t i = 0; i < structure->all_leaves; i++) {
-            groups[i] = PyTuple_GET_ITEM(items, i) == hole ? 0 : -1;
-        }
-        failed = fj_tree_make_static(structure, ((PyTupleObject *)items)->ob_item, groups);
-    }
+    int result = make_static(structure, ((PyTupleObject *)leaves)->ob_item, groups);
     PyMem_Free(groups);
-    Py_XDECREF(items);
-    if (failed) {
+    if (result < 0) {
         return NULL;
     }
     fj_show((PyObject *)structure);
     return Py_NewRef((PyObject *)structure);
 }
 
-PyObject *
-fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+FUNCTION(fj_tree_from_skeleton, .usage = "(registry, hole, skeleton, leaves)",
+         .argument_count = 3, .tree_argument = 1, .is_leaf_argument = -1,
+         .apply = from_skeleton)
+
+/* ---- partition ---- */
+
+/* A new tuple with the tree of each group, in which `replace` stands for all other leaves. */
+static PyObject *
+build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
+            Py_ssize_t count, PyObject *replace)
 {
-    static const FjTreeFunction function = {.usage = "(registry, hole, skeleton, statics)",
-                                            .argument_count = 3,
-                                            .tree_argument = 1,
-                                            .is_leaf_argument = -1,
-                                            .apply = from_skeleton};
-    return fj_tree_call(module, args, nargs, &function);
+    PyObject **given = PyMem_New(PyObject *, (size_t)leaves->count + 1);
+    if (given == NULL) {
+        return PyErr_NoMemory();
+    }
+    PyObject *parts = fj_hide(PyTuple_New(count)); /* `count` is at least 1 */
+    for (Py_ssize_t group = 0; parts != NULL && group < count; group++) {
+        for (Py_ssize_t i = 0; i < leaves->count; i++) {
+            given[i] = groups[i] == group ? leaves->items[i] : replace;
+        }
+        PyObject *tree = fj_build_tree(structure, given);
+        if (tree == NULL) {
+            Py_CLEAR(parts);
+            break;
+        }
+        PyTuple_SET_ITEM(parts, group, tree);
+    }
+    PyMem_Free(given);
+    if (parts != NULL) {
+        fj_show(parts);
+    }
+    return parts;
 }
+
+/* (tree, expressions, is_leaf, replace) */
+static PyObject *
+partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
+{
+    int16_t *groups =
+        fj_filter_groups(structure, args[0], args[2], leaves->items, Py_True, args[1]);
+    PyObject *parts = groups == NULL ? NULL
+                                     : build_parts(structure, leaves, groups,
+                                                   PyTuple_GET_SIZE(args[1]) + 1, args[3]);
+    PyMem_Free(groups);
+    return parts;
+}
+
+FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, replace)",
+         .argument_count = 4, .tree_argument = 0, .is_leaf_argument = 2, .apply = partition)
+
+/* ---- combine ---- */
+
+/* Chooses the leaves of the combined tree.  The buffer holds the leaves of `width` trees, tree
+ * after tree; of the leaves in one place, the first that is not None is swapped into the first
+ * tree's part of the buffer, which still owns all of them.  0, or -1 with an error: with
+ * `strict`, a ValueError if two trees have a leaf in the same place. */
+static int
+choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
+{
+    Py_ssize_t count = structure->all_leaves;
+    PyObject **items = leaves->items;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t found = items[i] == Py_None ? -1 : 0;
+        for (Py_ssize_t j = 1; j < width && (strict || found < 0); j++) {
+            if (items[j * count + i] == Py_None) {
+                continue;
+            }
+            if (found >= 0) {
+                return fj_words_raise(fj_words_call(structure->registry, "leaf_in_two_trees",
+                                                    "(Nnn)", fj_path_of_leaf(structure, i),
+                                                    found + 1, j + 1));
+            }
+            found = j;
+        }
+        if (found > 0) {
+            PyObject *none = items[i];
+            items[i] = items[found * count + i];
+            items[found * count + i] = none;
+        }
+    }
+    return 0;
+}
+
+/* (trees, is_leaf, strict) */
+static PyObject *
+combine(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
+{
+    Py_ssize_t width = PyTuple_GET_SIZE(args[0]);
+    for (Py_ssize_t i = 1; i < width; i++) {
+        char name[32];
+        PyOS_snprintf(name, sizeof(name), "tree %zd", i + 1);
+        if (fj_flatten_up_to(structure, PyTuple_GET_ITEM(args[0], i), name, "tree 1", leaves) <
+            0) {
+            return NULL;
+        }
+    }
+    return choose_leaves(structure, leaves, width, args[2] == Py_True) < 0
+               ? NULL
+               : fj_build_tree(structure, leaves->items);
+}
+
+FUNCTION(fj_tree_combine, .usage = "(registry, trees, is_leaf, strict)", .argument_count = 3,
+         .tree_argument = 0, .is_leaf_argument = 1, .takes_trees = 1, .apply = combine)

@@ -203,7 +203,7 @@ def _differences(
         number, like = (first, second) if _is_number(first) else (second, first)
         array = _array_of(number, like)
         if array and init and number is first:
-            pattern = format_pattern([("name", str(k[0] if type(k) is tuple else k)) for k in keys])
+            pattern = format_pattern([str(k[0] if type(k) is tuple else k) for k in keys])
             option = (
                 f", or pass `traced={pattern or True!r}`"
                 if has_option and not np.shape(like)

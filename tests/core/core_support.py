@@ -522,7 +522,8 @@ class Hooks:
 
     def choose(self, f: Any, name: str, argument: Any) -> Any:
         self._note("choose", f, name, argument)
-        return core.tree_mask(self.registry, argument, self.chosen, None)
+        groups = core.tree_groups(self.registry, argument, True, (self.chosen,), None)[2]
+        return bytes([not group for group in groups])
 
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)
@@ -623,6 +624,11 @@ def tree_leaves(registry: Any, tree: Any, is_leaf: Any) -> list[Any]:
 
 def tree_paths(registry: Any, tree: Any, is_leaf: Any) -> list[str]:
     return list(core.tree_flatten(registry, tree, True, is_leaf)[1].paths)
+
+
+def parts_of(structure: Any, hole: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What `core.from_skeleton` makes the structure of again."""
+    return structure._skeleton(hole), structure._leaves(hole)
 
 
 def partition_dict(

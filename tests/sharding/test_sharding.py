@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import filterjit
+from filterjit._call._sharded_call import ANY_TRACE
 from support.processes import ROOT, environment, run
 
 HERE = Path(__file__).parent
@@ -38,3 +39,10 @@ def test_what_is_no_mesh_or_sharding_is_named() -> None:
         filterjit.place(x, PartitionSpec(), "mesh")
     with pytest.raises(TypeError, match="`the tree` has arrays, and 'data' in its place"):
         filterjit.place({"a": x}, "data", jax.make_mesh((1,), ("data",)))
+
+
+def test_a_trace_that_equals_all() -> None:
+    for trace in (0, 7, -1, 2**70):
+        assert trace == ANY_TRACE and not trace != ANY_TRACE  # noqa: SIM202
+    for no_trace in ("0", -2.0 + 1, None):
+        assert no_trace != ANY_TRACE and not no_trace == ANY_TRACE  # noqa: SIM201

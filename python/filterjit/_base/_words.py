@@ -7,6 +7,7 @@ nothing but the standard library, since the tests of the core run without JAX.
 import dataclasses
 import difflib
 import re
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -93,28 +94,33 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     return tuple(found)
 
 
-def format_pattern(components: Sequence[tuple[Any, ...]]) -> str:
+def format_pattern(components: Sequence[Any]) -> str:
     """Returns a path pattern with these components, which ``csrc/tree/pattern.h`` describes."""
     text = ""
     for component in components:
         match component:
-            case ("index", index):
-                text += f"[{index}]"
-            case ("slice", *parts):
-                text += f"[{':'.join('' if n is None else str(n) for n in parts)}]"
-            case ("name", name) if not name or set(name) & set(".[]*?'\""):
-                text += f"[{name!r}]"
-            case (op, *detail):
-                shown = {"any": "*", "deep": "**"}.get(op) or detail[0]
-                if op == "glob":
-                    regex = detail[0].__self__.pattern
-                    shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
-                text += f".{shown}" if text else str(shown)
+            case int():
+                shown = f"[{component}]"
+            case slice():
+                bounds = (component.start, component.stop, component.step)
+                shown = f"[{':'.join('' if n is None else str(n) for n in bounds)}]"
+            case str() if not component or set(component) & set(".[]*?'\""):
+                shown = f"[{component!r}]"
+            case str():
+                shown = component
+            case None:
+                shown = "*"
+            case types.EllipsisType():
+                shown = "**"
+            case _:
+                regex = component.__self__.pattern
+                shown = re.sub(r"\\(.)", r"\1", regex.replace(".*", "*").replace(".", "?"))
+        text += f".{shown}" if text and not shown.startswith("[") else shown
     return text
 
 
 def no_leaf_matches(
-    components: tuple[tuple[Any, ...], ...], inner: list[Any] | None, structure: "_core.Structure"
+    components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
     """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner node
     that it matches."""
@@ -132,17 +138,22 @@ def no_leaf_matches(
     return f"{text}: the tree has {some_of(paths)}.{more}"
 
 
+def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
+    """Returns the error of `combine` of trees that have a leaf in the same place."""
+    return f"{path_text(path)} is in tree {first} and in tree {second}"
+
+
 def some_of(paths: Sequence[str]) -> str:
     """Returns the first of the paths of a tree's leaves, for an error."""
     some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     return some or "no leaves"
 
 
-def _spelled(component: tuple[Any, ...], keys: set[str]) -> tuple[Any, ...]:
-    """Returns a component with the key that is like its name, if no key is that name."""
-    if component[0] != "name" or component[1] in keys:
+def _spelled(component: Any, keys: set[str]) -> Any:
+    """Returns a component, or the key that is like it if it is a name that no key is."""
+    if not isinstance(component, str) or component in keys:
         return component
-    return "name", *(difflib.get_close_matches(component[1], keys, 1) or component[1:])
+    return (difflib.get_close_matches(component, keys, 1) or [component])[0]
 
 
 # ---- dicts from path to leaf ----
@@ -205,7 +216,7 @@ _MOST_CHARACTERS = 60  # written for one value
 def repr_of(structure: "_core.Structure") -> str:
     """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands for
     each open leaf. It is short, however large the structure is."""
-    return f"Structure({_Repr(structure, structure._nodes()).node()})"
+    return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 
 def _value(x: Any) -> str:
@@ -224,8 +235,8 @@ _BRACKETS = {"list": ("[", "]"), "dict": ("{", "}"), "tuple": ("(", ")"), "argum
 
 @dataclasses.dataclass
 class _Repr:
-    structure: "_core.Structure"
     nodes: list[tuple[str, int, Any, Any, Any]]
+    leaves: tuple[Any, ...]
     at: int = 0  # the next node
     leaf: int = 0  # the number of leaves before it
     written: int = 0  # the number of nodes written
@@ -251,7 +262,7 @@ class _Repr:
 
     def next_leaf(self) -> str:
         self.leaf += 1
-        return _value(self.structure._static_leaf(self.leaf - 1, _STAR))
+        return _value(self.leaves[self.leaf - 1])
 
     def children(self, arity: int, are_leaves: bool, with_keys: bool) -> list[str]:
         texts: list[str] = []

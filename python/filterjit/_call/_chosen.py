@@ -82,13 +82,15 @@ class Chosen:
         A filter that looks at leaves is asked about those that the expression `asked` takes.
         """
         expression = self.expression(name)
-        if depends_on_leaves(expression):
-            expression = "and", asked, expression
-            return _core.tree_mask(registry, argument, expression, None)
+        by_path = not depends_on_leaves(expression)
+        filters = (expression if by_path else ("and", asked, expression),)
         try:
-            return _core.tree_mask(registry, argument, expression, None)
-        except ValueError as e:  # a pattern that matches no leaf
-            raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
+            groups = _core.tree_groups(registry, argument, True, filters, None)[2]
+        except ValueError as e:
+            if by_path:  # a pattern that matches no leaf
+                raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
+            raise
+        return bytes([not group for group in groups])
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
         """Raises ValueError if a filter that looks at paths alone has `found` nothing of an argument, and

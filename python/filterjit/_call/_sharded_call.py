@@ -40,11 +40,26 @@ from ._flat_function import FlatFunction
 from ._settings import Settings
 from ._sharding_options import Shardings
 
-_ANY_TRACE = -2  # FJ_ANY_TRACE in csrc/call/output.h
-
 _MOST_KEYS = 4096
 
 _T = TypeVar("_T")
+
+
+class _AnyTrace(int):
+    """Equal to the number of any trace: JAX compares the treedef of the `out_shardings` with that of
+    the results, whatever trace these come from."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, int)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+ANY_TRACE = _AnyTrace(-2)  # that of no trace
 
 
 class _OtherSpecs(Exception):
@@ -342,7 +357,7 @@ class ShardedCall:
             traced = _jax_compat.jit(program.flat, **options).trace(*arrays)
             outputs = program.outputs
             if outputs is not None and any(spec is not None for spec in outputs):
-                any_trace = _core.output_unflatten(_ANY_TRACE, outputs)
+                any_trace = _core.output_unflatten(ANY_TRACE, outputs)
                 options["out_shardings"] = any_trace
             del traced
         made = _jax_compat.jit(program.flat, **options)

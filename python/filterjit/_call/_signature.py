@@ -5,6 +5,7 @@ signature; `call_with_arguments` is the way back.
 """
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -80,7 +81,7 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
         for p in parameters
     )
     return (
-        tuple(p.name for p in parameters),
+        tuple(sys.intern(p.name) for p in parameters),
         kinds.count(_P.POSITIONAL_ONLY),
         kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD),
         _P.VAR_POSITIONAL in kinds,

@@ -61,6 +61,15 @@ class _Signature:
             raise AttributeError("__signature__") from e
 
 
+class _Annotations:
+    """The annotations of a jitted function that has not been given its own: those of the function
+    that it wraps. Since Python 3.14 a wrapper has a copy of ``__annotate__``, from which a function
+    makes them when they are read."""
+
+    def __get__(self, f: Any, owner: Any) -> Any:
+        return {} if f is None else f.__wrapped__.__annotations__
+
+
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
     """A FilterJit bound to an instance, which a call passes as the first argument.
@@ -219,6 +228,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
     _bound_type = BoundFilterJit
 
     __signature__ = _Signature()
+    if not TYPE_CHECKING and sys.version_info >= (3, 14):
+        __annotations__ = _Annotations()
 
     if TYPE_CHECKING:
 
@@ -442,7 +453,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         return _rebuild, (self.__wrapped__, hooks.settings)
 
 
-jtu.register_pytree_node(FilterJit, FilterJit._flatten, FilterJit._rebuild)
+jtu.register_pytree_node(FilterJit, lambda f: f._parts()[::-1], FilterJit._rebuild)
 jtu.register_pytree_with_keys(
     BoundFilterJit,
     lambda f: (

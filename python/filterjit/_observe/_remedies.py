@@ -99,7 +99,7 @@ def _traced(paths: Collection[Sequence[Any]]) -> str:
     be sizes, or be asked in an ``if``. An empty text if they are too many."""
     filters: dict[str, list[str]] = {}
     for name, *below in sorted(paths, key=str):
-        keys = [("name", str(key[0] if isinstance(key, tuple) else key)) for key in below]
+        keys = [str(key[0] if isinstance(key, tuple) else key) for key in below]
         filters.setdefault(name, []).append(format_pattern(keys))
     if all(patterns == [""] for patterns in filters.values()):
         return f"({', '.join(map(_quote, filters))}{',' * (len(filters) == 1)})"

@@ -299,13 +299,13 @@ _TOKEN = re.compile(
 
 
 @functools.lru_cache(maxsize=1024)
-def parse_pattern(pattern: str) -> tuple[tuple[Any, ...], ...]:
+def parse_pattern(pattern: str) -> tuple[Any, ...]:
     """Returns the components of a path pattern, which ``csrc/tree/pattern.h`` describes.
 
     Raises:
         ValueError: the pattern cannot be read; the message says from which character on.
     """
-    components: list[tuple[Any, ...]] = []
+    components: list[Any] = []
     at = 0
     while at < len(pattern):
         # Components are separated by dots, but there is no dot before a bracket.
@@ -329,27 +329,27 @@ def _pattern_error(pattern: str, at: int) -> ValueError:
     )
 
 
-def _component(token: re.Match[str], pattern: str) -> tuple[Any, ...]:
+def _component(token: re.Match[str], pattern: str) -> Any:
     if (quoted := token["quoted"]) is not None:
-        return "name", quoted[1:-1]
+        return quoted[1:-1]
     if (index := token["index"]) is not None:
-        return "index", int(index)
+        return int(index)
     if (indices := token["slice"]) is not None:
         start, stop, step, *_ = (int(n) if n else None for n in [*indices.split(":"), ""])
         if step == 0:
             raise _pattern_error(pattern, token.start())
-        return "slice", start, stop, step
+        return slice(start, stop, step)
     text = token["name"] or token["item"]
     if text == "*":
-        return ("any",)
+        return None
     if text == "**":
-        return ("deep",)
+        return ...
     if "**" in text:
         raise _pattern_error(pattern, token.start())
     if "*" in text or "?" in text:
         regex = re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
-        return "glob", re.compile(regex, re.DOTALL).fullmatch
-    return "name", text
+        return re.compile(regex, re.DOTALL).fullmatch
+    return text
 
 
 is_array: Filter = Filter(_registry.is_array)

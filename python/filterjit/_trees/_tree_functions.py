@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import short
 from .._base._package import public
 from ._filters import as_expression, is_array
-from ._registry import registry
+from ._registry import leaves_of, registry
 
 _T = TypeVar("_T")
 
@@ -119,7 +119,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _reduce(structure: Structure) -> tuple[Any, ...]:
-    parts = structure._skeleton(_HOLE)
+    parts = structure._skeleton(_HOLE), structure._leaves(_HOLE)
     if not any(kind == "missing" for kind, *_ in structure._nodes()):
         return _from_parts, parts
     buffer = io.BytesIO()
@@ -127,8 +127,10 @@ def _reduce(structure: Structure) -> tuple[Any, ...]:
     return _unpickle, (buffer.getvalue(),)
 
 
-def _from_parts(skeleton: Any, statics: list[Any] | None) -> Structure:
-    return _core.from_skeleton(registry, _HOLE, skeleton, statics)
+def _from_parts(skeleton: Any, leaves: Iterable[Any] | None) -> Structure:
+    # Pickles of filterjit 0.1.0 have a list, or None where all leaves are open.
+    leaves = leaves_of(skeleton) if leaves is None else leaves
+    return _core.from_skeleton(registry, _HOLE, skeleton, tuple(leaves))
 
 
 def _unpickle(parts: bytes) -> Structure:

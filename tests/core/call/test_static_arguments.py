@@ -156,7 +156,7 @@ def test_a_large_argument_whose_arrays_become_numbers() -> None:
 def rates(*, asked: bool = False) -> Jit:
     """A FilterJit that traces numbers in the argument `a`, where a key is "rate"."""
     jit = Jit(b"\31\1" if asked else b"\11\1", traced_in=(int, float))
-    jit.hooks.chosen = "path", (("deep",), ("name", "rate"))
+    jit.hooks.chosen = "path", (..., "rate")
     return jit
 
 
@@ -213,16 +213,3 @@ def test_a_choice_that_does_not_fit() -> None:
             jit([3], 1)
         jit([{"rate": 2}], 1)
     assert len(jit.cache.variants()) == 1
-
-
-def test_the_mask_of_a_filter() -> None:
-    tree = {"a": [1, Array()], "b": None, "c": 2.0}
-    for expression, expected in (
-        (True, [1, 1, 1]),
-        (False, [0, 0, 0]),
-        (("arrays",), [0, 1, 0]),
-        (("path", (("name", "c"),)), [0, 0, 1]),
-        (("leaf", lambda leaf: leaf == 1), [1, 0, 0]),
-    ):
-        assert list(core.tree_mask(make_registry(), tree, expression, None)) == expected
-    assert len(core.tree_mask(make_registry(), tree, True, lambda x: isinstance(x, list))) == 2

@@ -112,14 +112,12 @@ tree_function(
 )
 tree_function(
     "glob",
-    lambda w, r, t: core.tree_flatten(
-        r, t, ("path", (("deep",), ("glob", lambda x: w.answer(True)))), None
-    )[0],
+    lambda w, r, t: core.tree_flatten(r, t, ("path", (..., lambda x: w.answer(True))), None)[0],
 )
 tree_function("an expression in a tree of filters", tree_filter)
 tree_function(
     "str of a key in a pattern",
-    lambda w, r, t: core.tree_flatten(r, t, ("path", (("deep",), ("name", "text"))), None)[0],
+    lambda w, r, t: core.tree_flatten(r, t, ("path", (..., "text")), None)[0],
     loud_key,
 )
 tree_function(

@@ -92,7 +92,7 @@ def unnest(tree: Any, inner: Callable[[Any], Any]) -> None:
 
 
 def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
-    takes = ("path", (("deep",),))
+    takes = ("path", (...,))
     return {
         "leaves": lambda: tree_leaves(registry, tree, None),
         "paths": lambda: tree_paths(registry, tree, None),
@@ -103,7 +103,7 @@ def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
         "combine": lambda: core.combine(registry, (tree, tree), None, False),
         "filters": lambda: core.partition(registry, 1, (("tree", tree, max),), None, None),
         "below": lambda: core.partition(registry, [tree], (("tree", [True], max),), None, None),
-        "from_skeleton": lambda: core.from_skeleton(registry, 0, tree, None),
+        "from_skeleton": lambda: core.from_skeleton(registry, 0, tree, ()),
     }
 
 

@@ -29,6 +29,7 @@ from core_support import (
     make_jit,
     make_registry,
     partition_dict,
+    parts_of,
 )
 from node_support import WithDescriptor, wide
 from process_support import output_of
@@ -191,7 +192,7 @@ class TestTreesThatAreBuilt:
 
         leaf = ("leaf", takes)
         with looking():
-            parts = core.partition(registry, tree, (leaf, ("path", (("deep",),))), None, None)
+            parts = core.partition(registry, tree, (leaf, ("path", (...,))), None, None)
             core.combine(registry, parts, None, False)
             structure, *groups = partition_dict(registry, tree, True, (leaf,), None)
             combined = structure.combine(*groups)
@@ -199,8 +200,8 @@ class TestTreesThatAreBuilt:
             again = with_statics.unflatten(leaves)
             by_iterator = with_statics.unflatten(f(x) for x in leaves)
             _, expected = core.tree_flatten(registry, tree, True, None)
-            skeleton, statics = with_statics._skeleton("hole")
-            assert core.from_skeleton(registry, "hole", skeleton, statics) == with_statics
+            skeleton = parts_of(with_statics, "hole")
+            assert core.from_skeleton(registry, "hole", *skeleton) == with_statics
         for result in (combined, again, by_iterator):
             assert core.tree_flatten(registry, result, True, None)[1] == expected
         assert len(parts) == 3
@@ -326,7 +327,7 @@ class TestStructures:
 
         registry = make_registry()
         tree = [Array(), {"a": 1}, 2.5, ("s", Array())]
-        parts = core.tree_flatten(registry, tree, ("leaf", takes), None)[1]._skeleton("hole")
+        parts = parts_of(core.tree_flatten(registry, tree, ("leaf", takes), None)[1], "hole")
         expected = [(hash(s), s.paths) for s in structures()]
         with looking(ask):
             found = structures()

@@ -70,15 +70,15 @@ def test_a_held_dict(registry: Any) -> None:
         assert found is None if expected is None else identical(found, expected)
         check_walks(registry, structure, tree)
     for pattern, expected in (
-        ((("index", 0), ("name", "a")), ["0.a"]),
-        ((("any",), ("any",)), ["0.a", "0.b"]),
-        ((("deep",), ("name", "b")), ["0.b"]),
-        ((("deep",), ("glob", "ab".__contains__)), ["0.a", "0.b"]),
+        ((0, "a"), ["0.a"]),
+        ((None, None), ["0.a", "0.b"]),
+        ((..., "b"), ["0.b"]),
+        ((..., "ab".__contains__), ["0.a", "0.b"]),
     ):
         _, found = core.tree_flatten(registry, [Frozen({"a": a, "b": b})], ("path", pattern), None)
         assert list(found.paths) == expected
     with pytest.raises(ValueError, match="inner node"):
-        core.tree_flatten(registry, [Frozen({"a": a})], ("path", (("any",),)), None)
+        core.tree_flatten(registry, [Frozen({"a": a})], ("path", (None,)), None)
 
 
 def test_the_keys_of_a_variable(registry: Any) -> None:
@@ -88,10 +88,10 @@ def test_the_keys_of_a_variable(registry: Any) -> None:
     _, structure = core.flatten(registry, tree)
     assert words.key_paths(structure) == [[("a",)], [("b",), ("w",)]]
     for pattern, expected in (
-        ((("name", "a"),), ["a"]),
-        ((("any",),), ["a"]),
-        ((("deep",),), ["a", "b.w"]),
-        ((("name", "b"), ("name", "w")), ["b.w"]),
+        (("a",), ["a"]),
+        ((None,), ["a"]),
+        ((...,), ["a", "b.w"]),
+        (("b", "w"), ["b.w"]),
     ):
         assert list(core.tree_flatten(registry, tree, ("path", pattern), None)[1].paths) == expected
     tree["a"].metadata["kind"] = "other"

@@ -161,9 +161,9 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "combine_list": lambda: core.combine(r, [t], None, False),
         "combine_is_leaf": lambda: core.combine(r, (t,), 3, False),
         "from_skeleton_few": lambda: core.from_skeleton(r, 0, t),
-        "from_skeleton_tuple": lambda: core.from_skeleton(r, 0, t, (1, 2)),
-        "from_skeleton_fewer": lambda: core.from_skeleton(r, 0, t, [1]),
-        "from_skeleton_more": lambda: core.from_skeleton(r, 0, t, [1, 2, 3]),
+        "from_skeleton_list": lambda: core.from_skeleton(r, 0, t, [1, 2]),
+        "from_skeleton_fewer": lambda: core.from_skeleton(r, 0, t, (1,)),
+        "from_skeleton_more": lambda: core.from_skeleton(r, 0, t, (1, 2, 3)),
         "unflatten_none": lambda: structure.unflatten(),
         "unflatten_int": lambda: structure.unflatten(3),
         "unflatten_few": lambda: structure.unflatten([1]),
@@ -172,8 +172,7 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "up_to_jitted": lambda: jitted._subtrees(t),
         "parts_none": lambda: structure._skeleton(),
         "parts_jitted": lambda: jitted._skeleton(0),
-        "static_leaf_none": lambda: structure._static_leaf(0),
-        "static_leaf_many": lambda: structure._static_leaf(2, None),
+        "leaves_none": lambda: structure._leaves(),
         "paths_set": lambda: setattr(structure, "paths", ()),
         "match": lambda: testing.match(structure, t),
         "match_registry": lambda: testing.match(r, 1),
@@ -237,9 +236,9 @@ def test_structures_of_jitted_calls(registry: Any) -> None:
 def test_statics_tell_which_leaves_of_a_skeleton_are_open(registry: Any) -> None:
     """The values in the places of the skeleton do not matter."""
     hole = Value("hole")
-    structure = core.from_skeleton(registry, hole, [1, (2, 3)], [hole, "a", hole])
+    structure = core.from_skeleton(registry, hole, [1, (2, 3)], (hole, "a", hole))
     assert structure.unflatten([5, 6]) == [5, ("a", 6)]
-    assert core.from_skeleton(registry, hole, [1, 2], None).unflatten([5, 6]) == [5, 6]
-    assert core.from_skeleton(registry, hole, (), []).unflatten([]) == ()
+    assert core.from_skeleton(registry, hole, [1, 2], (hole, hole)).unflatten([5, 6]) == [5, 6]
+    assert core.from_skeleton(registry, hole, (), ()).unflatten([]) == ()
     with pytest.raises(ValueError, match="an item for each leaf"):
-        core.from_skeleton(registry, [], [[], 1], [[], []])
+        core.from_skeleton(registry, [], [[], 1], ([], []))

@@ -57,7 +57,7 @@ def test_each_operator(registry: Any) -> None:
         (("not", ("arrays",)), "111000"),
         (("and", ("arrays",), ("not", ("array", value))), "011111"),
         (("or", ("arrays",), ("leaf", is_int)), "000101"),
-        (("path", (("index", -1),)), "111110"),
+        (("path", (-1,)), "111110"),
         (("tree", [True, False, False, True, True, False], None), "011001"),
     ):
         found = "".join(map(str, group_numbers(registry, tree, expression)))
@@ -167,7 +167,7 @@ BAD_EXPRESSIONS: list[Any] = [
     ("or", True, True, True),
     ("not",),
     ("not", ("not", None)),
-    ("path", [("any",)]),
+    ("path", [None]),
     ("path", None),
     ("tree", [True]),
     ("tree", [lambda x: True], None),  # not callable
@@ -272,6 +272,6 @@ def test_a_tree_of_filters_that_has_as_many_leaves_as_is_leaf_leaves(
 
 def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
     """It would be matched with a part of the tree, whose paths begin elsewhere."""
-    expression = ("tree", ["*", False], lambda text: ("path", (("any",),)))
+    expression = ("tree", ["*", False], lambda text: ("path", (None,)))
     with pytest.raises(ValueError, match="inside a tree of filters"):
         group_numbers(registry, [Array(), Array()], expression)

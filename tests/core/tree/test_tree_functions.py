@@ -12,8 +12,8 @@ from core_support import (
     identical,
     make_registry,
     partition_dict,
+    parts_of,
     same,
-    testing,
     tree_leaves,
     tree_paths,
 )
@@ -64,15 +64,12 @@ def test_parts_of_each_kind(registry: Any, name: str) -> None:
     tree, hole = trees()[name], Value("hole")
     for expression in (True, ("arrays",), False):
         leaves, structure = core.tree_flatten(registry, tree, expression, None)
-        skeleton, statics = structure._skeleton(hole)
+        skeleton, found = parts_of(structure, hole)
         assert all(leaf is hole for leaf in tree_leaves(registry, skeleton, None))
         everything = tree_leaves(registry, tree, None)
-        if len(leaves) == len(everything):
-            assert statics is None
-        else:
-            given = iter(leaves)
-            assert identical([next(given) if s is hole else s for s in statics], everything)
-        again = core.from_skeleton(registry, hole, skeleton, statics)
+        given = iter(leaves)
+        assert identical([next(given) if s is hole else s for s in found], everything)
+        again = core.from_skeleton(registry, hole, skeleton, found)
         assert again == structure and hash(again) == hash(structure)
         assert repr(again) == repr(structure) and again.paths == structure.paths
         assert same(again.unflatten(leaves), tree)
@@ -121,10 +118,10 @@ def test_leaf_lists_have_one_structure_however_they_are_found(name: str) -> None
     third = core.tree_flatten(registry, tree, True, never)[1]
     for other in (second, third):
         assert other == first and hash(other) == hash(first) and repr(other) == repr(first)
-        assert testing.num_nodes(other) == testing.num_nodes(first) and other.paths == first.paths
+        assert len(other._nodes()) == len(first._nodes()) and other.paths == first.paths
         assert same(other.unflatten(leaves), tree)
-        assert same(other._skeleton(0), first._skeleton(0))
-    filters = (("path", (("deep",), ("index", -1))),)
+        assert same(parts_of(other, 0), parts_of(first, 0))
+    filters = (("path", (..., -1)),)
     parts = [core.partition(registry, tree, filters, leaf, 0) for leaf in (None, never)]
     assert same(parts[0], parts[1])
     assert same(core.partition(make_registry(), tree, filters, None, 0), parts[0])
