@@ -207,7 +207,7 @@ make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject 
 {
     FjVariableJit *self = call->self;
     PyObject *result =
-        fj_call_from(self->inner, &self->inner->last, &call->hook, args, nargs, kwnames);
+        fj_call_from(self->inner, &call->hook, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);
