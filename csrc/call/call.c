@@ -208,8 +208,8 @@ match_predicted(Call *call, FjVariant *predicted)
     if (objects == NULL && structure->num_identities > 0) {
         return FJ_MATCH_NO; /* nobody has room for numbered objects */
     }
-    return fj_match_arguments(structure, &predicted->known, call->arguments, &call->arrays,
-                              objects);
+    return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
+                              &call->arrays, objects);
 }
 
 /* The predicted variant, which the caller owns, or NULL.  It takes the place of `call->last` if

@@ -292,7 +292,9 @@ variant_dealloc(PyObject *op)
         Py_DECREF(self->traces[i].structure);
     }
     free_traces(self);
-    fj_known_free(self->known);
+    for (int i = 0; i < FJ_LANES; i++) {
+        fj_known_free(self->known[i][0]);
+    }
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
     type->tp_free(op);

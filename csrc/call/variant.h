@@ -39,7 +39,6 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
     FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjKnownArguments *known;             /* of earlier arguments, or NULL */
     FjTrace *traces;                     /* only ever appended to: `num_traces` of them can
                                           * be read without a lock */
     Py_ssize_t num_traces;
@@ -59,6 +58,8 @@ typedef struct {
     PyObject *record;            /* a VariantRecord of the package _observe, or NULL */
     PyObject *weakrefs;
     FjCount hits;
+    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, of earlier arguments, or
+                                                       * NULL */
 } FjVariant;
 
 extern PyType_Spec fj_variant_spec;

@@ -18,14 +18,14 @@
 
 #include <structmember.h>
 
+/* To pass so many names for each key that is found takes as long as to look the keys up. */
+#define PASSED 16
+
 #if !FJ_HAVE_INSTANCE_VALUES
-/* The instance's dict, a new reference, which is created if it has none yet; NULL without an
- * error if it cannot have one, or with MemoryError.
- *
- * Creating an object starts the garbage collector in Python 3.11, and so it may run Python
+/* Creating an object starts the garbage collector in Python 3.11, and so it may run Python
  * code.  Newer versions start it between instructions of Python code only. */
-static PyObject *
-dict_of(PyObject *object)
+PyObject *
+fj_fields_dict(PyObject *object)
 {
 #if PY_VERSION_HEX < 0x030C0000
     int enabled = PyGC_Disable();
@@ -60,7 +60,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
         view->dict = pointer == NULL ? NULL : *pointer;
     }
 #else
-    view->dict = dict_of(object);
+    view->dict = fj_fields_dict(object);
     if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
         return -1;
     }
@@ -88,7 +88,7 @@ find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t fi
     }
     /* Compare values too: a key that was added through a __dict__ need not be interned. */
     for (Py_ssize_t tried = 0; tried < count && PyUnicode_CheckExact(key); tried++) {
-        if (PyUnicode_Compare(key, names[i]) == 0) {
+        if (PyUnicode_CheckExact(names[i]) && PyUnicode_Compare(key, names[i]) == 0) {
             return i;
         }
         i = i + 1 == count ? 0 : i + 1;
@@ -97,19 +97,19 @@ find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t fi
 }
 
 int
-fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
-                    PyObject **values)
+fj_fields_read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
 {
     PyObject *key, *value;
-    Py_ssize_t position = 0, next = 0;
+    Py_ssize_t position = 0, next = 0, passed = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
         /* The next key is nearly always that of the next field.  An __init__ often sets the
          * static fields first. */
-        Py_ssize_t i = find_name(key, ((PyTupleObject *)kind->names)->ob_item, count, next);
-        if (i < 0) {
+        Py_ssize_t i = find_name(key, ((PyTupleObject *)names)->ob_item, count, next);
+        passed += i < next ? i - next + count : i - next;
+        if (i < 0 || passed > PASSED * count) {
             return 0;
         }
         values[i] = value;
@@ -176,7 +176,7 @@ fj_fields_get(PyObject *object, FjNodeKind *kind, Py_ssize_t i, PyObject *missin
     if (check_class(object, kind) < 0) {
         return -1;
     }
-    PyObject *dict = dict_of(object);
+    PyObject *dict = fj_fields_dict(object);
     int result = dict == NULL && PyErr_Occurred()
                      ? -1
                      : get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, value);
@@ -191,7 +191,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     if (check_class(object, kind) < 0) {
         return -1;
     }
-    PyObject *dict = dict_of(object);
+    PyObject *dict = fj_fields_dict(object);
     int result = dict == NULL && PyErr_Occurred() ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result >= 0; i++) {
         result = get_from_dict(dict, PyTuple_GET_ITEM(kind->names, i), missing, &values[i]);
@@ -245,7 +245,7 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
         return -1;
     }
 #if !FJ_HAVE_INSTANCE_VALUES
-    if (view.dict != NULL && fj_fields_read_dict(view.dict, kind, count, values)) {
+    if (view.dict != NULL && fj_fields_read_dict(view.dict, kind->names, count, values)) {
         for (Py_ssize_t i = 0; i < count; i++) {
             values[i] = values[i] == missing ? NULL : Py_XNewRef(values[i]);
         }
@@ -524,7 +524,7 @@ int
 fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind)
 {
 #if FJ_FREE_THREADED
-    PyObject *dict = dict_of(object);
+    PyObject *dict = fj_fields_dict(object);
     if (dict == NULL && PyErr_Occurred()) {
         return -1;
     }

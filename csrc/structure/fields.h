@@ -30,11 +30,15 @@ typedef struct {
  * the instance's dict.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
-/* Sets `values` to the values of the first `count` names, borrowed, NULL where one is not set,
- * if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if there
- * is another key. */
-int fj_fields_read_dict(PyObject *dict, const FjNodeKind *kind, Py_ssize_t count,
-                        PyObject **values);
+/* Sets `values` to the values of the first `count` of `names`, borrowed, NULL where one is not
+ * set, if the dict has no other keys.  Looks up no key and runs no Python code.  1, or 0 if
+ * there is another key, or if the keys are in such another order that it takes long to find
+ * them.  Without a GIL, the caller has locked the dict. */
+int fj_fields_read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values);
+
+/* The instance's dict, a new reference, which is created if it has none yet; NULL without an
+ * error if it cannot have one, or with MemoryError. */
+PyObject *fj_fields_dict(PyObject *object);
 
 /* The array of the instance's values, borrowed; `*used` is how many of them are set.  NULL
  * when the instance has no such array. */

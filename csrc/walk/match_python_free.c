@@ -265,7 +265,7 @@ match_module_dict(FjMatcher *m, const FjNode *node, const FjFieldView *view)
         return match_fields(m, node, view);
     }
     if (node->arity <= FJ_FIELDS_INLINE &&
-        fj_fields_read_dict(view->dict, fj_node_kind(node), node->arity, values)) {
+        fj_fields_read_dict(view->dict, fj_node_kind(node)->names, node->arity, values)) {
         return match_items(m, values, node->arity);
     }
     return view->python_free || fj_compat_dict_is_unicode(view->dict)

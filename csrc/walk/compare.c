@@ -1,0 +1,274 @@
+/* The walk that compares a tree with a Structure exactly (expected.h), where there is no GIL.
+ *
+ * Another thread may change a container at any time.  So what is in it is read at one moment,
+ * while it is locked, and held: but for the very statics that the Structure has, which need no
+ * reference.  Most of what is in a model is of this kind, and is passed without a look-up.
+ * What a node is a kind of, the Structure knows, so the registry is not asked either.
+ *
+ * flatten.c compares what is not named here, and dicts whose keys are not those of the node.
+ *
+ * No Python code runs while a container is locked.  It can run where values are compared
+ * (expected.c), where a field is not where it is stored, and where references are dropped.
+ */
+#include "walk/flatten_walk.h"
+
+#if FJ_FREE_THREADED
+
+#include "base/scratch.h"
+#include "structure/fields.h"
+
+/* Whether an object is the very static of the node, which the Structure holds. */
+static inline int
+is_own_static(const FjNode *node, const PyObject *object)
+{
+    return node->code == FJ_STATIC && object == node->aux &&
+           (node->flags & FJ_NODE_SELF_EQUAL) != 0;
+}
+
+/* Holds what is in a container that is locked, whose first child is `node`. */
+static void
+hold(const FjStructure *structure, const FjNode *node, PyObject *const *items,
+     Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_own_static(node, items[i])) {
+            Py_XINCREF(items[i]);
+        }
+        node = fj_structure_skip(structure, node);
+    }
+}
+
+/* (P) Drops what `hold` has held. */
+static void
+drop(const FjStructure *structure, const FjNode *node, PyObject *const *items,
+     Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!is_own_static(node, items[i])) {
+            Py_XDECREF(items[i]);
+        }
+        node = fj_structure_skip(structure, node);
+    }
+}
+
+/* Compares a child that is held.  0 or -1. */
+static int
+compare_child(FjFlattener *f, PyObject *object)
+{
+    FjExpected *e = f->expected;
+    const FjNode *node = e->next;
+    if (is_own_static(node, object)) {
+        e->next++;
+        return 0;
+    }
+    if (object == NULL || (node->code == FJ_MISSING &&
+                           object == fj_registry_missing(fj_flatten_registry(f)))) {
+        return fj_expected_pass(e, FJ_MISSING);
+    }
+    return node->code == FJ_STATIC && (node->flags & FJ_NODE_FIELD)
+               ? fj_expected_field(e, object)
+               : fj_flatten_object(f, object);
+}
+
+/* Compares what is held.  1 or -1. */
+static int
+compare_children(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
+{
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result = compare_child(f, items[i]);
+    }
+    return result < 0 ? -1 : 1;
+}
+
+/* Compares the values of a dict, which has `size` of the names or, if it is a wrapper's,
+ * another number of them.  1, 0 if it has other keys, or -1. */
+static int
+compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count,
+               Py_ssize_t size, int is_wrapper)
+{
+    const FjNode *first = f->expected->next;
+    PyObject *room[FJ_FIELDS_INLINE];
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (values == NULL) {
+        return -1;
+    }
+    int result;
+    FJ_LOCK(dict);
+    result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
+             fj_fields_read_dict(dict, names, count, values);
+    if (result > 0) {
+        hold(f->structure, first, values, count);
+    }
+    FJ_UNLOCK();
+    if (result > 0) {
+        result = compare_children(f, values, count);
+        drop(f->structure, first, values, count);
+    }
+    fj_scratch_free(values, room);
+    return result;
+}
+
+/* The same for a node whose children they are. */
+static int
+compare_node(FjFlattener *f, const FjNode *node, PyObject *dict, PyObject *names,
+             Py_ssize_t size)
+{
+    f->expected->next = node + 1;
+    int result =
+        compare_values(f, dict, names, node->arity, size, !!(node->flags & FJ_NODE_WRAPPER));
+    if (result == 0) {
+        f->expected->next = node;
+    }
+    return result;
+}
+
+static int
+compare_dict(FjFlattener *f, const FjNode *node, PyObject *dict)
+{
+    return node->flags & FJ_NODE_PLAIN_KEYS
+               ? compare_node(f, node, dict, node->aux, node->arity)
+               : 0;
+}
+
+static int
+compare_module(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    const FjNodeKind *kind = fj_node_kind(node);
+    PyObject *dict = fj_fields_dict(object);
+    if (dict == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    int result = compare_node(f, node, dict, kind->names, fj_node_kind_fields(kind));
+    Py_DECREF(dict);
+    return result;
+}
+
+static int
+compare_sequence(FjFlattener *f, const FjNode *node, PyObject *sequence, int is_list)
+{
+    PyObject *room[FJ_FIELDS_INLINE];
+    PyObject **items = fj_scratch_new(room, FJ_FIELDS_INLINE, node->arity);
+    if (items == NULL) {
+        return -1;
+    }
+    Py_ssize_t size;
+    FJ_LOCK(sequence);
+    size = Py_SIZE(sequence);
+    if (size == (Py_ssize_t)node->arity) {
+        memcpy(items,
+               is_list ? ((PyListObject *)sequence)->ob_item
+                       : ((PyTupleObject *)sequence)->ob_item,
+               (size_t)size * sizeof(PyObject *));
+        hold(f->structure, node + 1, items, size);
+    }
+    FJ_UNLOCK();
+    int result = -1;
+    if (size == (Py_ssize_t)node->arity) {
+        f->expected->next = node + 1;
+        result = compare_children(f, items, size);
+        drop(f->structure, node + 1, items, size);
+    }
+    else {
+        f->expected->differs = 1;
+    }
+    fj_scratch_free(items, room);
+    return result;
+}
+
+/* Compares a field of an object that is a dict. */
+static int
+compare_dict_field(FjFlattener *f, PyObject *value, int is_static)
+{
+    const FjNode *node = f->expected->next;
+    if (!PyDict_CheckExact(value)) {
+        f->expected->differs = 1;
+        return -1;
+    }
+    int result = node->code == FJ_DICT ? compare_dict(f, node, value) : 0;
+    return result != 0 ? result
+           : fj_flatten_dict(f, FJ_DICT, value, is_static) < 0 ? -1
+                                                                : 1;
+}
+
+static int
+compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    int result = 1;
+    f->expected->next = node + 1;
+    for (Py_ssize_t i = 0; i < (Py_ssize_t)node->arity && result > 0; i++) {
+        PyObject *value = fj_fields_getattr(object, kind, i);
+        if (value == NULL) {
+            return -1;
+        }
+        result = kind->dict_fields[i] ? compare_dict_field(f, value, i >= kind->dynamic)
+                                      : compare_children(f, &value, 1);
+        Py_DECREF(value);
+    }
+    return result;
+}
+
+static int
+compare_container(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        if (fj_expected_skip(f->expected, object)) {
+            return 1;
+        }
+        return compare_sequence(f, node, object, 0);
+    case FJ_NAMEDTUPLE:
+        return compare_sequence(f, node, object, 0);
+    case FJ_LIST:
+        return compare_sequence(f, node, object, 1);
+    case FJ_DICT:
+        return compare_dict(f, node, object);
+    case FJ_MODULE:
+        return compare_module(f, node, object);
+    case FJ_OBJECT:
+        return compare_fields(f, node, object);
+    default:
+        return 0;
+    }
+}
+
+int
+fj_compare_object(FjFlattener *f, PyObject *object)
+{
+    FjExpected *e = f->expected;
+    const FjNode *node = e->next;
+    int result;
+    if (node->code != FJ_REF) {
+        result = fj_expected_meet(e, object);
+        if (result != 0) {
+            return result;
+        }
+    }
+    if (node->code == FJ_NONE) {
+        e->next++;
+        return 1;
+    }
+    if (node->code == FJ_REF) {
+        return fj_expected_identity(e, object, f->objects);
+    }
+    if (node->code == FJ_CUSTOM || node->code == FJ_ORDERED_DICT ||
+        node->code == FJ_DEFAULT_DICT) {
+        return 0;
+    }
+    Py_ssize_t numbered = f->objects == NULL ? 0 : f->objects->count;
+    if (node->flags & FJ_NODE_IDENTITY && fj_leafbuf_push(f->objects, object) < 0) {
+        return -1;
+    }
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return -1;
+    }
+    result = compare_container(f, node, object);
+    Py_LeaveRecursiveCall();
+    if (result == 0 && node->flags & FJ_NODE_IDENTITY) { /* flatten.c pushes it */
+        fj_leafbuf_truncate(f->objects, numbered);
+    }
+    return result;
+}
+
+#endif
