@@ -17,66 +17,61 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-/* Whether an object is the very static of the node, which the Structure holds. */
-static inline int
-is_own_static(const FjNode *node, const PyObject *object)
+/* Holds what was read in a container that is locked, whose first child is `node`.  An item
+ * becomes NULL where nothing remains to be compared: it is the very static of its node, which
+ * the Structure holds, or is absent as the node says.  1, or 0 if another item is absent,
+ * without any references. */
+static int
+hold(FjStructure *structure, const FjNode *node, PyObject **items, Py_ssize_t count)
 {
-    return node->code == FJ_STATIC && object == node->aux &&
-           (node->flags & FJ_NODE_SELF_EQUAL) != 0;
-}
-
-/* Holds what is in a container that is locked, whose first child is `node`. */
-static void
-hold(const FjStructure *structure, const FjNode *node, PyObject *const *items,
-     Py_ssize_t count)
-{
+    const PyObject *missing = fj_registry_missing(structure->registry);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!is_own_static(node, items[i])) {
-            Py_XINCREF(items[i]);
+        PyObject *item = items[i];
+        if (node->code == FJ_STATIC && item == node->aux && node->flags & FJ_NODE_SELF_EQUAL) {
+            items[i] = NULL;
         }
-        node = fj_structure_skip(structure, node);
+        else if (node->code == FJ_MISSING && (item == NULL || item == missing)) {
+            items[i] = NULL;
+        }
+        else if (item != NULL) {
+            Py_INCREF(item);
+        }
+        else {
+            while (i > 0) {
+                Py_XDECREF(items[--i]); /* the container holds them */
+            }
+            return 0;
+        }
+        node = node->arity == 0 ? node + 1 : fj_structure_skip(structure, node);
     }
+    return 1;
 }
 
 /* (P) Drops what `hold` has held. */
 static void
-drop(const FjStructure *structure, const FjNode *node, PyObject *const *items,
-     Py_ssize_t count)
+drop(PyObject *const *items, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (!is_own_static(node, items[i])) {
-            Py_XDECREF(items[i]);
-        }
-        node = fj_structure_skip(structure, node);
+        Py_XDECREF(items[i]);
     }
 }
 
-/* Compares a child that is held.  0 or -1. */
-static int
-compare_child(FjFlattener *f, PyObject *object)
-{
-    FjExpected *e = f->expected;
-    const FjNode *node = e->next;
-    if (is_own_static(node, object)) {
-        e->next++;
-        return 0;
-    }
-    if (object == NULL || (node->code == FJ_MISSING &&
-                           object == fj_registry_missing(fj_flatten_registry(f)))) {
-        return fj_expected_pass(e, FJ_MISSING);
-    }
-    return node->code == FJ_STATIC && (node->flags & FJ_NODE_FIELD)
-               ? fj_expected_field(e, object)
-               : fj_flatten_object(f, object);
-}
-
-/* Compares what is held.  1 or -1. */
+/* Compares children that are held.  1 or -1. */
 static int
 compare_children(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
 {
+    FjExpected *e = f->expected;
     int result = 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = compare_child(f, items[i]);
+        const FjNode *node = e->next;
+        if (items[i] == NULL) {
+            e->next++;
+        }
+        else {
+            result = node->code == FJ_STATIC && node->flags & FJ_NODE_FIELD
+                         ? fj_expected_field(e, items[i])
+                         : fj_flatten_object(f, items[i]);
+        }
     }
     return result < 0 ? -1 : 1;
 }
@@ -87,7 +82,6 @@ static int
 compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count,
                Py_ssize_t size, int is_wrapper)
 {
-    const FjNode *first = f->expected->next;
     PyObject *room[FJ_FIELDS_INLINE];
     PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (values == NULL) {
@@ -96,14 +90,12 @@ compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count
     int result;
     FJ_LOCK(dict);
     result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
-             fj_fields_read_dict(dict, names, count, values);
-    if (result > 0) {
-        hold(f->structure, first, values, count);
-    }
+             fj_fields_read_dict(dict, names, count, values) &&
+             hold(f->structure, f->expected->next, values, count);
     FJ_UNLOCK();
     if (result > 0) {
         result = compare_children(f, values, count);
-        drop(f->structure, first, values, count);
+        drop(values, count);
     }
     fj_scratch_free(values, room);
     return result;
@@ -145,35 +137,44 @@ compare_module(FjFlattener *f, const FjNode *node, PyObject *object)
 }
 
 static int
-compare_sequence(FjFlattener *f, const FjNode *node, PyObject *sequence, int is_list)
+compare_list(FjFlattener *f, const FjNode *node, PyObject *list)
 {
     PyObject *room[FJ_FIELDS_INLINE];
-    PyObject **items = fj_scratch_new(room, FJ_FIELDS_INLINE, node->arity);
+    Py_ssize_t count = node->arity;
+    PyObject **items = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
     if (items == NULL) {
         return -1;
     }
-    Py_ssize_t size;
-    FJ_LOCK(sequence);
-    size = Py_SIZE(sequence);
-    if (size == (Py_ssize_t)node->arity) {
-        memcpy(items,
-               is_list ? ((PyListObject *)sequence)->ob_item
-                       : ((PyTupleObject *)sequence)->ob_item,
-               (size_t)size * sizeof(PyObject *));
-        hold(f->structure, node + 1, items, size);
+    int result;
+    FJ_LOCK(list);
+    result = PyList_GET_SIZE(list) == count;
+    if (result > 0) {
+        memcpy(items, ((PyListObject *)list)->ob_item, (size_t)count * sizeof(PyObject *));
+        result = hold(f->structure, node + 1, items, count);
     }
     FJ_UNLOCK();
-    int result = -1;
-    if (size == (Py_ssize_t)node->arity) {
+    if (result > 0) {
         f->expected->next = node + 1;
-        result = compare_children(f, items, size);
-        drop(f->structure, node + 1, items, size);
-    }
-    else {
-        f->expected->differs = 1;
+        result = compare_children(f, items, count);
+        drop(items, count);
     }
     fj_scratch_free(items, room);
     return result;
+}
+
+/* The caller holds the tuple, and that its items. */
+static int
+compare_tuple(FjFlattener *f, const FjNode *node, PyObject *tuple)
+{
+    Py_ssize_t count = node->arity;
+    if (node->code == FJ_TUPLE && fj_expected_skip(f->expected, tuple)) {
+        return 1;
+    }
+    if (PyTuple_GET_SIZE(tuple) != count) {
+        return 0;
+    }
+    f->expected->next = node + 1;
+    return compare_children(f, ((PyTupleObject *)tuple)->ob_item, count);
 }
 
 /* Compares a field of an object that is a dict. */
@@ -214,14 +215,10 @@ compare_container(FjFlattener *f, const FjNode *node, PyObject *object)
 {
     switch (node->code) {
     case FJ_TUPLE:
-        if (fj_expected_skip(f->expected, object)) {
-            return 1;
-        }
-        return compare_sequence(f, node, object, 0);
     case FJ_NAMEDTUPLE:
-        return compare_sequence(f, node, object, 0);
+        return compare_tuple(f, node, object);
     case FJ_LIST:
-        return compare_sequence(f, node, object, 1);
+        return compare_list(f, node, object);
     case FJ_DICT:
         return compare_dict(f, node, object);
     case FJ_MODULE:
