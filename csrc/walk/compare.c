@@ -56,24 +56,39 @@ drop(PyObject *const *items, Py_ssize_t count)
     }
 }
 
-/* Compares children that are held.  1 or -1. */
+/* Compares the next child with its node.  0 or -1. */
 static int
-compare_children(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
+compare_child(FjFlattener *f, PyObject *object)
+{
+    const FjNode *node = f->expected->next;
+    return node->code == FJ_STATIC && node->flags & FJ_NODE_FIELD
+               ? fj_expected_field(f->expected, object)
+               : fj_flatten_object(f, object);
+}
+
+/* Compares the children that `hold` has held, and gives arrays to the buffer.  1 or -1. */
+static int
+compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
 {
     FjExpected *e = f->expected;
-    int result = 0;
-    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        const FjNode *node = e->next;
+    const PyTypeObject *array_type = fj_flatten_registry(f)->array_type;
+    for (Py_ssize_t i = 0; i < count; i++) {
         if (items[i] == NULL) {
             e->next++;
         }
-        else {
-            result = node->code == FJ_STATIC && node->flags & FJ_NODE_FIELD
-                         ? fj_expected_field(e, items[i])
-                         : fj_flatten_object(f, items[i]);
+        else if (e->next->code == FJ_ARRAY && Py_TYPE(items[i]) == array_type) {
+            if (fj_leafbuf_reserve(f->arrays, 1) < 0) {
+                return -1;
+            }
+            f->arrays->items[f->arrays->count++] = items[i];
+            items[i] = NULL;
+            e->next++;
+        }
+        else if (compare_child(f, items[i]) < 0) {
+            return -1;
         }
     }
-    return result < 0 ? -1 : 1;
+    return 1;
 }
 
 /* Compares the values of a dict, which has `size` of the names or, if it is a wrapper's,
@@ -94,7 +109,7 @@ compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count
              hold(f->structure, f->expected->next, values, count);
     FJ_UNLOCK();
     if (result > 0) {
-        result = compare_children(f, values, count);
+        result = compare_held(f, values, count);
         drop(values, count);
     }
     fj_scratch_free(values, room);
@@ -155,7 +170,7 @@ compare_list(FjFlattener *f, const FjNode *node, PyObject *list)
     FJ_UNLOCK();
     if (result > 0) {
         f->expected->next = node + 1;
-        result = compare_children(f, items, count);
+        result = compare_held(f, items, count);
         drop(items, count);
     }
     fj_scratch_free(items, room);
@@ -174,7 +189,11 @@ compare_tuple(FjFlattener *f, const FjNode *node, PyObject *tuple)
         return 0;
     }
     f->expected->next = node + 1;
-    return compare_children(f, ((PyTupleObject *)tuple)->ob_item, count);
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result = compare_child(f, PyTuple_GET_ITEM(tuple, i));
+    }
+    return result < 0 ? -1 : 1;
 }
 
 /* Compares a field of an object that is a dict. */
@@ -204,8 +223,8 @@ compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
             return -1;
         }
         result = kind->dict_fields[i] ? compare_dict_field(f, value, i >= kind->dynamic)
-                                      : compare_children(f, &value, 1);
-        Py_DECREF(value);
+                                      : compare_held(f, &value, 1);
+        Py_XDECREF(value); /* NULL if the buffer has it */
     }
     return result;
 }
