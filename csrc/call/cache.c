@@ -394,10 +394,14 @@ PyDoc_STRVAR(cache_doc,
              "The variants of one function with one set of settings.");
 
 static PyType_Slot cache_slots[] = {
-    {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},
-    {Py_tp_traverse, cache_traverse}, {Py_tp_clear, cache_clear},
-    {Py_tp_dealloc, cache_dealloc},   {Py_tp_methods, cache_methods},
-    {Py_tp_members, cache_members},   {Py_tp_getset, cache_getset},
+    {Py_tp_doc, (void *)cache_doc},
+    {Py_tp_new, cache_new},
+    {Py_tp_traverse, cache_traverse},
+    {Py_tp_clear, cache_clear},
+    {Py_tp_dealloc, cache_dealloc},
+    {Py_tp_methods, cache_methods},
+    {Py_tp_members, cache_members},
+    {Py_tp_getset, cache_getset},
     {0, NULL},
 };
 

@@ -74,10 +74,9 @@ void fj_cache_remove(FjCache *cache, FjVariant *variant);
 static inline FjVariant *
 fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
-    PyObject *next_variant =
-        variant->next_variant == 0
-            ? NULL
-            : fj_table_at(&cache->variants, variant->next_variant - 1);
+    PyObject *next_variant = variant->next_variant == 0
+                                 ? NULL
+                                 : fj_table_at(&cache->variants, variant->next_variant - 1);
     return next_variant == NULL ? variant : (FjVariant *)next_variant;
 }
 

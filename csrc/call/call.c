@@ -212,8 +212,8 @@ match_predicted(Call *call, FjVariant *predicted)
                               &call->arrays, objects);
 }
 
-/* The predicted variant, which the caller owns, or NULL.  It takes the place of `call->last` if
- * it is that. */
+/* The predicted variant, which the caller owns, or NULL.  It takes the place of `call->last`
+ * if it is that. */
 static inline FjVariant *
 predict(Call *call)
 {
@@ -460,7 +460,8 @@ start_call(Call *call, FjFilterJit *self)
 static inline void
 remember(Call *call, int failed)
 {
-    FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant, *variant = *next;
+    FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant,
+              *variant = *next;
     int is_there = !FJ_FREE_THREADED && call->self->last[0][0] == variant;
     if (variant != NULL && !is_there && (!failed || fj_variant_is_kept(variant))) {
         *next = NULL;

@@ -61,7 +61,7 @@ typedef struct {
     unsigned resting;     /* so many calls are passed on without a check */
     unsigned long long epoch;
     unsigned long long counts[FJ_NUM_WAYS];
-    int lane;                   /* of its own calls */
+    int lane;                  /* of its own calls */
     PyObject *lanes[FJ_LANES]; /* the Directs of the others, or NULL */
     PyObject *weakrefs;
 } FjDirect;
@@ -411,12 +411,11 @@ of_this_lane(FjDirect *self)
 {
     int lane = fj_lane();
     FjDirect *found = FJ_LANES == 1 ? self : of_lane(self, lane);
-    return FJ_LIKELY(found != NULL)
-               ? found
-               : (FjDirect *)fj_keep_first((PyObject *)self, &self->lanes[lane],
-                                           make_direct(Py_TYPE(self),
-                                                       (PyObject *)self->context, self->jitted,
-                                                       self->source));
+    return FJ_LIKELY(found != NULL) ? found
+                                    : (FjDirect *)fj_keep_first(
+                                          (PyObject *)self, &self->lanes[lane],
+                                          make_direct(Py_TYPE(self), (PyObject *)self->context,
+                                                      self->jitted, self->source));
 }
 
 /* direct(*arrays) -> Output */

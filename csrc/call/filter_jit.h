@@ -25,8 +25,8 @@ extern PyType_Spec fj_filter_jit_spec;
 
 /* The variant of the last call of this lane of threads, which the caller owns, or NULL.
  *
- * Without a GIL the call takes the FilterJit's own reference, and gives it back: the count of the
- * references to a variant that all threads call would go from core to core. */
+ * Without a GIL the call takes the FilterJit's own reference, and gives it back: the count of
+ * the references to a variant that all threads call would go from core to core. */
 static inline FjVariant *
 fj_filter_jit_take_last(FjFilterJit *self)
 {

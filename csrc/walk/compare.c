@@ -206,9 +206,7 @@ compare_dict_field(FjFlattener *f, PyObject *value, int is_static)
         return -1;
     }
     int result = node->code == FJ_DICT ? compare_dict(f, node, value) : 0;
-    return result != 0 ? result
-           : fj_flatten_dict(f, FJ_DICT, value, is_static) < 0 ? -1
-                                                                : 1;
+    return result != 0 ? result : fj_flatten_dict(f, FJ_DICT, value, is_static) < 0 ? -1 : 1;
 }
 
 static int

@@ -87,10 +87,11 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
     if (f->expected != NULL) { /* the caller sees to it that no two of them are one */
         int met = fj_expected_identity(f->expected, object, f->objects);
-        return met < 0                                     ? -1
-               : met > 0                                   ? 0
-               : fj_leafbuf_push(f->objects, object) < 0 ? -1
-                                                           : fj_flatten_container(f, object, kind);
+        return met < 0   ? -1
+               : met > 0 ? 0
+               : fj_leafbuf_push(f->objects, object) < 0
+                   ? -1
+                   : fj_flatten_container(f, object, kind);
     }
     Py_ssize_t known = fj_address_map_find(&f->numbers, object);
     if (known >= 0) {

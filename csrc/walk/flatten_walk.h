@@ -31,7 +31,7 @@ typedef struct {
                            * appended then; or NULL */
     /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
      * order, and their numbers. */
-    FjLeafBuf *objects; /* or NULL */
+    FjLeafBuf *objects;   /* or NULL */
     FjAddressMap numbers; /* empty if there is an `expected` */
 } FjFlattener;
 
