@@ -11,7 +11,8 @@
  *
  * match_all starts with the python_free walk unless `may_run_python`.  After
  * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.  Without a GIL, other threads may
- * change a tree at any time, and there is only the walk that holds what it looks at.
+ * change a tree at any time, and there is only the walk that holds what it looks at: compare.c
+ * does most of it.
  *
  * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
  * matches the object of its number, and no two numbered objects may be one.
