@@ -12,9 +12,13 @@
  *   Cache        the variants, and which one a FilterJit calls next
  *   Variant      its traces and what is deferred
  *   FilterJit    its cache and arrays, once, before the first call
- *   Direct       its entries, and what these have learned
+ *   Direct       its entries, and what these have learned; each lane has one of its own
  *   VariableJit  its states and its reason
  *   NodeKind     what has been found out of its class
+ *
+ * What each call writes would go from core to core, if all threads wrote it in one place.  So
+ * some of it has a place for each *lane*: threads are dealt out to a few lanes by their
+ * numbers, and those of one lane share its place.
  *
  * All else is never changed once other threads can see it, or is the user's: of that, a walk
  * holds each object that it has read, and reads a container by functions that lock it.
@@ -48,6 +52,10 @@
 #define FJ_STORE_COUNT(place, value)                                                          \
     _Py_atomic_store_uint64_relaxed((uint64_t *)&(place), value)
 
+#define FJ_LANES 8
+#define FJ_LANE_WORDS 8 /* of a place, so that no two are in one line of a cache */
+#define fj_lane() ((int)(PyThreadState_GetUnchecked()->id % FJ_LANES))
+
 #else
 
 #define FJ_LOCK(object) {
@@ -63,8 +71,46 @@
 #define FJ_ADD(place, more) ((place) += (more))
 #define FJ_LOAD_COUNT(place) (place)
 #define FJ_STORE_COUNT(place, value) ((place) = (value))
+#define FJ_LANES 1
+#define FJ_LANE_WORDS 1
+#define fj_lane() 0
 
 #endif
+
+/* Puts `value` into a place: what was there. */
+static inline void *
+fj_exchange(void *place, void *value)
+{
+#if FJ_FREE_THREADED
+    return _Py_atomic_exchange_ptr(place, value);
+#else
+    void *before = *(void **)place;
+    *(void **)place = value;
+    return before;
+#endif
+}
+
+/* A count to which each call adds. */
+typedef struct {
+    unsigned long long of_lane[FJ_LANES][FJ_LANE_WORDS];
+} FjCount;
+
+/* Adds a call: how many there were in its lane. */
+static inline unsigned long long
+fj_count(FjCount *count)
+{
+    return FJ_ADD(count->of_lane[fj_lane()][0], 1);
+}
+
+static inline unsigned long long
+fj_total(const FjCount *count)
+{
+    unsigned long long total = 0;
+    for (int i = 0; i < FJ_LANES; i++) {
+        total += FJ_LOAD_COUNT(count->of_lane[i][0]);
+    }
+    return total;
+}
 
 /* Stores `made`, which is stolen, in a place of `owner`, unless other code or another thread
  * has been faster.  What is there then, borrowed; NULL if `made` is NULL, with an error. */

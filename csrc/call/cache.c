@@ -60,7 +60,7 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
                    ? -1
                    : fj_table_position(&cache->variants, next_variant->structure->hash,
                                        (const PyObject *)next_variant);
-    variant->next_variant = (size_t)(position + 1);
+    FJ_STORE_SIZE(variant->next_variant, position + 1);
     FJ_UNLOCK();
 }
 
@@ -106,7 +106,7 @@ insert_traced(FjCache *cache, FjVariant *variant)
         }
     }
     while ((other = find_evictable(cache)) != NULL) {
-        other->evicted = 1;
+        FJ_STORE_INT(other->evicted, 1);
         fj_cache_remove(cache, other);
     }
     return 0;
@@ -156,6 +156,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->hooks = Py_NewRef(hooks);
         self->attributes = Py_NewRef(attributes);
         self->maxsize = (size_t)maxsize;
+        self->clock = 1; /* a new variant has not been used */
     }
     return (PyObject *)self;
 }
@@ -182,7 +183,8 @@ leave_counters(const FjCache *self)
         return;
     }
     PyObject *exception = fj_compat_take_exception();
-    PyObject *counters = Py_BuildValue("KKK", self->calls, self->hits, self->hit_time);
+    PyObject *counters =
+        Py_BuildValue("KKK", fj_total(&self->calls), fj_total(&self->hits), self->hit_time);
     if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
         PyErr_Clear();
     }
@@ -225,7 +227,7 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *value;
     FJ_LOCK(op);
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
-        ((FjVariant *)value)->evicted = 1;
+        FJ_STORE_INT(((FjVariant *)value)->evicted, 1);
         ((FjVariant *)value)->in_cache = 0;
     }
     fj_table_clear(&self->variants);
@@ -344,6 +346,26 @@ static PyMethodDef cache_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *
+cache_get_calls(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->calls));
+}
+
+static PyObject *
+cache_get_hits(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->hits));
+}
+
+static PyGetSetDef cache_getset[] = {
+    {"calls", cache_get_calls, NULL,
+     "The number of calls for which a variant was found or compiled.", NULL},
+    {"hits", cache_get_hits, NULL,
+     "The number of calls that a program ran, and that did not trace.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyMemberDef cache_members[] = {
     {"function", T_OBJECT, offsetof(FjCache, function), READONLY,
      "The Structure of the function itself."},
@@ -353,10 +375,6 @@ static PyMemberDef cache_members[] = {
      "The object whose methods are the hooks of a call."},
     {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
      "A dict of __name__ and so on, for a FilterJit that JAX unflattens."},
-    {"calls", T_ULONGLONG, offsetof(FjCache, calls), READONLY,
-     "The number of calls for which a variant was found or compiled."},
-    {"hits", T_ULONGLONG, offsetof(FjCache, hits), READONLY,
-     "The number of calls that a program ran, and that did not trace."},
     {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
      "The number of variants that it holds at most."},
     {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},
@@ -376,10 +394,15 @@ PyDoc_STRVAR(cache_doc,
              "The variants of one function with one set of settings.");
 
 static PyType_Slot cache_slots[] = {
-    {Py_tp_doc, (void *)cache_doc},   {Py_tp_new, cache_new},
-    {Py_tp_traverse, cache_traverse}, {Py_tp_clear, cache_clear},
-    {Py_tp_dealloc, cache_dealloc},   {Py_tp_methods, cache_methods},
-    {Py_tp_members, cache_members},   {0, NULL},
+    {Py_tp_doc, (void *)cache_doc},
+    {Py_tp_new, cache_new},
+    {Py_tp_traverse, cache_traverse},
+    {Py_tp_clear, cache_clear},
+    {Py_tp_dealloc, cache_dealloc},
+    {Py_tp_methods, cache_methods},
+    {Py_tp_members, cache_members},
+    {Py_tp_getset, cache_getset},
+    {0, NULL},
 };
 
 PyType_Spec fj_cache_spec = {

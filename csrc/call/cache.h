@@ -37,13 +37,13 @@ typedef struct {
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
     size_t maxsize;
-    uint64_t clock; /* counts the uses of variants */
-    unsigned long long calls;
-    unsigned long long hits;     /* calls that a program ran, and that did not trace */
+    uint64_t clock;              /* `last_used` of the variant that was used last */
     int timed;                   /* whether hit_time is updated */
     unsigned long long hit_time; /* nanoseconds that hits took until they returned */
     PyObject *record;            /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
+    FjCount calls;
+    FjCount hits; /* calls that a program ran, and that did not trace */
 } FjCache;
 
 extern PyType_Spec fj_cache_spec;
@@ -74,10 +74,9 @@ void fj_cache_remove(FjCache *cache, FjVariant *variant);
 static inline FjVariant *
 fj_cache_predict(const FjCache *cache, FjVariant *variant)
 {
-    if (FJ_LIKELY(variant->next_variant == 0)) {
-        return variant;
-    }
-    PyObject *next_variant = fj_table_at(&cache->variants, variant->next_variant - 1);
+    PyObject *next_variant = variant->next_variant == 0
+                                 ? NULL
+                                 : fj_table_at(&cache->variants, variant->next_variant - 1);
     return next_variant == NULL ? variant : (FjVariant *)next_variant;
 }
 
@@ -88,7 +87,9 @@ void fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next
 static inline void
 fj_cache_touch(FjCache *cache, FjVariant *variant)
 {
-    FJ_STORE_COUNT(variant->last_used, FJ_ADD(cache->clock, 1));
+    if (FJ_UNLIKELY(FJ_LOAD_COUNT(variant->last_used) != FJ_LOAD_COUNT(cache->clock))) {
+        FJ_STORE_COUNT(variant->last_used, FJ_ADD(cache->clock, 1));
+    }
 }
 
 #endif

@@ -17,9 +17,9 @@
  * if an argument is asked each time which of its numbers are traced.
  *
  * Python code can run in each step: see the files named above.  The call step can run any
- * code, including a call of this same FilterJit.  So a call owns a reference to the variant
- * and one to the cache.  From `self` it reads only what never changes once there is a cache:
- * `hooks`, `arrays` and `cache`.  It replaces `*last`, for which it locks the cache.
+ * code, including a call of this same FilterJit.  So a call owns a reference to the variant.
+ * From `self`, which the caller holds, it reads only what never changes once there is a cache:
+ * `hooks`, `arrays` and `cache`.
  */
 #include "call/call.h"
 
@@ -35,11 +35,11 @@
 /* The state of one call. */
 typedef struct {
     FjFilterJit *self;
-    FjVariant **last;           /* where the variant of the last such call is */
     FjArgumentsHook *hook;      /* or NULL */
     int given_up;               /* by the hook */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
-    FjCache *cache;             /* owned */
+    FjCache *cache;             /* that of `self` */
+    FjVariant *last;            /* owned: that of the last such call, or NULL */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
     FjLeafBuf arrays;           /* of the function itself, then of the arguments */
@@ -208,21 +208,28 @@ match_predicted(Call *call, FjVariant *predicted)
     if (objects == NULL && structure->num_identities > 0) {
         return FJ_MATCH_NO; /* nobody has room for numbered objects */
     }
-    return fj_match_arguments(structure, &predicted->known, call->arguments, &call->arrays,
-                              objects);
+    return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
+                              &call->arrays, objects);
 }
 
-/* The predicted variant: a new reference, or NULL. */
+/* The predicted variant, which the caller owns, or NULL.  It takes the place of `call->last`
+ * if it is that. */
 static inline FjVariant *
-predict(const Call *call)
+predict(Call *call)
 {
-    FjVariant *predicted;
-    FJ_LOCK(call->cache);
-    predicted = *call->last == NULL ? NULL : fj_cache_predict(call->cache, *call->last);
-    predicted = FJ_LIKELY(predicted != NULL && !predicted->evicted)
-                    ? (FjVariant *)Py_NewRef((PyObject *)predicted)
-                    : NULL;
-    FJ_UNLOCK();
+    FjVariant *predicted = call->last;
+    if (FJ_LIKELY(predicted != NULL && FJ_LOAD_SIZE(predicted->next_variant) == 0)) {
+        call->last = NULL;
+    }
+    else if (predicted != NULL) {
+        FJ_LOCK(call->cache);
+        predicted =
+            (FjVariant *)Py_NewRef((PyObject *)fj_cache_predict(call->cache, predicted));
+        FJ_UNLOCK();
+    }
+    if (FJ_UNLIKELY(predicted != NULL && FJ_LOAD_INT(predicted->evicted))) {
+        Py_CLEAR(predicted);
+    }
     return predicted;
 }
 
@@ -231,6 +238,7 @@ predict(const Call *call)
 static int
 match_arguments(Call *call)
 {
+    call->last = fj_filter_jit_take_last(call->self);
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         FjMatch matched = match_predicted(call, predicted);
@@ -239,7 +247,12 @@ match_arguments(Call *call)
             call->variant = predicted;
             return 0;
         }
-        Py_DECREF(predicted);
+        if (call->last == NULL) {
+            call->last = predicted;
+        }
+        else {
+            Py_DECREF(predicted);
+        }
         if (matched == FJ_MATCH_YES) {
             return -1;
         }
@@ -260,11 +273,9 @@ match_arguments(Call *call)
         return -1;
     }
     Py_DECREF(structure);
-    FJ_LOCK(call->cache);
-    if (*call->last != NULL) { /* other calls may have replaced it meanwhile */
-        fj_cache_set_next(call->cache, *call->last, call->variant);
+    if (call->last != NULL) {
+        fj_cache_set_next(call->cache, call->last, call->variant);
     }
-    FJ_UNLOCK();
     return 0;
 }
 
@@ -343,8 +354,8 @@ after_success(Call *call, Py_ssize_t traces_before)
     if (FJ_UNLIKELY(call->uncompiled)) {
         return 0;
     }
-    (void)FJ_ADD(cache->hits, 1);
-    (void)FJ_ADD(variant->hits, 1);
+    (void)fj_count(&cache->hits);
+    (void)fj_count(&variant->hits);
     if (FJ_UNLIKELY(call->started != 0)) {
         unsigned long long taken = fj_compat_now() - call->started;
         (void)FJ_ADD(cache->hit_time, taken);
@@ -384,18 +395,6 @@ call_variant(Call *call, FjVariant *variant)
                                NULL);
 }
 
-/* Makes the variant of a call the one that the next prediction starts from. */
-static void
-remember(const Call *call)
-{
-    FjVariant *before;
-    FJ_LOCK(call->cache);
-    before = *call->last;
-    FJ_STORE_POINTER(*call->last, (FjVariant *)Py_NewRef((PyObject *)call->variant));
-    FJ_UNLOCK();
-    Py_XDECREF(before);
-}
-
 /* The last two steps: calls the variant and builds the result. */
 static PyObject *
 call_and_build(Call *call)
@@ -430,9 +429,6 @@ done:
         Py_DECREF(result);
         return NULL;
     }
-    if (FJ_UNLIKELY(FJ_LOAD_POINTER(*call->last) != variant)) {
-        remember(call);
-    }
     return result;
 }
 
@@ -447,16 +443,30 @@ start_call(Call *call, FjFilterJit *self)
         return -1;
     }
     call->self = self;
-    call->last = &self->last;
     call->hook = NULL;
     call->given_up = 0;
-    call->cache = (FjCache *)Py_NewRef((PyObject *)self->cache);
+    call->cache = self->cache;
+    call->last = NULL;
     call->variant = NULL;
     call->started = FJ_UNLIKELY(FJ_LOAD_INT(call->cache->timed)) ? fj_compat_now() : 0;
     call->uncompiled = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;
+}
+
+/* Makes the variant of a call, or that before if it has failed, the one that the next
+ * prediction starts from. */
+static inline void
+remember(Call *call, int failed)
+{
+    FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant,
+              *variant = *next;
+    int is_there = !FJ_FREE_THREADED && call->self->last[0][0] == variant;
+    if (variant != NULL && !is_there && (!failed || fj_variant_is_kept(variant))) {
+        *next = NULL;
+        fj_filter_jit_give_last(call->self, variant);
+    }
 }
 
 static void
@@ -466,29 +476,29 @@ end_call(Call *call)
     fj_bind_release(&call->packed);
     fj_scratch_free(call->arguments, call->arguments_inline);
     Py_XDECREF(call->variant);
-    Py_DECREF(call->cache);
+    Py_XDECREF(call->last);
 }
 
 PyObject *
-fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook, PyObject *const *args,
-             Py_ssize_t nargs, PyObject *kwnames)
+fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames)
 {
     Call call;
     PyObject *result = NULL;
     if (FJ_UNLIKELY(start_call(&call, self) < 0)) {
         return NULL;
     }
-    call.last = last;
     call.hook = hook;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
                   push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
-        (void)FJ_ADD(call.cache->calls, 1);
+        (void)fj_count(&call.cache->calls);
         result = call_and_build(&call);
     }
     PyObject *reason = NULL;
     if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
         fj_hooks_translate_error(self, call.variant, &call.arrays, &reason);
     }
+    remember(&call, result == NULL);
     end_call(&call);
     if (FJ_UNLIKELY(reason != NULL)) {
         result = fj_hooks_hand_over(self, reason, args, nargs, kwnames);
@@ -501,7 +511,7 @@ PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    return fj_call_from(self, &self->last, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
+    return fj_call_from(self, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
 /* The first two steps, without a prediction: a new tuple (variant or None, Structure, arrays),

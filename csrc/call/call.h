@@ -22,11 +22,10 @@ struct FjArgumentsHook {
     FjLeafBuf objects; /* empty at first */
 };
 
-/* Calls a FilterJit.  `*last` is the variant of the last such call, or NULL; it is owned and
- * replaced.  `hook` may be NULL; NULL without an error if it gives the call up.  The caller
- * holds `self`, what `last` is in, and the arguments. */
-PyObject *fj_call_from(FjFilterJit *self, FjVariant **last, FjArgumentsHook *hook,
-                       PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* Calls a FilterJit.  `hook` may be NULL; NULL without an error if it gives the call up.  The
+ * caller holds `self` and the arguments. */
+PyObject *fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
+                       Py_ssize_t nargs, PyObject *kwnames);
 
 /* Finds the variant of a call without making the call, for compiling ahead of time: a new
  * tuple (variant, arrays).  If there is no variant, one is compiled, which is in no cache. */

@@ -18,6 +18,9 @@
  * The words on the right are the names of the *ways*, by which calls are counted.
  * direct_entry.c says what makes a call agree with an entry.
  *
+ * Without a GIL, each lane of threads (threads.h) has a Direct of its own, which knows the
+ * arrays of its threads: the one that a variant has passes the calls of other lanes on.
+ *
  * Python code can run while a plan is made, in direct_entry.c, in jax.jit, and where
  * references are dropped.  The caller holds the arguments; a call holds its entry.
  */
@@ -58,6 +61,8 @@ typedef struct {
     unsigned resting;     /* so many calls are passed on without a check */
     unsigned long long epoch;
     unsigned long long counts[FJ_NUM_WAYS];
+    int lane;                  /* of its own calls */
+    PyObject *lanes[FJ_LANES]; /* the Directs of the others, or NULL */
     PyObject *weakrefs;
 } FjDirect;
 
@@ -373,11 +378,54 @@ output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
     return output;
 }
 
+static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,
+                                   PyObject *kwnames);
+
+/* A new Direct of the lane of this thread, or NULL with an error. */
+static PyObject *
+make_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *source)
+{
+    FjDirect *self = (FjDirect *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = direct_vectorcall;
+        self->context = (FjDirectContext *)Py_NewRef(context);
+        self->jitted = Py_NewRef(jitted);
+        self->source = Py_NewRef(source);
+        self->epoch = FJ_LOAD_COUNT(self->context->epoch);
+        self->note_at = -1;
+        self->lane = fj_lane();
+    }
+    return (PyObject *)self;
+}
+
+/* The Direct of a lane, borrowed; NULL if there is none. */
+static FjDirect *
+of_lane(FjDirect *self, int lane)
+{
+    return lane == self->lane ? self : (FjDirect *)FJ_LOAD_POINTER(self->lanes[lane]);
+}
+
+/* The Direct of the lane of this thread, borrowed; NULL with an error. */
+static inline FjDirect *
+of_this_lane(FjDirect *self)
+{
+    int lane = fj_lane();
+    FjDirect *found = FJ_LANES == 1 ? self : of_lane(self, lane);
+    return FJ_LIKELY(found != NULL) ? found
+                                    : (FjDirect *)fj_keep_first(
+                                          (PyObject *)self, &self->lanes[lane],
+                                          make_direct(Py_TYPE(self), (PyObject *)self->context,
+                                                      self->jitted, self->source));
+}
+
 /* direct(*arrays) -> Output */
 static PyObject *
 direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    FjDirect *self = (FjDirect *)op;
+    FjDirect *self = of_this_lane((FjDirect *)op);
+    if (FJ_UNLIKELY(self == NULL)) {
+        return NULL;
+    }
     FjDirectContext *context = self->context;
     FjDirectEntry *entry = NULL;
     int way = FJ_WAY_type;
@@ -407,7 +455,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     release(self, entry);
     (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
-    if (FJ_ADD(context->calls, 1) % CALLS_PER_COLLECTION == 0) {
+    if (fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
         Py_XDECREF(none);
         if (none == NULL && fj_direct_differs(FJ_WAY_direct) < 0) {
@@ -429,16 +477,7 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                                      &source)) {
         return NULL;
     }
-    FjDirect *self = (FjDirect *)type->tp_alloc(type, 0);
-    if (self != NULL) {
-        self->vectorcall = direct_vectorcall;
-        self->context = (FjDirectContext *)Py_NewRef(context);
-        self->jitted = Py_NewRef(jitted);
-        self->source = Py_NewRef(source);
-        self->epoch = self->context->epoch;
-        self->note_at = -1;
-    }
-    return (PyObject *)self;
+    return make_direct(type, context, jitted, source);
 }
 
 static int
@@ -450,6 +489,9 @@ direct_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->jitted);
     Py_VISIT(self->source);
     Py_VISIT(self->refusal);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_VISIT(self->lanes[i]);
+    }
     for (int i = 0; i < self->num_entries; i++) {
         int result = fj_direct_entry_traverse(self->entries[i], visit, arg);
         if (result != 0) {
@@ -459,7 +501,7 @@ direct_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* `jitted` stays, as what a call needs: the variant drops this object. */
+/* What a call needs stays, as `jitted`: the variant drops this object. */
 static int
 direct_clear(PyObject *op)
 {
@@ -480,6 +522,9 @@ direct_dealloc(PyObject *op)
     Py_XDECREF(self->context);
     Py_XDECREF(self->jitted);
     Py_XDECREF(self->source);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_XDECREF(self->lanes[i]);
+    }
     type->tp_free(op);
     Py_DECREF(type);
 }
@@ -494,19 +539,27 @@ direct_getattro(PyObject *op, PyObject *name)
 static PyObject *
 direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    FJ_LOCK(op);
-    drop_entries((FjDirect *)op);
-    FJ_UNLOCK();
+    for (int i = 0; i < FJ_LANES; i++) {
+        FjDirect *lane = of_lane((FjDirect *)op, i);
+        if (lane != NULL) {
+            FJ_LOCK(lane);
+            drop_entries(lane);
+            FJ_UNLOCK();
+        }
+    }
     return PyObject_CallMethod(((FjDirect *)op)->jitted, "clear_cache", NULL);
 }
 
 static PyObject *
 direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 {
-    FjDirect *self = (FjDirect *)op;
     PyObject *counts = PyDict_New();
     for (int i = 0; counts != NULL && i < FJ_NUM_WAYS; i++) {
-        unsigned long long calls = FJ_LOAD_COUNT(self->counts[i]);
+        unsigned long long calls = 0;
+        for (int j = 0; j < FJ_LANES; j++) {
+            const FjDirect *lane = of_lane((FjDirect *)op, j);
+            calls += lane == NULL ? 0 : FJ_LOAD_COUNT(lane->counts[i]);
+        }
         if (calls > 0) {
             PyObject *count = PyLong_FromUnsignedLongLong(calls);
             if (count == NULL || PyDict_SetItemString(counts, way_names[i], count) < 0) {
@@ -516,6 +569,36 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
         }
     }
     return counts;
+}
+
+static PyObject *
+direct_get_num_entries(PyObject *op, void *Py_UNUSED(closure))
+{
+    int most = 0;
+    for (int i = 0; i < FJ_LANES; i++) {
+        FjDirect *lane = of_lane((FjDirect *)op, i);
+        if (lane != NULL) {
+            FJ_LOCK(lane);
+            most = Py_MAX(most, lane->num_entries);
+            FJ_UNLOCK();
+        }
+    }
+    return PyLong_FromLong(most);
+}
+
+static PyObject *
+direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *refusal = NULL;
+    for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
+        FjDirect *lane = of_lane((FjDirect *)op, i);
+        if (lane != NULL) {
+            FJ_LOCK(lane);
+            refusal = Py_XNewRef(lane->refusal);
+            FJ_UNLOCK();
+        }
+    }
+    return refusal == NULL ? Py_NewRef(Py_None) : refusal;
 }
 
 static PyMethodDef direct_methods[] = {
@@ -528,10 +611,6 @@ static PyMethodDef direct_methods[] = {
 static PyMemberDef direct_members[] = {
     {"jitted", T_OBJECT, offsetof(FjDirect, jitted), READONLY,
      "The callable that makes the calls that are not direct."},
-    {"refusal", T_OBJECT, offsetof(FjDirect, refusal), READONLY,
-     "Why there was no plan the last time that one was wanted, or None."},
-    {"num_entries", T_INT, offsetof(FjDirect, num_entries), READONLY,
-     "How many kinds of calls are direct."},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjDirect, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjDirect, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -540,6 +619,9 @@ static PyMemberDef direct_members[] = {
 static PyGetSetDef direct_getset[] = {
     {"counts", direct_get_counts, NULL,
      "The number of calls by the way that they went: a dict from names in direct.c.", NULL},
+    {"num_entries", direct_get_num_entries, NULL, "How many kinds of calls are direct.", NULL},
+    {"refusal", direct_get_refusal, NULL,
+     "Why there was no plan the last time that one was wanted, or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -38,7 +38,7 @@ typedef struct {
     int enabled;
     Py_ssize_t after;         /* how many calls are passed on before a plan is made */
     unsigned long long epoch; /* entries of another epoch are dropped */
-    unsigned long long calls;
+    FjCount calls;
 } FjDirectContext;
 
 extern PyType_Spec fj_direct_context_spec;

@@ -107,7 +107,9 @@ filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->signature);
     Py_VISIT(self->cache);
     Py_VISIT(self->arrays);
-    Py_VISIT(self->last);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_VISIT(self->last[i][0]);
+    }
     Py_VISIT(self->dict);
     return 0;
 }
@@ -116,7 +118,9 @@ static int
 filter_jit_clear(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    Py_CLEAR(self->last);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_CLEAR(self->last[i][0]);
+    }
     Py_CLEAR(self->dict);
     Py_CLEAR(self->signature);
     Py_CLEAR(self->function);

@@ -206,8 +206,7 @@ static PyObject *
 make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
-    PyObject *result =
-        fj_call_from(self->inner, &self->inner->last, &call->hook, args, nargs, kwnames);
+    PyObject *result = fj_call_from(self->inner, &call->hook, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);

@@ -292,7 +292,9 @@ variant_dealloc(PyObject *op)
         Py_DECREF(self->traces[i].structure);
     }
     free_traces(self);
-    fj_known_free(self->known);
+    for (int i = 0; i < FJ_LANES; i++) {
+        fj_known_free(self->known[i][0]);
+    }
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
     type->tp_free(op);
@@ -327,8 +329,6 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
-    {"hits", T_ULONGLONG, offsetof(FjVariant, hits), READONLY,
-     "The number of calls that a program ran, and that did not trace."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while the Cache is timed."},
     {"deferred", T_OBJECT, offsetof(FjVariant, deferred), READONLY,
@@ -341,9 +341,17 @@ static PyMemberDef variant_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *
+variant_get_hits(PyObject *op, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLongLong(fj_total(&((FjVariant *)op)->hits));
+}
+
 static PyGetSetDef variant_getset[] = {
     {"call", variant_get_call, variant_set_call,
      "The compiled callable, or None until there is one.", NULL},
+    {"hits", variant_get_hits, NULL,
+     "The number of calls that a program ran, and that did not trace.", NULL},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -354,7 +362,7 @@ variant_repr(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     return PyUnicode_FromFormat("<Variant of %R, traces: %zd, hits: %llu>", self->structure,
-                                self->num_traces, self->hits);
+                                self->num_traces, fj_total(&self->hits));
 }
 
 static PyType_Slot variant_slots[] = {

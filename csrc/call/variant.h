@@ -39,15 +39,14 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* Structure of the function itself */
     FjStructure *structure;              /* Structure of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjKnownArguments *known;             /* of earlier arguments, or NULL */
     FjTrace *traces;                     /* only ever appended to: `num_traces` of them can
                                           * be read without a lock */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
-    uint64_t last_used;  /* the Cache's clock then */
-    size_t next_variant; /* which variant was called after this one the last time: 0 for this
-                          * one itself, else one more than its position in the Cache's table */
-    unsigned long long hits;
+    uint64_t last_used; /* the Cache's clock then */
+    Py_ssize_t
+        next_variant; /* which variant was called after this one the last time: 0 for this
+                       * one itself, else one more than its position in the Cache's table */
     unsigned long long hit_time; /* in nanoseconds, see FjCache */
     int ran;                     /* a call of it has returned and there was no trace, which
                                   * happens under jax.disable_jit */
@@ -59,6 +58,9 @@ typedef struct {
     Py_ssize_t deferrals;        /* the number of the next one */
     PyObject *record;            /* a VariantRecord of the package _observe, or NULL */
     PyObject *weakrefs;
+    FjCount hits;
+    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, of earlier arguments, or
+                                                       * NULL */
 } FjVariant;
 
 extern PyType_Spec fj_variant_spec;

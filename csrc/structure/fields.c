@@ -17,13 +17,10 @@
 #include <structmember.h>
 
 #if !FJ_HAVE_INSTANCE_VALUES
-/* The instance's dict, a new reference, which is created if it has none yet; NULL without an
- * error if it cannot have one, or with MemoryError.
- *
- * Creating an object starts the garbage collector in Python 3.11, and so it may run Python
+/* Creating an object starts the garbage collector in Python 3.11, and so it may run Python
  * code.  Newer versions start it between instructions of Python code only. */
-static PyObject *
-dict_of(PyObject *object)
+PyObject *
+fj_fields_dict(PyObject *object)
 {
 #if PY_VERSION_HEX < 0x030C0000
     int enabled = PyGC_Disable();
@@ -57,7 +54,7 @@ fj_fields_view(PyObject *object, FjFieldView *view)
         view->dict = pointer == NULL ? NULL : *pointer;
     }
 #else
-    view->dict = dict_of(object);
+    view->dict = fj_fields_dict(object);
     if (FJ_UNLIKELY(view->dict == NULL && PyErr_Occurred())) {
         return -1;
     }
@@ -112,7 +109,7 @@ static inline int
 view_and_hold(PyObject *object, FjFieldView *view)
 {
 #if FJ_FREE_THREADED
-    PyObject *dict = dict_of(object);
+    PyObject *dict = fj_fields_dict(object);
     *view = (FjFieldView){.dict = dict, .used = dict == NULL ? 0 : PyDict_Size(dict)};
     return dict == NULL && PyErr_Occurred() ? -1 : 0;
 #else

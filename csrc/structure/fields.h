@@ -28,6 +28,12 @@ typedef struct {
  * the instance's dict.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
+#if !FJ_HAVE_INSTANCE_VALUES
+/* The instance's dict, a new reference, which is created if it has none yet; NULL without an
+ * error if it cannot have one, or with MemoryError. */
+PyObject *fj_fields_dict(PyObject *object);
+#endif
+
 /* The array of the instance's values, borrowed; `*used` is how many of them are set.  NULL
  * when the instance has no such array. */
 static inline PyObject *const *

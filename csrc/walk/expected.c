@@ -204,12 +204,15 @@ fj_expected_pass(FjExpected *e, FjKindCode code)
 }
 
 int
-fj_expected_ref(FjExpected *e, uint32_t number)
+fj_expected_identity(FjExpected *e, PyObject *object, const FjLeafBuf *objects)
 {
-    const FjNode *node = e->next++;
-    return node->code == FJ_REF && fj_node_number(node) == number
-               ? 0
-               : differ(e, node, "", NULL, NULL);
+    const FjNode *node = e->next;
+    if (node->code != FJ_REF) {
+        return fj_node_has_number(node) ? 0 : differ(e, node, "", NULL, NULL);
+    }
+    e->next++;
+    return objects->items[fj_node_number(node)] == object ? 1
+                                                          : differ(e, node, "", NULL, NULL);
 }
 
 int

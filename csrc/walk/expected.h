@@ -55,8 +55,10 @@ int fj_expected_field(FjExpected *expected, PyObject *value);
 /* (P) A field or argument that is absent (FJ_MISSING), or None.  0 or -1. */
 int fj_expected_pass(FjExpected *expected, FjKindCode code);
 
-/* An object that has this number.  0 or -1. */
-int fj_expected_ref(FjExpected *expected, uint32_t number);
+/* An object of a `by_identity` type, where `objects` are those that have a number: 1 if it is
+ * the one that is expected to occur again; 0 if it is to be walked, and has the next number;
+ * or -1. */
+int fj_expected_identity(FjExpected *expected, PyObject *object, const FjLeafBuf *objects);
 
 /* Whether a tuple is the constant one that is expected, whose subtree is then passed. */
 int fj_expected_skip(FjExpected *expected, PyObject *tuple);

@@ -85,21 +85,25 @@ add_ref(FjFlattener *f, uint32_t number)
 static int
 walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
+    if (f->expected != NULL) { /* the caller sees to it that no two of them are one */
+        int met = fj_expected_identity(f->expected, object, f->objects);
+        return met < 0   ? -1
+               : met > 0 ? 0
+               : fj_leafbuf_push(f->objects, object) < 0
+                   ? -1
+                   : fj_flatten_container(f, object, kind);
+    }
     Py_ssize_t known = fj_address_map_find(&f->numbers, object);
     if (known >= 0) {
-        return f->expected != NULL ? fj_expected_ref(f->expected, (uint32_t)known)
-                                   : add_ref(f, (uint32_t)known);
+        return add_ref(f, (uint32_t)known);
     }
-    uint32_t index = f->expected != NULL ? (uint32_t)(f->expected->next - f->structure->nodes)
-                                         : f->structure->count;
+    uint32_t index = f->structure->count;
     if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
         fj_leafbuf_push(f->objects, object) < 0 || fj_flatten_container(f, object, kind) < 0) {
         return -1;
     }
-    if (f->expected == NULL) {
-        f->structure->num_identities++;
-        f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
-    }
+    f->structure->num_identities++;
+    f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
     return 0;
 }
 
@@ -155,6 +159,14 @@ code_of(FjFlattener *f, const FjNodeKind *kind)
 int
 fj_flatten_object(FjFlattener *f, PyObject *object)
 {
+#if FJ_FREE_THREADED
+    if (f->expected != NULL && f->expected->name == NULL) {
+        int met = fj_compare_object(f, object);
+        if (FJ_LIKELY(met != 0)) {
+            return met < 0 ? -1 : 0;
+        }
+    }
+#endif
     if (Py_TYPE(object) == f->array_type) {
         return add_array(f, object);
     }
@@ -298,7 +310,6 @@ fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const 
                 : fj_flatten_object(&f, trees[i]);
     }
     fj_compat_leave_frames(1);
-    fj_address_map_clear(&f.numbers);
     return result == 0 ? 1 : expected.differs ? 0 : -1;
 }
 

@@ -260,8 +260,8 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
     return 0;
 }
 
-static int
-walk_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static)
+int
+fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static)
 {
     int result = -1;
     PyObject *factory = NULL;
@@ -389,7 +389,7 @@ walk_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
         int result = -1;
         if (value != NULL && kind->dict_fields[i]) {
             result = PyDict_CheckExact(value)
-                         ? walk_dict(f, FJ_DICT, value, i >= kind->dynamic)
+                         ? fj_flatten_dict(f, FJ_DICT, value, i >= kind->dynamic)
                          : raise_changed(f, object);
         }
         else if (value != NULL) {
@@ -530,7 +530,7 @@ fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
-        return walk_dict(f, kind->code, object, 0);
+        return fj_flatten_dict(f, kind->code, object, 0);
     case FJ_MODULE:
         return walk_module(f, object, kind);
     case FJ_OBJECT:

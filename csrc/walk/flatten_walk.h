@@ -31,8 +31,8 @@ typedef struct {
                            * appended then; or NULL */
     /* For the arguments of a call: the objects that have a number (Sharing in structure.h), in
      * order, and their numbers. */
-    FjLeafBuf *objects; /* or NULL */
-    FjAddressMap numbers;
+    FjLeafBuf *objects;   /* or NULL */
+    FjAddressMap numbers; /* empty if there is an `expected` */
 } FjFlattener;
 
 /* (P) Walks an object, which the caller holds: adds its nodes, and pushes its arrays. */
@@ -40,6 +40,15 @@ int fj_flatten_object(FjFlattener *f, PyObject *object);
 
 /* (P) Walks an object of a container's kind. */
 int fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind);
+
+/* (P) Walks a dict, whose values are static fields if `is_static`. */
+int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static);
+
+#if FJ_FREE_THREADED
+/* (P) Compares an object, which the caller holds, with what is expected exactly.  1 if it is
+ * that; 0 if it is of a kind that flatten.c compares; or -1. */
+int fj_compare_object(FjFlattener *f, PyObject *object);
+#endif
 
 /* (P) Adds the value of a static field. */
 int fj_flatten_field(FjFlattener *f, PyObject *value);

@@ -11,7 +11,8 @@
  *
  * match_all starts with the python_free walk unless `may_run_python`.  After
  * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.  Without a GIL, other threads may
- * change a tree at any time, and there is only the walk that holds what it looks at.
+ * change a tree at any time, and there is only the walk that holds what it looks at: compare.c
+ * does most of it.
  *
  * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
  * matches the object of its number, and no two numbered objects may be one.
@@ -64,10 +65,10 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
     if (m->structure->is_asked) {
         return FJ_MATCH_NO;
     }
-    /* What was learned before Python code runs is nothing to rely on. */
+    /* What was learned before Python code runs is nothing to rely on, if it is not taken. */
     return (FjMatch)end_walk(
         m, fj_flatten_compare(m->structure, first, objects, count, m->arrays, m->objects),
-        before, NULL);
+        before, FJ_FREE_THREADED ? known : NULL);
 }
 
 FjMatch
@@ -86,7 +87,18 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
         fj_leafbuf_reserve(objects, (Py_ssize_t)structure->num_identities) < 0) {
         return FJ_MATCH_ERROR;
     }
+#if FJ_FREE_THREADED
+    /* Only which objects are distinct is known here.  While it is taken, it is this call's. */
+    FjKnownArguments *taken = structure->num_identities > 0 ? fj_exchange(known, NULL) : NULL;
+    if (structure->num_identities > 0 && taken == NULL) {
+        taken = fj_known_new(structure);
+    }
+    FjMatch result = match_all(&m, arguments, structure->nodes[0].arity, taken);
+    fj_known_free(taken == NULL ? NULL : fj_exchange(known, taken));
+    return result;
+#else
     return match_all(&m, arguments, structure->nodes[0].arity, *known);
+#endif
 }
 
 FjMatch

@@ -1,11 +1,12 @@
 """Arrays that a direct call has seen before are not looked at again, unless they may have changed."""
 
 import operator
+import threading
 import weakref
 from typing import Any
 
 import pytest
-from core_support import core
+from core_support import FREE_THREADED, core
 from direct_support import (
     TWO,
     Backend,
@@ -20,6 +21,7 @@ from direct_support import (
     program_of,
 )
 from outcome_support import fail
+from thread_support import in_threads
 
 
 class TestKnownArrays:
@@ -42,6 +44,28 @@ class TestKnownArrays:
         assert ref() is None
         results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
         assert [r() for r in results] == [None]
+
+    @pytest.mark.skipif(not FREE_THREADED, reason="with a GIL all threads have one lane")
+    def test_each_lane_of_threads_knows_its_own(self, backend: Backend, asked: list[Any]) -> None:
+        """The arrays of two threads that call in turn are known to both."""
+        direct, turn = backend.jit(), threading.Barrier(2)
+        asked_late = []
+
+        def work(number: int) -> None:
+            x = DirectArray(number)
+            for i in range(20):
+                for of in range(2):
+                    turn.wait(60)
+                    if of == number:
+                        before = len(asked)
+                        direct(x)
+                        asked_late.append(len(asked) - before if i > 15 else 0)
+
+        in_threads(work, 2)
+        assert sum(asked_late) == 0 and asked
+        assert sum(direct.counts.values()) == 40 and direct.num_entries == 1
+        direct.clear_cache()
+        assert direct.num_entries == 0 and direct.refusal is None
 
     @pytest.mark.parametrize("error", [fail, interrupt])
     def test_results_that_cannot_be_looked_at(self, backend: Backend, error: Any) -> None:

@@ -1,0 +1,339 @@
+/* The walk that compares a tree with a Structure exactly (expected.h), where there is no GIL.
+ *
+ * Another thread may change a container at any time.  So what is in it is read at one moment,
+ * while it is locked, and held: but for the very statics that the Structure has, which need no
+ * reference.  Most of what is in a model is of this kind, and is passed without a look-up.
+ * What a node is a kind of, the Structure knows, so the registry is not asked either.
+ *
+ * flatten.c compares what is not named here, and dicts whose keys are not those of the node.
+ *
+ * No Python code runs while a container is locked.  It can run where values are compared
+ * (expected.c), where a field is not where it is stored, and where references are dropped.
+ */
+#include "walk/flatten_walk.h"
+
+#if FJ_FREE_THREADED
+
+#include "base/scratch.h"
+#include "structure/fields.h"
+
+/* To pass so many names for each key that is found takes as long as to look the keys up. */
+#define PASSED 16
+
+/* The index of `key` among the first `count` names, which are looked at from `first` on; -1 if
+ * it is not among them.  Runs no Python code. */
+static inline Py_ssize_t
+find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t first)
+{
+    Py_ssize_t i = first;
+    for (Py_ssize_t tried = 0; tried < count; tried++) {
+        if (FJ_LIKELY(key == names[i])) {
+            return i;
+        }
+        i = i + 1 == count ? 0 : i + 1;
+    }
+    /* Compare values too: a key that was added through a __dict__ need not be interned. */
+    for (Py_ssize_t tried = 0; tried < count && PyUnicode_CheckExact(key); tried++) {
+        if (PyUnicode_CheckExact(names[i]) && PyUnicode_Compare(key, names[i]) == 0) {
+            return i;
+        }
+        i = i + 1 == count ? 0 : i + 1;
+    }
+    return -1;
+}
+
+/* Sets `values` to the values of the first `count` of `names`, borrowed, NULL where one is not
+ * set, if the dict has no other keys.  The caller has locked it.  Looks up no key and runs no
+ * Python code.  1, or 0 if there is another key, or if the keys are in such another order that
+ * it takes long to find them. */
+static int
+read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+{
+    PyObject *key, *value;
+    Py_ssize_t position = 0, next = 0, passed = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        values[i] = NULL;
+    }
+    while (fj_compat_dict_next(dict, &position, &key, &value)) {
+        /* The next key is nearly always that of the next field.  An __init__ often sets the
+         * static fields first. */
+        Py_ssize_t i = find_name(key, ((PyTupleObject *)names)->ob_item, count, next);
+        passed += i < next ? i - next + count : i - next;
+        if (i < 0 || passed > PASSED * count) {
+            return 0;
+        }
+        values[i] = value;
+        next = i + 1 == count ? 0 : i + 1;
+    }
+    return 1;
+}
+
+/* Holds what was read in a container that is locked, whose first child is `node`.  An item
+ * becomes NULL where nothing remains to be compared: it is the very static of its node, which
+ * the Structure holds, or is absent as the node says.  1, or 0 if another item is absent,
+ * without any references. */
+static int
+hold(FjStructure *structure, const FjNode *node, PyObject **items, Py_ssize_t count)
+{
+    const PyObject *missing = fj_registry_missing(structure->registry);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item = items[i];
+        if (node->code == FJ_STATIC && item == node->aux && node->flags & FJ_NODE_SELF_EQUAL) {
+            items[i] = NULL;
+        }
+        else if (node->code == FJ_MISSING && (item == NULL || item == missing)) {
+            items[i] = NULL;
+        }
+        else if (item != NULL) {
+            Py_INCREF(item);
+        }
+        else {
+            while (i > 0) {
+                Py_XDECREF(items[--i]); /* the container holds them */
+            }
+            return 0;
+        }
+        node = node->arity == 0 ? node + 1 : fj_structure_skip(structure, node);
+    }
+    return 1;
+}
+
+/* (P) Drops what `hold` has held. */
+static void
+drop(PyObject *const *items, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_XDECREF(items[i]);
+    }
+}
+
+/* Compares the next child with its node.  0 or -1. */
+static int
+compare_child(FjFlattener *f, PyObject *object)
+{
+    const FjNode *node = f->expected->next;
+    return node->code == FJ_STATIC && node->flags & FJ_NODE_FIELD
+               ? fj_expected_field(f->expected, object)
+               : fj_flatten_object(f, object);
+}
+
+/* Compares the children that `hold` has held, and gives arrays to the buffer.  1 or -1. */
+static int
+compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
+{
+    FjExpected *e = f->expected;
+    const PyTypeObject *array_type = fj_flatten_registry(f)->array_type;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (items[i] == NULL) {
+            e->next++;
+        }
+        else if (e->next->code == FJ_ARRAY && Py_TYPE(items[i]) == array_type) {
+            if (fj_leafbuf_reserve(f->arrays, 1) < 0) {
+                return -1;
+            }
+            f->arrays->items[f->arrays->count++] = items[i];
+            items[i] = NULL;
+            e->next++;
+        }
+        else if (compare_child(f, items[i]) < 0) {
+            return -1;
+        }
+    }
+    return 1;
+}
+
+/* Compares the values of a dict, which has `size` of the names or, if it is a wrapper's,
+ * another number of them.  1, 0 if it has other keys, or -1. */
+static int
+compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count,
+               Py_ssize_t size, int is_wrapper)
+{
+    PyObject *room[FJ_FIELDS_INLINE];
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (values == NULL) {
+        return -1;
+    }
+    int result;
+    FJ_LOCK(dict);
+    result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
+             read_dict(dict, names, count, values) &&
+             hold(f->structure, f->expected->next, values, count);
+    FJ_UNLOCK();
+    if (result > 0) {
+        result = compare_held(f, values, count);
+        drop(values, count);
+    }
+    fj_scratch_free(values, room);
+    return result;
+}
+
+/* The same for a node whose children they are. */
+static int
+compare_node(FjFlattener *f, const FjNode *node, PyObject *dict, PyObject *names,
+             Py_ssize_t size)
+{
+    f->expected->next = node + 1;
+    int result =
+        compare_values(f, dict, names, node->arity, size, !!(node->flags & FJ_NODE_WRAPPER));
+    if (result == 0) {
+        f->expected->next = node;
+    }
+    return result;
+}
+
+static int
+compare_dict(FjFlattener *f, const FjNode *node, PyObject *dict)
+{
+    return node->flags & FJ_NODE_PLAIN_KEYS
+               ? compare_node(f, node, dict, node->aux, node->arity)
+               : 0;
+}
+
+static int
+compare_module(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    const FjNodeKind *kind = fj_node_kind(node);
+    PyObject *dict = fj_fields_dict(object);
+    if (dict == NULL) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    int result = compare_node(f, node, dict, kind->names, fj_node_kind_fields(kind));
+    Py_DECREF(dict);
+    return result;
+}
+
+static int
+compare_list(FjFlattener *f, const FjNode *node, PyObject *list)
+{
+    PyObject *room[FJ_FIELDS_INLINE];
+    Py_ssize_t count = node->arity;
+    PyObject **items = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (items == NULL) {
+        return -1;
+    }
+    int result;
+    FJ_LOCK(list);
+    result = PyList_GET_SIZE(list) == count;
+    if (result > 0) {
+        memcpy(items, ((PyListObject *)list)->ob_item, (size_t)count * sizeof(PyObject *));
+        result = hold(f->structure, node + 1, items, count);
+    }
+    FJ_UNLOCK();
+    if (result > 0) {
+        f->expected->next = node + 1;
+        result = compare_held(f, items, count);
+        drop(items, count);
+    }
+    fj_scratch_free(items, room);
+    return result;
+}
+
+/* The caller holds the tuple, and that its items. */
+static int
+compare_tuple(FjFlattener *f, const FjNode *node, PyObject *tuple)
+{
+    Py_ssize_t count = node->arity;
+    if (node->code == FJ_TUPLE && fj_expected_skip(f->expected, tuple)) {
+        return 1;
+    }
+    if (PyTuple_GET_SIZE(tuple) != count) {
+        return 0;
+    }
+    f->expected->next = node + 1;
+    int result = 0;
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result = compare_child(f, PyTuple_GET_ITEM(tuple, i));
+    }
+    return result < 0 ? -1 : 1;
+}
+
+/* Compares a field of an object that is a dict. */
+static int
+compare_dict_field(FjFlattener *f, PyObject *value, int is_static)
+{
+    const FjNode *node = f->expected->next;
+    if (!PyDict_CheckExact(value)) {
+        f->expected->differs = 1;
+        return -1;
+    }
+    int result = node->code == FJ_DICT ? compare_dict(f, node, value) : 0;
+    return result != 0 ? result : fj_flatten_dict(f, FJ_DICT, value, is_static) < 0 ? -1 : 1;
+}
+
+static int
+compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    int result = 1;
+    f->expected->next = node + 1;
+    for (Py_ssize_t i = 0; i < (Py_ssize_t)node->arity && result > 0; i++) {
+        PyObject *value = fj_fields_getattr(object, kind, i);
+        if (value == NULL) {
+            return -1;
+        }
+        result = kind->dict_fields[i] ? compare_dict_field(f, value, i >= kind->dynamic)
+                                      : compare_held(f, &value, 1);
+        Py_XDECREF(value); /* NULL if the buffer has it */
+    }
+    return result;
+}
+
+static int
+compare_container(FjFlattener *f, const FjNode *node, PyObject *object)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+    case FJ_NAMEDTUPLE:
+        return compare_tuple(f, node, object);
+    case FJ_LIST:
+        return compare_list(f, node, object);
+    case FJ_DICT:
+        return compare_dict(f, node, object);
+    case FJ_MODULE:
+        return compare_module(f, node, object);
+    case FJ_OBJECT:
+        return compare_fields(f, node, object);
+    default:
+        return 0;
+    }
+}
+
+int
+fj_compare_object(FjFlattener *f, PyObject *object)
+{
+    FjExpected *e = f->expected;
+    const FjNode *node = e->next;
+    int result;
+    if (node->code != FJ_REF) {
+        result = fj_expected_meet(e, object);
+        if (result != 0) {
+            return result;
+        }
+    }
+    if (node->code == FJ_NONE) {
+        e->next++;
+        return 1;
+    }
+    if (node->code == FJ_REF) {
+        return fj_expected_identity(e, object, f->objects);
+    }
+    if (node->code == FJ_CUSTOM || node->code == FJ_ORDERED_DICT ||
+        node->code == FJ_DEFAULT_DICT) {
+        return 0;
+    }
+    Py_ssize_t numbered = f->objects == NULL ? 0 : f->objects->count;
+    if (node->flags & FJ_NODE_IDENTITY && fj_leafbuf_push(f->objects, object) < 0) {
+        return -1;
+    }
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return -1;
+    }
+    result = compare_container(f, node, object);
+    Py_LeaveRecursiveCall();
+    if (result == 0 && node->flags & FJ_NODE_IDENTITY) { /* flatten.c pushes it */
+        fj_leafbuf_truncate(f->objects, numbered);
+    }
+    return result;
+}
+
+#endif
