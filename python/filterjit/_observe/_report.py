@@ -14,7 +14,7 @@ from .._base._checks import check_bool
 from .._base._errors import array_paths
 from .._base._package import is_installed, public, public_type
 from .._compat import _jax_compat
-from . import _again, _direct_calls, _handed_over, _records
+from . import _again, _handed_over, _records
 from ._causes import PLACE_ONCE
 from ._forbid import without_compiling
 from ._function_records import FunctionRecord, definition_of, dispatch_seconds, functions
@@ -232,7 +232,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     timed = timed and not program.callbacks
     dispatch = dispatch_seconds(variant.hit_time, record.cost) if timed else None
     placement = _placement_row(variant, remarks)
-    direct, passed_on = _direct_calls.direct_calls(variant)
+    direct, passed_on = _handed_over.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
     remarks += _kept(record.kept)
@@ -276,13 +276,10 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
-    remarks += _handed_over.remarks(whole.handed_over, whole.decorator)
-    direct = sum(v["direct"] for v in variants)
     passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
-    remarks += _direct_calls.remarks(direct, passed_on)
     is_timed = any(v["dispatch"] is not None for v in variants)
     file, line = whole.place or (None, None)
-    return {
+    row = {
         "name": whole.name,
         "file": file,
         "line": line,
@@ -290,7 +287,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "functions": whole.functions,
         "calls": whole.calls,
         "hits": whole.hits,
-        "direct": direct,
+        "direct": sum(v["direct"] for v in variants),
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
@@ -302,5 +299,5 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": variants,
         "handed_over": dict(whole.handed_over),
-        "remarks": remarks,
     }
+    return {**row, "remarks": remarks + _handed_over.remarks(row)}
