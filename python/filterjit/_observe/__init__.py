@@ -26,6 +26,5 @@ same function, or of the same code if it is the first one. A cause that many in 
 unasked; a report begins with that of most (`_again`).
 
 **What a program contains** (`_jaxpr`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
-each new trace: the equations by source line, unrolled loops, captured arrays. Only numbers and names
-are stored, no jaxpr and no array.
+each new trace: unrolled loops, captured arrays. Only numbers and names are stored, no jaxpr and no array.
 """

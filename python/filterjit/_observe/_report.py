@@ -249,7 +249,6 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,
-        "lines": [{"file": f, "line": n, "equations": count} for f, n, count in program.lines],
         "loop": None if loop is None else dataclasses.asdict(loop),
         "captured": None if captured is None else dataclasses.asdict(captured),
         "callbacks": program.callbacks,
