@@ -78,7 +78,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
         recorder.listen()
-        functions.register_compiled(cache, name, fun)
+        functions.register(cache, name, fun, name)
         return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(

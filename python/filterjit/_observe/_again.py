@@ -20,13 +20,13 @@ _MOST_CAUSES = 3
 JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
 
 
-def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str | None:
-    """Returns a sentence on what most traces of a function have in common, and what helps; None if
-    there is no such thing, or if its traces are few for its calls.
+def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
+    """Returns a sentence on what most traces of functions of one place have in common, and what helps;
+    None if there is no such thing, or if their traces are few for their calls.
 
     Arguments:
-        records: of the functions of one name and place.
-        whole: their total.
+        whole: the sum of their records.
+        cache: of one of them, if one exists.
     """
     traces = whole.cost.traces
     if traces < _MANY or whole.calls > _SELDOM * traces:
@@ -39,7 +39,6 @@ def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str 
         return None
     enough = _SHARE * misses.compared
     found = [misses.latest[key] for key, n in misses.counts.items() if n >= enough]
-    cache = next((cache for record in records if (cache := record.cache()) is not None), None)
     return sentence(begin, found, misses.numbers, cache) if found else None
 
 

@@ -77,7 +77,7 @@ def keep_functions() -> None:
 @public
 def report() -> Report:
     """Returns a report of where the time of all jitted functions went."""
-    rows = [_function_row(records) for records in functions.groups()]
+    rows = [_function_row(total, caches) for total, caches in functions.groups()]
     for row in rows:
         row["internal"] = _is_internal(row["name"], row["file"], row["line"])
     return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
@@ -85,7 +85,8 @@ def report() -> Report:
 
 def report_of(cache: _core.Cache) -> Report:
     """Returns a report of where the time of one jitted function went."""
-    return Report([_function_row([cache.record])], functions.timed)
+    cache.record.refresh()
+    return Report([_function_row(cache.record, [cache])], functions.timed)
 
 
 def _is_internal(name: str, file: str | None, line: int | None) -> bool:
@@ -256,19 +257,13 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     }
 
 
-def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
-    """Returns the row of functions of one name and place, added up."""
-    one = records[0]
-    whole = FunctionRecord(one.name, one.label, one.place, one.decorator, functions=0)
-    timed_variants: list[tuple[_core.Variant, bool]] = []
-    for record in records:
-        cache = record.refresh()
-        whole.add(record)
-        if cache is not None:
-            timed_variants += [
-                (variant, record.dispatch is not None) for variant in cache.variants()
-            ]
-    found = [(v, _variant_row(v, timed)) for v, timed in timed_variants]
+def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str, Any]:
+    """Returns the row of functions of one name and place, whose records are added up in `whole`."""
+    found = [
+        (variant, _variant_row(variant, cache.record.timed))
+        for cache in caches
+        for variant in cache.variants()
+    ]
     found.sort(key=lambda pair: total(pair[1]), reverse=True)
     labels = labels_of([variant for variant, _ in found])
     variants = [{"label": label, **row} for label, (_, row) in zip(labels, found, strict=True)]
@@ -291,7 +286,7 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
         "loaded": sum(v["loaded"] for v in variants),
-        "cause": _again.main_cause(records, whole),
+        "cause": _again.main_cause(whole, next(iter(caches), None)),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
