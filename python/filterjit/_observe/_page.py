@@ -22,6 +22,9 @@ _KINDS = {"trace": "t", "lowering": "l", "compile": "c", "first run": "f"}
 # From how many seconds on the axis has a unit, its name, and how many a second has.
 _UNITS = ((1e5, "h", 1 / 3600), (1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))
 
+_Key = tuple[str, tuple[str, int] | None]
+"""The name and the place of a function."""
+
 
 def page(
     report: Report,
@@ -42,11 +45,11 @@ def page(
         title: names the program.
     """
     seconds = max(end - begin, 1e-9)
-    rows: dict[Any, list[Event]] = {}  # by what stands beside a timeline
-    names = {}
+    names: dict[_Key, _Key] = {}  # what stands beside the timeline of each function
     for f in report.as_dict()["functions"]:
-        place = None if f["file"] is None else (f["file"], f["line"])
-        names[f["name"], place] = (LIBRARIES, None) if f.get("internal") else (f["name"], place)
+        key = f["name"], None if f["file"] is None else (f["file"], f["line"])
+        names[key] = (LIBRARIES, None) if f.get("internal") else key
+    rows: dict[_Key, list[Event]] = {}
     for row in sorted(names.values(), key=lambda row: row[0] == LIBRARIES):
         rows[row] = []
     for event in sorted(events, key=lambda event: event.begin):
@@ -56,7 +59,7 @@ def page(
     if len(events) >= MOST_EVENTS:
         facts += f"; what came after the first {MOST_EVENTS:,} events is not shown"
     legend = "".join(f'<span class="k {c}"></span>{kind} ' for kind, c in _KINDS.items())
-    timelines = "".join(_row(*row, found, begin, seconds) for row, found in rows.items() if found)
+    timelines = "".join(_row(row, found, begin, seconds) for row, found in rows.items() if found)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -75,8 +78,9 @@ def _is_retrace(event: Event) -> bool:
     return event.reason is not None
 
 
-def _row(name: str, place: Any, events: list[Event], begin: float, seconds: float) -> str:
+def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
     """Returns the timeline of a function, and what it unfolds into."""
+    name, place = of
     traces = sum(event.kind == "trace" for event in events)
     marks = [count(traces, "trace"), show_seconds(sum(e.end - e.begin for e in events))]
     if retraces := sum(map(_is_retrace, events)):

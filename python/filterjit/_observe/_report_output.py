@@ -122,7 +122,7 @@ class Report:
             rows.insert(0, ("(no jitted function was called)", {}))
         columns = [
             (head, name, show)
-            for head, (name, show) in _COLUMNS.items()
+            for head, (name, show, _) in _COLUMNS.items()
             if head in _ALWAYS or any(row.get(name) for _, row in rows)
         ]
         cells = [
@@ -152,31 +152,30 @@ LIBRARIES = "(jitted by libraries)"
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows of variants of one function
 
-# By the head of each column: the key in the row, and how to write the figure.
-_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "calls": ("calls", "{:,}".format),
-    "hits": ("hits", "{:,}".format),
-    "direct": ("direct", "{:,}".format),
-    "traces": ("traces", "{:,}".format),
-    "dispatch": ("dispatch", show_seconds),
-    "tracing": ("tracing", show_seconds),
-    "lowering": ("lowering", show_seconds),
-    "compiling": ("compiling", show_seconds),
-    "first run": ("first_run", show_seconds),
-    "from disk": ("from_disk", "{:,}".format),
-    "loaded": ("loaded", "{:,}".format),
-    "size": ("bytes", show_bytes),
-    "a device": ("bytes_a_device", show_bytes),
+# By the head of each column: the key in the row, how to write the figure, and where it is in the order
+# in which columns are left out on a narrow terminal; 0 if it never is.
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str], int]] = {
+    "calls": ("calls", "{:,}".format, 0),
+    "hits": ("hits", "{:,}".format, 7),
+    "direct": ("direct", "{:,}".format, 1),
+    "traces": ("traces", "{:,}".format, 9),
+    "dispatch": ("dispatch", show_seconds, 0),
+    "tracing": ("tracing", show_seconds, 0),
+    "lowering": ("lowering", show_seconds, 8),
+    "compiling": ("compiling", show_seconds, 0),
+    "first run": ("first_run", show_seconds, 6),
+    "from disk": ("from_disk", "{:,}".format, 3),
+    "loaded": ("loaded", "{:,}".format, 2),
+    "size": ("bytes", show_bytes, 5),
+    "a device": ("bytes_a_device", show_bytes, 4),
 }
 _ALWAYS = {"calls", "hits", "traces", "tracing", "lowering", "compiling"}  # also without figures
-# Columns to leave out on a narrow terminal, in this order.
-_SPARE = ("direct", "loaded", "from disk", "a device", "size", "first run", "hits", "lowering")
-_SPARE += ("traces",)
+_SPARE = sorted((head for head in _COLUMNS if _COLUMNS[head][2]), key=lambda x: _COLUMNS[x][2])
 
 
 def _sum(functions: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the figures of several functions, added up; those that none has are None."""
-    names = [name for name, _ in _COLUMNS.values() if name != "bytes_a_device"]
+    names = [name for name, _, _ in _COLUMNS.values() if name != "bytes_a_device"]
     figures = {name: [f[name] for f in functions if f[name] is not None] for name in names}
     return {name: sum(values) if values else None for name, values in figures.items()}
 
