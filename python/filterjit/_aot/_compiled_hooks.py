@@ -18,6 +18,7 @@ from .._compat import _executable_compat
 from .._observe import _causes, _compare, _records
 from .._observe._causes import Cause
 from .._observe._function_records import functions
+from .._observe._placement import compare_sharding
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._wording import NOT_GIVEN
@@ -112,9 +113,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 self._traced[name] = bytes([leaf is array for leaf in found])
 
     def _compare_structures(self, structure: _core.Structure, first_array: int) -> list[Cause]:
-        return _compare.comparison_of(
-            self.registry, self._structure, structure, first_array, self._avals()
-        ).causes_in_order()
+        structures, avals = (self._structure, structure), self._avals()
+        return _compare.Comparison(self.registry, *structures, (), first_array, avals).told
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
         """Returns the error of a call with other arguments."""
@@ -194,7 +194,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 kind = "dtype" if fits else "shape"
                 causes.append(Cause(kind, _errors.format_path(path), str(was), str(now), ""))
                 continue
-            placed = _compare.compare_sharding(sharding, x)
+            placed = compare_sharding(sharding, x)
             if placed is not None:
                 causes.append(Cause("sharding", _errors.format_path(path), *placed, ""))
         return causes
