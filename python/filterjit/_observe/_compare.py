@@ -87,7 +87,6 @@ class Comparison:
 
     Attributes:
         causes: the differences, the most important first.
-        numbers: the paths of Python numbers that differ and are leaves of arguments, by their texts.
 
     Arguments:
         registry: of the structures.
@@ -112,14 +111,14 @@ class Comparison:
         self.registry, self.cache = registry, cache
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self.numbers: dict[str, Sequence[Any]] = {}
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
         self._compare(tree_of(was, first_array), tree_of(now, first_array), path)
-        if len(self.numbers) > 1:  # one option for all of them
-            remedy = of_number(self.cache, self.numbers.values())
+        numbers = [cause for cause in self.causes if cause._number is not None]
+        if len(numbers) > 1:
+            remedy = of_numbers(numbers, cache)
             self.causes = [
-                dataclasses.replace(cause, remedy=remedy) if cause.path in self.numbers else cause
+                dataclasses.replace(cause, remedy=remedy) if cause in numbers else cause
                 for cause in self.causes
             ]
         self.causes = in_order(self.causes)
@@ -153,10 +152,12 @@ class Comparison:
             cause = _compare_avals(path, avals_was[was], avals_now[now])
             self.causes += [cause] if cause else []
 
-    def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str) -> None:
+    def _add(
+        self, kind: str, path: list[Any], was: str, now: str, remedy: str, number: Any = None
+    ) -> None:
         if was == now:
             now += ", which is not equal to it"
-        self.causes.append(Cause(kind, format_path(path), was, now, remedy))
+        self.causes.append(Cause(kind, format_path(path), was, now, remedy, number))
 
     def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
@@ -341,17 +342,16 @@ class Comparison:
         return f"a new {noun}", f"{again} Define it once, outside the loop{option}."
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, remedy = "static", of_value(y, self._in_field)
+        kind, remedy, number = "static", of_value(y, self._in_field), None
         if type(y) in (int, float, complex) and self._is_leaf and path:
-            remedy = of_number(self.cache, [path])
-            self.numbers[format_path(path)] = path
+            number, remedy = path, of_number(self.cache, [path])
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
             own = ", or define `__eq__` and `__hash__` in its class"
             how = "" if is_library_class(type(y)) else own
             remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
-        self._add(kind, path, *in_words(x, y, describe), remedy)
+        self._add(kind, path, *in_words(x, y, describe), remedy, number)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -436,6 +436,11 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
+def of_numbers(causes: Sequence[Cause], cache: _core.Cache | None) -> str:
+    """Returns what helps where some Python numbers differ: one option for all of them."""
+    return of_number(cache, [cause._number or () for cause in causes])
+
+
 def distance(causes: Iterable[Cause]) -> int:
     """Returns how different two programs are. A node of another container or class weighs more than a
     static value, because the nodes below it are not compared; and what seldom varies, such as a dtype,
@@ -493,16 +498,14 @@ def compare_programs(
     trace_was: TraceRecord,
     now: _core.Structure,
     trace_now: TraceRecord,
-) -> tuple[list[Cause], dict[str, Sequence[Any]]]:
-    """Returns in what two traces of a function, for arguments of these structures, differ; and the paths
-    of the Python numbers among the differences that are leaves of arguments, by their texts."""
+) -> list[Cause]:
+    """Returns in what two traces of a function, for arguments of these structures, differ."""
     paths, own = array_paths(cache.function, now), cache.function.num_leaves
     if was is now:
-        return compare_traces(paths, trace_was, trace_now), {}
+        return compare_traces(paths, trace_was, trace_now)
     avals = trace_was.avals, trace_now.avals
     found = Comparison(cache.hooks.registry, was, now, (), own, *avals, cache)
-    causes = found.told + compare_traces(paths[:own], trace_was, trace_now)
-    return in_order(causes), found.numbers
+    return in_order(found.told + compare_traces(paths[:own], trace_was, trace_now))
 
 
 def _where(sharding: Any) -> str:

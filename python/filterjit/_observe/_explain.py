@@ -102,7 +102,7 @@ def explain_trace(
         ]
         programs.sort(key=lambda program: program[0])
         found = [
-            compare_programs(cache, was, trace, structure, now)[0]
+            compare_programs(cache, was, trace, structure, now)
             for _, was, trace in programs[:_MOST_PROGRAMS]
         ]
         return Explanation(name, False, tuple(min(found, key=distance)), len(others))
