@@ -140,7 +140,7 @@ class State:
                     assert not thread.is_alive()
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
-        for lock in (functions.lock, _progress._display._lock):
+        for lock in (functions.lock, _progress._line._lock):
             assert lock.acquire(blocking=False)
             lock.release()
 
