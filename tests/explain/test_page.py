@@ -10,9 +10,8 @@ import pytest
 from explain_support import X
 
 from filterjit import filter_jit, report
-from filterjit._observe import _events, _page
-from filterjit._observe._events import Event, EventLog
-from filterjit._observe._page import page
+from filterjit._observe import _page
+from filterjit._observe._page import Event, EventLog, page
 from filterjit._observe._recorder import recorder
 from filterjit._observe._report_output import LIBRARIES
 from filterjit.types import Cause, Explanation, Report
@@ -196,8 +195,7 @@ def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_log_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_events, "MOST_EVENTS", 3)
-    monkeypatch.setattr(_page, "MOST_EVENTS", 3)
+    monkeypatch.setattr(_page, "_MOST_EVENTS", 3)
     log = EventLog()
     f = filter_jit(lambda x: x)
     f(X)

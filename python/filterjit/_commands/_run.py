@@ -92,7 +92,7 @@ def _start_report() -> None:
 
 
 def _start_events() -> None:
-    from .._observe._events import EventLog
+    from .._observe._page import EventLog
     from .._observe._recorder import recorder
 
     recorder.log = EventLog()

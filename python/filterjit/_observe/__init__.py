@@ -19,7 +19,7 @@ the innermost trace of its thread, so each second is counted once (`_recorder`).
 the `FunctionRecord` of the function. It refers to the Cache weakly and outlives it, so that reports
 can add it to the total of its name (`_function_records`). The sizes of executables are looked up in JAX's
 caches, while a listener raises if JAX would begin to trace, lower or compile for it. With the log of
-events (`_events`) it is a page (`_page`).
+events it is a page (`_page`).
 
 **What compiles too often** (`_misses`). Each trace of a call is compared with the one before it, of the
 same function, or of the same code if it is the first one. A cause that many in a row have is told

@@ -57,7 +57,7 @@ def explain(
         return explanation
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, now.avals, now.placements or (), shardings)
-    return dataclasses.replace(explanation, **vars(placement))
+    return dataclasses.replace(explanation, **placement)
 
 
 def deleted_arrays(paths: Sequence[list[Any]], arrays: Sequence[Any]) -> tuple[Cause, ...]:
@@ -167,7 +167,7 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
             remedy = "Use the same options: functions jitted with different options do not share programs."
             return [Cause("options", "", *options, remedy)]
     causes = _compare_functions(cache, fun, others)
-    if causes is None and is_function(fun) and functions.were_traced(cache.record):
+    if causes is None and is_function(fun) and cache.record.key in functions.traced:
         # The functions that the same code made before have been collected.
         now = "a new function with the same code"
         causes = [_jitted_again(Cause("recreated", WHOLE_FUNCTION, describe(fun), now, ""), fun)]

@@ -38,10 +38,9 @@ class FunctionRecord:
             was compiled ahead of time, whose cache has one program for good.
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
-        first: the part of `cost` that was needed: that of its first trace in a call, and what was
-            compiled for it.
-        again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
-            one, have taken. What is traced ahead of time or inside of another function is in neither.
+        again: the part of `cost` that traces in calls have taken after the first one of functions of the
+            place, and compilations that repeat an earlier one. What is traced ahead of time or inside of
+            another function is not in it.
         functions: how many functions the record adds up.
         counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
             cache dies, it leaves the last ones here.
@@ -63,7 +62,6 @@ class FunctionRecord:
     decorator: str = "filter_jit"
     codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
-    first: Cost = dataclasses.field(default_factory=Cost)
     again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
     counters: tuple[int, int, int] = (0, 0, 0)
@@ -126,8 +124,6 @@ class FunctionRecord:
     def add(self, other: "FunctionRecord") -> None:
         self.cost.add(other.cost)
         self.again.add(other.again)
-        # The first trace of a function that was defined again has repeated an earlier one.
-        (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
         calls, hits, hit_time = map(operator.add, self.counters, other.counters)
         self.counters = calls, hits, hit_time
@@ -158,6 +154,7 @@ class _Functions:
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
         misses: the first compilations of functions that one place of the program makes, by their key.
+        traced: the keys of the functions that were traced.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
             function wraps. A function that is recreated has a new cache, which is found here.
     """
@@ -167,6 +164,7 @@ class _Functions:
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = Lock()
         self.misses: dict[Any, Misses] = {}
+        self.traced: set[Any] = set()
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
@@ -224,12 +222,6 @@ class _Functions:
                     total.add(record)
                     caches += [cache] if cache is not None else []
         return list(found.values())
-
-    def were_traced(self, record: FunctionRecord) -> bool:
-        """Whether functions of the same place that have been collected were traced."""
-        self._add_collected_to_totals()
-        total = self._totals.get(record.key)
-        return total is not None and total.cost.traces > 0
 
     def time_calls(self, on: bool) -> None:
         self.timed = on

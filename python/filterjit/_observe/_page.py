@@ -1,22 +1,25 @@
 """The page of ``filterjit run --html``: one file of HTML with its styles, which loads nothing.
 
 Below the report it has a timeline of what was traced and compiled for each function, most expensive
-first. Events that are closer than a pixel are drawn as one. A timeline unfolds into the reasons of the
+first: what the recorder has logged since the program imported JAX. A hit logs nothing. Events that are closer than a pixel are drawn as one. A timeline unfolds into the reasons of the
 retraces. There is no script in the page, and all text that comes from the program is escaped.
 """
 
 import collections
+import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._terminal._text import escape
-from ._events import MOST_EVENTS, Event
+from ._causes import Explanation
+from ._function_records import FunctionRecord
 from ._report_output import LIBRARIES, Report
 from ._wording import count, file_and_line, show_seconds
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5
 _MOST_REASONS = 20  # of one function
+_MOST_EVENTS = 100_000  # later ones are not kept
 _KINDS = {"trace": "t", "lowering": "l", "compile": "c", "first run": "f"}
 
 # From how many seconds on the axis has a unit, its name, and how many a second has.
@@ -24,6 +27,36 @@ _UNITS = ((1e5, "h", 1 / 3600), (1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 
 
 _Key = tuple[str, tuple[str, int] | None]
 """The name and the place of a function."""
+
+
+class Event(NamedTuple):
+    """What JAX did once for a jitted function.
+
+    Attributes:
+        kind: "trace", "lowering", "compile" or "first run".
+        name, place: of the function, as in its `FunctionRecord`.
+        begin, end: by ``time.perf_counter``.
+        reason: why it is a retrace; None for the first trace and for other events.
+    """
+
+    kind: str
+    name: str
+    place: tuple[str, int] | None
+    begin: float
+    end: float
+    reason: Explanation | None = None
+
+
+class EventLog(list[Event]):
+    """The events since the recorder has it, in the order in which they ended."""
+
+    def add(
+        self, kind: str, record: FunctionRecord, seconds: float, reason: Explanation | None = None
+    ) -> None:
+        """Logs what took some seconds and has just ended."""
+        if len(self) < _MOST_EVENTS:
+            now = time.perf_counter()
+            self.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
 
 def page(
@@ -56,8 +89,8 @@ def page(
         key = event.name, event.place
         rows.setdefault(names.get(key, key), []).append(event)
     facts = f"{show_seconds(seconds)}, {count(sum(map(_is_retrace, events)), 'retrace')}"
-    if len(events) >= MOST_EVENTS:
-        facts += f"; what came after the first {MOST_EVENTS:,} events is not shown"
+    if len(events) >= _MOST_EVENTS:
+        facts += f"; what came after the first {_MOST_EVENTS:,} events is not shown"
     legend = "".join(f'<span class="k {c}"></span>{kind} ' for kind, c in _KINDS.items())
     timelines = "".join(_row(row, found, begin, seconds) for row, found in rows.items() if found)
     return (

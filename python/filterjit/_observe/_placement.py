@@ -5,7 +5,6 @@ devices of the arrays that are committed. JAX copies the others in each call. An
 at the arrays of its call, a report at the records of the calls that were traced.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -26,28 +25,14 @@ _PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)
 _LARGE = 1 << 20  # bytes: of smaller arrays, it is not said that they are replicated
 
 
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """Where the arrays of a call are, and where its program needs them.
-
-    Attributes:
-        moves: the arrays that the call copies to other devices, the largest first.
-        replicated: ``(path, bytes)`` of the large arrays that are whole on each device.
-        bytes_a_device: the bytes of the arguments on one device; None for a program on one device.
-    """
-
-    moves: tuple[Move, ...] = ()
-    replicated: tuple[tuple[str, int], ...] = ()
-    bytes_a_device: int | None = None
-
-
 def placement_of(
     paths: Sequence[list[Any]],
     avals: Sequence[Aval],
     placed: Sequence[Placed],
     wanted: Sequence[Any],
-) -> Placement:
-    """Returns what is known of the placement of a call.
+) -> dict[str, Any]:
+    """Returns what is known of the placement of a call: `moves`, `replicated` and `bytes_a_device` of an
+    `Explanation`.
 
     Arguments:
         paths: of its arrays.
@@ -80,11 +65,12 @@ def placement_of(
             there = _describe_sharding(on) if on is not None else f"{len(devices)} devices"
             moves.append(Move(format_path(path), size, where, there))
     moves.sort(key=lambda move: -move.bytes)
-    return Placement(tuple(moves), tuple(replicated), total if several else None)
+    found = {"moves": tuple(moves), "replicated": tuple(replicated)}
+    return {**found, "bytes_a_device": total if several else None}
 
 
-def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> Placement:
-    """Returns the placement of the latest call that was traced and has run.
+def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> dict[str, Any]:
+    """Returns the placement of the latest call that was traced and has run, as `placement_of` does.
 
     The arrays that filterjit has placed in the first call are as good as placed, unless a later
     call has passed arrays that are not.
@@ -98,7 +84,7 @@ def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> Pl
                 for i in record.placed:
                     placed[i] = wanted[i] and (wanted[i], True)
             return placement_of(paths, trace.avals, placed, wanted)
-    return Placement()
+    return {"moves": (), "replicated": (), "bytes_a_device": None}
 
 
 def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:

@@ -28,7 +28,7 @@ from ._records import Cost
 
 if TYPE_CHECKING:
     from ._causes import Explanation
-    from ._events import EventLog
+    from ._page import EventLog
 
 logger = logging.getLogger("filterjit")
 
@@ -259,13 +259,14 @@ class _Recorder:
         is_nested = any(other.tracing for other in stack)
         work = self.work(record, variant)
         if not is_nested and not self.is_on_purpose():
-            work.costs.append(record.again if record.cost.traces else record.first)
+            work.costs += [record.again] if record.key in functions.traced else []
         work.tracing = True
         traces = 0
         try:
             yield
             traces = int(not jax.config.jax_disable_jit)
             if traces:
+                functions.traced.add(record.key)
                 record.made.add(variant.structure, _records.record_of(variant).traces[-1])
         finally:
             work.traced = time.perf_counter() - work.started_at

@@ -192,22 +192,23 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
             f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
         )
-    moves = [move for move in placement.moves if move.path not in others]
+    moves = [move for move in placement["moves"] if move.path not in others]
     copied = sum(move.bytes for move in moves)
     if copied >= _MUCH or any(move.was != HOST for move in moves):
         remarks.append(
             f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
             f"{_list(list(map(str, moves)), '; ')}."
         )
-    if placement.replicated:
-        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement.replicated]
+    if placement["replicated"]:
+        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement["replicated"]]
         remarks.append(f"has arrays that are whole on each device: {_list(whole, '; ')}.")
     return {
-        "bytes_a_device": placement.bytes_a_device,
+        "bytes_a_device": placement["bytes_a_device"],
         "moves": [
-            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to} for m in placement.moves
+            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to}
+            for m in placement["moves"]
         ],
-        "replicated": [{"path": path, "bytes": size} for path, size in placement.replicated],
+        "replicated": [{"path": path, "bytes": size} for path, size in placement["replicated"]],
         "unplaced": others,
     }
 
