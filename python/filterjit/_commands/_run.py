@@ -83,12 +83,12 @@ def run(
 
 
 def _start_report() -> None:
+    from .._observe._function_records import functions
     from .._observe._recorder import recorder
-    from .._observe._report import keep_functions, time_calls
 
     recorder.listen()  # also to a program that filterjit jits nothing of
-    keep_functions()
-    time_calls()
+    functions.keep_alive()
+    functions.time_calls(True)
 
 
 def _start_events() -> None:

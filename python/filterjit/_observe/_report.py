@@ -69,11 +69,6 @@ def time_calls(on: bool = True) -> None:
     functions.time_calls(on)
 
 
-def keep_functions() -> None:
-    """Keeps the latest functions alive for a report at the end of the process."""
-    functions.keep_alive()
-
-
 @public
 def report() -> Report:
     """Returns a report of where the time of all jitted functions went."""
