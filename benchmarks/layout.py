@@ -2,13 +2,13 @@
 
 import os
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
 
 import filterjit
-from filterjit._terminal import _rich_progress
 from filterjit._terminal._text import align, widths_of
 
 
@@ -37,19 +37,25 @@ def machine() -> str:
 
 def progress(names: Sequence[str]) -> Iterator[str]:
     """Yields the names one by one. On a terminal it shows a bar with the remaining time."""
-    bar = _rich_progress.progress(
-        lambda rich: (
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeRemainingColumn(),
-            "{task.description}",
-        ),
+    try:
+        import rich.console
+        import rich.progress
+    except ImportError:
+        yield from names
+        return
+    if not sys.stderr.isatty():
+        yield from names
+        return
+    bar = rich.progress.Progress(
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeRemainingColumn(),
+        "{task.description}",
+        console=rich.console.Console(stderr=True),
+        transient=True,
         auto_refresh=False,  # a thread that refreshes it would run while calls are timed
         speed_estimate_period=3600.0,
     )
-    if bar is None:
-        yield from names
-        return
     with bar:
         task = bar.add_task("", total=len(names))
         for name in names:

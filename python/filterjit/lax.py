@@ -23,9 +23,8 @@ from ._base._package import public
 from ._base._words import format_pattern, key_paths
 from ._compat import _constants_compat, _flax_compat, _jax_compat
 from ._observe._causes import lines_of
-from ._observe._compare import StructureComparison
+from ._observe._compare import Comparison
 from ._trees._filters import Expression, as_expression, or_none
-from ._trees._nodes import tree_of
 from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -192,9 +191,8 @@ def _differences(
         init: the argument that `one` was, if it was one.
         has_option: whether the option `traced` is to be told, which is not given.
     """
-    comparison = StructureComparison(registry)
-    comparison.compare(tree_of(_as_of_call(one.structure)), tree_of(_as_of_call(other.structure)))
-    causes = comparison.causes_in_order()
+    structures = _as_of_call(one.structure), _as_of_call(other.structure)
+    causes = Comparison(registry, *structures).told
     lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
     was, now = _leaves(one), _leaves(other)
     for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:

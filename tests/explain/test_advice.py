@@ -15,106 +15,71 @@ def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
     return {"name": name, "calls": 1, "hits": 0, "traces": 1, "variants": [], **row, **figures}
 
 
-def advice(*functions: dict[str, Any], seconds: float = 10.0, equinox: bool = False) -> str:
-    install = "install()" if equinox else ""
-    return advise({"functions": list(functions), "others": None}, seconds, install)
+def row_with(variants: list[dict[str, Any]], **figures: Any) -> dict[str, Any]:
+    return function(hits=200_000, dispatch=4.0, variants=variants, **figures)
 
 
-def test_nothing_was_called() -> None:
-    assert advice() == advice(function(calls=0)) == "No jitted function was called in 10.00 s."
-
-
-def test_share() -> None:
-    fast = function(hits=1000, dispatch=0.002)
-    assert advice(fast, fast, seconds=0.5).startswith(
-        "Dispatch of 2,000 hits took 4.0 ms, 0.8% of the 500.0 ms of the run. "
-    )
-    assert "100% of the 0.0 ms" in advice(fast, seconds=1e-9)
-    assert "took 0.0 ms, 0.0% of" in advice(function(dispatch=None), seconds=0.0)
-
-
-@pytest.mark.parametrize(
-    ("functions", "equinox", "expected"),
-    [
-        ([function(dispatch=0.1)], False, "There is little more to gain."),
-        ([function(dispatch=0.1)], True, "`filterjit.install()` in the program"),
-        # 2 s for the first trace of each are needed.
-        ([function(compiling=2.0), function("m.g", compiling=9.0)], False, "little more to gain"),
-        (
-            [function(compiling=2.0), function("m.g", traces=3, compiling=9.0, again=2.0)],
-            True,
-            "Retraces took 2.00 s: m.g was traced 3 times; `run --explain` tells why.",
-        ),
-        (
-            [function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")],
-            True,
-            "Retraces took 2.00 s: m.f was traced for `lr`.",
-        ),
-        (
-            [function(traces=1, compiles=2, compiling=4.0, again=2.0, unplaced=["model.w"])],
-            True,
-            "Compiling again took 2.00 s: m.f was compiled 2 times, since some calls passed arrays "
-            "that were not placed on devices. Place them the same way on every call, what stays the same once: "
-            "`filterjit.place(...)`.",
-        ),
-        # More time than retraces take.
-        (
-            [function(traces=3, compiling=3.0, again=2.0, hits=100_000, dispatch=5.0)],
-            False,
-            "Most is of m.f, 50.0 us a hit: do more in one call, with jax.lax.scan for example.",
-        ),
-        (
-            [
-                function(hits=1, dispatch=1.0),
-                function(
-                    "m.g",
-                    hits=200_000,
-                    dispatch=4.0,
-                    variants=[
-                        {"hits": 3, "dispatch": 0.1, "arrays": ["float32[3]"]},
-                        {"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40},
-                    ],
-                ),
-            ],
-            True,
-            "Most is of m.g, 20.0 us a hit with 40 arrays: give those that are the same in every "
-            "call once, with `freeze` or `partial`.",
-        ),
-    ],
+LITTLE = function(dispatch=0.1)
+FAST = function(hits=1000, dispatch=0.002)
+LOST = function("m.g", traces=3, compiling=9.0, again=2.0)
+OF_MANY_ARRAYS = [
+    {"hits": 3, "dispatch": 0.1, "arrays": ["float32[3]"]},
+    {"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40},
+]
+WAITED = [{"hits": 3, "dispatch": None, "arrays": []}, {"hits": 2, "dispatch": 0.1}]
+HANDED = function(
+    calls=0, handed_over={"a static attribute is a tracer": 7, "other": 2}, decorator="nnx.jit"
 )
-def test_what_to_do(functions: list[dict[str, Any]], equinox: bool, expected: str) -> None:
-    text = advice(*functions, equinox=equinox)
+SAID_OF_HANDED = (
+    "flax.nnx.jit made 9 calls of m.f: a static attribute is a tracer. Make it a Variable."
+)
+TOLD = "the explanations above tell why"
+
+# The functions of the report, the seconds of the run, more arguments, and what is said.
+ADVICE: list[tuple[list[dict[str, Any]], float, tuple[str, ...], str]] = [
+    ([], 10.0, ("",), "No jitted function was called in 10.00 s."),
+    ([function(calls=0)], 10.0, ("",), "No jitted function was called in 10.00 s."),
+    ([FAST, FAST], 0.5, ("",),
+        "Dispatch of 2,000 hits took 4.0 ms, 0.8% of the 500.0 ms of the run. There is little more"),
+    ([FAST], 1e-9, ("",), "100% of the 0.0 ms"),
+    ([function(dispatch=None)], 0.0, ("",), "took 0.0 ms, 0.0% of"),
+    # Hits that waited are not counted.
+    ([function(hits=5, dispatch=0.1, variants=WAITED)], 10.0, ("",),
+        "Dispatch of 2 hits took 100.0 ms, 1.0% of"),
+    ([LITTLE], 10.0, ("install()",), "`filterjit.install()` in the program keeps it so without"),
+    ([LITTLE], 10.0, ("install(jax=True)",), "`filterjit.install(jax=True)` in the program"),
+    # 2 s for the first trace of each are needed.
+    ([function(compiling=2.0), function("m.g", compiling=9.0)], 10.0, ("",), "little more to gain"),
+    ([function(compiling=2.0), LOST], 10.0, ("install()",),
+        "Retraces took 2.00 s: m.g was traced 3 times; `run --explain` tells why."),
+    ([LOST], 10.0, ("", TOLD), f"m.g was traced 3 times; {TOLD}."),
+    ([function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")], 10.0, ("",),
+        "Retraces took 2.00 s: m.f was traced 50 times; the cause stands above."),
+    ([function(traces=1, compiles=2, compiling=4.0, again=2.0, unplaced=["model.w"])], 10.0, ("",),
+        "Compiling again took 2.00 s: m.f was compiled 2 times, since some calls passed arrays "
+        "that were not placed on devices. Place them the same way on every call, what stays the "
+        "same once: `filterjit.place(...)`."),
+    # More time than retraces take.
+    ([function(traces=3, compiling=3.0, again=2.0, hits=100_000, dispatch=5.0)], 10.0, ("",),
+        "Most is of m.f, 50.0 us a hit: do more in one call, with jax.lax.scan for example."),
+    ([function(hits=1, dispatch=1.0), row_with(OF_MANY_ARRAYS)], 10.0, ("",),
+        "Most is of m.f, 20.0 us a hit with 40 arrays: give those that are the same in every "
+        "call once, with `freeze` or `partial`."),
+    # `nnx.jit` is not told to freeze.
+    ([row_with(OF_MANY_ARRAYS, decorator="nnx.jit")], 10.0, ("",),
+        "20.0 us a hit: do more in one call, with jax.lax.scan for example."),
+    ([HANDED], 10.0, ("",), SAID_OF_HANDED),
+    ([function(hits=3, dispatch=0.1), HANDED], 10.0, ("",), f"of the run. {SAID_OF_HANDED}"),
+    ([LOST, HANDED], 10.0, ("",), f"m.g was traced 3 times; `run --explain` tells why. {SAID_OF_HANDED}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("functions", "seconds", "more", "expected"), ADVICE)
+def test_what_is_said(
+    functions: list[dict[str, Any]], seconds: float, more: tuple[str, ...], expected: str
+) -> None:
+    text = advise({"functions": functions, "others": None}, seconds, *more)
     assert expected in text and "\n" not in text
-
-
-def test_nnx_jit_is_not_told_to_freeze() -> None:
-    variants = [{"hits": 9, "dispatch": 0.1, "arrays": ["float32[3]"] * 40}]
-    row = function(hits=200_000, dispatch=4.0, variants=variants, decorator="nnx.jit")
-    assert advice(row).endswith(
-        "20.0 us a hit: do more in one call, with jax.lax.scan for example."
-    )
-
-
-def test_hits_that_waited_are_not_counted() -> None:
-    variants = [{"hits": 3, "dispatch": None, "arrays": []}, {"hits": 2, "dispatch": 0.1}]
-    row = function(hits=5, dispatch=0.1, variants=variants)
-    assert advice(row).startswith("Dispatch of 2 hits took 100.0 ms, 1.0% of")
-
-
-def test_calls_that_were_handed_over() -> None:
-    row = function(calls=0, handed_over={"a static attribute is a tracer": 7, "other": 2})
-    said = "flax.nnx.jit made 9 calls of m.f: a static attribute is a tracer. Make it a Variable."
-    assert advice(row) == said
-    assert advice(function(hits=3, dispatch=0.1), row).endswith(said)
-    lost = function("m.g", traces=3, compiling=9.0, again=2.0)
-    text = advice(lost, row)
-    assert "m.g was traced 3 times" in text and text.endswith(said)
-
-
-def test_reasons_that_were_told_are_not_promised() -> None:
-    lost = {"functions": [function(traces=3, compiling=9.0, again=2.0)], "others": None}
-    text = advise(lost, 10.0, "", "the explanations above tell why")
-    assert text.endswith("m.f was traced 3 times; the explanations above tell why.")
 
 
 def test_a_program_of_jax_jit_alone() -> None:
@@ -122,13 +87,6 @@ def test_a_program_of_jax_jit_alone() -> None:
     assert advise(report, 2.0, "") == (
         "filterjit jitted no function in 2.00 s: JAX compiled 12 programs of functions and single "
         "operations that `run` leaves as they are."
-    )
-
-
-def test_what_keeps_it_so_without_run() -> None:
-    report: dict[str, Any] = {"functions": [function(dispatch=0.1)], "others": None}
-    assert "`filterjit.install(jax=True)` in the program" in advise(
-        report, 9.0, "install(jax=True)"
     )
 
 
@@ -158,9 +116,3 @@ def test_the_last_line_of_run(name: str, tmp_path: Path) -> None:
     script.write_text(text)
     done = processes.run("-m", "filterjit", "run", "--report", script, timeout=240)
     assert expected in done.stderr.splitlines()[-1]
-
-
-def test_the_cause_is_not_repeated_below_a_report() -> None:
-    row = function(traces=50, compiling=9.0, again=2.0, cause="m.f was traced for `lr`.")
-    said = advise({"functions": [row], "others": None}, 10.0, "", above=True)
-    assert said.endswith("m.f was traced 50 times; the cause stands above.")

@@ -239,9 +239,15 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         ("static", "b", "the str 'aaaaaa...aaaaaaaaaaaaaaabccc", "...aaaaaaaaaaaaaaadccc", "few")),
     "a dataclass that differs late": ((X, Names(("a" * 100, "b"))), (X, Names(("a" * 100, "c"))),
         ("static", "b", "Names(names=('a...aaa", "aaaa', 'c'))", "pass that as an")),
-    "dtype": ((X,), (jnp.ones(2, int),), ("dtype", "a", "float32[2]", "int32[2]", "astype")),
+    "dtype": ((X,), (jnp.ones(2, int),), ("dtype", "a", "float32[2]", "int32[2]", "before the call: `a.astype(...)`.")),
     "NumPy's dtype": ((X, np.ones(2, np.float32)), (X, np.ones(2, np.int8)),
         ("dtype", "b", "float32[2]", "int8[2]", "astype")),
+    "dtypes of numbers": ((jnp.asarray(1),), (jnp.asarray(1.0),),
+        ("dtype", "a", "int32[]", "float32[]", "of one dtype: `jnp.asarray(a, dtype=...)`.")),
+    "random keys": ((jax.random.key(0),), (jax.random.key(0, impl="rbg"),),
+        ("dtype", "a", "fry", "rbg", "`jax.random.key`, with one `impl`.")),
+    "a flag of NumPy": ((X, True), (X, np.bool_(True)),
+        ("type", "b", "True", "bool[]", "Pass `bool(...)` on every call")),
     "weak type": ((jnp.ones(()),), (jnp.asarray(1.0),),
         ("weak type", "a", "float32[]", "weak type", "dtype=...")),
 }  # fmt: skip
@@ -261,9 +267,10 @@ def check(cause: Any, expected: tuple[str, str, str, str, str]) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_causes(name: str) -> None:
     first, second, expected = CASES[name]
-    f, traces = jitted()
-    f(*first)
-    assert f.explain(*first).hit
+    at_the_trace: list[Explanation] = []
+    f, traces = jitted(on_retrace=at_the_trace.append)
+    f(*first), f(*first)
+    assert f.explain(*first).hit and at_the_trace == []
     explanation = f.explain(*second)
     assert not explanation and not explanation.hit and len(traces) == 1
     check(explanation.causes[0], expected)
@@ -273,19 +280,8 @@ def test_causes(name: str) -> None:
     f(*second)
     assert len(traces) == 2, "the call did not do as explained"
     assert f.explain(*second).hit and f.explain(*first).hit
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_causes_at_the_trace(name: str) -> None:
-    first, second, expected = CASES[name]
-    explanations: list[Explanation] = []
-    f, traces = jitted(on_retrace=explanations.append)
-    f(*first)
-    f(*first)
-    assert explanations == []
-    f(*second)
-    check(explanations.pop().causes[0], expected)
-    assert not explanations and len(traces) == 2
+    (told,) = at_the_trace
+    check(told.causes[0], expected)
 
 
 def test_a_static_changed_in_place() -> None:
@@ -702,23 +698,3 @@ def test_the_advice_for_a_recreated_function_is_that_of_its_options(options: Any
     plain = filterjit.jit(lambda x, act: x, static_argnums=1)
     plain(X, closing_over(1))
     assert str(plain.explain(X, closing_over(1))).endswith("Define it once, outside the loop.")
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "advice"),
-    [
-        (1, 1.0, "Pass it as an array of one dtype: `jnp.asarray(n, dtype=...)`."),
-        (jax.random.key(0), jax.random.key(0, impl="rbg"), "with one `impl`."),
-        (X, X.astype("int32"), "Convert it before the call: `n.astype(...)`."),
-    ],
-)
-def test_another_dtype(was: Any, now: Any, advice: str) -> None:
-    f = filterjit.jit(lambda n: jnp.zeros(()))
-    f(was)
-    assert str(f.explain(now)).endswith(advice)
-
-
-def test_a_flag_of_numpy() -> None:
-    f = filter_jit(lambda x, flag: x + 1)
-    f(X, True)
-    assert "Pass `bool(...)` on every call" in str(f.explain(X, np.bool_(True)))

@@ -1,4 +1,4 @@
-"""What a program contains: unrolled Python loops, equations by line, and captured arrays."""
+"""What a program contains: unrolled Python loops, and captured arrays."""
 
 import contextlib
 import logging
@@ -124,7 +124,6 @@ def test_a_loop_over_layers_is_found() -> None:
     program = program_of(eqx.filter_value_and_grad(lambda m, x: apply(m, x).sum()), layers, X)
     assert program.loop is not None and abs(program.loop.copies - 200) <= 1
     assert (program.loop.file, program.loop.line) == (__file__, line_of(apply, "for layer"))
-    assert program.lines[0][:2] == (__file__, line_of(apply, "relu"))  # not a line of Equinox
 
 
 def library(x: Any, lines: int = 800) -> Any:
@@ -185,9 +184,7 @@ STRAIGHT += [lambda x: list(map(body, [x] * 700))]
 @pytest.mark.parametrize("f", STRAIGHT)
 def test_no_loop_is_found_without_one(f: Any) -> None:
     program = program_of(f, X)
-    assert program.equations >= _jaxpr.LARGE
-    assert program.loop is None
-    assert program.lines
+    assert program.equations >= 1000 and program.loop is None
 
 
 def of_few_equations(x: Any) -> Any:
@@ -220,7 +217,6 @@ def test_the_report_names_the_loop() -> None:
     (variant,) = row["variants"]
     assert variant["equations"] == 3000
     assert variant["loop"]["copies"] == 1000 and variant["loop"]["size"] == 3
-    assert variant["lines"][0]["equations"] == 2000
     said = "1,000 copies of 3 equations, 100% of the program: jax.lax.scan or fori_loop would keep one copy"
     assert said in str(f.report())
     g = filter_jit(lambda x: jax.lax.fori_loop(0, 1000, lambda _, x: body(x), x))
@@ -231,7 +227,7 @@ def test_the_report_names_the_loop() -> None:
 def test_without_stacks_no_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_jax_compat, "stack_key", lambda equation: None)
     program = program_of(looped, X)
-    assert (program.equations, program.lines, program.loop) == (3000, (), None)
+    assert (program.equations, program.loop) == (3000, None)
     assert _jax_compat.raw_stack(types.SimpleNamespace()) == ((), ())
 
 

@@ -127,7 +127,9 @@ class State:
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
         assert (
-            _forbid._here.get() is None and _forbid._forbids == [] and recorder._thread.job is None
+            _forbid._here.get() is None
+            and _forbid._forbids == []
+            and recorder._thread.untraced.job is None
         )
         # An interrupt where a pool is left does not wait for its threads. They end by themselves, but
         # until then they start threads of the display, and one that is being started has no `join`.
@@ -138,7 +140,7 @@ class State:
                     assert not thread.is_alive()
         for quiet in (_running._quiet_callbacks, _running._quiet_donation):
             assert quiet._calls == set()
-        for lock in (functions.lock, _progress._display._lock):
+        for lock in (functions.lock, _progress._line._lock):
             assert lock.acquire(blocking=False)
             lock.release()
 

@@ -36,9 +36,8 @@ from flax.nnx import Variable
 import filterjit
 from filterjit import _core
 from filterjit._functions import _function_keys
-from filterjit._observe._compare import StructureComparison
+from filterjit._observe._compare import Comparison
 from filterjit._trees import _registry
-from filterjit._trees._nodes import tree_of
 
 from .modules import Holder
 from .nodes import Custom, Point
@@ -346,9 +345,7 @@ def test_one_answer(static: Static, registry: _core.Registry) -> None:
                     continue  # equal ones, and neighbours
                 # The second match knows the contents that the first may have taken.
                 predicted = [testing.match(was, argument) is not None for _ in range(2)]
-                comparison = StructureComparison(registry)
-                comparison.compare(tree_of(was), tree_of(now))
-                answers = {*predicted, was == now, not comparison.causes}
+                answers = {*predicted, was == now, not Comparison(registry, was, now).causes}
                 assert len(answers) == 1, (place, k, i)
                 if static.shared and static.noticed and registry is _registry.registry:
                     assert answers == {k + len(values) == i < len(copies)}, (place, k, i)

@@ -19,6 +19,7 @@ from .._compat import _executable_compat
 from .._observe import _causes, _compare, _records
 from .._observe._causes import Cause
 from .._observe._function_records import functions
+from .._observe._placement import compare_sharding
 from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._wording import NOT_GIVEN
@@ -73,7 +74,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
         recorder.listen()
-        functions.register_compiled(cache, name, fun)
+        functions.register(cache, name, fun, name)
         return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(
@@ -140,10 +141,9 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         """Raises MismatchError: the structure or the static values of the arguments differ."""
         f._parts()[0].record.refuse()
         own = variant.function.num_leaves
-        found = _compare.comparison_of(
-            self.registry, self._structure, variant.structure, own, self._avals()
-        )
-        raise self._mismatch(found.causes_in_order())
+        structures = self._structure, variant.structure
+        found = _compare.Comparison(self.registry, *structures, (), own, self._avals())
+        raise self._mismatch(found.told)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -185,7 +185,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
             elif was.dtype != now.dtype or not fits:
                 kind, differ = "dtype" if fits else "shape", (str(was), str(now))
             else:
-                kind, differ = "sharding", _compare.compare_sharding(sharding, x)
+                kind, differ = "sharding", compare_sharding(sharding, x)
             if differ is not None:
                 causes.append(Cause(kind, _errors.format_path(path), *differ, ""))
         return causes

@@ -17,7 +17,7 @@ from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public_type
 from .._observe._records import Aval
-from .._terminal._text import html_table
+from .._terminal._text import Table
 from . import _stages
 from ._prepared import PreparedCall
 
@@ -95,7 +95,7 @@ class WarmUp:
             else [f"{i}: {one}", "", ""]
             for i, one in enumerate(self.signatures)
         ]
-        return html_table(["signature", "traced", "compiled"], rows, self._head)
+        return Table(self._head, ["signature", "traced", "compiled"], rows).html()
 
     @property
     def _head(self) -> str:

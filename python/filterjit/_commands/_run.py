@@ -83,16 +83,16 @@ def run(
 
 
 def _start_report() -> None:
+    from .._observe._function_records import functions
     from .._observe._recorder import recorder
-    from .._observe._report import keep_functions, time_calls
 
     recorder.listen()  # also to a program that filterjit jits nothing of
-    keep_functions()
-    time_calls()
+    functions.keep_alive()
+    functions.time_calls(True)
 
 
 def _start_events() -> None:
-    from .._observe._events import EventLog
+    from .._observe._page import EventLog
     from .._observe._recorder import recorder
 
     recorder.log = EventLog()
@@ -121,23 +121,20 @@ def _finish(
         sys.stdout.flush()
         reasons = "the explanations above tell why" if explain else RUN_EXPLAIN
         print(made.text(sys.stderr), file=sys.stderr)
-        print(advise(figures, end - begin, installed, reasons, above=True), file=sys.stderr)
+        print(advise(figures, end - begin, installed, reasons), file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
-    from .._observe._events import EventLog
     from .._observe._page import page
     from .._observe._recorder import recorder
 
-    log = recorder.log or EventLog()
     text = page(
-        figures,
-        list(log.events),
+        made,
+        list(recorder.log or ()),
         begin=begin,
         end=end,
         advice=advise(figures, end - begin, installed, "its row below tells why"),
         title=program,
-        dropped=log.dropped,
     )
     try:
         with replacing(html) as file:

@@ -140,7 +140,7 @@ class Frozen:
 
     def _changed_error(self, now: _core.Structure) -> ValueError:
         hash(now)  # which is what tells that a value was changed
-        causes = _compare.comparison_of(registry, self.structure, now).causes_in_order()
+        causes = _compare.Comparison(registry, self.structure, now).told
         places = ", ".join(cause.place for cause in causes)
         return ValueError(
             f"a static value of a frozen argument was changed in place after `freeze`, and the "

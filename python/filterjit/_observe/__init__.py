@@ -19,13 +19,12 @@ the innermost trace of its thread, so each second is counted once (`_recorder`).
 the `FunctionRecord` of the function. It refers to the Cache weakly and outlives it, so that reports
 can add it to the total of its name (`_function_records`). The sizes of executables are looked up in JAX's
 caches, while a listener raises if JAX would begin to trace, lower or compile for it. With the log of
-events (`_events`) it is a page (`_page`).
+events it is a page (`_page`).
 
 **What compiles too often** (`_misses`). Each trace of a call is compared with the one before it, of the
 same function, or of the same code if it is the first one. A cause that many in a row have is told
 unasked; a report begins with that of most (`_again`).
 
 **What a program contains** (`_jaxpr`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
-each new trace: the equations by source line, unrolled loops, captured arrays. Only numbers and names
-are stored, no jaxpr and no array.
+each new trace: unrolled loops, captured arrays. Only numbers and names are stored, no jaxpr and no array.
 """

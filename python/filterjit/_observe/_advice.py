@@ -18,9 +18,9 @@ def advise(
     seconds: float,
     install: str,
     reasons: str = RUN_EXPLAIN,
-    above: bool = False,
 ) -> str:
-    """Returns the line at the end of ``filterjit run --report``.
+    """Returns the line below the report of ``filterjit run``, above which the report tells the cause of
+    most retraces.
 
     Arguments:
         report: of `Report.as_dict`, with timed calls.
@@ -28,7 +28,6 @@ def advise(
         install: the call that has replaced what the program uses, ``install()`` or
             ``install(jax=True)``; an empty text if the program uses nothing of it.
         reasons: where the reasons of retraces are told, in words.
-        above: whether the report stands above the line, which tells the one cause of most retraces.
     """
     functions = [f for f in report["functions"] if f["calls"]]
     handed = _handed_over.summary(report["functions"])
@@ -39,7 +38,7 @@ def advise(
             f"Dispatch of {count(sum(map(_timed_hits, functions)), 'hit')} took "
             f"{show_seconds(dispatch)}, {_percent(share)} of the {show_seconds(seconds)} of the run. "
         )
-        retraced = _retraced(functions, dispatch, seconds, reasons, above)
+        retraced = _retraced(functions, dispatch, seconds, reasons)
         found = [text for text in (retraced, handed) if text]
         return said + (" ".join(found) or _advice(functions, dispatch, seconds, install))
     if handed:
@@ -55,7 +54,7 @@ def advise(
 
 
 def _retraced(
-    functions: list[dict[str, Any]], dispatch: float, seconds: float, reasons: str, above: bool
+    functions: list[dict[str, Any]], dispatch: float, seconds: float, reasons: str
 ) -> str:
     """Returns a sentence on the function that took most time to be compiled again; an empty text if
     that is little."""
@@ -70,8 +69,6 @@ def _retraced(
             f"placed on devices. {PLACE_ONCE}"
         )
     if retraced.get("cause"):
-        if not above:
-            return f"Retraces took {show_seconds(lost)}: {retraced['cause']}"
         reasons = "the cause stands above"
     return (
         f"Retraces took {show_seconds(lost)}: {retraced['name']} was traced "

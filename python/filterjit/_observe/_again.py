@@ -4,13 +4,12 @@ call, in a sentence.
 What each has in common with the one before it is counted when it is made (`_misses`).
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from .. import _core
 from ._causes import TITLES, Cause, in_order
+from ._compare import of_numbers
 from ._function_records import FunctionRecord
-from ._remedies import of_number
 
 _MANY = 10  # traces that are worth a sentence
 _SELDOM = 10  # calls of a program: one that is called more often has paid for its trace
@@ -20,13 +19,13 @@ _MOST_CAUSES = 3
 JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
 
 
-def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str | None:
-    """Returns a sentence on what most traces of a function have in common, and what helps; None if
-    there is no such thing, or if its traces are few for its calls.
+def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
+    """Returns a sentence on what most traces of functions of one place have in common, and what helps;
+    None if there is no such thing, or if their traces are few for their calls.
 
     Arguments:
-        records: of the functions of one name and place.
-        whole: their total.
+        whole: the sum of their records.
+        cache: of one of them, if one exists.
     """
     traces = whole.cost.traces
     if traces < _MANY or whole.calls > _SELDOM * traces:
@@ -39,21 +38,14 @@ def main_cause(records: Sequence[FunctionRecord], whole: FunctionRecord) -> str 
         return None
     enough = _SHARE * misses.compared
     found = [misses.latest[key] for key, n in misses.counts.items() if n >= enough]
-    cache = next((cache for record in records if (cache := record.cache()) is not None), None)
-    return sentence(begin, found, misses.numbers, cache) if found else None
+    return sentence(begin, found, cache) if found else None
 
 
-def sentence(
-    begin: str,
-    causes: Sequence[Cause],
-    numbers: Mapping[str, Sequence[Any]],
-    cache: _core.Cache | None,
-) -> str:
+def sentence(begin: str, causes: Sequence[Cause], cache: _core.Cache | None) -> str:
     """Returns a sentence on causes that many compilations have in common, and what helps.
 
     Arguments:
         begin: how it begins: with what was compiled, and how many times.
-        numbers: the paths of Python numbers that are leaves of arguments, by their texts.
         cache: of the function, if it is known.
     """
     found = in_order(causes)
@@ -64,8 +56,8 @@ def sentence(
     places = " and ".join(cause.place for cause in alike[:_MOST_CAUSES])
     more = f" and {len(alike) - _MOST_CAUSES} more" if len(alike) > _MOST_CAUSES else ""
     example = f", such as {first.was} and {first.now}" if first.was else ""
-    if first.kind == "static" and all(cause.path in numbers for cause in alike):
-        remedy = of_number(cache, [numbers[cause.path] for cause in alike])
+    if all(cause._number is not None for cause in alike):
+        remedy = of_numbers(alike, cache)
     else:
         remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
     begin += f" because of {places}{more}" if first.path else ""

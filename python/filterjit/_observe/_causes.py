@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .._base._package import public_type
 from ._wording import count, show_bytes
@@ -64,6 +65,8 @@ class Cause:
     was: str
     now: str
     remedy: str
+    _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
 
     def __str__(self) -> str:
         change = f": was {self.was}, is {self.now}" if self.was else ""

@@ -1,4 +1,4 @@
-"""The differences between two structures, between two lists of arrays, and between placements."""
+"""The differences between two structures, and between two traces of a function."""
 
 import dataclasses
 import enum
@@ -13,9 +13,7 @@ from .. import _core
 from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
-from .._shardings._specs import same_spec
 from .._trees._nodes import Node, tree_of
-from . import _records
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
 from ._remedies import decorator_of, of_number, of_value
@@ -36,24 +34,46 @@ _SHARING_REMEDY = (
     "Let the same places share an object on every call: which do is a part of the structure."
 )
 
-PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
-
-_DEFINE_EQUALITY = ", or define `__eq__` and `__hash__` in its class"
-
 _NEW_CLASS = "a new class of the same name"
 _CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+_SAME_CLASS = "Pass the same class on every call: each class has its own program."
 _SAME_LENGTH = "Each length has its own program: keep it the same, or put the items into one array."
 _SAME_KEYS = "Give the dict the same keys on every call."
+_SAME_ORDER = "Give the dict the same keys in the same order on every call."
 _SAME_ATTRIBUTES = "Give the object the same attributes on every call, and change none from static."
 
 ENDLESS = frozenset({_CLASS_ONCE, _SAME_LENGTH, _SAME_KEYS, _SAME_ATTRIBUTES})
 """What helps where a class or a structure is another one, and there can be any number of these."""
 
+_CHANGED = "Create a new object instead of changing this one: each value has its own program."
+_ON_EVERY_CALL = (
+    "Pass the argument on every call or on none: an argument that is left out is not equal to its "
+    "default value."
+)
+_FLAG_OR_ARRAY = "Pass `bool(...)` on every call, if the function branches on it, or else an array."
+_NUMBER_OR_ARRAY = (
+    "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays are traced."
+)
+_OPTIONAL = "None and a value have a program each: this is normal for an argument that is optional."
+_ONE_ARRAY = "Make one array of the list (`jnp.asarray`): each number in a list is a static value of its own."
 _FUNCTION_ONCE = (
     "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
     "twice, define it once."
 )
-
+_METHOD = (
+    "Pass the instance and call its method inside the jitted function, make its class an "
+    "equinox.Module, or define `__eq__` and `__hash__` in the class."
+)
+_EQUAL_FUNCTIONS = (
+    "Make the closures, defaults, attributes and global variables of the two functions equal."
+)
+_VALUE = "Each value has its own program: pass what changes often as an argument."
+_UNCHANGEABLE = (
+    "can change in place: make the function once, or hold what cannot change, such as tuples."
+)
+_SHAPES = "Pad it to one shape, or to one of a few."
+_RANKS = "Each number of dimensions has its own program: this is normal if there are few."
+_WEAK = "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type."
 _PLACE_ONCE = (
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
     "first call: `filterjit.place(...)`."
@@ -62,17 +82,28 @@ _PLACE_ONCE = (
 # ---- two structures ----
 
 
-class StructureComparison:
-    """Collects the differences between two structures: `was`, of a compiled program, and `now`,
-    of a call.
+class Comparison:
+    """The differences between two structures.
 
-    `avals_was` and `avals_now` are the avals of their arrays, or None. `cache` is that of the
-    function, where the structures are those of its arguments.
+    Attributes:
+        causes: the differences, the most important first.
+
+    Arguments:
+        registry: of the structures.
+        was, now: the structures, of a compiled program and of a call.
+        path: their own.
+        first_array: the number of their first array.
+        avals_was, avals_now: the avals of their arrays, or None.
+        cache: that of the function, where the structures are those of its arguments.
     """
 
     def __init__(
         self,
         registry: _core.Registry,
+        was: _core.Structure,
+        now: _core.Structure,
+        path: Sequence[Any] = (),
+        first_array: int = 0,
         avals_was: Sequence[Aval] | None = None,
         avals_now: Sequence[Aval] | None = None,
         cache: _core.Cache | None = None,
@@ -80,13 +111,27 @@ class StructureComparison:
         self.registry, self.cache = registry, cache
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        # The paths of Python numbers that differ and are leaves of arguments, by their texts.
-        self.numbers: dict[str, Sequence[Any]] = {}
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
+        self._compare(tree_of(was, first_array), tree_of(now, first_array), path)
+        numbers = [cause for cause in self.causes if cause._number is not None]
+        if len(numbers) > 1:
+            remedy = of_numbers(numbers, cache)
+            self.causes = [
+                dataclasses.replace(cause, remedy=remedy) if cause in numbers else cause
+                for cause in self.causes
+            ]
+        self.causes = in_order(self.causes)
 
-    def compare(self, was: Node, now: Node, path: Sequence[Any] = ()) -> None:
-        """Collects the differences of two nodes and of those below; `path` is their own."""
+    @property
+    def told(self) -> list[Cause]:
+        """The differences; never an empty list. Two structures that are equal now were unequal in the
+        call because the ``__eq__`` of a static value said so."""
+        hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
+        return self.causes or [hidden]
+
+    def _compare(self, was: Node, now: Node, path: Sequence[Any]) -> None:
+        """Collects the differences of two nodes and of those below."""
         todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], None, True)]
         while todo:
             was, now, below, parent, is_leaf = todo.pop()
@@ -101,36 +146,18 @@ class StructureComparison:
                 for x, y in reversed(children)
             )
 
-    def _option(self, name: str, otherwise: Any) -> Any:
-        """Returns an option of the function, if it is known."""
-        settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
-        return getattr(settings, name, otherwise)
-
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()
         if was < len(avals_was) and now < len(avals_now):
             cause = _compare_avals(path, avals_was[was], avals_now[now])
             self.causes += [cause] if cause else []
 
-    def causes_in_order(self) -> list[Cause]:
-        """Returns the differences, the most important first; never an empty list.
-
-        Two structures that are equal now were unequal in the call because the ``__eq__`` of a static
-        value said so.
-        """
-        hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
-        if len(self.numbers) > 1:  # one option for all of them
-            remedy = of_number(self.cache, self.numbers.values())
-            self.causes = [
-                dataclasses.replace(cause, remedy=remedy) if cause.path in self.numbers else cause
-                for cause in self.causes
-            ]
-        return in_order(self.causes or [hidden])
-
-    def _add(self, kind: str, path: list[Any], was: str, now: str, remedy: str = "") -> None:
+    def _add(
+        self, kind: str, path: list[Any], was: str, now: str, remedy: str, number: Any = None
+    ) -> None:
         if was == now:
             now += ", which is not equal to it"
-        self.causes.append(Cause(kind, format_path(path), was, now, remedy))
+        self.causes.append(Cause(kind, format_path(path), was, now, remedy, number))
 
     def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
@@ -140,44 +167,40 @@ class StructureComparison:
         """Adds the difference of two nodes that are not equal themselves. Returns the pairs of
         children to compare."""
         if was.kind != now.kind:
-            self._add_other_kind(was, now, path)
-            return []
-        if was.kind == "static":
+            self._add_nodes(self._kind_of(was, now), path, was, now, self._of_kinds(was, now, path))
+        elif was.kind == "static":
             self._compare_statics(was, now, path)
-            return []
-        if was.kind == "ref":
+        elif was.kind == "ref":
             self._add_nodes("structure", path, was, now, _SHARING_REMEDY)
-            return []
-        if was.type is not now.type:
-            self._add_other_class(was, now, path)
-            return []
-        if was.kind in ("dict", "ordered_dict", "default_dict"):
-            return self._compare_dicts(was, now, path)
-        if was.kind == "module":
-            return self._compare_attributes(was, now, path)
-        if len(was.children) != len(now.children):
+        elif was.type is not now.type:
+            names = class_name(was.type), class_name(now.type)
+            if names[0] == names[1]:
+                self._add("class", path, f"`{names[0]}`", _NEW_CLASS, _CLASS_ONCE)
+            else:
+                self._add("class", path, f"`{names[0]}`", f"`{names[1]}`", _SAME_CLASS)
+        elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
+            return self._compare_keys(was, now, path)
+        elif len(was.children) != len(now.children):
             self._add_nodes("structure", path, was, now, _SAME_LENGTH)
-            return []
-        if isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
-            return self._compare_jitted(was.detail, now.detail, path)
-        if self._is_changed(was.detail, now.detail):
-            self._add_changed(path, f"aux data {shorten(now.detail)}")
+        elif isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
+            self._compare_jitted(was.detail, now.detail, path)
         else:
-            x, y = in_words(was.detail, now.detail, short)
-            self._add("static", path, f"aux data {x}", y, of_value(now.detail))
-        return list(zip(was.children, now.children, strict=True))
+            if self._is_changed(was.detail, now.detail):
+                self._add_changed(path, f"aux data {shorten(now.detail)}")
+            else:
+                x, y = in_words(was.detail, now.detail, short)
+                self._add("static", path, f"aux data {x}", y, of_value(now.detail))
+            return list(zip(was.children, now.children, strict=True))
+        return []
 
-    def _compare_jitted(
-        self, was: _core.Cache, now: _core.Cache, path: list[Any]
-    ) -> list[tuple[Node, Node]]:
+    def _compare_jitted(self, was: _core.Cache, now: _core.Cache, path: list[Any]) -> None:
         """Compares two functions that filterjit has jitted."""
         trees = tree_of(was.function), tree_of(now.function)
         before = len(self.causes)
-        self.compare(*trees, path)
+        self._compare(*trees, path)
         if len(self.causes) == before:
             words = describe_node(trees[0], None), "the same function, jitted again"
             self._add("recreated", path, *words, "Jit it once, outside the loop.")
-        return []
 
     def _is_changed(self, x: Any, y: Any) -> bool:
         """Whether two values, which differ as they were when they were looked up, are equal now:
@@ -187,83 +210,67 @@ class StructureComparison:
         except Exception:
             return False
 
-    def _compare_dicts(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
-        items_was = {child.key: child for child in was.children}
-        items_now = {child.key: child for child in now.children}
-        changes = _other_keys([*was.detail], [*now.detail])
-        remedy = _SAME_KEYS
-        if not changes:
-            changes = f"one in the order {_list_keys(now.detail)}"
-            remedy = "Give the dict the same keys in the same order on every call."
-        words = f"a dict of {_list_keys(was.detail)}"
-        self._add("structure", path, words, changes, remedy)
-        return [(items_was[key], child) for key, child in items_now.items() if key in items_was]
+    def _add_changed(self, path: list[Any], now: str) -> None:
+        self._add("changed in place", path, "another value when it was traced", now, _CHANGED)
 
-    def _compare_attributes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
-        """Compares instances of a class that have other attributes, or others that are static."""
-        items_was = dict(zip(was.detail, was.children, strict=True))
-        items_now = dict(zip(now.detail, now.children, strict=True))
-        changes = _other_keys([*was.detail], [*now.detail])
+    def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
+        """Compares dicts of other keys, and instances of a class that have other attributes, or others
+        that are static."""
+        is_dict = was.kind != "module"
+        changes, remedy = _other_keys([*was.detail], [*now.detail]), _SAME_ATTRIBUTES
+        if is_dict:
+            remedy = _SAME_KEYS if changes else _SAME_ORDER
+            changes = changes or f"one in the order {_list_keys(now.detail)}"
+        words = f"a dict of {_list_keys(was.detail)}" if is_dict else describe_node(was, None)
         changes = changes or "one of which other attributes are static"
-        self._add("structure", path, describe_node(was, None), changes, _SAME_ATTRIBUTES)
-        return [(items_was[name], child) for name, child in items_now.items() if name in items_was]
+        self._add("structure", path, words, changes, remedy)
+        of_was = {child.key: child for child in was.children}
+        return [(of_was[x.key], x) for x in now.children if x.key in of_was]
 
-    def _add_other_kind(self, was: Node, now: Node, path: list[Any]) -> None:
+    @staticmethod
+    def _kind_of(was: Node, now: Node) -> str:
+        """Returns the kind of cause of two nodes of other kinds."""
         kinds = {was.kind, now.kind}
-        if "missing" in kinds:
-            kind = "given"
-            remedy = (
-                "Pass the argument on every call or on none: an argument that is left out is not "
-                "equal to its default value."
-            )
-            static = (was if now.kind == "missing" else now).detail
-            if "static" in kinds and type(static) in (int, float, complex):
-                remedy += f" {of_number(self.cache, [path])}"
-            elif "static" in kinds:
-                remedy += f" {of_value(static)}"
-        elif kinds == {"array", "static"}:
-            kind = "type"
-            static = (was if was.kind == "static" else now).detail
-            if isinstance(static, bool):
-                remedy = "Pass `bool(...)` on every call, if the function branches on it, or else an array."
-            elif isinstance(static, (int, float, complex)):
-                remedy = (
-                    "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays "
-                    "are traced."
-                )
-            else:
-                remedy = "Pass an array on every call, or on none."
-        elif "ref" in kinds:
-            kind, remedy = "structure", _SHARING_REMEDY
-        elif "none" in kinds:
-            kind = "structure"
-            remedy = "None and a value have a program each: this is normal for an argument that is optional."
-        elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
-            kind = "structure"
-            remedy = (
-                "Make one array of the list (`jnp.asarray`): each number in a list is a static value "
-                "of its own."
-            )
-        else:
-            kind, remedy = "structure", "Pass the same type of container on every call."
-        self._add_nodes(kind, path, was, now, remedy)
+        return (
+            "given"
+            if "missing" in kinds
+            else "type"
+            if kinds == {"array", "static"}
+            else "structure"
+        )
 
-    def _add_other_class(self, was: Node, now: Node, path: list[Any]) -> None:
-        name_was, name_now = class_name(was.type), class_name(now.type)
-        if name_was == name_now:
-            self._add("class", path, f"`{name_was}`", _NEW_CLASS, _CLASS_ONCE)
-        else:
-            remedy = "Pass the same class on every call: each class has its own program."
-            self._add("class", path, f"`{name_was}`", f"`{name_now}`", remedy)
+    def _of_kinds(self, was: Node, now: Node, path: list[Any]) -> str:
+        """Returns what helps where two nodes are of other kinds."""
+        kinds = {was.kind, now.kind}
+        static = next((node.detail for node in (was, now) if node.kind == "static"), None)
+        if kinds == {"missing", "static"}:
+            is_number = type(static) in (int, float, complex)
+            more = of_number(self.cache, [path]) if is_number else of_value(static)
+            return f"{_ON_EVERY_CALL} {more}"
+        if "missing" in kinds:
+            return _ON_EVERY_CALL
+        if kinds == {"array", "static"}:
+            if isinstance(static, bool):
+                return _FLAG_OR_ARRAY
+            is_number = isinstance(static, (int, float, complex))
+            return _NUMBER_OR_ARRAY if is_number else "Pass an array on every call, or on none."
+        if "ref" in kinds:
+            return _SHARING_REMEDY
+        if "none" in kinds:
+            return _OPTIONAL
+        if {"array", "static"} & kinds and {"list", "tuple"} & kinds:
+            return _ONE_ARRAY
+        return "Pass the same type of container on every call."
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
+        dtypes = dtype_of(x), dtype_of(y)
         if self._is_changed(x, y):
             self._add_changed(path, describe(y))
-        elif dtype_of(x) is not None and dtype_of(x) == dtype_of(y):
+        elif dtypes[0] is not None and dtypes[0] == dtypes[1]:
             words = shorten(x), f"{shorten(y)}, which names the same dtype"
             self._add("static", path, *words, "Write the dtype the same way on every call.")
-        elif dtype_of(x) is not None and dtype_of(y) is not None:
+        elif None not in dtypes:
             self._add_other_value(x, y, path)
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
@@ -274,45 +281,19 @@ class StructureComparison:
             self._add("class", path, *words, _CLASS_ONCE)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
-            remedy = "Pass the same type on every call" + (
-                ", or an array (`jnp.asarray`), whose value may change." if numbers else "."
-            )
+            or_array = ", or an array (`jnp.asarray`), whose value may change" if numbers else ""
+            remedy = f"Pass the same type on every call{or_array}."
             self._add_nodes("type", path, was, now, remedy)
         else:
             self._add_other_value(x, y, path)
 
-    def _add_changed(self, path: list[Any], now: str) -> None:
-        remedy = "Create a new object instead of changing this one: each value has its own program."
-        self._add("changed in place", path, "another value when it was traced", now, remedy)
-
     def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
         if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
-            kind = "bound method"
-            remedy = (
-                "Pass the instance and call its method inside the jitted function, make its class an "
-                "equinox.Module, or define `__eq__` and `__hash__` in the class."
-            )
+            kind, remedy = "bound method", _METHOD
         elif (place := _where_recreated(x, y)) is not None:
-            noun = "partial" if isinstance(y, functools.partial) else "function with the same code"
-            kind, now = "recreated", f"a new {noun}"
-            joint = "with" if noun == "partial" else "but"
-            again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
-            if self._option("functions", "") == "structure":
-                more, remedy = self._what_differs_by_structure(x, y, joint)
-                now += more
-            elif is_of_library(x) and not isinstance(x, functools.partial):
-                holder = format_path(path[:-1]) if len(path) > 1 else format_path(path)
-                remedy = f"A library makes it: create `{holder}` once, and pass the same object."
-            elif others := [pair[:2] for pair in _pairs(x, y) if not self._is_changed(*pair[2:])]:
-                now += f" {joint} another {_list_values(others)}"
-                names = _list_values([("", name) for _, name in others])
-                remedy = f"{again} Make it once, and pass {names} as an argument."
-            else:
-                remedy = f"{again} Define it once, outside the loop"
-                if self.cache is None or decorator_of(self.cache) == "filter_jit":
-                    remedy += ', or pass functions="structure" to `filter_jit`'
-                remedy += "."
+            kind = "recreated"
+            now, remedy = self._of_recreated(x, y, path, place)
         elif was == now and innermost(x) is innermost(y):
             now = "the same function, wrapped or jitted in another way"
             remedy = "Pass it the same way on every call."
@@ -320,41 +301,57 @@ class StructureComparison:
             now, remedy = "another function of the same name and place", _FUNCTION_ONCE
         self._add(kind, path, was, now, remedy)
 
-    def _what_differs_by_structure(self, x: Any, y: Any, joint: str) -> tuple[str, str]:
-        """Returns in words what differs in two functions of the same code that are compared by what they
-        hold, and what helps."""
-        from .._functions._function_keys import is_in_doubt
+    def _of_recreated(self, x: Any, y: Any, path: list[Any], place: str) -> tuple[str, str]:
+        """Returns what a function is in words that has the code of another one, and what helps."""
+        is_partial = isinstance(y, functools.partial)
+        noun = "partial" if is_partial else "function with the same code"
+        joint, pairs = "with" if is_partial else "but", _pairs(x, y)
+        again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
+        settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
+        if getattr(settings, "functions", "") == "structure":
+            from .._functions._function_keys import is_in_doubt
 
-        def is_other(a: Any, b: Any) -> bool:  # as a part of a function
-            return not self._is_changed(functools.partial(id, a), functools.partial(id, b))
-
-        pairs = _pairs(x, y)
-        can_change = [pair for pair in pairs if is_in_doubt(pair[3])]
-        if not can_change:
-            pairs = [pair for pair in pairs if is_other(*pair[2:])]
-            can_change = [pair for pair in pairs if self._is_changed(*pair[2:])]
-        if can_change:
-            remedy = "can change in place: make the function once, or hold what cannot change, such as tuples."
-            names = _list_values([pair[:2] for pair in can_change])
-            return f" that holds {names}", f"{names[0].upper()}{names[1:]} {remedy}"
-        if pairs:
-            remedy = "Each value has its own program: pass what changes often as an argument."
-            return f" {joint} another {_list_values([pair[:2] for pair in pairs])}", remedy
-        return "", (
-            "Make the closures, defaults, attributes and global variables of the two functions equal."
-        )
+            # What is compared by what it holds: as a value, and as a part of a function.
+            unlike = [
+                pair
+                for pair in pairs
+                if not self._is_changed(*(functools.partial(id, part) for part in pair[2:]))
+            ]
+            can_change = [pair for pair in pairs if is_in_doubt(pair[3])]
+            can_change = can_change or [pair for pair in unlike if self._is_changed(*pair[2:])]
+            if can_change:
+                names = _list_values(can_change)
+                remedy = f"{names[0].upper()}{names[1:]} {_UNCHANGEABLE}"
+                return f"a new {noun} that holds {names}", remedy
+            if unlike:
+                return f"a new {noun} {joint} another {_list_values(unlike)}", _VALUE
+            return f"a new {noun}", _EQUAL_FUNCTIONS
+        if is_of_library(x) and not isinstance(x, functools.partial):
+            holder = format_path(path[:-1] if len(path) > 1 else path)
+            return (
+                f"a new {noun}",
+                f"A library makes it: create `{holder}` once, and pass the same object.",
+            )
+        if others := [pair for pair in pairs if not self._is_changed(*pair[2:])]:
+            names = _list_values([("", *pair[1:]) for pair in others])
+            remedy = f"{again} Make it once, and pass {names} as an argument."
+            return f"a new {noun} {joint} another {_list_values(others)}", remedy
+        option = ', or pass functions="structure" to `filter_jit`'
+        if self.cache is not None and decorator_of(self.cache) != "filter_jit":
+            option = ""
+        return f"a new {noun}", f"{again} Define it once, outside the loop{option}."
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, remedy = "static", of_value(y, self._in_field)
+        kind, remedy, number = "static", of_value(y, self._in_field), None
         if type(y) in (int, float, complex) and self._is_leaf and path:
-            remedy = of_number(self.cache, [path])
-            self.numbers[format_path(path)] = path
+            number, remedy = path, of_number(self.cache, [path])
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            how = "" if is_library_class(type(y)) else _DEFINE_EQUALITY
+            own = ", or define `__eq__` and `__hash__` in its class"
+            how = "" if is_library_class(type(y)) else own
             remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
-        self._add(kind, path, *in_words(x, y, describe), remedy)
+        self._add(kind, path, *in_words(x, y, describe), remedy, number)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -430,8 +427,8 @@ def _pairs(x: Any, y: Any) -> list[tuple[str, str, Any, Any]]:
     return [(kind, name, a, b) for (kind, name, a), (*_, b) in pairs]
 
 
-def _list_values(values: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(dict.fromkeys(f"{kind}`{name}`" for kind, name in values))
+def _list_values(values: Sequence[tuple[str, str, Any, Any]]) -> str:
+    return ", ".join(dict.fromkeys(f"{kind}`{name}`" for kind, name, *_ in values))
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
@@ -439,19 +436,9 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
-def comparison_of(
-    registry: _core.Registry,
-    was: _core.Structure,
-    now: _core.Structure,
-    first_array: int = 0,
-    avals_was: Sequence[Aval] | None = None,
-    avals_now: Sequence[Aval] | None = None,
-    cache: _core.Cache | None = None,
-) -> StructureComparison:
-    """Returns the comparison of two structures, whose arrays are numbered from `first_array` on."""
-    comparison = StructureComparison(registry, avals_was, avals_now, cache)
-    comparison.compare(tree_of(was, first_array), tree_of(now, first_array))
-    return comparison
+def of_numbers(causes: Sequence[Cause], cache: _core.Cache | None) -> str:
+    """Returns what helps where some Python numbers differ: one option for all of them."""
+    return of_number(cache, [cause._number or () for cause in causes])
 
 
 def distance(causes: Iterable[Cause]) -> int:
@@ -463,7 +450,7 @@ def distance(causes: Iterable[Cause]) -> int:
 
 _WEIGHTS = {"class": 20, "structure": 10, "given": 5, "type": 2, "dtype": 2}
 
-# ---- two lists of arrays ----
+# ---- two traces ----
 
 
 def _one_dtype(path: str, was: Aval, now: Aval) -> str:
@@ -492,11 +479,6 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     return Cause(kind, where, str(was), str(now), remedy)
 
 
-_SHAPES = "Pad it to one shape, or to one of a few."
-_RANKS = "Each number of dimensions has its own program: this is normal if there are few."
-_WEAK = "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type."
-
-
 def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
     """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
     earlier trace of the same static structure; `paths` are those of the first arrays."""
@@ -516,16 +498,14 @@ def compare_programs(
     trace_was: TraceRecord,
     now: _core.Structure,
     trace_now: TraceRecord,
-) -> tuple[list[Cause], dict[str, Sequence[Any]]]:
-    """Returns in what two traces of a function, for arguments of these structures, differ; and the paths
-    of the Python numbers among the differences that are leaves of arguments, by their texts."""
+) -> list[Cause]:
+    """Returns in what two traces of a function, for arguments of these structures, differ."""
     paths, own = array_paths(cache.function, now), cache.function.num_leaves
     if was is now:
-        return compare_traces(paths, trace_was, trace_now), {}
+        return compare_traces(paths, trace_was, trace_now)
     avals = trace_was.avals, trace_now.avals
-    found = comparison_of(cache.hooks.registry, was, now, own, *avals, cache)
-    causes = found.causes_in_order() + compare_traces(paths[:own], trace_was, trace_now)
-    return in_order(causes), found.numbers
+    found = Comparison(cache.hooks.registry, was, now, (), own, *avals, cache)
+    return in_order(found.told + compare_traces(paths[:own], trace_was, trace_now))
 
 
 def _where(sharding: Any) -> str:
@@ -534,56 +514,3 @@ def _where(sharding: Any) -> str:
         return "on no mesh"
     axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
     return f"{sharding.spec} on a mesh of {axes}"
-
-
-def compare_placements(
-    paths: Sequence[list[Any]], was: Sequence[Any], now: Sequence[Any]
-) -> list[Cause]:
-    """Returns why JAX compiles a call again without tracing it again: its arrays are placed
-    elsewhere."""
-    causes = []
-    for path, a, b in zip(paths, was, now, strict=True):
-        if not _committed(a) and not _committed(b) and (a is None or b is None):
-            continue  # to JAX, an array of NumPy is one that is not committed
-        if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
-            continue  # for ``P()`` and ``P(None)``, JAX finds the program again
-        elsewhere = _devices(a) != _devices(b) or _committed(a) != _committed(b)
-        kind = "device" if elsewhere else "sharding"
-        causes.append(
-            Cause(kind, format_path(path), describe_placed(a), describe_placed(b), PLACE_SAME)
-        )
-    return causes
-
-
-def _committed(placed: _records.Placed) -> bool:
-    return placed is not None and placed[1]
-
-
-def _devices(placed: _records.Placed) -> Any:
-    return None if placed is None else placed[0].device_set
-
-
-def describe_placed(placed: _records.Placed) -> str:
-    """Returns in words where an array is."""
-    if placed is None:
-        return "an array of NumPy"
-    sharding, committed = placed
-    if isinstance(sharding, jax.sharding.NamedSharding):
-        where = f"{sharding.spec} on {len(sharding.device_set)} devices"
-    elif len(sharding.device_set) == 1:
-        (device,) = sharding.device_set
-        where = f"on {device.platform}:{device.id}"
-    else:
-        where = shorten(sharding)
-    return f"{where} ({'committed' if committed else 'not committed'})"
-
-
-def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
-    """Returns the sharding that a compiled program expects and that of the array `x`, in words;
-    None if the program accepts `x` as it is placed."""
-    placed = _records.placement(x)
-    if sharding is None or placed is None or not placed[1]:
-        return None
-    if sharding.is_equivalent_to(placed[0], x.ndim):
-        return None
-    return shorten(sharding), shorten(placed[0])

@@ -18,15 +18,14 @@ from .._trees._registry import registry
 from . import _records
 from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import (
-    StructureComparison,
-    compare_placements,
+    Comparison,
     compare_programs,
     compare_traces,
     distance,
 )
 from ._function_records import functions
 from ._labels import labels_of
-from ._placement import placement_of
+from ._placement import compare_placements, placement_of
 from ._records import TraceRecord
 from ._wording import describe, place_of
 
@@ -58,7 +57,7 @@ def explain(
         return explanation
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, now.avals, now.placements or (), shardings)
-    return dataclasses.replace(explanation, **vars(placement))
+    return dataclasses.replace(explanation, **placement)
 
 
 def deleted_arrays(paths: Sequence[list[Any]], arrays: Sequence[Any]) -> tuple[Cause, ...]:
@@ -103,7 +102,7 @@ def explain_trace(
         ]
         programs.sort(key=lambda program: program[0])
         found = [
-            compare_programs(cache, was, trace, structure, now)[0]
+            compare_programs(cache, was, trace, structure, now)
             for _, was, trace in programs[:_MOST_PROGRAMS]
         ]
         return Explanation(name, False, tuple(min(found, key=distance)), len(others))
@@ -168,7 +167,7 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
             remedy = "Use the same options: functions jitted with different options do not share programs."
             return [Cause("options", "", *options, remedy)]
     causes = _compare_functions(cache, fun, others)
-    if causes is None and is_function(fun) and functions.were_traced(cache.record):
+    if causes is None and is_function(fun) and cache.record.key in functions.traced:
         # The functions that the same code made before have been collected.
         now = "a new function with the same code"
         causes = [_jitted_again(Cause("recreated", WHOLE_FUNCTION, describe(fun), now, ""), fun)]
@@ -179,19 +178,17 @@ def _compare_functions(
     cache: _core.Cache, fun: Any, others: Sequence[_core.Cache]
 ) -> list[Cause] | None:
     """Returns how a function differs from the closest one of the same code; None without others."""
-    comparisons = []
-    for other in others[:_MOST_PROGRAMS]:
-        comparison = StructureComparison(registry)  # which functions are always classified by
-        root = tree_of(other.function)
-        comparison.compare(root, tree_of(cache.function), [WHOLE_FUNCTION])
-        comparisons.append((comparison, root.detail))
+    comparisons = [  # by the registry which functions are always classified by
+        (Comparison(registry, other.function, cache.function, [WHOLE_FUNCTION]), other.function)
+        for other in others[:_MOST_PROGRAMS]
+    ]
     if not comparisons:
         return None
     closest, was = min(comparisons, key=lambda pair: distance(pair[0].causes))
-    is_same = innermost(was) is innermost(fun)
+    is_same = innermost(tree_of(was).detail) is innermost(fun)
     return [
         _jitted_again(cause, fun, is_same) if cause.kind == "recreated" else cause
-        for cause in closest.causes_in_order()
+        for cause in closest.told
     ]
 
 

@@ -38,10 +38,9 @@ class FunctionRecord:
             was compiled ahead of time, whose cache has one program for good.
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
-        first: the part of `cost` that was needed: that of its first trace in a call, and what was
-            compiled for it.
-        again: the part of `cost` that later traces in calls, and compilations that repeat an earlier
-            one, have taken. What is traced ahead of time or inside of another function is in neither.
+        again: the part of `cost` that traces in calls have taken after the first one of functions of the
+            place, and compilations that repeat an earlier one. What is traced ahead of time or inside of
+            another function is not in it.
         functions: how many functions the record adds up.
         counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
             cache dies, it leaves the last ones here.
@@ -63,7 +62,6 @@ class FunctionRecord:
     decorator: str = "filter_jit"
     codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
-    first: Cost = dataclasses.field(default_factory=Cost)
     again: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
     counters: tuple[int, int, int] = (0, 0, 0)
@@ -117,11 +115,15 @@ class FunctionRecord:
             self.timed = bool(cache.timed or cache.hit_time)
         return cache
 
+    def sum(self) -> "FunctionRecord":
+        """Returns a sum of functions that one place of the program makes, which begins with none."""
+        return FunctionRecord(
+            self.name, self.label, self.place, self.decorator, self.codes, functions=0
+        )
+
     def add(self, other: "FunctionRecord") -> None:
         self.cost.add(other.cost)
         self.again.add(other.again)
-        # The first trace of a function that was defined again has repeated an earlier one.
-        (self.again if self.first.total else self.first).add(other.first)
         self.functions += other.functions
         calls, hits, hit_time = map(operator.add, self.counters, other.counters)
         self.counters = calls, hits, hit_time
@@ -152,6 +154,7 @@ class _Functions:
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
         misses: the first compilations of functions that one place of the program makes, by their key.
+        traced: the keys of the functions that were traced.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
             function wraps. A function that is recreated has a new cache, which is found here.
     """
@@ -161,40 +164,30 @@ class _Functions:
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = Lock()
         self.misses: dict[Any, Misses] = {}
+        self.traced: set[Any] = set()
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
         self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
         self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
 
-    def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
-        """Begins the record of a new cache, of the function `fun`."""
+    def register(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
+        """Begins the record of a new cache, of the function `fun`; None if it is not known."""
         self._add_collected_to_totals()
-        name = f"{cache.attributes.get('__module__', '?')}.{cache.attributes.get('__qualname__') or label}"
-        decorator = getattr(cache.hooks, "decorator", "filter_jit")
-        self._register(cache, name, label, definition_of(fun), decorator, hash(codes_of(fun)))
-        code = code_of(fun)
-        if code is not None:
-            self.by_code.setdefault(code, weakref.WeakKeyDictionary())[cache] = codes_of(fun)
-
-    def register_compiled(self, cache: _core.Cache, name: str, fun: Any = None) -> None:
-        """Begins the record of the cache of a compiled function: that of `fun`, if it is known."""
-        self._register(cache, name, "", definition_of(fun), "compiled", hash(name))
-
-    def _register(
-        self,
-        cache: _core.Cache,
-        name: str,
-        label: str,
-        place: tuple[str, int] | None,
-        decorator: str,
-        codes: int,
-    ) -> None:
+        attributes, codes = cache.attributes, None if fun is None else codes_of(fun)
+        name = (
+            name or f"{attributes.get('__module__', '?')}.{attributes.get('__qualname__') or label}"
+        )
+        decorator = getattr(cache.hooks, "decorator", "compiled")
         # The garbage collector may run the callback at any moment. It is a C function and takes
         # no lock: Python code could deadlock here, or be interrupted by a signal.
         ref = _CacheRef(cache, self._collected.append)
-        cache.record = ref.record = FunctionRecord(name, label, place, decorator, codes, cache=ref)
+        cache.record = ref.record = FunctionRecord(
+            name, label, definition_of(fun), decorator, hash((decorator, codes)), cache=ref
+        )
         cache.timed = int(self.timed)
+        if fun is not None and (code := code_of(fun)) is not None:
+            self.by_code.setdefault(code, weakref.WeakKeyDictionary())[cache] = codes
         self._refs.add(ref)
         if self.kept_alive is not None:
             self.kept_alive.append(cache)
@@ -208,46 +201,27 @@ class _Functions:
                     record: FunctionRecord = ref.record
                 except (AttributeError, TypeError):
                     continue  # `register` was interrupted before it set the record
-                if record.is_empty:
-                    continue
-                if record.key in self._totals:
-                    self._totals[record.key].add(record)
-                else:
-                    self._totals[record.key] = dataclasses.replace(record, misses=Misses())
-                    self._totals[record.key].misses.merge(record.misses)
+                if not record.is_empty:
+                    self._totals.setdefault(record.key, record.sum()).add(record)
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
         """Returns the caches that exist, with their records."""
         pairs = ((ref(), ref.record) for ref in list(self._refs))
         return [(cache, record) for cache, record in pairs if cache is not None]
 
-    def groups(self) -> list[list[FunctionRecord]]:
-        """Returns the records of functions that were called or compiled, those that one place has
-        made together; in each group the total of the collected caches comes first."""
+    def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
+        """Returns for each place that has made functions which were called or compiled, the sum of their
+        records, and the caches that exist."""
         self._add_collected_to_totals()
-        found: dict[Any, list[FunctionRecord]] = {}
+        found: dict[Any, tuple[FunctionRecord, list[_core.Cache]]] = {}
         with self.lock:
-            totals = [
-                dataclasses.replace(
-                    record,
-                    cost=dataclasses.replace(record.cost),
-                    first=dataclasses.replace(record.first),
-                    again=dataclasses.replace(record.again),
-                    handed_over=record.handed_over.copy(),
-                )
-                for record in self._totals.values()
-            ]
-        for record in (*totals, *(record for _, record in self.live())):
-            record.refresh()
-            if not record.is_empty:
-                found.setdefault(record.key, []).append(record)
+            for record in (*self._totals.values(), *(record for _, record in self.live())):
+                cache = record.refresh()
+                if not record.is_empty:
+                    total, caches = found.setdefault(record.key, (record.sum(), []))
+                    total.add(record)
+                    caches += [cache] if cache is not None else []
         return list(found.values())
-
-    def were_traced(self, record: FunctionRecord) -> bool:
-        """Whether functions of the same place that have been collected were traced."""
-        self._add_collected_to_totals()
-        total = self._totals.get(record.key)
-        return total is not None and total.cost.traces > 0
 
     def time_calls(self, on: bool) -> None:
         self.timed = on

@@ -14,8 +14,7 @@ from ._wording import show_bytes
 if TYPE_CHECKING:
     from ._loops import Loop
 
-LARGE = 1000  # equations: the lines of smaller programs are determined where half of it repeats
-SMALL = 200  # equations: the lines and loops of smaller programs are not determined
+SMALL = 200  # equations: no loop is looked for in smaller programs
 CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
 
 
@@ -61,15 +60,12 @@ class Program:
 
     Attributes:
         equations: how many it has, those of nested programs included.
-        lines: file, line and equations of the source lines with the most equations, most first;
-            empty for small programs in which less than half repeats.
         loop: the Python loop that made more than half of the equations.
         captured: the arrays that it holds as constants.
         callbacks: whether it calls back into Python.
     """
 
     equations: int
-    lines: tuple[tuple[str, int, int], ...] = ()
     loop: "Loop | None" = None
     captured: Captured | None = None
     callbacks: bool = False
@@ -98,16 +94,12 @@ def contents(closed: Any) -> Contents:
 
 
 def summarize(contents: Contents) -> Program:
-    equations, callbacks = contents.equations, contents.callbacks
-    captured = _captured(contents.constants)
-    if len(equations) < SMALL:
-        return Program(len(equations), captured=captured, callbacks=callbacks)
-    from ._loops import lines_and_loop, may_have_loop
+    equations, loop = contents.equations, None
+    if len(equations) >= SMALL:
+        from ._loops import find_loop
 
-    if len(equations) < LARGE and not may_have_loop(equations):
-        return Program(len(equations), captured=captured, callbacks=callbacks)
-    lines, loop = lines_and_loop(equations)
-    return Program(len(equations), lines, loop, captured, callbacks)
+        loop = find_loop(equations)
+    return Program(len(equations), loop, _captured(contents.constants), contents.callbacks)
 
 
 # The types of most parameters of equations; none of them holds a jaxpr.

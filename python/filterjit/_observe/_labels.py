@@ -8,7 +8,7 @@ from .._base._errors import format_path, short
 from .._base._unwrap import is_function
 from .._trees._nodes import Node, walk
 from .._trees._registry import registry
-from ._compare import comparison_of
+from ._compare import Comparison
 from ._wording import LONGEST, briefly, describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
@@ -72,7 +72,7 @@ def _telling_first(values: Sequence[dict[str, str]], paths: Sequence[str]) -> li
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
     """Returns where a variant differs from the first other one, after a colon; "" if it does not."""
     other = variants[0 if i else min(1, len(variants) - 1)]
-    comparison = comparison_of(registry, other.structure, variants[i].structure)
+    comparison = Comparison(registry, other.structure, variants[i].structure)
     paths = ", ".join(cause.path for cause in comparison.causes[:3])
     return f": {paths}" if paths else ""
 

@@ -108,15 +108,14 @@ class Misses:
         compared: how many comparisons there were.
         counts: in how many of them a cause was found.
         latest: the causes as they were found last.
-        numbers: the paths of Python numbers that differed and are leaves of arguments, by their texts.
     """
 
     def __init__(self) -> None:
         self.compared = 0
         self.counts: Counter[Key] = Counter()
         self.latest: dict[Key, Cause] = {}
-        self.numbers: dict[str, Sequence[Any]] = {}
-        self._row: list[Miss] = []  # in which each has the causes `_common`
+        self._last: Miss | None = None
+        self._length = 0  # of the row of compilations that have the causes `_common`
         self._common: set[Key] = set()
         self._told: set[Key] = set()
 
@@ -125,7 +124,6 @@ class Misses:
         self.compared += other.compared
         self.counts += other.counts
         self.latest.update(other.latest)
-        self.numbers.update(other.numbers)
 
     def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
         """Adds a compilation that is about to begin. Returns what is to be told: the causes of many in
@@ -133,10 +131,9 @@ class Misses:
 
         `compare` returns in what it differs from the one before it.
         """
-        if not self._row:
-            self._row = [now]
+        last, self._last, self._length = self._last, now, self._length + 1
+        if last is None:
             return ()
-        last = self._row[-1]
         last.record.refresh()
         causes = {(cause.kind, cause.path): cause for cause in compare(last)}
         self.compared += 1
@@ -144,16 +141,15 @@ class Misses:
         self.latest.update(causes)
         if last.record.cost.compiles == last.compiles or last.part != now.part:
             # What was traced is a part of another function's program; or it is another's affair.
-            self._row, self._common = [now], set()
+            self._length, self._common = 1, set()
             return ()
         told = {key for key, cause in causes.items() if _is_told(cause)}
         self._common &= told
         # A program that is used again has paid for its trace.
         has_paid = last.record.hits - last.hits > 1
         if not self._common or has_paid:
-            self._row, self._common = [last], told
-        self._row = [*self._row, now][-MANY:]
-        if len(self._row) < MANY or self._common <= self._told:
+            self._length, self._common = 2, told
+        if self._length < MANY or self._common <= self._told:
             return ()
         untold = self._common - self._told
         self._told |= untold

@@ -1,11 +1,10 @@
-"""Where the arrays of a call are, and where its program needs them; for explanations and reports.
+"""Where the arrays of a call are, where its program needs them, and where those of earlier calls were.
 
 A program over several devices needs each array in the place that `in_shardings` says, or on the
 devices of the arrays that are committed. JAX copies the others in each call. An explanation looks
 at the arrays of its call, a report at the records of the calls that were traced.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,27 +14,15 @@ from jax.sharding import NamedSharding
 from .. import _core
 from .._base._errors import format_path
 from .._compat import _jax_compat
+from .._shardings._specs import same_spec
 from . import _records
-from ._causes import Move
+from ._causes import Cause, Move
 from ._records import Aval, Placed, TraceRecord, VariantRecord
+from ._wording import shorten
 
 HOST = "the host"
+_PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 _LARGE = 1 << 20  # bytes: of smaller arrays, it is not said that they are replicated
-
-
-@dataclasses.dataclass(frozen=True)
-class Placement:
-    """Where the arrays of a call are, and where its program needs them.
-
-    Attributes:
-        moves: the arrays that the call copies to other devices, the largest first.
-        replicated: ``(path, bytes)`` of the large arrays that are whole on each device.
-        bytes_a_device: the bytes of the arguments on one device; None for a program on one device.
-    """
-
-    moves: tuple[Move, ...] = ()
-    replicated: tuple[tuple[str, int], ...] = ()
-    bytes_a_device: int | None = None
 
 
 def placement_of(
@@ -43,8 +30,9 @@ def placement_of(
     avals: Sequence[Aval],
     placed: Sequence[Placed],
     wanted: Sequence[Any],
-) -> Placement:
-    """Returns what is known of the placement of a call.
+) -> dict[str, Any]:
+    """Returns what is known of the placement of a call: `moves`, `replicated` and `bytes_a_device` of an
+    `Explanation`.
 
     Arguments:
         paths: of its arrays.
@@ -52,9 +40,12 @@ def placement_of(
         placed: where they are; see ``_records.placement``.
         wanted: the sharding that `in_shardings` gives to each, or None.
     """
-    devices = {
-        device for one, to in zip(placed, wanted, strict=True) for device in _devices_of(one, to)
-    }
+    devices: set[Any] = set()  # which the arrays decide the program to run on
+    for one, to in zip(placed, wanted, strict=True):
+        if to is not None:
+            devices |= to.device_set
+        elif one is not None and one[1]:
+            devices |= one[0].device_set
     several = len(devices) > 1
     moves, replicated, total = [], [], 0
     for path, aval, one, to in zip(paths, avals, placed, wanted, strict=True):
@@ -70,15 +61,16 @@ def placement_of(
             moved = several and (here is None or here.device_set != devices)
             total += size
         if moved:
-            where = HOST if here is None else describe_sharding(here)
-            there = describe_sharding(on) if on is not None else f"{len(devices)} devices"
+            where = HOST if here is None else _describe_sharding(here)
+            there = _describe_sharding(on) if on is not None else f"{len(devices)} devices"
             moves.append(Move(format_path(path), size, where, there))
     moves.sort(key=lambda move: -move.bytes)
-    return Placement(tuple(moves), tuple(replicated), total if several else None)
+    found = {"moves": tuple(moves), "replicated": tuple(replicated)}
+    return {**found, "bytes_a_device": total if several else None}
 
 
-def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> Placement:
-    """Returns the placement of the latest call that was traced and has run.
+def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> dict[str, Any]:
+    """Returns the placement of the latest call that was traced and has run, as `placement_of` does.
 
     The arrays that filterjit has placed in the first call are as good as placed, unless a later
     call has passed arrays that are not.
@@ -92,7 +84,7 @@ def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> Pl
                 for i in record.placed:
                     placed[i] = wanted[i] and (wanted[i], True)
             return placement_of(paths, trace.avals, placed, wanted)
-    return Placement()
+    return {"moves": (), "replicated": (), "bytes_a_device": None}
 
 
 def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
@@ -115,19 +107,57 @@ def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
     return [format_path(paths[i]) for i in sorted(found)]
 
 
+def compare_placements(
+    paths: Sequence[list[Any]], was: Sequence[Placed], now: Sequence[Placed]
+) -> list[Cause]:
+    """Returns why JAX compiles a call again without tracing it again: its arrays are placed
+    elsewhere."""
+    causes = []
+    for path, a, b in zip(paths, was, now, strict=True):
+        if not _committed(a) and not _committed(b) and (a is None or b is None):
+            continue  # to JAX, an array of NumPy is one that is not committed
+        if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
+            continue  # for ``P()`` and ``P(None)``, JAX finds the program again
+        devices = [None if one is None else one[0].device_set for one in (a, b)]
+        elsewhere = devices[0] != devices[1] or _committed(a) != _committed(b)
+        kind = "device" if elsewhere else "sharding"
+        words = _describe_placed(a), _describe_placed(b)
+        causes.append(Cause(kind, format_path(path), *words, _PLACE_SAME))
+    return causes
+
+
+def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
+    """Returns the sharding that a compiled program expects and that of the array `x`, in words;
+    None if the program accepts `x` as it is placed."""
+    placed = _records.placement(x)
+    if sharding is None or placed is None or not placed[1]:
+        return None
+    if sharding.is_equivalent_to(placed[0], x.ndim):
+        return None
+    return shorten(sharding), shorten(placed[0])
+
+
 def _committed(placed: Placed) -> bool:
     return placed is not None and placed[1]
 
 
-def _devices_of(placed: Placed, wanted: Any) -> Any:
-    """Returns the devices that an array decides the program to run on."""
-    if wanted is not None:
-        return wanted.device_set
-    return placed[0].device_set if placed is not None and placed[1] else ()
-
-
-def describe_sharding(sharding: Any) -> str:
+def _describe_placed(placed: Placed) -> str:
     """Returns in words where an array is."""
+    if placed is None:
+        return "an array of NumPy"
+    sharding, committed = placed
+    if isinstance(sharding, NamedSharding):
+        where = f"{sharding.spec} on {len(sharding.device_set)} devices"
+    elif len(sharding.device_set) == 1:
+        (device,) = sharding.device_set
+        where = f"on {device.platform}:{device.id}"
+    else:
+        where = shorten(sharding)
+    return f"{where} ({'committed' if committed else 'not committed'})"
+
+
+def _describe_sharding(sharding: Any) -> str:
+    """Returns in words where a program needs an array, or where it is beside that."""
     if isinstance(sharding, NamedSharding):
         return str(sharding.spec)
     devices = sorted(str(device) for device in sharding.device_set)

@@ -28,7 +28,7 @@ from ._records import Cost
 
 if TYPE_CHECKING:
     from ._causes import Explanation
-    from ._events import EventLog
+    from ._page import EventLog
 
 logger = logging.getLogger("filterjit")
 
@@ -38,11 +38,12 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
 
-class _OpenTrace:
-    """A trace, and what JAX does for its variant until the call is over.
+class _Work:
+    """What JAX does for a call: a trace, and what follows until the call is over; or what it compiles in
+    a thread without a trace.
 
     Attributes:
-        record: of the function.
+        record: of the function that is traced; None without a trace.
         costs: what its cost is added to: those of the function and of the variant, and the part of
             that of the function which it belongs to.
         tracing: whether the user's function is running.
@@ -57,23 +58,9 @@ class _OpenTrace:
         is_proof: whether it proves a program that runs already, and costs no call anything.
     """
 
-    __slots__ = (
-        "compiled_at",
-        "costs",
-        "counted",
-        "is_proof",
-        "job",
-        "on_purpose",
-        "reason",
-        "record",
-        "started_at",
-        "traced",
-        "tracing",
-    )
-
-    def __init__(self, record: FunctionRecord, cost: Cost) -> None:
+    def __init__(self, record: FunctionRecord | None = None, costs: Sequence[Cost] = ()) -> None:
         self.record = record
-        self.costs = [record.cost, cost]
+        self.costs = [*costs]
         self.tracing = False
         self.counted = 0.0
         self.traced: float | None = None
@@ -84,20 +71,34 @@ class _OpenTrace:
         self.on_purpose = False
         self.is_proof = False
 
+    def show(self, record: FunctionRecord) -> None:
+        """Shows on a terminal that a function compiles, until `hide`."""
+        self.job = watcher.job(record.name_and_place)
+        watcher.begin(self.job)
+
+    def hide(self) -> None:
+        watcher.end(self.job)
+        self.job = None
+
 
 class _Thread(threading.local):
     """The state of a thread.
 
     Attributes:
         stack: the traces under way, the innermost last.
+        untraced: what JAX compiles without one.
         from_disk: programs that JAX has read from its persistent cache since it last compiled.
-        job: what a terminal shows while JAX compiles without a trace.
     """
 
     def __init__(self) -> None:
-        self.stack: list[_OpenTrace] = []
+        self.stack: list[_Work] = []
+        self.untraced = _Work()
         self.from_disk = 0
-        self.job: Job | None = None
+
+    @property
+    def work(self) -> _Work:
+        """What an event of JAX belongs to."""
+        return self.stack[-1] if self.stack else self.untraced
 
 
 class _Recorder:
@@ -140,73 +141,45 @@ class _Recorder:
             self.guard(event == _TRACED, fun_name)
         if event not in (_LOWERED, _COMPILED):
             return
-        thread = self._thread
-        if thread.stack:
-            work = thread.stack[-1]
-            if work.job is None:
-                work.job = watcher.job(work.record.name_and_place)
-                watcher.begin(work.job)
-        elif thread.job is None and (record := self._find()[0]) is not None:
-            thread.job = watcher.job(record.name_and_place)
-            watcher.begin(thread.job)
+        work = self._thread.work
+        if work.job is None and (record := work.record or self._find()[0]) is not None:
+            work.show(record)
 
     def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
         """Is called when JAX has traced, lowered or compiled."""
         if event == _TRACED:
             self._on_traced(duration, fun_name)
-        elif event in (_LOWERED, _COMPILED):
-            thread = self._thread
-            work = thread.stack[-1] if thread.stack else None
-            attributed: Sequence[Cost] = (self.other_programs,)
-            record = None
-            again = False
-            if work is not None:
-                record = work.record
-                attributed = work.costs
-            else:
-                record, variant_cost = self._find(event == _COMPILED)
-                if record is not None:
-                    attributed = [record.cost]
-                if record is not None and variant_cost is not None:
-                    attributed = [record.cost, variant_cost]
-                    again = variant_cost.compiles > 0
-                    if again:
-                        attributed.append(record.again)
-            if record is not None:
-                self._add_event("lowering" if event == _LOWERED else "compile", record, duration)
-            cost = Cost(in_hits=duration if work is None and functions.timed else 0.0)
-            made = Cost()
-            if event == _LOWERED:
-                cost.lowering = duration
-            else:
-                cost.compiling = duration
-                made.compiles, made.recompiles = 1, int(again)
-                made.from_disk, thread.from_disk = thread.from_disk, 0
-                if work is not None and not work.tracing:
-                    work.compiled_at = time.perf_counter()
-            if work is None or not work.tracing:  # else the trace computes something with it
-                cost.add(made)
-            with functions.lock:
-                for one in attributed:
-                    one.add(cost)
-            self._exclude_from_trace(duration)
-            job = thread.job if work is None else work.job
-            if event == _COMPILED or work is None or work.tracing:
-                watcher.end(job)
-                if work is None:
-                    thread.job = None
-                else:
-                    work.job = None
+        if event not in (_LOWERED, _COMPILED):
+            return
+        thread, work, is_compiled = self._thread, self._thread.work, event == _COMPILED
+        record: FunctionRecord | None = work.record
+        costs: Sequence[Cost] = work.costs
+        is_untraced = record is None
+        if is_untraced:
+            record, costs = self._find(is_compiled)
+        cost = Cost(compiling=duration) if is_compiled else Cost(lowering=duration)
+        if is_untraced and functions.timed:
+            cost.in_hits = duration
+        if is_compiled:
+            from_disk, thread.from_disk = thread.from_disk, 0
+            if not work.tracing:  # else the trace computes something with it
+                work.compiled_at = time.perf_counter()
+                cost.compiles, cost.from_disk = 1, from_disk
+                cost.recompiles = int(is_untraced and len(costs) > 2)
+        self._add(costs, cost)
+        self._add_event("compile" if is_compiled else "lowering", record, duration)
+        self._exclude_from_trace(duration)
+        if is_compiled or is_untraced or work.tracing:
+            work.hide()
 
     def _on_traced(self, duration: float, fun_name: str) -> None:
         """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
         of an outermost trace includes."""
-        stack = self._thread.stack
-        work = stack[-1] if stack else None
-        if work is not None and work.traced is not None and work.record.label == fun_name:
+        work = self._thread.work
+        if work.record is not None and work.traced is not None and work.record.label == fun_name:
             rest = max(0.0, duration - work.traced)
             work.traced = None
-            self._add(work, Cost(tracing=rest))
+            self._add(work.costs, Cost(tracing=rest))
 
     def _exclude_from_trace(self, seconds: float) -> None:
         """Leaves seconds that have been counted out of the innermost trace that is open."""
@@ -215,48 +188,50 @@ class _Recorder:
                 work.counted += seconds
                 break
 
-    def _add(self, work: _OpenTrace, cost: Cost) -> None:
+    @staticmethod
+    def _add(costs: Sequence[Cost], cost: Cost) -> None:
         with functions.lock:
-            for one in work.costs:
+            for one in costs:
                 one.add(cost)
 
     def _add_event(
         self,
         kind: str,
-        record: FunctionRecord,
+        record: FunctionRecord | None,
         seconds: float,
         reason: "Explanation | None" = None,
     ) -> None:
-        if self.log is not None:
+        if self.log is not None and record is not None:
             self.log.add(kind, record, seconds, reason)
 
-    def _find(self, is_compiled: bool = False) -> tuple[FunctionRecord | None, Cost | None]:
-        """Returns the record of the function whose program JAX lowers or compiles without a trace, and
-        the `Cost` of the variant; None for each that is not known.
+    def _find(self, is_compiled: bool = False) -> tuple[FunctionRecord | None, Sequence[Cost]]:
+        """Returns the record of the function whose program JAX lowers or compiles without a trace, if it
+        is known, and what the cost is added to.
 
         If `is_compiled`, it also records where the arrays are.
         """
         call = _jax_compat.jit_call_under_way()
         observed = None if call is None else getattr(call[0], "observed", None)
         if call is None or observed is None:
-            return None, None
+            return None, [self.other_programs]
         record, variant = observed()
         if variant is None:
-            return record, None
+            return record, [record.cost]
         if is_compiled:
             _records.record_compiled(variant, call[1])
-        return record, _records.record_of(variant).cost
+        cost = _records.record_of(variant).cost
+        return record, [record.cost, cost, *([record.again] if cost.compiles else [])]
 
     # ---- the traces ----
 
     def work(
         self, record: FunctionRecord, variant: _core.Variant, on_purpose: bool = False
-    ) -> _OpenTrace:
+    ) -> _Work:
         """Attributes what JAX does in this thread to `variant`, until the call under way is over.
 
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
-        work = _OpenTrace(record, _records.record_of(variant).cost)
+        work = _Work(record, [record.cost, _records.record_of(variant).cost])
         work.on_purpose = on_purpose
         if stack and stack[-1].is_proof:
             work.is_proof, work.costs = True, stack[-1].costs
@@ -268,8 +243,8 @@ class _Recorder:
     def proving(self, record: FunctionRecord) -> Iterator[None]:
         """A context in which what JAX does in this thread is a proof, which counts for nothing."""
         stack = self._thread.stack
-        work = _OpenTrace(record, Cost())
-        work.costs, work.on_purpose, work.is_proof = [Cost()], True, True
+        work = _Work(record)
+        work.on_purpose = work.is_proof = True
         stack.append(work)
         try:
             yield
@@ -284,23 +259,23 @@ class _Recorder:
         is_nested = any(other.tracing for other in stack)
         work = self.work(record, variant)
         if not is_nested and not self.is_on_purpose():
-            work.costs.append(record.again if record.cost.traces else record.first)
+            work.costs += [record.again] if record.key in functions.traced else []
         work.tracing = True
         traces = 0
         try:
             yield
             traces = int(not jax.config.jax_disable_jit)
             if traces:
+                functions.traced.add(record.key)
                 record.made.add(variant.structure, _records.record_of(variant).traces[-1])
         finally:
             work.traced = time.perf_counter() - work.started_at
             work.tracing = False
             self._exclude_from_trace(work.traced)
             self._add_event("trace", record, work.traced, work.reason)
-            self._add(work, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
+            self._add(work.costs, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
             if traces and len(stack) == 1 and not work.is_proof:
-                work.job = watcher.job(record.name_and_place)
-                watcher.begin(work.job)
+                work.show(record)
 
     def is_on_purpose(self) -> bool:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
@@ -308,37 +283,35 @@ class _Recorder:
 
     def set_reason(self, reason: "Explanation") -> None:
         """Says why the innermost trace that is under way in this thread is a retrace."""
-        if self._thread.stack:
-            self._thread.stack[-1].reason = reason
+        self._thread.work.reason = reason
 
-    def _end(self, stack: list[_OpenTrace], work: _OpenTrace) -> None:
+    def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):
             stack.remove(work)
+        assert work.record is not None
         work.record.refresh()
-        watcher.end(work.job)
-        work.job = None
+        work.hide()
 
     def record_first_run(self, outputs: Sequence[Any]) -> None:
         """Measures the first execution of a program that was just compiled, if calls are timed:
         waits for its outputs."""
-        stack = self._thread.stack
-        if functions.timed and stack and stack[-1].compiled_at is not None:
+        work = self._thread.work
+        if functions.timed and work.record is not None and work.compiled_at is not None:
             try:
                 jax.block_until_ready(outputs)
             except Exception:
                 return  # the call waits too, and raises the error itself
-            seconds = time.perf_counter() - stack[-1].compiled_at
-            self._add(stack[-1], Cost(first_run=seconds))
-            self._add_event("first run", stack[-1].record, seconds)
+            seconds = time.perf_counter() - work.compiled_at
+            self._add(work.costs, Cost(first_run=seconds))
+            self._add_event("first run", work.record, seconds)
 
     def record_program(
         self, variant: _core.Variant, arrays: Sequence[Any], contents: _jaxpr.Contents
     ) -> None:
         """Records what a program that was just traced contains, and logs what it captured."""
-        stack = self._thread.stack
-        if not stack:
+        record = self._thread.work.record
+        if record is None:
             return
-        record = stack[-1].record
         try:
             program = _jaxpr.summarize(contents)
             if program.captured is not None:
@@ -356,8 +329,7 @@ class _Recorder:
 
     def is_proof(self) -> bool:
         """Whether this thread proves a program that runs already."""
-        stack = self._thread.stack
-        return bool(stack) and stack[-1].is_proof
+        return self._thread.work.is_proof
 
     def depth(self) -> int:
         """Returns how many traces are under way in this thread, up to the ends of their calls."""

@@ -14,7 +14,7 @@ from .._base._checks import check_bool
 from .._base._errors import array_paths
 from .._base._package import is_installed, public, public_type
 from .._compat import _jax_compat
-from . import _again, _direct_calls, _handed_over, _records
+from . import _again, _handed_over, _records
 from ._causes import PLACE_ONCE
 from ._forbid import without_compiling
 from ._function_records import FunctionRecord, definition_of, dispatch_seconds, functions
@@ -69,15 +69,10 @@ def time_calls(on: bool = True) -> None:
     functions.time_calls(on)
 
 
-def keep_functions() -> None:
-    """Keeps the latest functions alive for a report at the end of the process."""
-    functions.keep_alive()
-
-
 @public
 def report() -> Report:
     """Returns a report of where the time of all jitted functions went."""
-    rows = [_function_row(records) for records in functions.groups()]
+    rows = [_function_row(total, caches) for total, caches in functions.groups()]
     for row in rows:
         row["internal"] = _is_internal(row["name"], row["file"], row["line"])
     return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
@@ -85,7 +80,8 @@ def report() -> Report:
 
 def report_of(cache: _core.Cache) -> Report:
     """Returns a report of where the time of one jitted function went."""
-    return Report([_function_row([cache.record])], functions.timed)
+    cache.record.refresh()
+    return Report([_function_row(cache.record, [cache])], functions.timed)
 
 
 def _is_internal(name: str, file: str | None, line: int | None) -> bool:
@@ -191,22 +187,23 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
             f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
         )
-    moves = [move for move in placement.moves if move.path not in others]
+    moves = [move for move in placement["moves"] if move.path not in others]
     copied = sum(move.bytes for move in moves)
     if copied >= _MUCH or any(move.was != HOST for move in moves):
         remarks.append(
             f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
             f"{_list(list(map(str, moves)), '; ')}."
         )
-    if placement.replicated:
-        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement.replicated]
+    if placement["replicated"]:
+        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement["replicated"]]
         remarks.append(f"has arrays that are whole on each device: {_list(whole, '; ')}.")
     return {
-        "bytes_a_device": placement.bytes_a_device,
+        "bytes_a_device": placement["bytes_a_device"],
         "moves": [
-            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to} for m in placement.moves
+            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to}
+            for m in placement["moves"]
         ],
-        "replicated": [{"path": path, "bytes": size} for path, size in placement.replicated],
+        "replicated": [{"path": path, "bytes": size} for path, size in placement["replicated"]],
         "unplaced": others,
     }
 
@@ -232,7 +229,7 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     timed = timed and not program.callbacks
     dispatch = dispatch_seconds(variant.hit_time, record.cost) if timed else None
     placement = _placement_row(variant, remarks)
-    direct, passed_on = _direct_calls.direct_calls(variant)
+    direct, passed_on = _handed_over.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
     remarks += _kept(record.kept)
@@ -249,7 +246,6 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,
-        "lines": [{"file": f, "line": n, "equations": count} for f, n, count in program.lines],
         "loop": None if loop is None else dataclasses.asdict(loop),
         "captured": None if captured is None else dataclasses.asdict(captured),
         "callbacks": program.callbacks,
@@ -257,32 +253,23 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     }
 
 
-def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
-    """Returns the row of functions of one name and place, added up."""
-    one = records[0]
-    whole = FunctionRecord(one.name, one.label, one.place, one.decorator, functions=0)
-    timed_variants: list[tuple[_core.Variant, bool]] = []
-    for record in records:
-        cache = record.refresh()
-        whole.add(record)
-        if cache is not None:
-            timed_variants += [
-                (variant, record.dispatch is not None) for variant in cache.variants()
-            ]
-    found = [(v, _variant_row(v, timed)) for v, timed in timed_variants]
+def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str, Any]:
+    """Returns the row of functions of one name and place, whose records are added up in `whole`."""
+    found = [
+        (variant, _variant_row(variant, cache.record.timed))
+        for cache in caches
+        for variant in cache.variants()
+    ]
     found.sort(key=lambda pair: total(pair[1]), reverse=True)
     labels = labels_of([variant for variant, _ in found])
     variants = [{"label": label, **row} for label, (_, row) in zip(labels, found, strict=True)]
     remarks = list(dict.fromkeys(text for v in variants for text in v["remarks"]))
     if whole.captured is not None:
         remarks.append(whole.captured.warning())
-    remarks += _handed_over.remarks(whole.handed_over, whole.decorator)
-    direct = sum(v["direct"] for v in variants)
     passed_on = sum((Counter[str](v["passed_on"]) for v in variants), Counter[str]())
-    remarks += _direct_calls.remarks(direct, passed_on)
     is_timed = any(v["dispatch"] is not None for v in variants)
     file, line = whole.place or (None, None)
-    return {
+    row = {
         "name": whole.name,
         "file": file,
         "line": line,
@@ -290,17 +277,17 @@ def _function_row(records: list[FunctionRecord]) -> dict[str, Any]:
         "functions": whole.functions,
         "calls": whole.calls,
         "hits": whole.hits,
-        "direct": direct,
+        "direct": sum(v["direct"] for v in variants),
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
         "loaded": sum(v["loaded"] for v in variants),
-        "cause": _again.main_cause(records, whole),
+        "cause": _again.main_cause(whole, next(iter(caches), None)),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": _sum_of_sizes(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": variants,
         "handed_over": dict(whole.handed_over),
-        "remarks": remarks,
     }
+    return {**row, "remarks": remarks + _handed_over.remarks(row)}

@@ -123,9 +123,7 @@ def _tell_of_many(
         if was is None:
             return ()
         structures = was.structure, last.trace, variant.structure, trace
-        found, numbers = _compare.compare_programs(cache, *structures)
-        record.misses.numbers.update(numbers)
-        return found
+        return _compare.compare_programs(cache, *structures)
 
     found = record.misses.add(now, compare)
     if record.cost.traces == 0:  # of this function: of the same code, there may be earlier ones
@@ -135,7 +133,7 @@ def _tell_of_many(
         return None
     name = cache.attributes.get("__qualname__") or record.label
     begin = f"`{name}` was compiled {MANY} times in a row"
-    return _again.sentence(begin, found, record.misses.numbers, cache)
+    return _again.sentence(begin, found, cache)
 
 
 def _is_for_user(record: FunctionRecord) -> bool:

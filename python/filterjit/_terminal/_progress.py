@@ -6,25 +6,30 @@ an interrupt nor an error of the terminal reaches the program.
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from .._base._locks import Lock
 from .._base._switches import switches
-from . import _notebook, _rich_progress
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from . import _notebook
 
 _PATIENCE = 2.0  # seconds that a compilation takes before it is shown
 _REFRESH = 0.125  # seconds
+_CLEAR = "\r\x1b[2K"  # what clears the line of a terminal
 
 
 def _enabled() -> bool:
-    return switches.progress and (_rich_progress.stderr_is_terminal() or _notebook.is_notebook())
+    with contextlib.suppress(Exception):  # stderr is closed, or no file
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        return switches.progress and (is_terminal or _notebook.is_notebook())
+    return False
+
+
+def _clears_lines() -> bool:
+    """Whether the terminal can clear a line."""
+    return os.name != "nt" and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Job:
@@ -33,17 +38,11 @@ class Job:
     def __init__(self, what: str) -> None:
         self.what = what
         self.start = time.monotonic()
-        self._told = 0
         # Released when the job ends. An interrupt in a method of threading.Event could leave the
         # lock of the event held.
         self._running = Lock()
         self._running.acquire()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
-
-    def whole_seconds(self) -> int | None:
-        """Returns for how many seconds it has been running; None if it has told that before."""
-        told, self._told = self._told, int(time.monotonic() - self.start)
-        return self._told if self._told != told else None
 
     def begin(self) -> None:
         try:
@@ -62,78 +61,63 @@ class Job:
         """Runs in the thread."""
         if self._running.acquire(timeout=_PATIENCE):
             return
-        # `rich` raises SystemExit if stderr is closed at the other end.
-        with contextlib.suppress(BaseException):
+        with contextlib.suppress(Exception):
+            if _notebook.is_notebook():
+                self._show_in_notebook()
+                return
             try:
-                _display.add(self)
-                while not self._running.acquire(timeout=_REFRESH):
-                    _display.refresh()
+                while True:
+                    _line.show(self)
+                    if self._running.acquire(timeout=_REFRESH):
+                        break
             finally:
-                _display.remove(self)
+                _line.remove(self)
+
+    def _show_in_notebook(self) -> None:
+        """Shows a line that stays, and says at the end how long it took."""
+        show = _notebook.show_line(f"filterjit: compiling {self.what} ...")
+        while not self._running.acquire(timeout=1.0):
+            show(f"filterjit: compiling {self.what}: {time.monotonic() - self.start:.0f} s")
+        show(f"filterjit: compiled {self.what} in {time.monotonic() - self.start:.1f} s")
 
 
-class _Display:
-    """The lines on the terminal, one for each job; without ``rich``, a message for each. A line in a
-    notebook stays, and says at the end how long it took."""
+class _Line:
+    """The last line of the terminal, which tells of the job that began first and counts the others. A
+    terminal that cannot clear a line has a message for each job."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._reset()
+        self._jobs: list[Job] = []
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._reset)
+            os.register_at_fork(after_in_child=self._jobs.clear)
 
-    def _reset(self) -> None:
-        self._progress: Progress | None = None
-        self._tasks: dict[Job, TaskID] = {}
-        self._lines: dict[Job, Callable[[str], None]] = {}  # in a notebook
-
-    def add(self, job: Job) -> None:
+    def show(self, job: Job) -> None:
         with self._lock:
-            if _notebook.is_notebook():
-                self._lines[job] = _notebook.show_line(f"filterjit: compiling {job.what} ...")
+            is_new = job not in self._jobs
+            if is_new:
+                self._jobs.append(job)
+            if not _clears_lines():
+                if is_new:
+                    print(f"filterjit: compiling {job.what} ...", file=sys.stderr, flush=True)
                 return
-            if not self._tasks:
-                self._progress = _rich_progress.progress(
-                    lambda rich: (
-                        rich.SpinnerColumn(style="cyan"),
-                        rich.TextColumn(
-                            "compiling {task.description}: {task.elapsed:.0f} s", markup=False
-                        ),
-                    ),
-                    auto_refresh=False,  # an error in a thread of rich would be printed
-                    get_time=time.monotonic,
-                )
-            if self._progress is None:
-                print(f"filterjit: compiling {job.what} ...", file=sys.stderr, flush=True)
-                return
-            self._tasks[job] = self._progress.add_task(job.what, total=None)
-            self._progress.tasks[-1].start_time = job.start
-            self._progress.start()
-
-    def refresh(self) -> None:
-        with self._lock:
-            if self._progress is not None:
-                self._progress.refresh()
-            for job, show in self._lines.items():
-                if (seconds := job.whole_seconds()) is not None:
-                    show(f"filterjit: compiling {job.what}: {seconds} s")
+            first, others = self._jobs[0], len(self._jobs) - 1
+            more = f" and {others} other{'s' * (others > 1)}" if others else ""
+            text = f"compiling {first.what}{more}: {time.monotonic() - first.start:.0f} s"
+            self._write(text[: shutil.get_terminal_size().columns - 1])
 
     def remove(self, job: Job) -> None:
         with self._lock:
-            if (show := self._lines.pop(job, None)) is not None:
-                show(f"filterjit: compiled {job.what} in {time.monotonic() - job.start:.1f} s")
-                return
-            task = self._tasks.pop(job, None)
-            if self._progress is None or task is None:
-                return
-            if self._tasks:
-                self._progress.remove_task(task)
-                self._progress.refresh()
-            else:
-                self._progress.stop()
+            if job in self._jobs:
+                self._jobs.remove(job)
+                if _clears_lines():
+                    self._write("")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(_CLEAR + text)
+        sys.stderr.flush()
 
 
-_display = _Display()
+_line = _Line()
 
 
 class _Watcher:

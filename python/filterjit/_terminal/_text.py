@@ -1,7 +1,13 @@
-"""Tables in plain text and in HTML."""
+"""A table, and how it is written: in columns of plain text, and in HTML."""
 
+import dataclasses
 import html
+import re
 from collections.abc import Sequence
+
+_LONGEST = 600  # characters of one text in HTML
+# Characters that HTML does not allow, or that would change the direction of the text.
+_BAD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
@@ -24,22 +30,57 @@ def align(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     ]
 
 
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
-    """Returns a table in the colours of the page that it will be in.
+def shorten(text: str, most: int) -> str:
+    """Returns a text of at most so many characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
-    The first column is aligned to the left, the others to the right. Spaces at the beginning of a
-    cell indent it.
+
+def escape(text: str) -> str:
+    """Returns any text for HTML; a long one is cut off."""
+    return html.escape(_BAD.sub("\ufffd", shorten(text, _LONGEST)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table: its title, the heads of its columns and its rows.
+
+    The first column is aligned to the left, and spaces at the beginning of its cells indent them. The
+    others are aligned to the right.
     """
 
-    def line(tag: str, cells: Sequence[str]) -> str:
-        styles = ["left;white-space:pre-wrap", *["right;white-space:nowrap"] * (len(cells) - 1)]
-        return "".join(
-            f'<{tag} style="text-align:{style}">{html.escape(cell)}</{tag}>'
-            for cell, style in zip(cells, styles, strict=True)
-        )
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
 
-    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
-    return (
-        f'<table><caption style="text-align:left">{html.escape(caption)}</caption>'
-        f"<thead><tr>{line('th', head)}</tr></thead><tbody>{body}</tbody></table>"
-    )
+    def lines(self, width: int | None = None, spare: Sequence[str] = ()) -> list[str]:
+        """Returns the lines of the table below its title.
+
+        Arguments:
+            width: of the terminal, if the table is to fit: then columns are left out as far as is
+                needed, those of `spare` in this order, and the first one is shortened.
+        """
+        rows = [self.heads, *self.rows]
+        for head in spare if width is not None else ():
+            if sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 <= (width or 0):
+                break
+            rows = [[x for x, of in zip(row, rows[0], strict=True) if of != head] for row in rows]
+        if width is not None:
+            most = max(8, width - sum(widths_of(rows)[1:]) - 2 * (len(rows[0]) - 1))
+            rows = [[shorten(first, most), *others] for first, *others in rows]
+        return ["  ".join(row).rstrip() for row in align(rows)]
+
+    def html(self) -> str:
+        """Returns the table in HTML, in the colours of the page that it will be in."""
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            styles = ["left;white-space:pre-wrap", *["right;white-space:nowrap"] * (len(cells) - 1)]
+            return "".join(
+                f'<{tag} style="text-align:{style}">{escape(cell)}</{tag}>'
+                for cell, style in zip(cells, styles, strict=True)
+            )
+
+        body = "".join(f"<tr>{line('td', row)}</tr>" for row in self.rows)
+        return (
+            f'<table><caption style="text-align:left">{escape(self.title)}</caption>'
+            f"<thead><tr>{line('th', self.heads)}</tr></thead><tbody>{body}</tbody></table>"
+        )
