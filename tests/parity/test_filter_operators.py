@@ -96,15 +96,3 @@ def test_a_tree_of_filters_inside_a_filter_inside_a_tree_of_filters() -> None:
     first = fj.Filter([True, False])
     assert taken([[1, 2], [3, 4]], [first, False]) == ["0.0"]
     assert taken({"a": [1, 2]}, {"a": first}) == ["a.0"]
-
-
-def test_no_pattern_inside_a_tree_of_filters() -> None:
-    for bad in (
-        ["a"],
-        [True, "**"],
-        [fj.Filter("a")],
-        [fj.is_array & "a"],
-        {"k": [~fj.Filter("a")]},
-    ):
-        with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
-            fj.partition({"k": [1]} if isinstance(bad, dict) else [1] * len(bad), bad)
