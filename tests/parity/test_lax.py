@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -410,39 +409,3 @@ def test_a_function_is_traced_once_and_is_freed(name: str) -> None:
     del body
     gc.collect()
     assert freed() is None
-
-
-def test_many_steps_of_training_in_one_call() -> None:
-    """As many calls of one step compute, with the state donated, and one trace of the step."""
-    adam, traces = optax.adam(1e-2), Traces()
-
-    def step(state: Any, batch: Any) -> Any:
-        traces.tick()
-        model, moments = state
-
-        def loss_of(model: Any) -> Any:
-            return jnp.mean((jax.vmap(model)(batch) - batch) ** 2)
-
-        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
-        updates, moments = adam.update(gradients, moments)
-        return (eqx.apply_updates(model, updates), moments), loss
-
-    def start() -> Any:
-        model = jax.tree.map(lambda x: jnp.copy(x) if is_array(x) else x, MLP)
-        return model, adam.init(eqx.filter(model, is_array))
-
-    batches = jax.random.normal(KEY, (100, 8, 2))
-    train = filter_jit(lambda state, xs: lax.scan(step, state, xs), donate=("state",))
-    given = start()
-    for _ in range(2):
-        state, losses = train(given, batches)
-        assert given[0].layers[0].weight.is_deleted() and traces.count == 1
-        given, kept = start(), state
-    assert kept[0].activation is jax.nn.gelu and losses[-1] < losses[0] / 2
-    state, by_hand = start(), []
-    one = filter_jit(step)
-    for batch in batches:
-        state, loss = one(state, batch)
-        by_hand.append(loss)
-    assert jnp.allclose(jnp.stack(by_hand), losses, rtol=1e-4)
-    assert jnp.allclose(state[0].layers[0].weight, kept[0].layers[0].weight, atol=1e-5)

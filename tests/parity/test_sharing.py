@@ -79,10 +79,11 @@ def test_other_options_do_not_share(ours: bool, jit: Jit) -> None:
         {"inline": True},
         {"keep_unused": True},
         {"donate": "warn"},
+        *([{"maxsize": 7}] if ours else []),
     ):
         for _ in range(2):
             assert jit(f, **options)(jnp.ones(3)).tolist() == [2, 2, 2]
-    assert traces.count == (5 if ours else 4)
+    assert traces.count == (6 if ours else 4)
     assert (jit(f) == jit(f, donate="all")) is False
 
 

@@ -43,17 +43,6 @@ def scaled(x: Any, n: Any) -> Any:
 # ---- maxsize ----
 
 
-def test_wrappers_of_another_size_do_not_share() -> None:
-    def fun(x: Any, n: int) -> Any:
-        return x * n
-
-    small, large = filterjit.filter_jit(fun, maxsize=1), filterjit.filter_jit(fun)
-    for n in (1, 2, 3):
-        small(X, n), large(X, n)
-    assert (len(small.variants), len(large.variants)) == (1, 3)
-    assert filterjit.filter_jit(fun, maxsize=1) == small != large
-
-
 def test_pickles_keep_the_size() -> None:
     f = pickle.loads(pickle.dumps(filterjit.filter_jit(scaled, maxsize=3)))
     assert f.cache_info().maxsize == 3
