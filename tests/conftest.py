@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -54,14 +55,30 @@ _COMPILED_ONCE = ("downstream", "eqx", "explain", "fuzz", "nnx", "parity", "stru
 def _compiled_once(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Lets XLA compile each program once, in these folders."""
+    """Lets XLA compile each program once, in these folders: those of Equinox and those of filterjit
+    are often the same, and it would take three quarters of the time. What is traced and lowered stays
+    as it is."""
     if request.path.relative_to(Path(__file__).parent).parts[0] not in _COMPILED_ONCE:
         yield
         return
-    from support.compiled import compiled_once  # imports JAX
+    import jax  # which tests of the core do without
+    from jax.experimental.compilation_cache import compilation_cache
 
-    with compiled_once(str(tmp_path_factory.getbasetemp() / "compiled")):
-        yield
+    settings = {
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
+    }
+
+    def use(values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+    before = {name: getattr(jax.config, name) for name in settings}
+    use(settings)
+    yield
+    use(before)
 
 
 _MANY_CASES = 8

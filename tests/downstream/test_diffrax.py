@@ -86,17 +86,14 @@ def test_forward_mode() -> Any:
     return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
 
 
-def too_few_steps() -> Any:
+def decaying(solver: Any, t1: Any, y0: Any = Y0, dt0: Any = 0.1, **options: Any) -> Any:
     return diffrax.diffeqsolve(
-        diffrax.ODETerm(decay),
-        diffrax.Tsit5(),
-        0.0,
-        10.0,
-        0.1,
-        Y0,
-        args=1.0,
-        max_steps=4,
+        diffrax.ODETerm(decay), solver, 0.0, t1, dt0, y0, **{"args": 1.0, "max_steps": 4, **options}
     )
+
+
+def too_few_steps(**options: Any) -> Any:
+    return decaying(diffrax.Tsit5(), 10.0, **options)
 
 
 def test_too_few_steps() -> None:
@@ -106,33 +103,14 @@ def test_too_few_steps() -> None:
 
 def test_error_under_vmap() -> None:
     def solve(y0: Any) -> Any:
-        return diffrax.diffeqsolve(
-            diffrax.ODETerm(decay),
-            diffrax.Euler(),
-            0.0,
-            1.0,
-            0.1,
-            y0,
-            args=1.0,
-            max_steps=4,
-        ).ys[0]
+        return decaying(diffrax.Euler(), 1.0, y0).ys[0]
 
     check_installed_error(lambda: jax.vmap(solve)(jnp.ones(2)), "maximum number of solver steps")
 
 
 def test_failure_without_an_error() -> None:
     def program() -> Any:
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(decay),
-            diffrax.Tsit5(),
-            0.0,
-            10.0,
-            0.1,
-            Y0,
-            args=1.0,
-            max_steps=4,
-            throw=False,
-        )
+        solution = too_few_steps(throw=False)
         reached = bool(solution.result == diffrax.RESULTS.max_steps_reached)
         return solution.ys, reached, diffrax.RESULTS[solution.result], solution.stats
 
@@ -141,11 +119,7 @@ def test_failure_without_an_error() -> None:
 
 @on_install
 def test_solves_again_after_an_error() -> Any:
-    solve = lambda n: (
-        diffrax.diffeqsolve(
-            diffrax.ODETerm(decay), diffrax.Euler(), 0.0, n, 0.5, Y0, args=1.0, max_steps=4
-        ).ys
-    )
+    solve = lambda n: decaying(diffrax.Euler(), n, dt0=0.5).ys
     before = solve(jnp.array(1.0))
     with pytest.raises(RuntimeError, match="maximum number"):
         solve(jnp.array(9.0))
@@ -155,15 +129,15 @@ def test_solves_again_after_an_error() -> Any:
 @on_install
 def test_batch_of_solves() -> Any:
     def solve(y0: Any, rate: Any) -> Any:
-        return diffrax.diffeqsolve(
-            diffrax.ODETerm(decay),
+        controller = diffrax.PIDController(rtol=1e-3, atol=1e-3)
+        return decaying(
             diffrax.Tsit5(),
-            0.0,
             1.0,
-            None,
             y0,
+            None,
             args=rate,
-            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+            stepsize_controller=controller,
+            max_steps=4096,
         )
 
     rates = jnp.array([1.0, 10.0, 30.0])

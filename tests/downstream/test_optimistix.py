@@ -84,9 +84,10 @@ def test_fixed_point_in_a_batch() -> Any:
     return jax.vmap(solve)(a), jax.vmap(jax.grad(solve))(a), eqx.filter_vmap(solve)(a)
 
 
-def no_root() -> Any:
+def no_root(**options: Any) -> Any:
     solver = optx.Newton(rtol=1e-6, atol=1e-6)
-    return optx.root_find(lambda y, args: y**2 + 1.0, solver, jnp.array(0.4), max_steps=5)
+    fun = lambda y, args: y**2 + 1.0
+    return optx.root_find(fun, solver, jnp.array(0.4), max_steps=5, **options)
 
 
 def test_error() -> None:
@@ -96,10 +97,7 @@ def test_error() -> None:
 
 @on_install
 def test_failure_without_an_error() -> Any:
-    solver = optx.Newton(rtol=1e-6, atol=1e-6)
-    found = optx.root_find(
-        lambda y, args: y**2 + 1.0, solver, jnp.array(0.4), max_steps=5, throw=False
-    )
+    found = no_root(throw=False)
     return found.value, optx.RESULTS[found.result], found.stats["num_steps"]
 
 

@@ -15,8 +15,6 @@ from support.processes import environment, run_code
 from support.trees import ONE, TWO
 
 FAILING: dict[str, Callable[[Jit], Any]] = {
-    "plain": lambda jit: jit(positive)(MINUS),
-    "nested thrice": lambda jit: jit(lambda x: jit(lambda y: jit(positive)(y) * 2)(x) + 1)(MINUS),
     "Module": lambda jit: jit(Guard(ONE))(jnp.array(0.0)),
     "method": lambda jit: jit(Guard(ONE).method)(jnp.array(-10.0)),
     "bool": lambda jit: jit(lambda x: eqx.error_if(x, x.sum() > 0, "of a vector"))(X),
@@ -106,18 +104,17 @@ def test_on_error_argument(jit: Jit, mode: str) -> Any:
     return f(X), f(-X - 1)
 
 
-def test_errors_in_threads_of_their_own() -> None:
+@on_both
+def test_errors_in_threads_of_their_own(jit: Jit) -> Any:
     """Each call gets its own message."""
+
     from concurrent.futures import ThreadPoolExecutor
 
-    def body(jit: Jit) -> Any:
-        f = jit(positive)
-        f(ONE)
-        with ThreadPoolExecutor(2) as pool:
-            found = list(pool.map(lambda _: fails(lambda: f(MINUS))[:2], range(6)))
-        return found, f(ONE)
-
-    check(body)
+    f = jit(positive)
+    f(ONE)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: fails(lambda: f(MINUS))[:2], range(6)))
+    return found, f(ONE)
 
 
 ON_ERROR = """

@@ -5,12 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, comparable, first_line, on_both
-from support.features import MINUS, X
-from support.trees import ONE, TWO
+from support.comparison import Jit, Traces, on_both
+from support.features import X
+from support.trees import ONE
 
 
 @on_both
@@ -30,16 +29,6 @@ def test_disable_jit(jit: Jit) -> Any:
 
 
 @on_both
-def test_debug_nans(jit: Jit) -> Any:
-    f = jit(lambda x: (jnp.log(x), "static"))
-    with jax.debug_nans(True):
-        good = f(ONE)
-        with pytest.raises(FloatingPointError) as info:
-            f(MINUS)
-    return good, first_line(info.value), f(ONE)
-
-
-@on_both
 def test_checking_leaks(jit: Jit) -> Any:
     leaked: list[Any] = []
     with jax.checking_leaks():
@@ -47,38 +36,3 @@ def test_checking_leaks(jit: Jit) -> Any:
         with pytest.raises(Exception, match="Leaked") as info:
             jit(lambda x: (leaked.append(x), x)[1])(ONE)
     return good, type(info.value).__name__
-
-
-@on_both
-def test_enable_x64(jit: Jit) -> Any:
-    f = jit(lambda x: (x * 2, jnp.zeros(()), 1.5))
-    before = f(np.ones(2))
-    with jax.enable_x64(True):
-        inside = f(np.ones(2))
-    return before, inside, f(np.ones(2))
-
-
-@on_both
-def test_default_matmul_precision(jit: Jit) -> Any:
-    traces = Traces()
-    f = jit(traces.counting(lambda x: x @ x))
-    f(X)
-    with jax.default_matmul_precision("highest"):
-        f(X)
-    f(X)
-    return traces.count
-
-
-@on_both
-def test_transfer_guard(jit: Jit) -> Any:
-    f = jit(lambda x: x + 1)
-    with jax.transfer_guard("disallow"):
-        out = f(ONE)
-        with pytest.raises(Exception, match=r"[Dd]isallowed") as info:
-            f(np.ones(2))
-    return out, type(info.value).__name__
-
-
-def test_no_tracer_is_left_behind() -> None:
-    """A call without options, after all tests with options."""
-    assert comparable(check(lambda jit: jit(lambda x: x + 1)(ONE))) == comparable(TWO)

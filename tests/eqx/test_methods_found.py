@@ -1,9 +1,7 @@
 """Attribute access to jitted methods, which C looks up as Equinox's Python code would."""
 
-import abc
 import copy
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -84,49 +82,6 @@ def test_fields_properties_and_static_methods() -> None:
     assert (x.name, x.double, x.nothing) == ("tiny", 4, Tiny.nothing)
     with pytest.raises(AttributeError, match="'Tiny' object has no attribute 'missing'"):
         _ = x.missing  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("bind", [lambda x: x.jitted, lambda x: Tiny.jitted.__get__(x)])
-def test_methods_are_pytrees_of_their_instance(bind: Callable[[Any], Any]) -> None:
-    leaves, treedef = jtu.tree_flatten(bind(tiny()))
-    assert leaves == [2.0]
-    assert jtu.tree_unflatten(treedef, [jnp.array(5.0)])(X) == 15
-
-
-def test_found_while_the_instance_is_traced() -> None:
-    @jax.jit
-    def outer(x: Tiny) -> jax.Array:
-        return x.jitted(X) + x.plain(X)
-
-    assert outer(tiny()) == 12
-    assert jax.grad(lambda x: x.jitted(X))(tiny()).scale == 3
-
-
-def test_subclasses_override_and_inherit() -> None:
-    class Abstract(eqx.Module):
-        @filter_jit
-        def jitted(self, x: Any) -> Any:
-            return self.inner(x)
-
-        @abc.abstractmethod
-        def inner(self, x: Any) -> Any: ...
-
-    class Inherits(Abstract):
-        def inner(self, x: Any) -> Any:
-            return x + 1
-
-    class Overrides(Inherits):
-        @filter_jit
-        def jitted(self, x: Any) -> Any:
-            return super().jitted(x) * 10
-
-    class Plain(Inherits):
-        def jitted(self, x: Any) -> Any:
-            return x
-
-    for _ in range(3):
-        assert [cls().jitted(X) for cls in (Inherits, Overrides, Plain)] == [4, 40, 3]
-        assert type(Plain().jitted) is type(in_python(Plain(), "jitted"))
 
 
 def test_a_getattribute_of_the_users_is_asked() -> None:

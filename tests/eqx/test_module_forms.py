@@ -1,13 +1,13 @@
 """Equinox Modules of every form: the results are Equinox's, and C reads their fields."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, check, check_calls, check_error, on_both
@@ -17,12 +17,10 @@ from support.modules import (
     ByProperty,
     CheckedTwice,
     Child,
-    Concrete,
     Converted,
     GenericModule,
     Module,
     Properties,
-    Weekday,
     WithInit,
 )
 from support.trees import KEY, MODULES, NOT_NATIVE, ONE, TWO, scale, unset
@@ -36,61 +34,59 @@ def test_kind(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_as_argument_and_result(name: str) -> None:
+@on_both
+def test_as_argument_and_result(jit: Jit, name: str) -> Any:
     make = MODULES[name]
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-        seen: list[Any] = []
+    traces = Traces()
+    seen: list[Any] = []
 
-        @jit
-        def f(x: Any, y: Any) -> Any:
-            traces.tick()
-            leaves, treedef = jtu.tree_flatten(x)
-            seen.append((type(x).__name__, len(leaves), attributes(x)))
-            changed = jtu.tree_map(lambda leaf: leaf + y if eqx.is_array(leaf) else leaf, x)
-            assert jtu.tree_structure(changed) == treedef
-            return x, [changed]
+    @jit
+    def f(x: Any, y: Any) -> Any:
+        traces.tick()
+        leaves, treedef = jtu.tree_flatten(x)
+        seen.append((type(x).__name__, len(leaves), attributes(x)))
+        changed = jtu.tree_map(lambda leaf: leaf + y if eqx.is_array(leaf) else leaf, x)
+        assert jtu.tree_structure(changed) == treedef
+        return x, [changed]
 
-        x = make()
-        out, (changed,) = f(x, ONE)
-        counts = [traces.count]
-        again = f(out, ONE)
-        counts.append(traces.count)
-        twice = f(changed, ONE)
-        counts.append(traces.count)
-        f(make(), ONE)
-        counts.append(traces.count)
-        same = [jtu.tree_structure(t) == jtu.tree_structure(x) for t in (out, changed, again[0])]
-        return out, changed, again, twice, seen, counts, same, type(out) is type(x)
-
-    check(body)
+    x = make()
+    out, (changed,) = f(x, ONE)
+    counts = [traces.count]
+    again = f(out, ONE)
+    counts.append(traces.count)
+    twice = f(changed, ONE)
+    counts.append(traces.count)
+    f(make(), ONE)
+    counts.append(traces.count)
+    same = [jtu.tree_structure(t) == jtu.tree_structure(x) for t in (out, changed, again[0])]
+    return out, changed, again, twice, seen, counts, same, type(out) is type(x)
 
 
 @pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
-def test_under_other_transformations(name: str) -> None:
+@on_both
+def test_under_other_transformations(jit: Jit, name: str) -> Any:
     """Modules with tracers of all kinds in their fields."""
+
     make = MODULES[name]
 
-    def body(jit: Jit) -> Any:
-        @jit
-        def total(x: Any, y: Any) -> Any:
-            leaves = [v for v in jtu.tree_leaves(x) if eqx.is_inexact_array(v)]
-            return sum((jnp.sum(v**2) for v in leaves), y)
+    @jit
+    def total(x: Any, y: Any) -> Any:
+        leaves = [v for v in jtu.tree_leaves(x) if eqx.is_inexact_array(v)]
+        return sum((jnp.sum(v**2) for v in leaves), y)
 
-        x = make()
-        return (
-            eqx.filter_grad(total)(x, ONE),
-            eqx.filter_vmap(total, in_axes=(None, 0))(x, jnp.arange(3.0)),
-            eqx.filter_eval_shape(total, x, ONE),
-            jit(eqx.filter_value_and_grad(total))(x, ONE),
-        )
-
-    check(body)
+    x = make()
+    return (
+        eqx.filter_grad(total)(x, ONE),
+        eqx.filter_vmap(total, in_axes=(None, 0))(x, jnp.arange(3.0)),
+        eqx.filter_eval_shape(total, x, ONE),
+        jit(eqx.filter_value_and_grad(total))(x, ONE),
+    )
 
 
 @pytest.mark.parametrize("name", ["generic with __orig_class__", "cached property", "extra"])
-def test_as_a_carry(name: str) -> None:
+@on_both
+def test_as_a_carry(jit: Jit, name: str) -> Any:
     """A returned tree has the structure of the argument, as JAX's loops and ``tree_map`` require."""
 
     def make() -> Any:
@@ -103,21 +99,18 @@ def test_as_a_carry(name: str) -> None:
             assert x.area == 2
         return x
 
-    def body(jit: Jit) -> Any:
-        traces = Traces()
+    traces = Traces()
 
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return jtu.tree_map(lambda v: v + 1, x)
+    @jit
+    def f(x: Any) -> Any:
+        traces.tick()
+        return jtu.tree_map(lambda v: v + 1, x)
 
-        x = make()
-        without = f(GenericModule(ONE) if name in MODULES else Properties(ONE, TWO))
-        out = f(x)
-        looped, _ = jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)
-        return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out), traces.count
-
-    check(body)
+    x = make()
+    without = f(GenericModule(ONE) if name in MODULES else Properties(ONE, TWO))
+    out = f(x)
+    looped, _ = jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)
+    return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out), traces.count
 
 
 CALLABLE = [
@@ -128,77 +121,18 @@ CALLABLE = [
 
 
 @pytest.mark.parametrize("name", CALLABLE)
-def test_as_the_function(name: str) -> None:
+@on_both
+def test_as_the_function(jit: Jit, name: str) -> Any:
     make = MODULES[name]
 
-    def body(jit: Jit) -> Any:
-        x = make()
-        args = () if name == "eqx.Partial" else (TWO,)
-        f = jit(x)
-        through = jit(lambda g, *a: g(*a))
-        return f(*args), f(*args), through(x, *args), through(f, *args), f.__wrapped__
-
-    check(body)
+    x = make()
+    args = () if name == "eqx.Partial" else (TWO,)
+    f = jit(x)
+    through = jit(lambda g, *a: g(*a))
+    return f(*args), f(*args), through(x, *args), through(f, *args), f.__wrapped__
 
 
 # ---- static fields ----
-
-
-def test_static_fields_decide_on_the_trace() -> None:
-    values = ["a", "b", 1, None, (1, "x"), scale, jnp.tanh, Module, Weekday, frozenset({1})]
-
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x.a + 1, str(type(x.name))
-
-        results = []
-        for _ in range(2):
-            for value in values:
-                results.append((f(Module(ONE, value)), traces.count))  # type: ignore[arg-type]
-        return results
-
-    check(body)
-
-
-def test_static_field_is_static_though_it_is_a_tree() -> None:
-    """The value of a static field is not flattened, even if it is a Module or an array."""
-
-    def make() -> Any:
-        static: Any = Concrete(3), 1
-        x = Module(ONE, static)
-        return x, x, Module(TWO, static)
-
-    assert check_calls(lambda x: x.a * x.name[0].scale, make) == 1
-
-
-def test_numpy_array_in_a_static_field() -> None:
-    """An array in a static field is compared by identity. (Equinox warns of it.)"""
-    array = np.arange(3.0)
-
-    class HasArray(eqx.Module):
-        a: Any
-        table: Any = eqx.field(static=True)
-
-    with pytest.warns(UserWarning, match="set as static"):
-        x = HasArray(ONE, array)
-    assert kind(x) == "module"
-
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return x.a + x.table.sum(), x
-
-        out, back = f(x)
-        return out, f(x)[0], traces.count, back.table is array
-
-    check(body)
 
 
 def test_field_that_changes_from_static_to_array() -> None:
@@ -255,24 +189,22 @@ def test_check_init_is_run_inside_and_nowhere_else() -> None:
     assert check(body) == ["ArrayImpl", "tracer"]
 
 
-def test_check_init_raises() -> None:
-    check_error(lambda jit: jit(lambda x: CheckedTwice("text"))(ONE), ValueError, "no strings")
-    check_error(lambda jit: jit(lambda x: CheckedTwice(x, b=None))(ONE), ValueError, "no None")
+def change(x: Any) -> Any:
+    x.a = 3
 
 
-def test_abstract_ones_cannot_be_made_inside() -> None:
-    check_error(lambda jit: jit(lambda x: Abstract())(ONE), TypeError, "abstract")
+ERRORS: list[tuple[Callable[[Any], Any], Any, type[Exception], str | None]] = [
+    (lambda x: CheckedTwice("text"), ONE, ValueError, "no strings"),
+    (lambda x: CheckedTwice(x, b=None), ONE, ValueError, "no None"),
+    (lambda x: Abstract(), ONE, TypeError, "abstract"),
+    (change, Module(ONE), dataclasses.FrozenInstanceError, None),
+    (lambda x: x.a, unset(Child, b=ONE), AttributeError, "'a'"),
+]
 
 
-def test_frozen_inside() -> None:
-    def change(x: Any) -> Any:
-        x.a = 3
-
-    check_error(lambda jit: jit(change)(Module(ONE)), dataclasses.FrozenInstanceError)
-
-
-def test_reading_a_field_that_is_missing() -> None:
-    check_error(lambda jit: jit(lambda x: x.a)(unset(Child, b=ONE)), AttributeError, "'a'")
+@pytest.mark.parametrize(("fun", "argument", "kind", "match"), ERRORS)
+def test_errors_inside(fun: Any, argument: Any, kind: type[Exception], match: str | None) -> None:
+    check_error(lambda jit: jit(fun)(argument), kind, match)
 
 
 @on_both

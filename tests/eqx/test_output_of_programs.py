@@ -4,16 +4,13 @@ import functools
 import logging
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-import filterjit
 from support.comparison import Jit, check, on_both
 from support.features import Guard, TwoFields, X, positive, printed
 from support.trees import ONE, TWO
@@ -45,19 +42,6 @@ def test_debug_callback() -> None:
         return seen
 
     assert check(body) == [(1.0, "k"), (2.0, "k"), (1.0, "k"), (2.0, "k"), (3.0, "k")]
-
-
-@on_both
-def test_io_callback(jit: Jit) -> Any:
-    seen: list[float] = []
-
-    def host(x: Any) -> Any:
-        seen.append(float(x))
-        return np.float32(len(seen))
-
-    shape = jax.ShapeDtypeStruct((), jnp.float32)
-    f = jit(lambda x: jax.experimental.io_callback(host, shape, x, ordered=True))
-    return f(ONE), f(TWO), f(ONE), seen
 
 
 @on_both
@@ -111,50 +95,10 @@ def test_names_in_nested_programs() -> None:
     assert {"jit(inner)", "jit(outer)", "my_scope"} <= set(check(body)[0])
 
 
-def test_profiler_trace(tmp_path: Path) -> None:
-    """A profile lists the programs under the functions' names."""
-
-    @filterjit.filter_jit
-    def a_function_of_ours(x: Any) -> Any:
-        return jnp.sin(x) @ x
-
-    @eqx.filter_jit
-    def a_function_of_theirs(x: Any) -> Any:
-        return jnp.sin(x) @ x
-
-    a_function_of_ours(X), a_function_of_theirs(X)
-    with jax.profiler.trace(str(tmp_path)):
-        for _ in range(3):
-            jax.block_until_ready((a_function_of_ours(X), a_function_of_theirs(X)))
-    (profile,) = tmp_path.rglob("*.xplane.pb")
-    found = set(re.findall(rb"jit_a_function_of_\w+|PjitFunction\(\w+\)", profile.read_bytes()))
-    for whose in (b"ours", b"theirs"):
-        assert {
-            b"jit_a_function_of_" + whose,
-            b"PjitFunction(a_function_of_" + whose + b")",
-        } & found
-
-
 def messages_of(caplog: pytest.LogCaptureFixture, run: Callable[[], Any]) -> list[str]:
     caplog.clear()
     run()
     return [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
-
-
-@on_both
-def test_log_compiles(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
-    @jit
-    def some_function(x: Any) -> Any:
-        return x + 1
-
-    with jax.log_compiles(), caplog.at_level(logging.WARNING):
-        first = messages_of(caplog, lambda: some_function(X))
-        second = messages_of(caplog, lambda: some_function(X + 1))
-    assert any("some_function" in m for m in first)
-    named = [m for m in second if "some_function" in m]
-    own = [m for m in first if "some_function" in m]
-    patterns = ["tracing", "Compiling", "XLA compilation"]
-    return [any(p in m for m in own) for p in patterns], named
 
 
 def test_explain_cache_misses(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 Such nodes are handled by their registered functions, which is slower and never wrong.
 """
 
-import ast
 import dataclasses
 import sys
 import typing
@@ -32,7 +31,7 @@ from filterjit._compat import (
 )
 from filterjit._observe import _jaxpr
 from support.comparison import Jit, Traces, check, comparable, on_both, runtime_message
-from support.features import kind
+from support.features import kind, names_used
 from support.processes import run_code
 from support.trees import ONE, TWO, unset
 
@@ -420,13 +419,7 @@ def test_errors_in_plainer_words(module: str, name: str, monkeypatch: pytest.Mon
     assert comparable(again) == comparable(results) == comparable([ONE, TWO])
 
 
-def names_used() -> list[tuple[str, ...]]:
-    """The arguments of all calls of `private` for names of JAX and Equinox, in the order of files."""
-    modules = (_jax_compat, _registered_compat, _executable_compat, _equinox_compat)
-    trees = [ast.parse(Path(module.__file__).read_text()) for module in modules]
-    calls = [x for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Call)]
-    found = [x for x in calls if ast.unparse(x.func) == "_private.private"]
-    return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
+OF_JAX_AND_EQUINOX = (_jax_compat, _registered_compat, _executable_compat, _equinox_compat)
 
 
 def saved(f: Any, path: Path, *args: Any) -> Any:
@@ -483,7 +476,7 @@ def everything(path: Path) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", names_used(), ids=".".join)
+@pytest.mark.parametrize("name", names_used("_private.private", *OF_JAX_AND_EQUINOX), ids=".".join)
 def test_without_a_private_name(
     name: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import pytest
 
 from support.comparison import Jit, Traces, on_both
-from support.features import MINUS, TwoFields, X
+from support.features import TwoFields, X
 from support.trees import KEY, ONE, TWO
 
 
@@ -95,19 +94,6 @@ def test_filter_pure_callback(jit: Jit) -> Any:
         )
 
     return f(X, "one"), f(X + 1, "three"), f(ONE, "one"), calls
-
-
-@on_both
-def test_failing_callback_of_the_user(jit: Jit) -> Any:
-    def host(x: Any) -> Any:
-        if x < 0:
-            raise KeyError("of the user")
-        return np.asarray(x)
-
-    f = jit(lambda x: jax.pure_callback(host, x, x))
-    with pytest.raises(Exception, match="of the user") as info:
-        f(MINUS)
-    return type(info.value).__name__, f(ONE), f(TWO)
 
 
 @on_both

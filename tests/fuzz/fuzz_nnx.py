@@ -14,15 +14,11 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, Traces, describe, outcome
+from support.comparison import Traces
+from support.nnx import MODES, Node, describe, outcome
 
 _KINDS = (nnx.Param, nnx.BatchStat, nnx.Cache)
 _CALLS = 15
-
-
-class Node(nnx.Module):
-    def __init__(self, value: float = 0.0) -> None:
-        self.v = nnx.Param(jnp.full((2,), value))
 
 
 def _variable(choose: random.Random) -> Any:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of `support`
@@ -67,13 +68,10 @@ def _table(seed: int, seconds: float) -> str:
     )
 
 
-def _nnx_programs(seed: int, programs: int) -> int:
-    import fuzz_nnx  # imports Flax
-
+def _programs(seed: int, programs: int, compare: Callable[[int], int]) -> int:
     handed_over = 0
     for n in range(programs):
-        for mode in fuzz_nnx.MODES:
-            handed_over += fuzz_nnx.compare(seed + n, mode)
+        handed_over += compare(seed + n)
         if n % 10 == 9:
             jax.clear_caches()
         if sys.stderr.isatty():
@@ -93,18 +91,6 @@ def _edits(seed: int, edits: int) -> int:
     return status
 
 
-def _plain_programs(seed: int, programs: int) -> int:
-    import fuzz_plain
-
-    handed_over = 0
-    for n in range(programs):
-        handed_over += fuzz_plain.compare(seed + n)
-        if n % 10 == 9:
-            jax.clear_caches()
-    print(f"{programs:,} programs from seed {seed}, {handed_over:,} calls handed over")
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--calls", type=int, default=100_000)
@@ -118,9 +104,14 @@ def main() -> int:
     if options.edits is not None:
         return _edits(seed, options.edits)
     if options.nnx is not None:
-        return _nnx_programs(seed, options.nnx)
+        import fuzz_nnx  # imports Flax
+
+        in_each_mode = lambda seed: sum(fuzz_nnx.compare(seed, mode) for mode in fuzz_nnx.MODES)
+        return _programs(seed, options.nnx, in_each_mode)
     if options.plain is not None:
-        return _plain_programs(seed, options.plain)
+        import fuzz_plain
+
+        return _programs(seed, options.plain, fuzz_plain.compare)
     steps.use_fast_draws(True)
     start = time.monotonic()
     now = seed

@@ -6,25 +6,20 @@ import pickle
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 import filterjit
+import filterjit.nnx
 from filterjit import _core, _install
 from filterjit._compat import _equinox_compat
 from support.processes import run_code
-
-
-@pytest.fixture(autouse=True)
-def not_installed() -> Iterator[None]:
-    filterjit.uninstall()
-    yield
-    filterjit.uninstall()
 
 
 def runs_on_filterjit(f: object, *args: object) -> bool:
@@ -37,6 +32,43 @@ def made_before(x: object) -> str:
     return type(x).__name__
 
 
+# What is replaced, with the options of `install`.
+REPLACED: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
+    "filter_jit": (lambda: eqx.filter_jit, filterjit.filter_jit, {}),
+    "nnx.jit": (lambda: nnx.jit, filterjit.nnx.jit, {}),
+    "nnx.compat.jit": (lambda: nnx.compat.jit, None, {}),
+    "nnx.cached_partial": (lambda: nnx.cached_partial, filterjit.nnx.cached_partial, {}),
+    "nnx.compat.cached_partial": (lambda: nnx.compat.cached_partial, None, {}),
+    "jax.jit": (lambda: jax.jit, None, {"jax": True}),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_what_is_replaced_and_put_back(name: str) -> None:
+    """Installing, or uninstalling, twice has no further effect."""
+    get, ours, options = REPLACED[name]
+    original = get()
+
+    def is_ours() -> bool:
+        return get() is not original and ours in (None, get())
+
+    for _ in range(2):
+        filterjit.install(**options)
+        assert is_ours()
+    for _ in range(2):
+        filterjit.uninstall()
+        assert get() is original
+    with filterjit.installed(**options):
+        assert is_ours()
+        with filterjit.installed(**options):
+            pass
+        assert is_ours()
+    assert get() is original
+    with pytest.raises(ZeroDivisionError), filterjit.installed(**options):
+        raise ZeroDivisionError
+    assert get() is original
+
+
 def test_install_and_uninstall() -> None:
     original = eqx.filter_jit
     assert not runs_on_filterjit(made_before)
@@ -47,29 +79,6 @@ def test_install_and_uninstall() -> None:
     filterjit.uninstall()
     assert eqx.filter_jit is original
     assert not runs_on_filterjit(made_before)
-
-
-def test_installing_twice_has_no_further_effect() -> None:
-    original = eqx.filter_jit
-    filterjit.install()
-    filterjit.install()
-    filterjit.uninstall()
-    assert eqx.filter_jit is original
-    filterjit.uninstall()
-    assert eqx.filter_jit is original
-
-
-def test_the_context_restores_the_former_state() -> None:
-    original = eqx.filter_jit
-    with filterjit.installed():
-        assert eqx.filter_jit is filterjit.filter_jit
-        with filterjit.installed():
-            pass
-        assert eqx.filter_jit is filterjit.filter_jit
-    assert eqx.filter_jit is original
-    with pytest.raises(ZeroDivisionError), filterjit.installed():
-        raise ZeroDivisionError
-    assert eqx.filter_jit is original
 
 
 def test_options_of_a_wrapper_made_before() -> None:

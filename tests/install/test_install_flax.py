@@ -1,6 +1,5 @@
 """`install` and `uninstall`: filterjit in the place of ``flax.nnx.jit``, and back."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,29 +15,6 @@ import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
 
 
-@pytest.fixture(autouse=True)
-def not_installed() -> Iterator[None]:
-    filterjit.uninstall()
-    yield
-    filterjit.uninstall()
-
-
-def test_install_and_uninstall() -> None:
-    def all_of() -> tuple[Any, ...]:
-        return nnx.jit, nnx.compat.jit, nnx.cached_partial, nnx.compat.cached_partial
-
-    originals = all_of()
-    filterjit.install()
-    filterjit.install()
-    assert nnx.jit is filterjit.nnx.jit
-    assert nnx.cached_partial is filterjit.nnx.cached_partial
-    assert not set(originals) & set(all_of())
-    filterjit.uninstall()
-    assert all_of() == originals
-    filterjit.uninstall()
-    assert all_of() == originals
-
-
 def test_without_flax() -> None:
     original = nnx.jit
     filterjit.install(flax=False)
@@ -49,13 +25,6 @@ def test_without_flax() -> None:
     assert filterjit._install.is_installed()
     with filterjit.installed(flax=False):
         assert nnx.jit is original
-
-
-def test_the_context_ends_with_an_error() -> None:
-    original = nnx.jit
-    with pytest.raises(ZeroDivisionError), filterjit.installed():
-        raise ZeroDivisionError
-    assert nnx.jit is original
 
 
 class Counter(nnx.Module):

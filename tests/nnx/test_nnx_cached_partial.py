@@ -1,8 +1,9 @@
 """``nnx.cached_partial`` on Flax's and on filterjit's functions."""
 
+import functools
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -14,11 +15,11 @@ from flax import nnx
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
 from filterjit._nnx._cached_partial import CachedJit
-from support.nnx import describe, outcome
+from support.comparison import Traces, without
+from support.lifetimes import collect
+from support.nnx import Node, describe, needs_this_flax, outcome
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 x = jnp.arange(8.0).reshape(2, 4) / 8
 KINDS = {
@@ -35,53 +36,45 @@ def no_cache_is_left() -> Any:
     compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None  # where Flax raises that it is
 
 
-class Node(nnx.Module):
-    def __init__(self, value: float = 0.0, **children: Any) -> None:
-        self.v = nnx.Param(jnp.full((2,), value))
-        self.tag = 1
-        for name, child in children.items():
-            setattr(self, name, child)
-
-
 def compare(program: Any) -> None:
     """Runs a generator of observations with each function and each partial."""
     expected, traces = None, None
     for kind, (jit, cached_partial) in KINDS.items():
-        count = [0]
-
-        def traced(count: Any = count) -> None:
-            count[0] += 1
-
-        found = list(map(describe, program(jit, cached_partial, traced)))
+        made = Traces()
+        found = list(map(describe, program(jit, cached_partial, made)))
         expected = found if expected is None else expected
-        traces = count[0] if traces is None else traces
+        traces = made.count if traces is None else traces
         assert found == expected, kind
-        assert kind != "ours" or count[0] <= traces
+        assert kind != "ours" or made.count <= traces
 
 
-def test_a_training_step() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        rngs = nnx.Rngs(0)
-        model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(3)])
-        optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+def in_each_kind(program: Any) -> Any:
+    """Makes a test of a program: see `compare`."""
+    make = without("jit", "cached_partial", "traces")
+    return make(program, lambda given: compare(functools.partial(program, **given)))
 
-        @jit
-        def step(model: Any, optimizer: Any, y: Any, scale: Any = 1.0) -> Any:
-            traces()
-            loss, grads = nnx.value_and_grad(lambda m: ((m(y) * scale - 1) ** 2).mean())(model)
-            optimizer.update(model, grads)
-            return loss
 
-        cached = cached_partial(step, model, optimizer)
-        for i in range(12):
-            yield cached(x + i)
-            yield cached(x, 2.0), cached(x, scale=3.0)
-            yield model, optimizer
-        yield step(model, optimizer, x)
+@in_each_kind
+def test_a_training_step(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(3)])
+    optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+
+    @jit
+    def step(model: Any, optimizer: Any, y: Any, scale: Any = 1.0) -> Any:
+        traces()
+        loss, grads = nnx.value_and_grad(lambda m: ((m(y) * scale - 1) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    cached = cached_partial(step, model, optimizer)
+    for i in range(12):
+        yield cached(x + i)
+        yield cached(x, 2.0), cached(x, scale=3.0)
         yield model, optimizer
-        yield cached(x[:1])
-
-    compare(program)
+    yield step(model, optimizer, x)
+    yield model, optimizer
+    yield cached(x[:1])
 
 
 BODIES: dict[str, Callable[[Any], None]] = {
@@ -95,23 +88,23 @@ BODIES: dict[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_call_that_changes_the_graph(body: str) -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
+@in_each_kind
+def test_a_call_that_changes_the_graph(
+    jit: Any, cached_partial: Any, traces: Any, body: str
+) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
 
-        @jit
-        def f(m: Any, n: Any) -> Any:
-            m.v[...] += 1
-            BODIES[body](m)
+    @jit
+    def f(m: Any, n: Any) -> Any:
+        m.v[...] += 1
+        BODIES[body](m)
 
-        cached = cached_partial(f, m)
-        for _ in range(2):
-            yield outcome(cached, Node())
-            yield m
-        f(m, Node())
+    cached = cached_partial(f, m)
+    for _ in range(2):
+        yield outcome(cached, Node())
         yield m
-
-    compare(program)
+    f(m, Node())
+    yield m
 
 
 def test_the_text_of_the_error() -> None:
@@ -124,151 +117,137 @@ def test_the_text_of_the_error() -> None:
     assert len(set(texts)) == 1
 
 
-def test_what_may_change() -> None:
+@in_each_kind
+def test_what_may_change(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
     """Other arguments, for a while within the call, and the Modules that were given."""
 
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m, n = Node(1.0, child=Node(2.0)), Node(3.0)
+    m, n = Node(1.0, child=Node(2.0)), Node(3.0)
 
-        @jit
-        def f(m: Any, n: Any) -> Any:
-            traces()
-            m.v[...] += n.v
-            n.extra = nnx.Param(m.child.v * 2)
-            m.scratch = nnx.Intermediate(m.v * 1)
-            popped = nnx.pop(m, nnx.Intermediate)
-            return popped["scratch"][...] * m.tag
+    @jit
+    def f(m: Any, n: Any) -> Any:
+        traces()
+        m.v[...] += n.v
+        n.extra = nnx.Param(m.child.v * 2)
+        m.scratch = nnx.Intermediate(m.v * 1)
+        popped = nnx.pop(m, nnx.Intermediate)
+        return popped["scratch"][...] * m.tag
 
-        cached = cached_partial(f, m)
-        for _ in range(3):
-            yield cached(n)
-            yield m, n
-        m.tag, m.v, m.child = 9, nnx.Param(jnp.zeros(2)), Node(8.0)
-        for _ in range(2):
-            yield cached(n)
-            yield m, n
-        yield f(m, n)
+    cached = cached_partial(f, m)
+    for _ in range(3):
+        yield cached(n)
         yield m, n
-
-    compare(program)
-
-
-def test_other_arguments_that_share() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
-
-        @jit
-        def f(m: Any, n: Any, v: Any) -> Any:
-            traces()
-            v[...] += 1
-            return m is n, n.v is v, m.child is n, m.child.v is v
-
-        cached = cached_partial(f, m)
-        for args in ((m, m.v), (m.child, m.child.v), (m, m.child.v), (Node(), m.v)) * 2:
-            yield cached(*args)
-            yield m
-        cached = cached_partial(f, m, m.child)
-        for v in (m.v, m.child.v, nnx.Param(jnp.ones(2))) * 2:
-            yield cached(v)
-            yield m
-
-    compare(program)
+    m.tag, m.v, m.child = 9, nnx.Param(jnp.zeros(2)), Node(8.0)
+    for _ in range(2):
+        yield cached(n)
+        yield m, n
+    yield f(m, n)
+    yield m, n
 
 
-def test_results() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node(1.0, child=Node(2.0))
-        cached = cached_partial(jit(lambda m: (m, m.child, m.v)), m)
-        first, second = cached(), cached()
-        yield first[0] is m, first[0] is second[0], first[2] is m.v, first[0].child is first[1]
-        yield first
+@in_each_kind
+def test_other_arguments_that_share(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
 
-        def puts(m: Any, n: Any) -> Any:
-            n.child = m
-            return n
+    @jit
+    def f(m: Any, n: Any, v: Any) -> Any:
+        traces()
+        v[...] += 1
+        return m is n, n.v is v, m.child is n, m.child.v is v
 
-        cached, n = cached_partial(jit(puts), m), Node()
-        yield cached(n) is n, n.child is m, n.child.v is m.v
-
-    compare(program)
-
-
-def test_other_first_arguments() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        v = nnx.Param(jnp.ones(2))
-
-        @jit
-        def f(tree: Any, y: Any, *rest: Any) -> Any:
-            traces()
-            tree["a"][0][...] += y
-            return tree["n"] + sum(rest)
-
-        cached = cached_partial(f, {"a": [v], "n": 2.0}, 3.0)
-        for rest in ((), (1.0,), (jnp.ones(2), 2)):
-            yield cached(*rest)
-            yield v
-        holding_an_array = Node()
-        holding_an_array.array = nnx.data(jnp.ones(2))
-        yield outcome(lambda: cached_partial(jit(lambda m: m.v * 1), holding_an_array)())[:2]
-
-    compare(program)
-
-
-def test_errors() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node()
-        yield outcome(cached_partial, jit(lambda m: None), m, graph=False)
-        yield outcome(cached_partial, jit(lambda m: None), m, graph_updates=False)
-        yield outcome(cached_partial(jit(lambda m: None, graph=False), m))
-        compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
-        yield outcome(cached_partial(lambda m: None, m))
-        compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
-        cached = cached_partial(jit(lambda m, y: 1 / 0), m)
-        yield outcome(cached, 1.0), outcome(cached, 1.0)
-        yield outcome(cached), outcome(cached, 1, 2), outcome(cached, z=1)
-
-    compare(program)
-
-
-def test_calls_that_are_handed_over() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node(1.0)
-
-        def body(m: Any, n: Any, y: Any = 1.0) -> Any:
-            m.v[...] += 1
-            return m.v * n * y
-
-        for options in ({"static_argnums": 1}, {}):
-            cached = cached_partial(jit(body, **options), m)
-            for n in (2, 3):
-                yield cached(n), cached(n, y=2.0)
-                yield m
-        with jax.disable_jit():
-            yield cached(2)
+    cached = cached_partial(f, m)
+    for args in ((m, m.v), (m.child, m.child.v), (m, m.child.v), (Node(), m.v)) * 2:
+        yield cached(*args)
         yield m
+    cached = cached_partial(f, m, m.child)
+    for v in (m.v, m.child.v, nnx.Param(jnp.ones(2))) * 2:
+        yield cached(v)
+        yield m
+
+
+@in_each_kind
+def test_results(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0, child=Node(2.0))
+    cached = cached_partial(jit(lambda m: (m, m.child, m.v)), m)
+    first, second = cached(), cached()
+    yield first[0] is m, first[0] is second[0], first[2] is m.v, first[0].child is first[1]
+    yield first
+
+    def puts(m: Any, n: Any) -> Any:
+        n.child = m
+        return n
+
+    cached, n = cached_partial(jit(puts), m), Node()
+    yield cached(n) is n, n.child is m, n.child.v is m.v
+
+
+@in_each_kind
+def test_other_first_arguments(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    v = nnx.Param(jnp.ones(2))
+
+    @jit
+    def f(tree: Any, y: Any, *rest: Any) -> Any:
+        traces()
+        tree["a"][0][...] += y
+        return tree["n"] + sum(rest)
+
+    cached = cached_partial(f, {"a": [v], "n": 2.0}, 3.0)
+    for rest in ((), (1.0,), (jnp.ones(2), 2)):
+        yield cached(*rest)
+        yield v
+    holding_an_array = Node()
+    holding_an_array.array = nnx.data(jnp.ones(2))
+    yield outcome(lambda: cached_partial(jit(lambda m: m.v * 1), holding_an_array)())[:2]
+
+
+@in_each_kind
+def test_errors(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    m = Node()
+    yield outcome(cached_partial, jit(lambda m: None), m, graph=False)
+    yield outcome(cached_partial, jit(lambda m: None), m, graph_updates=False)
+    yield outcome(cached_partial(jit(lambda m: None, graph=False), m))
+    compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
+    yield outcome(cached_partial(lambda m: None, m))
+    compat.graphlib.GRAPH_CONTEXT.tmp_static_cache = None
+    cached = cached_partial(jit(lambda m, y: 1 / 0), m)
+    yield outcome(cached, 1.0), outcome(cached, 1.0)
+    yield outcome(cached), outcome(cached, 1, 2), outcome(cached, z=1)
+
+
+@in_each_kind
+def test_calls_that_are_handed_over(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0)
+
+    def body(m: Any, n: Any, y: Any = 1.0) -> Any:
+        m.v[...] += 1
+        return m.v * n * y
+
+    for options in ({"static_argnums": 1}, {}):
+        cached = cached_partial(jit(body, **options), m)
+        for n in (2, 3):
+            yield cached(n), cached(n, y=2.0)
+            yield m
+    with jax.disable_jit():
         yield cached(2)
-        yield m
+    yield m
+    yield cached(2)
+    yield m
 
-        def reads(m: Any, y: Any) -> Any:
-            return m.v * y
+    def reads(m: Any, y: Any) -> Any:
+        return m.v * y
 
-        cached = cached_partial(jit(reads), m)
-        yield outcome(jax.grad(lambda y: cached(y).sum()), 1.0)[:2]
-        yield outcome(jit(lambda m, n: m.v * 2), m, "text")[:2]
-
-    compare(program)
+    cached = cached_partial(jit(reads), m)
+    yield outcome(jax.grad(lambda y: cached(y).sum()), 1.0)[:2]
+    yield outcome(jit(lambda m, n: m.v * 2), m, "text")[:2]
 
 
-def test_donation() -> None:
-    def program(jit: Any, cached_partial: Any, traces: Any) -> Any:
-        m = Node(1.0)
-        cached = cached_partial(jit(lambda m, y: m.v.set_value(m.v + y), donate_argnums=0), m)
-        for _ in range(3):
-            old = m.v.get_raw_value()
-            cached(1.0)
-            yield m, old.is_deleted()
-
-    compare(program)
+@in_each_kind
+def test_donation(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+    m = Node(1.0)
+    cached = cached_partial(jit(lambda m, y: m.v.set_value(m.v + y), donate_argnums=0), m)
+    for _ in range(3):
+        old = m.v.get_raw_value()
+        cached(1.0)
+        yield m, old.is_deleted()
 
 
 def test_metadata_that_change_between_the_calls() -> None:
@@ -305,6 +284,5 @@ def test_what_is_kept_alive() -> None:
     cached(), cached()
     assert variable[...].tolist() == [2.0, 2.0]
     del cached, variable
-    for _ in range(3):
-        gc.collect()
+    collect()
     assert [r() for r in refs] == [None] * 4

@@ -2,6 +2,7 @@
 besides calls: tree functions, explanations, files."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +14,7 @@ import pytest
 import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
-from support.comparison import Traces, comparable, outcome, same
+from support.comparison import Traces, comparable, outcome, same, without
 from support.exactness import X, check_exact, described, look, same_as_jax
 
 pytest.importorskip("flax.nnx")
@@ -193,6 +194,11 @@ def both(body: Callable[[Any], Any]) -> Any:
     return ours
 
 
+def with_both(body: Any) -> Any:
+    """Makes a test of a body: see `both`."""
+    return without("jit")(body, lambda given: both(functools.partial(body, **given)))
+
+
 def test_a_returned_variable_can_be_changed() -> None:
     def body(jit: Any) -> Any:
         m = jit(lambda m: m)(Net())
@@ -205,41 +211,37 @@ def test_a_returned_variable_can_be_changed() -> None:
     assert comparable(both(body).kernel[...]) == comparable(X + 6)
 
 
-def test_an_argument_can_be_changed_inside() -> None:
-    def body(jit: Any) -> Any:
-        @jit
-        def f(m: Any) -> Any:
-            m.kernel.set_value(m.kernel[...] + 1)
-            m.width = 4
-            m.kernel.set_metadata("tag", 2)
-            return m
+@with_both
+def test_an_argument_can_be_changed_inside(jit: Any) -> Any:
+    @jit
+    def f(m: Any) -> Any:
+        m.kernel.set_value(m.kernel[...] + 1)
+        m.width = 4
+        m.kernel.set_metadata("tag", 2)
+        return m
 
-        m = Net()
-        out = f(m)
-        assert m.width == 3
-        assert not m.kernel.has_metadata("tag")
-        assert (out.width, out.kernel.tag) == (4, 2)
-        return out, m
-
-    both(body)
+    m = Net()
+    out = f(m)
+    assert m.width == 3
+    assert not m.kernel.has_metadata("tag")
+    assert (out.width, out.kernel.tag) == (4, 2)
+    return out, m
 
 
-def test_what_is_made_inside_can_be_changed_inside() -> None:
-    def body(jit: Any) -> Any:
-        @jit
-        def f(x: Any) -> Any:
-            m, v = Net(), nnx.Param(x)
-            v.set_value(x + 1)
-            m.kernel = v
-            m.width = 2
-            return m, v, nnx.List([v, m])
+@with_both
+def test_what_is_made_inside_can_be_changed_inside(jit: Any) -> Any:
+    @jit
+    def f(x: Any) -> Any:
+        m, v = Net(), nnx.Param(x)
+        v.set_value(x + 1)
+        m.kernel = v
+        m.width = 2
+        return m, v, nnx.List([v, m])
 
-        out = f(X)
-        out[1].set_value(X)
-        out[2].append(nnx.Param(X))
-        return out
-
-    both(body)
+    out = f(X)
+    out[1].set_value(X)
+    out[2].append(nnx.Param(X))
+    return out
 
 
 @pytest.mark.parametrize("what", ["value", "metadata", "attribute", "state"])
@@ -265,23 +267,21 @@ def test_outer_objects_cannot_be_changed_inside(what: str) -> None:
     assert issubclass(both(body), flax.errors.TraceContextError)
 
 
-def test_nested_traces() -> None:
-    def body(jit: Any) -> Any:
-        @jit
-        def inner(m: Any) -> Any:
-            m.kernel.set_value(m.kernel[...] * 2)
-            return m
+@with_both
+def test_nested_traces(jit: Any) -> Any:
+    @jit
+    def inner(m: Any) -> Any:
+        m.kernel.set_value(m.kernel[...] * 2)
+        return m
 
-        @jit
-        def outer(m: Any) -> Any:
-            new = inner(m)
-            new.kernel.set_value(new.kernel[...] + 1)
-            m.kernel.set_value(m.kernel[...] + new.kernel[...])
-            return m, new
+    @jit
+    def outer(m: Any) -> Any:
+        new = inner(m)
+        new.kernel.set_value(new.kernel[...] + 1)
+        m.kernel.set_value(m.kernel[...] + new.kernel[...])
+        return m, new
 
-        return outer(Net())
-
-    both(body)
+    return outer(Net())
 
 
 def test_a_variable_that_escapes_from_a_trace() -> None:
@@ -312,35 +312,32 @@ def test_the_trace_state_after_each_way_of_building(make: Callable[[], Any]) -> 
 # ---- references and hijax ----
 
 
-def test_variables_with_references() -> None:
+@with_both
+def test_variables_with_references(jit: Any) -> Any:
     """A ``jax.Ref`` is changed in place, under ``jax.jit`` and under ours."""
+
     if not hasattr(jax, "new_ref"):
         pytest.skip("this version of JAX has no jax.new_ref")
 
-    def body(jit: Any) -> Any:
-        v = nnx.Param(X, ref=True)
+    v = nnx.Param(X, ref=True)
 
-        @jit
-        def f(v: Any) -> Any:
-            v[...] = v[...] + 1
-            return v[...] * 2
+    @jit
+    def f(v: Any) -> Any:
+        v[...] = v[...] + 1
+        return v[...] * 2
 
-        return [f(v), f(v), v[...]]
-
-    both(body)
+    return [f(v), f(v), v[...]]
 
 
-def test_hijax_variables() -> None:
-    def body(jit: Any) -> Any:
-        v = nnx.Param(X, hijax=True)
+@with_both
+def test_hijax_variables(jit: Any) -> Any:
+    v = nnx.Param(X, hijax=True)
 
-        @jit
-        def f(v: Any) -> Any:
-            return v[...] * 2
+    @jit
+    def f(v: Any) -> Any:
+        return v[...] * 2
 
-        return [f(v), f(v)]
-
-    both(body)
+    return [f(v), f(v)]
 
 
 # ---- tree functions ----
@@ -350,9 +347,12 @@ class Model(nnx.Module):
     def __init__(self) -> None:
         rngs = nnx.Rngs(0)
         self.layers = nnx.List([nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 2, rngs=rngs)])
-        self.table = nnx.Dict(scale=nnx.Param(X))
+        self.table = nnx.Dict(scale=nnx.Param(X, tag=("a", 1)))
         self.state = nnx.data(nnx.State({"a": X, "b": {"c": X}}))
         self.name = "model"
+
+    def __call__(self, x: Any) -> Any:
+        return self.layers[0](x) * len(self.name)
 
 
 PATHS = [
@@ -416,37 +416,26 @@ def test_explanations() -> None:
     assert "model" in str(jitted.explain(model, X))
 
 
-class Saved(nnx.Module):
-    def __init__(self) -> None:
-        self.kernel = nnx.Param(X, tag=("a", 1))
-        self.layers = nnx.List([nnx.Param(X + 1), nnx.BatchStat(X)])
-        self.state = nnx.data(nnx.State({"a": X, "b": {"c": X}}))
-        self.width = 3
-
-    def __call__(self, x: Any) -> Any:
-        return self.kernel[...] * x * self.width
-
-
 def test_save_and_load(tmp_path: Any) -> None:
     f = filter_jit(lambda model, x: (model, model(x)))
-    model = Saved()
+    model = Model()
     expected = described(f(model, X))
     file = tmp_path / "program"
     f.lower(model, X).compile().save(file)
     loaded = filterjit.load(file)
     out = loaded(model, X)
     assert described(out) == expected
-    out[0].kernel.set_value(X)  # of the trace state outside
-    model.width = 4
-    with pytest.raises(filterjit.MismatchError, match="width"):
+    out[0].table["scale"].set_value(X)  # of the trace state outside
+    model.name = "other"
+    with pytest.raises(filterjit.MismatchError, match="name"):
         loaded(model, X)
 
 
 def test_compiled() -> None:
     f = filter_jit(lambda model: model)
-    compiled = f.lower(Saved()).compile()
-    assert described(compiled(Saved())) == described(Saved())
-    other = Saved()
-    other.kernel.set_metadata("tag", ("a", True))
-    with pytest.raises(filterjit.MismatchError, match="kernel"):
+    compiled = f.lower(Model()).compile()
+    assert described(compiled(Model())) == described(Model())
+    other = Model()
+    other.table["scale"].set_metadata("tag", ("a", True))
+    with pytest.raises(filterjit.MismatchError, match="scale"):
         compiled(other)

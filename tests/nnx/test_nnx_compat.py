@@ -13,11 +13,9 @@ from flax import nnx
 
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
-from support.nnx import compare
+from support.nnx import compare, needs_this_flax
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 _JAX = ("trace_state_strong_ref", "eval_trace", "axis_env_state", "top_axis_env")
 NAMES = [

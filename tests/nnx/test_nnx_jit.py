@@ -14,12 +14,9 @@ import pytest
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, in_each_mode, outcome
+from support.nnx import MODES, compare, in_each_mode, needs_this_flax, outcome
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 ALL = sorted(MODES)
 x = jnp.arange(8.0).reshape(4, 2)
@@ -112,34 +109,31 @@ def test_only_what_changes_is_written(mode: str) -> None:
     assert m.count[...] == 1
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_transforms_inside(mode: str) -> None:
+@in_each_mode
+def test_transforms_inside(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     graph = mode == "graph"
 
-    def program(jit: Any, traces: Any) -> Any:
-        m = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    m = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
 
-        @jit
-        def f(m: Any, y: Any) -> Any:
-            traces()
-            options = MODES[mode]
-            grad = nnx.grad(lambda m, y: m(y).sum(), **options)(m, y)
-            mapped = nnx.vmap(lambda m, y: m(y), in_axes=(None, 0), **options)(m, y)
-            if graph:
-                mapped += nnx.remat(lambda m, y: m(y))(m, y)
-                carry = nnx.scan(
-                    lambda m, c, y: (m(c), None),
-                    in_axes=(None, nnx.Carry, 0),
-                    out_axes=(nnx.Carry, 0),
-                )(m, y, jnp.zeros((3, 1)))[0]
-                mapped += carry
-            return mapped, jax.tree.leaves(grad)
+    @jit
+    def f(m: Any, y: Any) -> Any:
+        traces()
+        options = MODES[mode]
+        grad = nnx.grad(lambda m, y: m(y).sum(), **options)(m, y)
+        mapped = nnx.vmap(lambda m, y: m(y), in_axes=(None, 0), **options)(m, y)
+        if graph:
+            mapped += nnx.remat(lambda m, y: m(y))(m, y)
+            carry = nnx.scan(
+                lambda m, c, y: (m(c), None),
+                in_axes=(None, nnx.Carry, 0),
+                out_axes=(nnx.Carry, 0),
+            )(m, y, jnp.zeros((3, 1)))[0]
+            mapped += carry
+        return mapped, jax.tree.leaves(grad)
 
-        yield f(m, x)
-        yield f(m, x)
-        yield m
-
-    compare(program, mode)
+    yield f(m, x)
+    yield f(m, x)
+    yield m
 
 
 @in_each_mode
@@ -384,14 +378,6 @@ def test_new_values_of_another_kind(jit: Any, traces: Any) -> Iterator[Any]:
         yield m
 
 
-@pytest.mark.parametrize(("option", "bad"), [("on_retrace", "print"), ("maxsize", 0)])
-def test_bad_options_are_named(option: str, bad: Any) -> None:
-    with pytest.raises(
-        ValueError, match=rf"`nnx.jit\(..., {option}=...\)` must be .*(, not|\.\nIt is) {bad!r}"
-    ):
-        filterjit.nnx.jit(lambda x: x, **{option: bad})
-
-
 @in_each_mode(handed_over=None)
 def test_new_values_that_cannot_be_traced(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     """Upstream raises, and nothing has changed."""
@@ -414,21 +400,19 @@ def test_new_values_that_cannot_be_traced(jit: Any, traces: Any, mode: str) -> I
         yield m
 
 
-def test_arrays_of_donated_modules() -> None:
+@in_each_mode(modes=["graph"])
+def test_arrays_of_donated_modules(jit: Any, traces: Any) -> Iterator[Any]:
     """In the other modes, upstream leaves deleted arrays."""
 
     class Plain(nnx.Module):
         def __init__(self) -> None:
             self.x = nnx.data(jnp.ones(2))
 
-    def program(jit: Any, traces: Any) -> Any:
-        m, n = Plain(), Counter()
-        yield jit(lambda m: m.x + 1, donate_argnums=0)(m)
-        yield m
-        yield jit(lambda n, m: m.x + n.count[...], donate_argnums=1)(n, m)
-        yield m, n
-
-    compare(program, "graph")
+    m, n = Plain(), Counter()
+    yield jit(lambda m: m.x + 1, donate_argnums=0)(m)
+    yield m
+    yield jit(lambda n, m: m.x + n.count[...], donate_argnums=1)(n, m)
+    yield m, n
 
 
 @in_each_mode(handed_over=None)

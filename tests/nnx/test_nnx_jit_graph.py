@@ -1,7 +1,5 @@
 """Changes of the graph in ``nnx.jit``, on Flax's and on `filterjit.nnx.jit`."""
 
-import gc
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +10,13 @@ import pytest
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, outcome
+from support.lifetimes import collect
+from support.nnx import MODES, Node, compare, needs_this_flax, outcome
+from support.threads import at_once
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 ALL = sorted(MODES)
-
-
-class Node(nnx.Module):
-    def __init__(self, value: float = 0.0) -> None:
-        self.v = nnx.Param(jnp.full((2,), value))
-        self.tag = 1
 
 
 def _plus_one(m: Any) -> None:
@@ -133,40 +124,6 @@ def test_what_is_handed_over(body: str) -> None:
     assert f.handed_over == {"a Module contains itself": 1}
 
 
-@pytest.mark.parametrize("mode", ALL)
-def test_a_variable_in_two_arguments(mode: str) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        m, n = Node(1.0), Node(2.0)
-
-        @jit
-        def f(m: Any, n: Any) -> Any:
-            traces()
-            m.v[...] += 1
-            n.v[...] *= 3
-            return m is n, m.v is n.v
-
-        for args in ((m, n), (m, m), (n, m), (m, m), (m, n)):
-            yield outcome(f, *args)
-            yield m, n
-        n.v = m.v
-        yield outcome(f, m, n)
-        yield m, n
-        n.v = nnx.Param(jnp.ones(2))
-        yield outcome(f, m, n)
-        yield m, n
-
-    compare(program, mode, handed_over=mode == "tree")
-
-
-def test_identity_of_results() -> None:
-    m = _plain()
-    for jit in (nnx.jit, filterjit.nnx.jit):
-        found = jit(lambda m: (m, m.a, m.a.v, [m.b]))(m)
-        assert found[0] is m and found[1] is m.a and found[2] is m.a.v and found[3][0] is m.b
-        new = jit(lambda m: setattr(m, "new", Node()) or m.new)(m)
-        assert new is m.new
-
-
 def test_between_calls() -> None:
     """Variables that are changed, replaced or deleted between calls."""
 
@@ -213,11 +170,7 @@ def test_threads() -> None:
         for _ in range(50):
             f(m)
 
-    threads = [threading.Thread(target=work, args=(m,)) for m in models]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    at_once(4, lambda i: work(models[i]))
     for m in models:
         assert m.v[...].tolist() == [50.0, 50.0]
         assert m.a.v[...].tolist() == [1.0 + 1275.0] * 2
@@ -240,8 +193,7 @@ def test_nothing_stays_alive() -> None:
         return [weakref.ref(x) for x in (m, f, Local)]
 
     refs = make()
-    for _ in range(3):
-        gc.collect()
+    collect()
     alive = [r() for r in refs if r() is not None]
     # Flax keeps the classes of Pytrees in a registry of its own.
     assert all(isinstance(x, type) for x in alive), alive

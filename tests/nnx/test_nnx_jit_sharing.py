@@ -11,22 +11,12 @@ import pytest
 from flax import nnx
 
 import filterjit.nnx
-from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, in_each_mode, outcome
+from support.nnx import MODES, Node, in_each_mode, needs_this_flax, outcome
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 GRAPH = sorted(mode for mode in MODES if mode != "tree")
 x = jnp.arange(8.0).reshape(2, 4) / 8
-
-
-class Node(nnx.Module):
-    def __init__(self, value: float = 0.0, **children: Any) -> None:
-        self.v = nnx.Param(jnp.full((2,), value))
-        for name, child in children.items():
-            setattr(self, name, child)
 
 
 class MLP(nnx.Module):
@@ -50,29 +40,27 @@ def loss_of(model: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("layers", [1, 8])
-def test_a_model_and_its_optimizer(layers: int) -> None:
-    def program(jit: Any, traces: Any) -> Any:
-        model = MLP(layers)
-        optimizer = nnx.ModelAndOptimizer(model, optax.adam(1e-2))
+@in_each_mode(modes=["graph"])
+def test_a_model_and_its_optimizer(jit: Any, traces: Any, layers: int) -> Iterator[Any]:
+    model = MLP(layers)
+    optimizer = nnx.ModelAndOptimizer(model, optax.adam(1e-2))
 
-        @jit
-        def step(model: Any, optimizer: Any, y: Any) -> Any:
-            traces()
-            assert optimizer.model is model
-            loss, grads = nnx.value_and_grad(loss_of)(model, y)
-            optimizer.update(grads)
-            return loss
+    @jit
+    def step(model: Any, optimizer: Any, y: Any) -> Any:
+        traces()
+        assert optimizer.model is model
+        loss, grads = nnx.value_and_grad(loss_of)(model, y)
+        optimizer.update(grads)
+        return loss
 
-        for i in range(6):
-            yield step(model, optimizer, x + i)
-            yield step(optimizer=optimizer, model=model, y=x)
-            yield model, optimizer
-
-    compare(program, "graph")
+    for i in range(6):
+        yield step(model, optimizer, x + i)
+        yield step(optimizer=optimizer, model=model, y=x)
+        yield model, optimizer
 
 
-@pytest.mark.parametrize("mode", GRAPH)
-def test_an_optimizer_that_holds_the_variables(mode: str) -> None:
+@in_each_mode(modes=GRAPH)
+def test_an_optimizer_that_holds_the_variables(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     """The result of a call, with its sharing, is the argument of the next."""
 
     class SGD(nnx.Pytree):
@@ -96,33 +84,30 @@ def test_an_optimizer_that_holds_the_variables(mode: str) -> None:
 
             jax.tree.map(update_one, self.params, self.momentum, grads, is_leaf=is_leaf)
 
-    def program(jit: Any, traces: Any) -> Any:
-        @jit
-        def create() -> Any:
-            model = MLP()
-            return model, SGD(nnx.variables(model, nnx.Param))
+    @jit
+    def create() -> Any:
+        model = MLP()
+        return model, SGD(nnx.variables(model, nnx.Param))
 
-        @jit
-        def step(model: Any, optimizer: Any, y: Any) -> Any:
-            traces()
-            loss, grads = nnx.value_and_grad(loss_of)(model, y)
-            optimizer.update(grads)
-            return loss
+    @jit
+    def step(model: Any, optimizer: Any, y: Any) -> Any:
+        traces()
+        loss, grads = nnx.value_and_grad(loss_of)(model, y)
+        optimizer.update(grads)
+        return loss
 
-        if mode == "graph":
-            model, optimizer = create()
-        else:
-            model = MLP()
-            optimizer = SGD(nnx.variables(model, nnx.Param))
-        for i in range(4):
-            yield step(model, optimizer, x + i)
-            yield model, optimizer
-
-    compare(program, mode)
+    if mode == "graph":
+        model, optimizer = create()
+    else:
+        model = MLP()
+        optimizer = SGD(nnx.variables(model, nnx.Param))
+    for i in range(4):
+        yield step(model, optimizer, x + i)
+        yield model, optimizer
 
 
-@pytest.mark.parametrize("mode", GRAPH)
-def test_tied_weights(mode: str) -> None:
+@in_each_mode(modes=GRAPH)
+def test_tied_weights(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     class Tied(nnx.Module):
         def __init__(self) -> None:
             self.first, self.last = MLP(seed=1), MLP(seed=2)
@@ -131,23 +116,20 @@ def test_tied_weights(mode: str) -> None:
         def __call__(self, y: Any) -> Any:
             return self.last(self.first(y))
 
-    def program(jit: Any, traces: Any) -> Any:
-        model = Tied()
+    model = Tied()
 
-        @jit
-        def step(model: Any, y: Any) -> Any:
-            traces()
-            loss, grads = nnx.value_and_grad(loss_of, **MODES[mode])(model, y)
-            model.first.layers[2].kernel[...] -= 0.1
-            return loss, jax.tree.leaves(grads)
+    @jit
+    def step(model: Any, y: Any) -> Any:
+        traces()
+        loss, grads = nnx.value_and_grad(loss_of, **MODES[mode])(model, y)
+        model.first.layers[2].kernel[...] -= 0.1
+        return loss, jax.tree.leaves(grads)
 
-        for i in range(70):  # so that a record is used
-            yield step(model, x)
-            yield model
-            if i % 30 == 29:
-                model.first.layers[i % 7].kernel = nnx.Param(jnp.ones((4, 4)))
-
-    compare(program, mode)
+    for i in range(70):  # so that a record is used
+        yield step(model, x)
+        yield model
+        if i % 30 == 29:
+            model.first.layers[i % 7].kernel = nnx.Param(jnp.ones((4, 4)))
 
 
 # ---- what is shared ----

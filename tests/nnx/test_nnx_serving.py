@@ -13,12 +13,10 @@ from flax import nnx
 import filterjit
 import filterjit.nnx
 from filterjit import filter_jit
-from filterjit._compat import _nnx_compat as compat
+from support.nnx import needs_this_flax
 from support.processes import run_code
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 NET = """
 import json, sys

@@ -8,8 +8,8 @@ import jax
 import pytest
 
 import filterjit
-from filterjit._call import _direct
 from support.comparison import Jit
+from support.direct import direct  # noqa: F401
 from support.functions import Counted
 
 _IMPLEMENTATIONS = {"equinox": equinox.filter_jit, "filterjit": filterjit.filter_jit}
@@ -31,15 +31,6 @@ def ours(jit: Jit) -> bool:
 def apply() -> Counted:
     """A jitted function that applies functions, with ``functions="structure"``."""
     return Counted()
-
-
-@pytest.fixture
-def direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes each second call direct, where nothing is against it."""
-    if _direct._context is None:
-        pytest.skip("this version of JAX lacks what direct calls need")
-    monkeypatch.setattr(_direct._context, "enabled", 1)
-    monkeypatch.setattr(_direct._context, "after", 0)
 
 
 @pytest.fixture(scope="module", autouse=True)

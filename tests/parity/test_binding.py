@@ -252,24 +252,6 @@ def test_binding_error_of_a_method_in_a_class_body(
             assert str(jitted.value) == str(plain.value)
 
 
-def test_binding_error_does_not_run_or_trace_the_function(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any, y: Any = 1) -> Any:
-        traces.tick()
-        return x
-
-    assert f(ONE) == 1
-    for _ in range(2):
-        with pytest.raises(TypeError):
-            f()
-        with pytest.raises(TypeError):
-            f(ONE, z=1)
-        assert f(TWO) == 2
-    assert traces.count == 1
-
-
 def test_binding_error_within_a_trace(jit: Jit, ours: bool) -> None:
     f = jit(lambda x: x)
     with pytest.raises(TypeError) as info:

@@ -14,17 +14,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from flax import nnx
 
 import filterjit
+import filterjit.nnx
 from filterjit import filter_jit
 from filterjit._call import _kept_by_jax
 from filterjit._compat import _constants_compat
+from support.modules import Holder
 
 pytestmark = pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 
@@ -33,11 +35,6 @@ COPIED = [np.dtype(x) for x in ("int64", "uint64", "float64", "complex128")]
 DTYPES = [*COPIED, *map(np.dtype, ("bool", "int8", "int32", "float32", ml_dtypes.bfloat16))]
 
 ONES = jnp.ones(3)
-
-
-class Model(eqx.Module):
-    w: jax.Array
-    static: Any = eqx.field(static=True)
 
 
 @dataclasses.dataclass
@@ -107,85 +104,68 @@ def _object_array(table: Any) -> Any:
     return made
 
 
-def _static(make: Callable[[Any], Any], read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns a place: a static field of a Module that holds an array somewhere."""
+def _scaled(m: Any) -> Any:
+    return m.x * m.s
+
+
+def _jitted(**options: Any) -> Any:
+    """Returns a new function, which shares no program."""
+    return filter_jit(lambda m: m.x * m.s, **options)
+
+
+def _of_a_model(use: Callable[[Any], Any], make: Callable[[Any], Any] = lambda x: x) -> Any:
+    """Returns a place: a static field of a Module that holds an array somewhere, in calls of a
+    new function."""
+    return lambda table: functools.partial(filter_jit(lambda m: use(m)), Holder(ONES, make(table)))
+
+
+def _static(make: Callable[[Any], Any], read: Callable[[Any], Any]) -> Any:
+    return _of_a_model(lambda m: m.x * read(m.s), make)
+
+
+def _function(make: Callable[[Any], Any]) -> Any:
+    """Returns a place: a function that holds an array."""
 
     def place(table: Any) -> Any:
-        f = filter_jit(lambda m: m.w * read(m.static))
-        return functools.partial(f, Model(ONES, make(table)))
+        f = filter_jit(lambda f, w: f(w), functions="structure")
+        return functools.partial(f, make(table), ONES)
 
     return place
 
 
-def _closure(table: Any) -> Any:
-    def scale(w: Any) -> Any:
-        return w * table
-
-    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), scale, ONES)
-
-
-def _default(table: Any) -> Any:
-    def scale(w: Any, by: Any = table) -> Any:
-        return w * by
-
-    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), scale, ONES)
-
-
-def _partial(table: Any) -> Any:
-    held = functools.partial(lambda table, w: w * table, table)
-    return functools.partial(filter_jit(lambda f, w: f(w), functions="structure"), held, ONES)
-
-
-def _method(table: Any) -> Any:
-    f = filter_jit(lambda f, w: f(w), functions="structure")
-    return functools.partial(f, Scale(table).of, ONES)
-
-
-def _inner_jit(table: Any) -> Any:
-    f = filter_jit(lambda m: jax.jit(lambda w: w * m.static)(m.w))
-    return functools.partial(f, Model(ONES, table))
-
-
 def _inner_filter_jit(table: Any) -> Any:
-    inner = filter_jit(lambda m: m.w * m.static)
-    return functools.partial(filter_jit(lambda m: inner(m)), Model(ONES, table))
+    inner = _jitted()
+    return functools.partial(filter_jit(lambda m: inner(m)), Holder(ONES, table))
 
 
 def _in_plain_jit(table: Any) -> Any:
     """In a program of ``jax.jit``, which is made again for each call."""
-    inner = filter_jit(lambda m: m.w * m.static)
-    return lambda: jax.jit(lambda w: inner(Model(w, table)))(ONES)
+    inner = _jitted()
+    return lambda: jax.jit(lambda w: inner(Holder(w, table)))(ONES)
 
 
-def _scan(table: Any) -> Any:
-    def f(m: Any) -> Any:
-        return jax.lax.scan(lambda c, x: (c, x * m.static), None, m.w[None])[1][0]
-
-    return functools.partial(filter_jit(f), Model(ONES, table))
-
-
-def _grad(table: Any) -> Any:
-    f = filter_jit(lambda m: m.w * m.static)
-    return lambda: jax.vmap(lambda w: f(Model(w, table)))(jnp.ones((2, 3)))[0]
+def _vmap(table: Any) -> Any:
+    f = _jitted()
+    return lambda: jax.vmap(lambda w: f(Holder(w, table)))(jnp.ones((2, 3)))[0]
 
 
 def _lowered(table: Any) -> Any:
-    f = filter_jit(lambda m: m.w * m.static)
-    return lambda: f.lower(Model(ONES, table)).compile()(Model(ONES, table))
+    f = _jitted()
+    return lambda: f.lower(Holder(ONES, table)).compile()(Holder(ONES, table))
 
 
 def _frozen(table: Any) -> Any:
-    f = filter_jit(lambda m, w: m.w * w * m.static)
-    return lambda: f.freeze(Model(ONES, table))(ONES)
+    f = filter_jit(lambda m, w: m.x * w * m.s)
+    return lambda: f.freeze(Holder(ONES, table))(ONES)
 
 
 def _disabled(table: Any) -> Any:
-    f = filter_jit(lambda m: m.w * m.static)
+    f = _jitted()
 
     def call() -> Any:
-        f(Model(ONES, table))
+        f(Holder(ONES, table))
         with jax.disable_jit():
-            return f(Model(ONES, table))
+            return f(Holder(ONES, table))
 
     return call
 
@@ -217,40 +197,24 @@ def _object_for_another_shape(table: Any) -> Any:
     return lambda: f(held, jnp.ones((next(shapes), 3)))
 
 
+class Net(nnx.Module):
+    def __init__(self, table: Any) -> None:
+        self.w = nnx.Param(ONES)
+        self.config = nnx.static(Hashed(table))
+
+
+def _net(m: Any) -> Any:
+    return m.w[...] * m.config.table
+
+
 def _graphdef(table: Any) -> Any:
-    nnx = pytest.importorskip("flax.nnx")
-
-    class Net(nnx.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self.w = nnx.Param(ONES)
-            self.table = nnx.static(Hashed(table))
-
-    f = filter_jit(lambda graphdef, state: (m := nnx.merge(graphdef, state)).w[...] * m.table.table)
-    return functools.partial(f, *nnx.split(Net()))
-
-
-def _nnx_jit(table: Any) -> Any:
-    nnx = pytest.importorskip("flax.nnx")
-    import filterjit.nnx
-
-    class Net(nnx.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self.w = nnx.Param(ONES)
-            self.config = nnx.static(Hashed(table))
-
-    return functools.partial(filterjit.nnx.jit(lambda m: m.w[...] * m.config.table), Net())
+    f = filter_jit(lambda graphdef, state: _net(nnx.merge(graphdef, state)))
+    return functools.partial(f, *nnx.split(Net(table)))
 
 
 def _nnx_jit_static(table: Any) -> Any:
-    pytest.importorskip("flax.nnx")
-    import filterjit.nnx
-
     f = filterjit.nnx.jit(lambda w, config: w * config.table, static_argnums=1)
     return functools.partial(f, ONES, Hashed(table))
-
-
-def _scaled(m: Any) -> Any:
-    return m.w * m.static
 
 
 def _after_plain_jit(table: Any) -> Any:
@@ -260,7 +224,7 @@ def _after_plain_jit(table: Any) -> Any:
 
     def call() -> Any:
         assert plain
-        return filter_jit(_scaled)(Model(ONES, table))
+        return filter_jit(_scaled)(Holder(ONES, table))
 
     return call
 
@@ -280,24 +244,24 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "attribute of a number": _static(lambda x: _noted(Number(1), x), lambda x: x.note),
     "read-only view": _static(lambda x: np.broadcast_to(x, (2, 3)), lambda x: x),
     "reversed view": _static(lambda x: x[::-1], lambda x: x),
-    "Module": _static(lambda x: Model(1, x), lambda x: x.static),
+    "Module": _static(lambda x: Holder(1, x), lambda x: x.s),
     "node": lambda x: functools.partial(filter_jit(lambda n, w: w * n.table), Node(x), ONES),
     "view": _static(lambda x: x[:], lambda x: x),
-    "closure": _closure,
-    "default": _default,
-    "partial": _partial,
-    "method": _method,
-    "inner jax.jit": _inner_jit,
+    "closure": _function(lambda x: lambda w: w * x),
+    "default": _function(lambda x: lambda w, by=x: w * by),
+    "partial": _function(lambda x: functools.partial(lambda table, w: w * table, x)),
+    "method": _function(lambda x: Scale(x).of),
+    "inner jax.jit": _of_a_model(lambda m: jax.jit(lambda w: w * m.s)(m.x)),
     "inner filter_jit": _inner_filter_jit,
     "inside jax.jit": _in_plain_jit,
-    "scan": _scan,
-    "vmap": _grad,
+    "scan": _of_a_model(lambda m: jax.lax.scan(lambda c, x: (c, x * m.s), None, m.x[None])[1][0]),
+    "vmap": _vmap,
     "lowered": _lowered,
     "frozen": _frozen,
     "disable_jit": _disabled,
     "static argument": _plain_static,
     "GraphDef": _graphdef,
-    "nnx.jit": _nnx_jit,
+    "nnx.jit": lambda x: functools.partial(filterjit.nnx.jit(lambda m: _net(m)), Net(x)),
     "nnx.jit, static argument": _nnx_jit_static,
     "after jax.jit": _after_plain_jit,
     "global, another shape": _global_for_another_shape,
@@ -332,7 +296,7 @@ def test_a_trace_sees_what_an_array_holds(place: str, dtype: Any) -> None:
 def test_a_program_cache(tmp_path: Path, dtype: Any) -> None:
     table = _table(dtype)
     for _ in range(2):
-        f, m = filter_jit(lambda m: m.w * m.static, program_cache=tmp_path), Model(ONES, table)
+        f, m = _jitted(program_cache=tmp_path), Holder(ONES, table)
         for _ in range(2):
             np.testing.assert_array_equal(f(m), ONES * table)
             _change(table)
@@ -342,15 +306,15 @@ def test_warnings_of_conversions() -> None:
     """An array that no trace uses is converted in silence."""
     table = np.array([1e300])
     reference = weakref.ref(table, lambda _: None)
-    f = filter_jit(lambda m: m.w)
-    f(Model(ONES, table))
+    f = filter_jit(lambda m: m.x)
+    f(Holder(ONES, table))
     assert reference() is table
 
 
 @pytest.mark.parametrize("dtype", COPIED, ids=str)
 def test_an_array_without_dimensions(dtype: Any) -> None:
     table = np.array(2, dtype)
-    f, m = filter_jit(_scaled), Model(ONES, table)
+    f, m = filter_jit(_scaled), Holder(ONES, table)
     f(m)
     table[...] = 3
     np.testing.assert_array_equal(f(m), ONES * 3)
@@ -361,11 +325,11 @@ def test_an_array_without_dimensions(dtype: Any) -> None:
 def test_64_bits_that_are_turned_on_or_off(first: bool, dtype: Any) -> None:
     """What JAX keeps has another dtype. Plain ``jax.jit`` raises, or computes in that."""
     table = np.array([1, 3], dtype)
-    f, m = filter_jit(_scaled), Model(ONES[:2] > 0, table)
+    f, m = filter_jit(_scaled), Holder(ONES[:2] > 0, table)
     with jax.enable_x64(first):
         kept = f(m)
     with jax.enable_x64(not first):
-        found, expected = f(m), f(Model(m.w, table.copy()))
+        found, expected = f(m), f(Holder(m.x, table.copy()))
     assert found.dtype == expected.dtype != kept.dtype
     np.testing.assert_array_equal(found, expected)
 
@@ -379,10 +343,10 @@ def test_what_jax_keeps_of_an_array_that_has_not_changed(value: float) -> None:
     """Programs share it: a large array is converted once."""
     table = np.array([0.0, value])
     kept = _constant(table)
-    filter_jit(_scaled)(Model(jnp.ones(2), table))
+    filter_jit(_scaled)(Holder(jnp.ones(2), table))
     assert _constant(table) is kept
     table[0] = 1
-    filter_jit(_scaled)(Model(jnp.ones(2), table))
+    filter_jit(_scaled)(Holder(jnp.ones(2), table))
     assert _constant(table)[0] == 1 and kept[0] == 0
 
 
@@ -392,11 +356,11 @@ def test_the_users_own_objects() -> None:
     seen = []
 
     def write(m: Any) -> Any:
-        seen.append(m.static[0] is m.static[1] is table)
-        m.static[0][1] += 5
-        return m.w * 1
+        seen.append(m.s[0] is m.s[1] is table)
+        m.s[0][1] += 5
+        return m.x * 1
 
-    f, m = filter_jit(write), Model(ONES, [table, table])
+    f, m = filter_jit(write), Holder(ONES, [table, table])
     f(m)
     table[0] = 7
     f(m)
@@ -407,7 +371,7 @@ def test_weak_references_of_others() -> None:
     table, told = np.arange(3.0), []
     references = [weakref.ref(table, told.append) for _ in range(2)]
     weakref.finalize(table, told.append, "finalized")
-    f, m = filter_jit(lambda m: m.w * m.static), Model(ONES, table)
+    f, m = _jitted(), Holder(ONES, table)
     f(m)
     table[0] = 7
     f(m)
@@ -432,7 +396,7 @@ def test_names_that_jax_lacks(
     else:
         monkeypatch.setattr(_constants_compat, "_forget", _constants_compat._forget.__wrapped__)
     table = np.full(shape, 2, dtype)
-    f, m = filter_jit(_scaled), Model(ONES, table)
+    f, m = filter_jit(_scaled), Holder(ONES, table)
     kept = f(m)
     table[...] = 3
     np.testing.assert_array_equal(f(m), ONES * 3)
@@ -456,7 +420,7 @@ def test_an_object_that_refers_to_very_much(monkeypatch: pytest.MonkeyPatch) -> 
 def test_containers_that_hold_themselves() -> None:
     table, held = np.arange(3.0), [1]
     held += [held, table]
-    f, m = filter_jit(lambda m: m.w * m.static.table[2]), Model(ONES, Plain(held))
+    f, m = filter_jit(lambda m: m.x * m.s.table[2]), Holder(ONES, Plain(held))
     f(m)
     table[0] = 7
-    np.testing.assert_array_equal(f(Model(jnp.ones((2, 3)), m.static))[0], table)
+    np.testing.assert_array_equal(f(Holder(jnp.ones((2, 3)), m.s))[0], table)

@@ -290,23 +290,6 @@ def test_donated_twice() -> None:
     assert b.direct > 3
 
 
-def test_donated_memory_is_used_again() -> None:
-    """The result lies where the donated array lay."""
-
-    def where(f: Any) -> bool:
-        x = jax.block_until_ready(jnp.ones(1 << 16))
-        before = x.unsafe_buffer_pointer()
-        return bool(jax.block_until_ready(f(x)).unsafe_buffer_pointer() == before)
-
-    def next(x: Any) -> Any:
-        return x + 1
-
-    ours, theirs = filterjit.filter_jit(next, donate="all"), jax.jit(next, donate_argnums=0)
-    for _ in range(4):
-        assert where(ours) == where(theirs)
-    assert counts(ours)["direct"]
-
-
 def test_donated_but_not_read() -> None:
     """JAX does not delete an array that the program does not read."""
     b = Beside(lambda x, y: x + 1, donate="all")

@@ -25,6 +25,7 @@ import filterjit
 from filterjit._call import _direct
 from support.direct import Beside, counts, refusals
 from support.threads import at_once
+from support.transforms import TRANSFORMS
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -211,16 +212,10 @@ def test_turned_off() -> None:
 
 
 _TRANSFORMED: dict[str, Callable[[Any], Any]] = {
-    "jit": lambda f: jax.jit(f)(X),
-    "grad": lambda f: jax.grad(lambda x: f(x).sum())(X),
-    "vmap": lambda f: jax.vmap(f)(jnp.ones((2, 3))),
-    "jvp": lambda f: jax.jvp(f, (X,), (X,)),
-    "vjp": lambda f: jax.vjp(f, X)[1](X),
-    "linearize": lambda f: jax.linearize(f, X)[1](X),
-    "scan": lambda f: jax.lax.scan(lambda c, _: (f(c), None), X, length=3),
-    "while": lambda f: jax.lax.while_loop(lambda c: c.sum() < 100, f, X),
-    "cond": lambda f: jax.lax.cond(X.sum() > 0, f, lambda x: x, X),
-    "checkpoint": lambda f: jax.grad(lambda x: jax.checkpoint(f)(x).sum())(X),
+    **{name: lambda f, name=name: TRANSFORMS[name](f)(X) for name in (
+        "jit", "grad", "vmap", "jvp", "vjp", "linearize", "scan", "while_loop", "cond",
+        "grad of checkpoint",
+    )},
     "eval_shape": lambda f: str(jax.eval_shape(f, X)),
     "make_jaxpr": lambda f: str(jax.make_jaxpr(lambda x: f(x) + 1)(X).out_avals),
     "shard_map": lambda f: jax.shard_map(

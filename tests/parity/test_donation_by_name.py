@@ -10,14 +10,7 @@ import pytest
 
 import filterjit
 from filterjit import Filter, filter_jit
-
-
-def array(value: float = 1.0, size: int = 4) -> jax.Array:
-    return jnp.full((size,), value)
-
-
-def deleted(tree: Any) -> list[bool]:
-    return [x.is_deleted() for x in jax.tree.leaves(tree) if isinstance(x, jax.Array)]
+from support.donation import array, deleted
 
 
 def doubled(state: Any, model: Any = None, *rest: Any, cache: Any = None, **more: Any) -> Any:

@@ -99,12 +99,7 @@ def test_a_tree_of_filters_inside_a_filter_inside_a_tree_of_filters() -> None:
 
 
 def test_no_pattern_inside_a_tree_of_filters() -> None:
-    for bad in (
-        ["a"],
-        [True, "**"],
-        [fj.Filter("a")],
-        [fj.is_array & "a"],
-        {"k": [~fj.Filter("a")]},
-    ):
+    """Nor inside a filter in it."""
+    for bad in ([fj.Filter("a")], [fj.is_array & "a"], [~fj.Filter("a")]):
         with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
-            fj.partition({"k": [1]} if isinstance(bad, dict) else [1] * len(bad), bad)
+            fj.partition([1], bad)

@@ -6,7 +6,6 @@ Most tests run on filterjit only: Equinox keeps static values forever.
 import copy
 import dataclasses
 import functools
-import gc
 import pickle
 import types
 import weakref
@@ -21,38 +20,13 @@ import pytest
 
 import filterjit
 from support.comparison import Jit, Traces
+from support.lifetimes import collect, freed
 from support.modules import Holder
 from support.trees import ONE
 
 
 class Token:
     """A static value to which weak references can be made."""
-
-
-def collect() -> None:
-    for _ in range(3):
-        gc.collect()
-
-
-def caches_die(make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Asserts that a jitted function, its static values and its programs die together."""
-    token = Token()
-    fun = make(token)
-    f = filterjit.filter_jit(fun)
-    f(ONE, token)
-    f(ONE, [token, 1])
-    f(jnp.ones(3), token)
-    variants = f._parts()[0].variants()
-    watched = [weakref.ref(token), weakref.ref(f), weakref.ref(f._parts()[0])]
-    watched += [weakref.ref(v) for v in variants] + [weakref.ref(v.call) for v in variants]
-    try:
-        watched.append(weakref.ref(fun))
-    except TypeError:
-        pass
-    assert len(variants) == 2
-    del token, fun, f, variants
-    collect()
-    assert [w() for w in watched] == [None] * len(watched)
 
 
 def of_a_local_class(token: Any) -> Any:
@@ -111,40 +85,48 @@ def copied(fun: Any) -> Any:
 
 
 @pytest.mark.parametrize("form", FUNCTIONS)
-def test_functions_die(form: str) -> None:
-    caches_die(FUNCTIONS[form])
+@freed
+def test_functions_die(form: str) -> list[Any]:
+    """A jitted function, its static values and its programs die together."""
+    token = Token()
+    fun = FUNCTIONS[form](token)
+    f = filterjit.filter_jit(fun)
+    f(ONE, token)
+    f(ONE, [token, 1])
+    f(jnp.ones(3), token)
+    variants = f._parts()[0].variants()
+    assert len(variants) == 2
+    watched = [token, f, f._parts()[0], *variants, *(v.call for v in variants)]
+    watched += [fun] * (type(fun).__weakrefoffset__ != 0)
+    return [weakref.ref(x) for x in watched]
 
 
 @pytest.mark.parametrize("what", ["instance", "method", "jitted method"])
-def test_modules_die(what: str) -> None:
+@freed
+def test_modules_die(what: str) -> list[Any]:
     """The wrapper, the model and its arrays die. The caches belong to the function in the class, which
     JAX's registry of pytrees keeps alive forever, and so do the static values."""
 
-    def make() -> list[Any]:
-        class M(eqx.Module):
-            token: Any
-            w: Any
+    class M(eqx.Module):
+        token: Any
+        w: Any
 
-            def method(self, x: Any) -> Any:
-                return self.w * x
+        def method(self, x: Any) -> Any:
+            return self.w * x
 
-            def __call__(self, x: Any) -> Any:
-                return self.w + x
+        def __call__(self, x: Any) -> Any:
+            return self.w + x
 
-            @filterjit.filter_jit
-            def jitted(self, x: Any) -> Any:
-                return self.w - x
+        @filterjit.filter_jit
+        def jitted(self, x: Any) -> Any:
+            return self.w - x
 
-        m = M("static", jnp.ones(7))
-        fun = {"instance": m, "method": m.method, "jitted method": m.jitted}[what]
-        f = filterjit.filter_jit(fun)
-        f(ONE)
-        f(jnp.ones(7))
-        return [weakref.ref(x) for x in (f, m, m.w)]
-
-    watched = make()
-    collect()
-    assert [w() for w in watched] == [None] * 3
+    m = M("static", jnp.ones(7))
+    fun = {"instance": m, "method": m.method, "jitted method": m.jitted}[what]
+    f = filterjit.filter_jit(fun)
+    f(ONE)
+    f(jnp.ones(7))
+    return [weakref.ref(x) for x in (f, m, m.w)]
 
 
 class Trainer:
@@ -193,7 +175,8 @@ METHODS: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 @pytest.mark.parametrize("form", METHODS)
-def test_programs_of_methods_die_with_the_instance(form: str) -> None:
+@freed
+def test_programs_of_methods_die_with_the_instance(form: str) -> list[Any]:
     """The class and its functions live on."""
     watched = []
     for _ in range(20):
@@ -201,16 +184,13 @@ def test_programs_of_methods_die_with_the_instance(form: str) -> None:
         f(jnp.ones(3)), f(jnp.ones(4)), f(jnp.ones(3))
         variants = f._parts()[0].variants()
         watched += [weakref.ref(x) for x in (instance, f, f._parts()[0], *variants)]
-        del instance, f, variants
-    collect()
-    assert [w() for w in watched if w() is not None] == []
+    return watched
 
 
-@pytest.mark.parametrize("form", METHODS)
-def test_programs_of_methods_that_refer_to_the_instance_die(form: str) -> None:
+@pytest.mark.parametrize("form", [form for form in METHODS if "artial" not in form])  # `s` is given
+@freed
+def test_programs_of_methods_that_refer_to_the_instance_die(form: str) -> list[Any]:
     """A static argument may refer to the instance, and so may another instance."""
-    if "artial" in form:
-        pytest.skip("`s` is given")
     watched = []
     for _ in range(20):
         instance, f = METHODS[form]()
@@ -218,9 +198,7 @@ def test_programs_of_methods_that_refer_to_the_instance_die(form: str) -> None:
         instance.other.other = instance
         f(jnp.ones(3), instance._step if hasattr(instance, "_step") else f)
         watched.append(weakref.ref(instance))
-        del instance, f
-    collect()
-    assert [w() for w in watched if w() is not None] == []
+    return watched
 
 
 @pytest.mark.parametrize("form", METHODS)
@@ -350,58 +328,46 @@ def test_caches_of_one_function_are_bounded() -> None:
     assert sum(w() is not None for w in watched) < 5000
 
 
-def test_a_failing_function_dies() -> None:
-    def make() -> list[Any]:
-        token = Token()
+@freed
+def test_a_failing_function_dies() -> list[Any]:
+    token = Token()
 
-        def f(x: Any, s: Any) -> Any:
-            raise ZeroDivisionError
+    def f(x: Any, s: Any) -> Any:
+        raise ZeroDivisionError
 
-        g = filterjit.filter_jit(f)
-        for _ in range(2):
-            with pytest.raises(ZeroDivisionError):
-                g(ONE, token)
-        assert g._parts()[0].variants() == []
-        return [weakref.ref(x) for x in (token, f, g)]
-
-    watched = make()
-    collect()
-    assert [w() for w in watched] == [None] * 3
+    g = filterjit.filter_jit(f)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            g(ONE, token)
+    assert g._parts()[0].variants() == []
+    return [weakref.ref(x) for x in (token, f, g)]
 
 
-def test_jitted_methods_of_a_local_class_die() -> None:
-    def make() -> list[Any]:
-        class P:
-            @filterjit.filter_jit
-            def method(self, x: Any, s: Any) -> Any:
-                return x, s
-
-        p, token = P(), Token()
-        p.method(ONE, token)
-        P.method(p, ONE, s=token)
-        return [weakref.ref(x) for x in (P, p, token, P.method)]
-
-    watched = make()
-    collect()
-    assert [w() for w in watched] == [None] * 4
-
-
-def test_nested_jits_die() -> None:
-    def make() -> list[Any]:
-        token = Token()
-
+@freed
+def test_jitted_methods_of_a_local_class_die() -> list[Any]:
+    class P:
         @filterjit.filter_jit
-        def inner(x: Any, s: Any) -> Any:
-            return x + 1, s
+        def method(self, x: Any, s: Any) -> Any:
+            return x, s
 
-        @filterjit.filter_jit
-        def outer(x: Any, s: Any) -> Any:
-            return inner(x, s), jax.grad(lambda y: inner(y, s)[0])(x)
+    p, token = P(), Token()
+    p.method(ONE, token)
+    P.method(p, ONE, s=token)
+    return [weakref.ref(x) for x in (P, p, token, P.method)]
 
-        outer(ONE, token)
-        jax.jit(lambda x: outer(x, token)[1])(ONE)
-        return [weakref.ref(x) for x in (token, inner, outer)]
 
-    watched = make()
-    collect()
-    assert [w() for w in watched] == [None] * 3
+@freed
+def test_nested_jits_die() -> list[Any]:
+    token = Token()
+
+    @filterjit.filter_jit
+    def inner(x: Any, s: Any) -> Any:
+        return x + 1, s
+
+    @filterjit.filter_jit
+    def outer(x: Any, s: Any) -> Any:
+        return inner(x, s), jax.grad(lambda y: inner(y, s)[0])(x)
+
+    outer(ONE, token)
+    jax.jit(lambda x: outer(x, token)[1])(ONE)
+    return [weakref.ref(x) for x in (token, inner, outer)]

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import optax
 import pytest
 from flax import nnx
 
@@ -256,22 +255,12 @@ def test_numbers_are_traced_where_the_option_says() -> None:
     assert comparable(found) == comparable(jnp.asarray(6))
 
 
-# ---- mistakes ----
+# ---- mistakes: those on docs/errors.md are run by tests/test_errors_page.py ----
 
 fori = functools.partial(lax.fori_loop, 0, 3)
 CHANGES = "`lax.scan`: `f` must return the carry with the same structure and the same statics:\n  "
 BRANCHES = "`lax.cond`: the branches must return the same structure and the same statics:\n  "
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
-    "a count": (
-        lambda: lax.scan(lambda c, x: ({"n": c["n"] + 1, "x": x}, x), {"n": 0, "x": X[0]}, X),
-        CHANGES + "`['n']`: was the int 0, is the int 1\n"
-        "  -> Put an array into `init`: `jnp.asarray(0)`, or pass `traced='n'`.",
-    ),
-    "a sum": (
-        lambda: lax.scan(lambda c, x: (c + x, x), 0.0, X),
-        CHANGES + "the carry: was the float 0.0, is an array\n"
-        "  -> Put an array into `init`: `jnp.asarray(0.0, 'float32')`, or pass `traced=True`.",
-    ),
     "a sum of vectors": (
         lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
         CHANGES + "the carry: was the int 0, is an array\n"
@@ -297,11 +286,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         + "`[0]`: was the int 0, is the float 0.5\n  `[1]`: was the float 1.5, is the int 1\n"
         "  -> Put an array into `init`: `jnp.asarray(0.0)`, or pass `traced='0'`.$",
     ),
-    "a number for an array": (
-        lambda: lax.scan(lambda c, x: ((0.5, c[1]), x), (X, "a"), X),
-        CHANGES + "`[0]`: was an array, is the float 0.5\n"
-        "  -> Return an array: `jnp.full((3,), 0.5, 'float32')`.",
-    ),
     "a field": (lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
         CHANGES + "`name`: was the str 'name', is the str 'other'"),
     "a new function": (lambda: lax.scan(lambda c, x: (new_function(), x), new_function(), X),
@@ -325,14 +309,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "The input carry component c[1] has type int32[2] but the corresponding output carry component "
         "has type float32[2]",
     ),
-    "no pair": (lambda: lax.scan(lambda c, x: c, X, X),
-        "`f` of `lax.scan` must return a pair `(carry, y)`, not "),
-    "no function": (lambda: lax.scan(X, X, X), "`lax.scan(..., f=...)` must be a function, not "),
-    "numbers of branches": (
-        lambda: lax.cond(True, lambda: {"n": 1}, lambda: {"n": 2}),
-        BRANCHES + "`['n']`: the int 1 from `true_fun`, the int 2 from `false_fun`\n"
-        "  -> Return an array: `jnp.asarray(1)`.",
-    ),
     "a number and an array": (
         lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
         BRANCHES + "`[1]`: an array from `true_fun`, the float 0.5 from `false_fun`\n"
@@ -352,14 +328,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "The output of true_fun at path .layers[1].bias has type float32[2] but the corresponding output "
         "of false_fun has type float32[3]",
     ),
-    "operands twice": (lambda: lax.cond(True, jnp.sin, jnp.cos, X, operand=X),
-        "`lax.cond` takes its operands by position, or the only one as `operand=`, not both."),
-    "no hash": (lambda: lax.scan(lambda c, x: (c, x), (X, {1}), X), "unhashable type: 'set'"),
-    "a Module of NNX": (
-        lambda: lax.scan(lambda c, x: (c, x), {"m": nnx.Linear(1, 1, rngs=nnx.Rngs(0))}, X),
-        "`init` of `lax.scan` holds a `Linear` of NNX. What the function changes in it would be lost, and "
-        "what is shared would be so no longer. Use `nnx.scan`, or pass the State of `nnx.split`.",
-    ),
     "a Variable of NNX": (lambda: lax.cond(True, lambda v: v, lambda v: v, nnx.Param(X)),
         "`operands` of `lax.cond` holds a `Param` of NNX."),
 }  # fmt: skip
@@ -376,8 +344,6 @@ def test_mistakes(name: str) -> None:
         with pytest.raises(TypeError) as caught:
             run()
         assert text in str(caught.value).partition("\n-----")[0] + "$"
-    if name == "no hash":
-        assert any("`init` of `lax.scan`" in note for note in caught.value.__notes__)
 
 
 def test_a_pattern_of_no_leaf() -> None:
@@ -403,15 +369,6 @@ def test_errors_of_a_trace_name_the_path() -> None:
 
     with pytest.raises(jax.errors.TracerBoolConversionError, match=r"function step at .*c\['w'\]"):
         lax.scan(step, {"w": X[0], "name": "a"}, X)
-
-
-def test_a_state_of_nnx_is_carried() -> None:
-    graphdef, state = nnx.split(nnx.Linear(2, 2, rngs=nnx.Rngs(0)))
-    both = [
-        m.scan(lambda s, x: (s, nnx.merge(graphdef, s)(x)), state, jnp.ones((3, 2)))
-        for m in (lax, jax.lax)
-    ]
-    assert comparable(jax.tree.leaves(both[0])) == comparable(jax.tree.leaves(both[1]))
 
 
 # ---- traces ----
@@ -452,39 +409,3 @@ def test_a_function_is_traced_once_and_is_freed(name: str) -> None:
     del body
     gc.collect()
     assert freed() is None
-
-
-def test_many_steps_of_training_in_one_call() -> None:
-    """As many calls of one step compute, with the state donated, and one trace of the step."""
-    adam, traces = optax.adam(1e-2), Traces()
-
-    def step(state: Any, batch: Any) -> Any:
-        traces.tick()
-        model, moments = state
-
-        def loss_of(model: Any) -> Any:
-            return jnp.mean((jax.vmap(model)(batch) - batch) ** 2)
-
-        loss, gradients = eqx.filter_value_and_grad(loss_of)(model)
-        updates, moments = adam.update(gradients, moments)
-        return (eqx.apply_updates(model, updates), moments), loss
-
-    def start() -> Any:
-        model = jax.tree.map(lambda x: jnp.copy(x) if is_array(x) else x, MLP)
-        return model, adam.init(eqx.filter(model, is_array))
-
-    batches = jax.random.normal(KEY, (100, 8, 2))
-    train = filter_jit(lambda state, xs: lax.scan(step, state, xs), donate=("state",))
-    given = start()
-    for _ in range(2):
-        state, losses = train(given, batches)
-        assert given[0].layers[0].weight.is_deleted() and traces.count == 1
-        given, kept = start(), state
-    assert kept[0].activation is jax.nn.gelu and losses[-1] < losses[0] / 2
-    state, by_hand = start(), []
-    one = filter_jit(step)
-    for batch in batches:
-        state, loss = one(state, batch)
-        by_hand.append(loss)
-    assert jnp.allclose(jnp.stack(by_hand), losses, rtol=1e-4)
-    assert jnp.allclose(state[0].layers[0].weight, kept[0].layers[0].weight, atol=1e-5)

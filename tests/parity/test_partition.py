@@ -15,17 +15,10 @@ import pytest
 
 import filterjit as fj
 from support.comparison import comparable, outcome, same
-from support.filters import is_text, taken
+from support.filters import IS_LEAF, is_text, taken
 from support.modules import Module
 from support.trees import ARRAY, KEY, MLP, ONE, TREES
 
-IS_LEAF: list[Callable[[Any], bool] | None] = [
-    None,
-    lambda x: x is None,
-    lambda x: True,
-    lambda x: isinstance(x, (list, dict)),
-    lambda x: isinstance(x, eqx.Module),
-]
 # Trees for which JAX makes no valid tree of filters of the first level: a missing field gets a filter
 # too, and the arguments of a Partial must be a tuple.
 NO_PREFIX = ("Module with missing fields", "tree_util.Partial")

@@ -15,7 +15,7 @@ import pytest
 import filterjit as fj
 from support.comparison import comparable, same
 from support.modules import Holder
-from support.trees import ARRAY, KEY, ONE, TREES
+from support.trees import KEY, ONE, TREES
 
 MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 
@@ -47,15 +47,6 @@ def test_combine_uses_what_the_dicts_hold_now() -> None:
     assert model.activation is MODEL.activation
     assert same(structure.combine({**biases, **rest}), model)
     assert structure.unflatten(range(6)).layers[2].bias == 5
-
-
-def test_leaves_that_share_a_path() -> None:
-    with pytest.raises(ValueError, match=r"two leaves have the path 'a\.b'"):
-        fj.partition_dict({"a.b": ONE, "a": {"b": ARRAY}})
-    # Static leaves may: they are in the structure.
-    tree = {"a.b": 1, "a": {"b": ARRAY}}
-    structure, group = fj.partition_dict(tree)
-    assert same(structure.combine(group), tree)
 
 
 def test_other_libraries_take_dicts_of_paths() -> None:

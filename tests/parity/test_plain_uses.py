@@ -131,16 +131,10 @@ class HasMethods:
     def plain(self, y: Any) -> Any:
         return y
 
-    @filterjit.filter_jit
-    def method(self, y: Any, n: int = 1) -> Any:
-        return y * n
-
 
 def test_the_signature_of_a_method() -> None:
     assert inspect.getfullargspec(HasMethods.plain).args == ["self", "y"]
     assert inspect.getfullargspec(HasMethods().plain).args == ["y"]
-    assert str(inspect.signature(HasMethods().method)) == "(y: Any, n: int = 1) -> Any"
-    assert inspect.getfullargspec(HasMethods().method).args == ["y", "n"]
 
 
 # ---- what is changed afterwards ----

@@ -1,6 +1,5 @@
 """Errors while the program runs, callbacks, and the time at which a call returns."""
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -222,35 +221,6 @@ def test_callbacks_that_raise(name: str) -> None:
     results, count = check(body)
     assert results[1] == results[2] == ("raised", True)
     assert count == 1
-
-
-def test_nothing_is_logged(jit: Jit, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is logged for an error that is raised, and the logger is left unchanged."""
-    logger = logging.getLogger("jax._src.callback")
-    before = list(logger.filters)
-    f = jit(checked)
-    for x in (BAD, ONE, BAD):
-        try:
-            f(x)
-        except eqx.EquinoxRuntimeError:
-            assert x is BAD
-    with pytest.raises(eqx.EquinoxRuntimeError):
-        jit(lambda x: jit(checked)(x))(BAD)
-    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
-    assert logger.filters == before
-
-
-def test_the_logger_is_left_alone_by_failing_traces(jit: Jit) -> None:
-    logger = logging.getLogger("jax._src.callback")
-    before = list(logger.filters)
-    f = jit(lambda x: checked(x) + 1 // 0)
-    for call in (f, f.lower, jax.vmap(f), lambda x: jax.eval_shape(f, x)):
-        with pytest.raises(ZeroDivisionError):
-            call(jnp.ones(2))
-        assert logger.filters == before
-    jit(checked).lower(ONE)
-    jax.make_jaxpr(jit(checked))(ONE)
-    assert logger.filters == before
 
 
 def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:

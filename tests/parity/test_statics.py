@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
@@ -51,44 +50,6 @@ def test_five_variants(place: str) -> None:
     for v in [*NUMBERS, *NUMBERS[::-1], *NUMBERS]:
         assert f(put(v)) == seen(jtu.tree_map(lambda leaf: leaf, put(v)))
     assert len(f.variants) == 5
-
-
-def test_equinox_shares_equal_values() -> None:
-    """The simplest example of the difference."""
-    describe = lambda v: f"{type(v).__name__} {v!r}"
-    theirs, ours = eqx.filter_jit(describe), filterjit.filter_jit(describe)
-    assert [theirs(v) for v in NUMBERS] == ["int 1"] * 3 + ["float 0.0"] * 2
-    assert [ours(v) for v in NUMBERS] == [
-        "int 1",
-        "bool True",
-        "float 1.0",
-        "float 0.0",
-        "float -0.0",
-    ]
-
-
-def test_own_equality_is_respected(jit: Jit) -> None:
-    class CaseInsensitive:
-        def __init__(self, text: str) -> None:
-            self.text = text
-
-        def __eq__(self, other: Any) -> bool:
-            return isinstance(other, CaseInsensitive) and self.text.lower() == other.text.lower()
-
-        def __hash__(self) -> int:
-            return hash(self.text.lower())
-
-    traces = Traces()
-
-    @jit
-    def f(v: Any, x: Any) -> Any:
-        traces.tick()
-        return v.text, x
-
-    for text in ("abc", "ABC", "Abc"):
-        assert f(CaseInsensitive(text), ONE)[0] == "abc"
-    assert f(Static(CaseInsensitive("abC")).value, ONE)[0] == "abc"
-    assert traces.count == 1
 
 
 def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:

@@ -15,18 +15,10 @@ import pytest
 
 import filterjit as fj
 from support.comparison import comparable, outcome, same
+from support.filters import IS_LEAF
 from support.processes import run_code
 from support.trees import KEY, ONE, PARAMS, TREES
 
-IS_LEAF: list[Callable[[Any], bool] | None] = [
-    None,
-    lambda x: x is None,
-    lambda x: True,
-    lambda x: False,
-    lambda x: isinstance(x, (list, dict)),
-    lambda x: type(x) is tuple,
-    lambda x: isinstance(x, eqx.Module),
-]
 # For JAX a missing field is a node without children; filterjit leaves it out.
 WITH_MISSING_FIELDS = "Module with missing fields"
 # Trees with static values that cannot be pickled.
@@ -60,7 +52,7 @@ def leaves_of(tree: Any, is_leaf: Callable[[Any], Any] | None = None) -> list[An
 @pytest.mark.parametrize("name", TREES)
 def test_flatten_and_unflatten(name: str) -> None:
     tree = TREES[name]()
-    for is_leaf in IS_LEAF:
+    for is_leaf in (*IS_LEAF, lambda x: type(x) is tuple):
         theirs, treedef = jtu.tree_flatten(tree, is_leaf)
         leaves, structure = fj.flatten(tree, True, is_leaf=is_leaf)
         assert type(leaves) is list and same(leaves, theirs)

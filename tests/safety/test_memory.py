@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
+from support.lifetimes import freed
 from support.processes import CORE, ROOT, run, run_code
 
 X = jnp.arange(3.0)
@@ -42,72 +43,9 @@ def scaled(x: Any, n: Any) -> Any:
 # ---- maxsize ----
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True, None, "4"])
-def test_bad_sizes(bad: Any) -> None:
-    with pytest.raises(ValueError, match="positive int"):
-        filterjit.filter_jit(lambda: 0, maxsize=bad)
-    with pytest.raises(ValueError, match="positive int"):
-        filterjit.filter_jit(maxsize=bad)(lambda: 0)
-
-
-def test_the_least_recently_used_variant_is_evicted() -> None:
-    traces: list[int] = []
-
-    @filterjit.filter_jit(maxsize=2)
-    def f(x: Any, n: int) -> Any:
-        traces.append(n)
-        return x * n
-
-    for n in (1, 2, 1, 3, 1, 3, 2, 1):
-        assert f(X, n).tolist() == [0, n, 2 * n]
-    assert traces == [1, 2, 3, 2, 1]
-    info = f.cache_info()
-    assert (info.variants, info.maxsize, info.hits) == (2, 2, 3)
-
-
-def test_wrappers_of_another_size_do_not_share() -> None:
-    def fun(x: Any, n: int) -> Any:
-        return x * n
-
-    small, large = filterjit.filter_jit(fun, maxsize=1), filterjit.filter_jit(fun)
-    for n in (1, 2, 3):
-        small(X, n), large(X, n)
-    assert (len(small.variants), len(large.variants)) == (1, 3)
-    assert filterjit.filter_jit(fun, maxsize=1) == small != large
-
-
 def test_pickles_keep_the_size() -> None:
     f = pickle.loads(pickle.dumps(filterjit.filter_jit(scaled, maxsize=3)))
     assert f.cache_info().maxsize == 3
-
-
-def test_methods() -> None:
-    class Model(eqx.Module):
-        w: jax.Array
-
-        @filterjit.filter_jit(maxsize=1)
-        def __call__(self, n: int) -> Any:
-            return self.w * n
-
-    model = Model(X)
-    assert [model(n).tolist() for n in (1, 2, 1)] == [[0, 1, 2], [0, 2, 4], [0, 1, 2]]
-    assert len(Model.__call__.variants) == 1
-
-
-def test_an_evicted_variant_that_was_predicted_is_not_a_hit() -> None:
-    traces: list[int] = []
-
-    def fun(x: Any, n: int) -> Any:
-        traces.append(n)
-        return x * n
-
-    one, other = (filterjit.filter_jit(fun, maxsize=1) for _ in range(2))
-    one(X, 1), other(X, 2)
-    variant = weakref.ref(one.variants[0])
-    one(X, 1)
-    assert traces == [1, 2, 1] and len(one.variants) == 1
-    del other
-    assert is_dead(variant)
 
 
 def test_lowering_is_bounded_by_maxsize_too() -> None:
@@ -176,7 +114,8 @@ def test_static_values_and_executables_die_with_their_function(jit: Any) -> None
 
 
 @pytest.mark.parametrize("donate", ["none", "all"])
-def test_arrays_of_models_die(donate: str) -> None:
+@freed
+def test_arrays_of_models_die(donate: str) -> list[Any]:
     class Model(eqx.Module):
         layers: list[Any]
 
@@ -188,10 +127,7 @@ def test_arrays_of_models_die(donate: str) -> None:
         refs += [weakref.ref(x) for x in model.layers]
     with pytest.raises(TypeError):
         f(model, jnp.ones)
-    refs.append(weakref.ref(model))
-    del model
-    gc.collect()
-    assert [r for r in refs if r() is not None] == []
+    return [*refs, weakref.ref(model)]
 
 
 def test_arrays_of_partials_and_compiled_die() -> None:
@@ -206,46 +142,41 @@ def test_arrays_of_partials_and_compiled_die() -> None:
     assert is_dead(ref)
 
 
+def through_static(s: Any) -> None:
+    s.f = filterjit.filter_jit(lambda x, s: x + 1)
+    s.f(X, s)
+
+
+def through_closure(s: Any) -> None:
+    f: Any = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
+    f(X)
+
+
+def through_attribute(s: Any) -> None:
+    f: Any = filterjit.filter_jit(lambda x: x + 1)
+    f(X)
+    f.itself, f.s = f, s
+
+
+def through_partial(s: Any) -> None:
+    s.p = filterjit.filter_jit(lambda x, s: x + 1).partial(X, s)
+    s.p()
+
+
+def through_compiled(s: Any) -> None:
+    s.f = filterjit.filter_jit(lambda x, s: x + 1).lower(X, s).compile()
+    s.f(X, s)
+
+
 @pytest.mark.slow
-def test_cycles_are_collected() -> None:
-    def through_static() -> Any:
-        f = filterjit.filter_jit(lambda x, s: x + 1)
-        s: Any = Static()
-        s.f = f
-        f(X, s)
-        return s
-
-    def through_closure() -> Any:
-        s = Static()
-        f: Any = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
-        f(X)
-        return s
-
-    def through_attribute() -> Any:
-        s = Static()
-        f: Any = filterjit.filter_jit(lambda x: x + 1)
-        f(X)
-        f.itself, f.s = f, s
-        return s
-
-    def through_partial() -> Any:
-        s: Any = Static()
-        f = filterjit.filter_jit(lambda x, s: x + 1)
-        s.p = f.partial(X, s)
-        s.p()
-        return s
-
-    def through_compiled() -> Any:
-        s: Any = Static()
-        s.f = filterjit.filter_jit(lambda x, s: x + 1).lower(X, s).compile()
-        s.f(X, s)
-        return s
-
-    for make in (
-        through_static, through_closure, through_attribute, through_partial, through_compiled
-    ):  # fmt: skip
-        ref = weakref.ref(make())
-        assert is_dead(ref), make
+@pytest.mark.parametrize(
+    "tie", [through_static, through_closure, through_attribute, through_partial, through_compiled]
+)
+@freed
+def test_cycles_are_collected(tie: Any) -> list[Any]:
+    s = Static()
+    tie(s)
+    return [weakref.ref(s)]
 
 
 # ---- many static values ----

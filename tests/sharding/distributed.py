@@ -30,12 +30,18 @@ import filterjit
 from filterjit import ShardingRules, filter_jit, fsdp, place
 from filterjit._call import _direct
 from filterjit._compat import _executable_compat, _jax_compat
+from support.threads import at_once
 
 port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 jax.distributed.initialize(f"localhost:{port}", count, index)
 assert jax.process_count() == count and jax.device_count() == 2 * count
 MESH = jax.make_mesh((2 * count,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 RULES = ShardingRules({"**.weight": fsdp("data"), ...: P()})
+SHARDED: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+
+
+def made(offset: float = 0) -> Any:
+    return place(np.arange(8.0 * count, dtype=np.float32) + np.float32(offset), P("data"), MESH)
 
 
 def make_model() -> Any:
@@ -119,15 +125,16 @@ class Flags(enum.IntFlag):
     A = 1
 
 
-def left() -> list[str]:
-    """Returns the keys in the store of what is not agreed."""
+def check_nothing_is_left() -> None:
+    """The store has no key of what is not agreed."""
+    multihost_utils.sync_global_devices("all waits have ended")
     client = _jax_compat.coordination_client()
     keys = [key for key, _ in client.key_value_dir_get_bytes("filterjit/")]
-    return [key for key in keys if "/agreed/" not in key]
+    assert not [key for key in keys if "/agreed/" not in key], keys
 
 
 def check_disagree() -> None:
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    x = made()
     f = filter_jit(
         lambda x, config: x * config["scale"] + config.get("new", 0),
         in_shardings={"x": P("data")}, mesh=MESH,
@@ -189,8 +196,7 @@ def check_disagree() -> None:
     _executable_compat.lowered_facts = lambda lowered: None
     f(x, {"scale": 30.0, "name": str(index)})
     assert "`config['scale']`" in raised(f, x, {"scale": 31.0 + (index == 1)})
-    multihost_utils.sync_global_devices("all waits have ended")
-    assert not left(), left()
+    check_nothing_is_left()
 
 
 NUMBER = 1.0
@@ -199,10 +205,9 @@ NUMBER = 1.0
 def check_programs() -> None:
     """A program that is another one in two of four processes is an error in all of them."""
     global NUMBER
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    x = made()
     odd = index % 2
     NUMBER = number = 1.0 + odd
-    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
     words = ["a", "bc", "def", "ghij", "klmno", "pqrstu", "vwxyzab", "cdefghij", "klmnopqrs"]
     table = np.arange(8.0 * count, dtype=np.float32)
     table[3] += odd
@@ -217,19 +222,19 @@ def check_programs() -> None:
         return (a, b) if odd else (b, a)
 
     for what, f, texts in (
-        ("a global", filter_jit(lambda x: x * NUMBER, **options), ["dense<1.0", "dense<2.0"]),
-        ("a closure", filter_jit(lambda x: x * 3 + number, **options), ["dense<1.0", "dense<2.0"]),
-        ("hash seeds", filter_jit(in_order, **options), ["the function does something else"]),
-        ("a constant", filter_jit(lambda x: x + table, **options), ["dense<"]),
-        ("kept", filter_jit(lambda x, y=None: (x if odd else y) - 5, **options), ["kept_var_idx"]),
-        ("weak", filter_jit(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1)), **options),
+        ("a global", filter_jit(lambda x: x * NUMBER, **SHARDED), ["dense<1.0", "dense<2.0"]),
+        ("a closure", filter_jit(lambda x: x * 3 + number, **SHARDED), ["dense<1.0", "dense<2.0"]),
+        ("hash seeds", filter_jit(in_order, **SHARDED), ["the function does something else"]),
+        ("a constant", filter_jit(lambda x: x + table, **SHARDED), ["dense<"]),
+        ("kept", filter_jit(lambda x, y=None: (x if odd else y) - 5, **SHARDED), ["kept_var_idx"]),
+        ("weak", filter_jit(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1)), **SHARDED),
          ["global_out_avals", "weak_type=True"]),
-        ("donated", filter_jit(lambda x: x + 4, donate="all" if odd else "none", **options), []),
-        ("placed", filter_jit(lambda x: x + 5, out_shardings=[P(), P("data")][odd], **options), []),
+        ("donated", filter_jit(lambda x: x + 4, donate="all" if odd else "none", **SHARDED), []),
+        ("placed", filter_jit(lambda x: x + 5, out_shardings=[P(), P("data")][odd], **SHARDED), []),
         ("options", filter_jit(lambda x: x + 6, compiler_options={
-            "xla_cpu_enable_fast_math": bool(odd)}, **options), ["xla_cpu_enable_fast_math"]),
-        ("collectives", filter_jit(sums, **options), []),
-        ("shapes", filter_jit(lambda x: x[: 4 + odd].sum(), **options), []),
+            "xla_cpu_enable_fast_math": bool(odd)}, **SHARDED), ["xla_cpu_enable_fast_math"]),
+        ("collectives", filter_jit(sums, **SHARDED), []),
+        ("shapes", filter_jit(lambda x: x[: 4 + odd].sum(), **SHARDED), []),
     ):  # fmt: skip
         args = (x, x) if what == "kept" else (x,)
         text = raised(f, *args)
@@ -240,7 +245,7 @@ def check_programs() -> None:
         if what == "a global":
             assert raised(f, *args) == text  # and again
     # The arguments are named.
-    f = filter_jit(lambda x, config: x * config["scale"], **options)
+    f = filter_jit(lambda x, config: x * config["scale"], **SHARDED)
     longer = "a" * 500 + str(odd)
     text = raised(f, x, {"scale": 1.0 + odd, "text": longer})
     assert "`config['scale']`: 1.0 on process 0, 2.0 on process 1" in text, text
@@ -260,7 +265,7 @@ def check_programs() -> None:
         lambda name, *_, **__: lowered.append(name)
     )
     for own in ({}, {"out_shardings": P()}, {"donate": "all-except-first"}):
-        f = filter_jit(step, **options, **own)
+        f = filter_jit(step, **SHARDED, **own)
         for name in (index, f"{index}", frozenset(words), len(words)):
             f(x, name)
             f(x, name)
@@ -281,14 +286,12 @@ def check_programs() -> None:
             np.testing.assert_array_equal(
                 np.asarray(out.addressable_data(0)).ravel()[0], 12, err_msg=str(shape)
             )
-    multihost_utils.sync_global_devices("all waits have ended")
-    assert not left(), left()
+    check_nothing_is_left()
 
 
 def check_raises() -> None:
     """A process whose trace raises tells the others, and raises its own error."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    x = made()
 
     def fails(x: Any, n: int, error: Any) -> Any:
         if error is not None:
@@ -304,7 +307,7 @@ def check_raises() -> None:
         return None, time.monotonic() - start
 
     for own in ({}, {"out_shardings": P()}):
-        f = filter_jit(fails, **options, **own)
+        f = filter_jit(fails, **SHARDED, **own)
         for n, who in enumerate(([1], [0], [count - 1], list(range(1, count)))):
             e, seconds = error_of(f, x, n, Shown(1) if index in who else None)
             assert seconds < 20, (n, seconds)
@@ -339,7 +342,7 @@ def check_raises() -> None:
         if index == 1:
             raise filterjit.RetraceError(str(explanation))
 
-    k = filter_jit(lambda x, n: x * n, on_retrace=refuse, **options)
+    k = filter_jit(lambda x, n: x * n, on_retrace=refuse, **SHARDED)
     k(x, 1)
     e, _ = error_of(k, x, 2)
     if index == 1:
@@ -356,16 +359,14 @@ def check_raises() -> None:
     assert isinstance(e, ValueError if index == 1 else filterjit.ProcessMismatchError), e
     assert seconds < 20, seconds
     f(x, 300, None)
-    multihost_utils.sync_global_devices("all waits have ended")
-    assert not left(), left()
+    check_nothing_is_left()
 
 
 def check_alone() -> None:
     """What one process alone traces, lowers, skips or evicts does not run, and concerns no other."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    options = {"in_shardings": {"x": P("data")}, "mesh": MESH}
-    f = filter_jit(lambda x, n: x * n, **options)
-    g = filter_jit(lambda x, n: (x - n, jnp.sum(x)), out_shardings=P(), **options)
+    x = made()
+    f = filter_jit(lambda x, n: x * n, **SHARDED)
+    g = filter_jit(lambda x, n: (x - n, jnp.sum(x)), out_shardings=P(), **SHARDED)
     start = time.monotonic()
     if index == 0:
         for h in (f, g):
@@ -380,7 +381,7 @@ def check_alone() -> None:
         f(x, n)
         g(x, n)
     # Programs that are dropped and traced again on one process.
-    small = filter_jit(lambda x, n: x + n, maxsize=2, **options)
+    small = filter_jit(lambda x, n: x + n, maxsize=2, **SHARDED)
     for n in (1, 2, 3):
         small(x, n)
     if index == 1:
@@ -396,7 +397,7 @@ def check_alone() -> None:
             raise ValueError("no")
         return x + n
 
-    k = filter_jit(fails, **options)
+    k = filter_jit(fails, **SHARDED)
     for _ in range(2):
         try:
             k(x, 1, True)
@@ -415,10 +416,8 @@ def check_alone() -> None:
 def check_threads() -> None:
     """Threads that come in another order in each process agree; their programs have no
     collectives, whose order would matter."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    f = filter_jit(lambda x, n: x * n, in_shardings={"x": P("data")}, mesh=MESH)
-    errors: list[BaseException] = []
-
+    x = made()
+    f = filter_jit(lambda x, n: x * n, **SHARDED)
     # One thread of each process traces for longer than waits are judged in, while the other waits.
     os.environ["TRACE_1"], os.environ["TRACE_2"] = ("6", "0") if index else ("0", "6")
 
@@ -426,21 +425,13 @@ def check_threads() -> None:
         time.sleep(float(os.environ[f"TRACE_{n}"]))
         return x + n
 
-    g = filter_jit(slow, in_shardings={"x": P("data")}, mesh=MESH)
+    g = filter_jit(slow, **SHARDED)
 
-    def call_both(n: int) -> None:
-        try:
-            g(x, n)
-            f(x, n)
-        except BaseException as e:
-            errors.append(e)
+    def call_both(i: int) -> None:
+        g(x, i + 1)
+        f(x, i + 1)
 
-    pair = [threading.Thread(target=call_both, args=(n,)) for n in (1, 2)]
-    for thread in pair:
-        thread.start()
-    for thread in pair:
-        thread.join()
-    assert not errors, errors
+    assert at_once(2, call_both) == [None, None]
     assert "`n`" in raised(f, x, 100 + index)
     f(x, 200)
 
@@ -449,8 +440,7 @@ def check_sequences() -> None:
     """Two threads in each process call, trace, lower, fail and drop, in another order in each process,
     and trace too often, each in the same order. What agrees never raises; what differs raises on all, and the next call goes
     on. ``FILTERJIT_SEQUENCES`` is the number of sequences."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    options: dict[str, Any] = {"in_shardings": {"x": P("data")}, "mesh": MESH}
+    x = made()
     own = random.Random(index)
     errors: list[BaseException] = []
 
@@ -468,7 +458,7 @@ def check_sequences() -> None:
             if len(traces) > 1:
                 raise filterjit.RetraceError(str(explanation))
 
-        refuses = filter_jit(lambda x, n: x + 7 * n, on_retrace=refuse, **options)
+        refuses = filter_jit(lambda x, n: x + 7 * n, on_retrace=refuse, **SHARDED)
         try:
             for step in range(5):
                 f, n = common.choice(functions), common.randrange(6)
@@ -499,9 +489,9 @@ def check_sequences() -> None:
 
     for sequence in range(int(os.environ.get("FILTERJIT_SEQUENCES", "30"))):
         functions = [
-            filter_jit(lambda x, n: x * n, **options),
-            filter_jit(lambda x, n: x + n, maxsize=2, **options),
-            filter_jit(fails, maxsize=3, **options),
+            filter_jit(lambda x, n: x * n, **SHARDED),
+            filter_jit(lambda x, n: x + n, maxsize=2, **SHARDED),
+            filter_jit(fails, maxsize=3, **SHARDED),
         ]
         threads = [threading.Thread(target=work, args=(functions, f"{sequence} {t}")) for t in "ab"]
         for thread in threads[:: 1 - 2 * (index % 2)]:
@@ -515,8 +505,8 @@ def check_sequences() -> None:
 
 def check_absent() -> None:
     """A process that does not come: the others raise when the time is over."""
-    x = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
-    f = filter_jit(lambda x: x, in_shardings={"x": P("data")}, mesh=MESH)
+    x = made()
+    f = filter_jit(lambda x: x, **SHARDED)
     if index != 1:
         assert "have not come to do the same in 3 seconds" in raised(f, x)
     else:
@@ -594,9 +584,7 @@ def check_direct() -> None:
         return x * 2, x.sum()
 
     ours, theirs = filter_jit(step), jax.jit(step)
-    placed = [
-        place(np.arange(8.0 * count, dtype=np.float32) + i, P("data"), MESH) for i in range(3)
-    ]
+    placed = [made(i) for i in range(3)]
     for i in range(40):
         context.enabled = (i // 10) % 2 == index  # type: ignore[assignment]
         x, y = placed[i % 3], placed[(i + 1) % 3]
@@ -618,7 +606,7 @@ def check_direct() -> None:
                 found.append((type(e), str(e)))
         return found
 
-    dead = place(np.arange(8.0 * count, dtype=np.float32), P("data"), MESH)
+    dead = made()
     ours(dead, placed[0])
     dead.delete()
     # In each process alone, as nothing begins.
@@ -629,12 +617,9 @@ def check_direct() -> None:
     assert a == b, (a, b)
     guard = getattr(jax._src.config, "thread_guard", None)
     if guard is not None:
-        results: list[Any] = []
         with guard(True):
-            thread = threading.Thread(target=lambda: results.extend(errors(placed[0], placed[1])))
-            thread.start()
-            thread.join()
-        assert results[0] == results[1], results
+            ((a, b),) = at_once(1, lambda _: errors(placed[0], placed[1]))
+        assert a == b, (a, b)
     ours(placed[0], placed[1])
     after = ours.variants[0].call.counts
     assert after["direct"] > counts["direct"], after

@@ -11,18 +11,11 @@ from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, make_model, mesh_of
 
 from filterjit import ShardingRules, filter_jit, place
-from filterjit._call import _direct
-from support.direct import Beside, counts, refusals
+from support.direct import Beside, counts, direct, refusals  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("direct")
 
 X = np.arange(16.0, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def _direct_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    if _direct._context is None:
-        pytest.skip("this version of JAX lacks what direct calls need")
-    monkeypatch.setattr(_direct._context, "enabled", 1)
-    monkeypatch.setattr(_direct._context, "after", 0)
 
 
 def placements() -> dict[str, Any]:
@@ -95,8 +88,8 @@ def test_places_of_two(name: str) -> None:
             b(x, PLACED[name])
     for _ in range(30):
         b(PLACED[name], PLACED[name])
-    direct = b.is_direct(PLACED[name], PLACED[name])
-    assert direct == (name != MOVED), (counts(b.ours), refusals(b.ours))
+    is_direct = b.is_direct(PLACED[name], PLACED[name])
+    assert is_direct == (name != MOVED), (counts(b.ours), refusals(b.ours))
 
 
 @pytest.mark.parametrize("name", list(PLACED))

@@ -15,12 +15,9 @@ from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, mesh_of
 
 import filterjit.nnx
-from filterjit._compat import _nnx_compat as compat
-from support.nnx import MODES, compare, outcome
+from support.nnx import MODES, compare, in_each_mode, needs_this_flax, outcome
 
-pytestmark = pytest.mark.skipif(
-    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
-)
+pytestmark = needs_this_flax
 
 ALL = pytest.mark.parametrize("mode", sorted(MODES))
 KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
@@ -59,7 +56,6 @@ def options(kind: Any) -> dict[str, Any]:
     }
 
 
-@ALL
 @pytest.mark.parametrize(
     ("name", "kind", "donate"),
     [
@@ -70,28 +66,28 @@ def options(kind: Any) -> dict[str, Any]:
         ("data", EXPLICIT, 0),
     ],
 )
-def test_as_upstream(mode: str, kind: Any, name: str, donate: Any) -> None:
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        @jit(**options(kind)[name], donate_argnums=donate)
-        def f(model: Any, x: Any) -> Any:
-            model.count[...] += 1
-            y = x @ jnp.ones((8, 8))
-            return {"y": y.sum(), "rest": [model.count + 1, (model.bias * 2, 3.0)]}
+@in_each_mode
+def test_as_upstream(
+    jit: Any, traces: Any, mode: str, kind: Any, name: str, donate: Any
+) -> Iterator[Any]:
+    @jit(**options(kind)[name], donate_argnums=donate)
+    def f(model: Any, x: Any) -> Any:
+        model.count[...] += 1
+        y = x @ jnp.ones((8, 8))
+        return {"y": y.sum(), "rest": [model.count + 1, (model.bias * 2, 3.0)]}
 
-        model, told = Model(), set[str]()
-        for x in (jnp.ones((16, 8)), jnp.ones((16, 8)), np.ones((16, 8), np.float32)):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                out = f(model, x)
-            told.update(str(w.message) for w in caught)
-            yield out, placed(out)
-            if donate is None or mode == "graph":  # upstream leaves deleted arrays in tree mode
-                yield model, placed(model)
-            else:
-                model = Model()
-        yield sorted(told)  # upstream may compile once more
-
-    compare(program, mode)
+    model, told = Model(), set[str]()
+    for x in (jnp.ones((16, 8)), jnp.ones((16, 8)), np.ones((16, 8), np.float32)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            out = f(model, x)
+        told.update(str(w.message) for w in caught)
+        yield out, placed(out)
+        if donate is None or mode == "graph":  # upstream leaves deleted arrays in tree mode
+            yield model, placed(model)
+        else:
+            model = Model()
+    yield sorted(told)  # upstream may compile once more
 
 
 @ALL
@@ -180,37 +176,35 @@ def test_filters(kind: Any) -> None:
 
 
 @KINDS
-def test_changes_of_the_graph(kind: Any) -> None:
+@in_each_mode(modes=["graph"])
+def test_changes_of_the_graph(jit: Any, traces: Any, kind: Any) -> Iterator[Any]:
     mesh = mesh_of(kind)
     rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        @jit(in_shardings=(whole, rows), out_shardings=(rows, None))
-        def grow(model: Any, x: Any) -> Any:
-            traces()
-            model.extra = nnx.Param(jnp.ones(8) * x.sum())
-            return nnx.Linear(8, 8, rngs=nnx.Rngs(0)), model.extra[...] + 1
+    @jit(in_shardings=(whole, rows), out_shardings=(rows, None))
+    def grow(model: Any, x: Any) -> Any:
+        traces()
+        model.extra = nnx.Param(jnp.ones(8) * x.sum())
+        return nnx.Linear(8, 8, rngs=nnx.Rngs(0)), model.extra[...] + 1
 
-        model = Model()
-        for _ in range(3):
-            layer, y = grow(model, jnp.ones((16, 8)))
-            yield placed(layer), y, placed(y), model, placed(model)
+    model = Model()
+    for _ in range(3):
+        layer, y = grow(model, jnp.ones((16, 8)))
+        yield placed(layer), y, placed(y), model, placed(model)
 
-        class Arrays(nnx.Module):
-            def __init__(self) -> None:
-                self.table = nnx.data(jnp.arange(8.0))
-                self.weight = nnx.Param(jnp.ones(8))
+    class Arrays(nnx.Module):
+        def __init__(self) -> None:
+            self.table = nnx.data(jnp.arange(8.0))
+            self.weight = nnx.Param(jnp.ones(8))
 
-        @jit(in_shardings=(rows,))
-        def read(m: Any) -> Any:
-            m.weight[...] += m.table
-            return m.weight.sum()
+    @jit(in_shardings=(rows,))
+    def read(m: Any) -> Any:
+        m.weight[...] += m.table
+        return m.weight.sum()
 
-        m = Arrays()
-        for _ in range(3):
-            yield read(m), m, placed(m.weight.get_raw_value()), placed(m.table)
-
-    compare(program, "graph")
+    m = Arrays()
+    for _ in range(3):
+        yield read(m), m, placed(m.weight.get_raw_value()), placed(m.table)
 
 
 @ALL
@@ -251,47 +245,41 @@ def test_sharing(mode: str) -> None:
         compare(without_errors, mode)
 
 
-@ALL
-def test_static_arguments(mode: str) -> None:
+@in_each_mode
+def test_static_arguments(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     mesh = mesh_of()
     rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
 
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        def f(model: Any, n: Any, x: Any) -> Any:
-            traces()
-            model.count[...] += n
-            return x * n
+    def f(model: Any, n: Any, x: Any) -> Any:
+        traces()
+        model.count[...] += n
+        return x * n
 
-        for static in ({"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": (1,)}):
-            model = Model()
-            g = jit(f, in_shardings=(whole, rows), **static)
-            for n in (1, 2, 2):
-                out = g(model, n, jnp.ones(8))
-                yield out, placed(out), model, placed(model)
-
-    compare(program, mode)
+    for static in ({"static_argnums": 1}, {"static_argnames": "n"}, {"static_argnums": (1,)}):
+        model = Model()
+        g = jit(f, in_shardings=(whole, rows), **static)
+        for n in (1, 2, 2):
+            out = g(model, n, jnp.ones(8))
+            yield out, placed(out), model, placed(model)
 
 
-@ALL
-def test_a_mesh_in_force(mode: str) -> None:
+@in_each_mode
+def test_a_mesh_in_force(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
     mesh = mesh_of()
 
-    def program(jit: Any, traces: Any) -> Iterator[Any]:
-        @jit(in_shardings=(P(), P("data")), out_shardings=P("data"))
-        def f(model: Any, x: Any) -> Any:
-            model.count[...] += 1
-            return x + model.bias
+    @jit(in_shardings=(P(), P("data")), out_shardings=P("data"))
+    def f(model: Any, x: Any) -> Any:
+        model.count[...] += 1
+        return x + model.bias
 
-        model, x = Model(), jnp.ones(8)
-        yield outcome(f, model, x)
-        with jax.set_mesh(mesh):
-            for _ in range(3):
-                out = f(model, x)
-                yield out, placed(out), model, placed(model)
-        one = jit(lambda x: x + 1, in_shardings=SingleDeviceSharding(jax.devices()[3]))
-        yield placed(one(jnp.ones(2)))
-
-    compare(program, mode)
+    model, x = Model(), jnp.ones(8)
+    yield outcome(f, model, x)
+    with jax.set_mesh(mesh):
+        for _ in range(3):
+            out = f(model, x)
+            yield out, placed(out), model, placed(model)
+    one = jit(lambda x: x + 1, in_shardings=SingleDeviceSharding(jax.devices()[3]))
+    yield placed(one(jnp.ones(2)))
 
 
 @ALL

@@ -239,43 +239,19 @@ def test_random_optimizers(seed: int) -> None:
                 assert spec == NamedSharding(mesh, by_shape[x.shape]), (x.shape, spec)
 
 
-def test_errors() -> None:
-    mesh = mesh_of(shape=(2, 4))
-    model = make_model()
+ERRORS: list[tuple[dict[Any, Any], str]] = [
+    ({"layers[0]": P(), ...: P()}, "which is an inner node"),
+    ({...: P("fsdp")}, r"the rule \.\.\.: .* `layers\[0\].weight`.*no axis 'fsdp', it has 'da"),
+    ({...: P(("data", "model"), "model")}, "uses the axis 'model' twice"),
+    ({"**.bias": P(None, "data"), ...: P()}, r"`layers\[0\].bias`.*2 entries for 1 dim"),
+]
 
-    def raises(rules: Any, match: str, tree: Any = model) -> None:
-        with pytest.raises(ValueError, match=match):
-            place(tree, ShardingRules(rules), mesh)
 
-    raises({"**.weight": P()}, r"no rule takes `layers\[0\].bias`, float32\[16\]")
-    raises(
-        {"layer[*].weight": P(), ...: P()},
-        r"the rule 'layer\[\*\].weight': .*matches no leaf.*Did you mean .layers",
-    )
-    raises({"**": P(), "**.bias": P()}, r"the rule '\*\*.bias'.*earlier rules take all")
-    raises({"layers[0]": P(), ...: P()}, "which is an inner node")
-    raises(
-        {...: P("fsdp")}, r"the rule \.\.\.: .* `layers\[0\].weight`.*no axis 'fsdp', it has 'da"
-    )
-    raises({...: P("data", "data")}, "uses the axis 'data' twice")
-    raises({...: P(("data", "model"), "model")}, "uses the axis 'model' twice")
-    raises({"**.bias": P(None, "data"), ...: P()}, r"`layers\[0\].bias`.*2 entries for 1 dim")
-    raises({...: P("data")}, r"`\['x'\]`, float64\[3\].*dimension 0, of size 3, does not divide into 2",
-           {"x": np.ones(3)})  # fmt: skip
-    with pytest.raises(ValueError, match="at least one rule"):
-        ShardingRules({})
-    with pytest.raises(ValueError, match="make it the last one"):
-        ShardingRules({...: P(), "a": P()})
-    with pytest.raises(TypeError, match="has the value 3"):
-        ShardingRules({"a": 3})
-    with pytest.raises(ValueError, match="cannot read the path pattern"):
-        ShardingRules({"a[": P()})
-    with pytest.raises(TypeError, match="returned 3, not a spec"):
-        place(model, ShardingRules({...: lambda array, mesh: 3}), mesh)
-    with pytest.raises(ValueError, match="ShardingRules need a mesh"):
-        place(model, ShardingRules({...: P()}))
-    with pytest.raises(ValueError, match="no mesh to place on"):
-        place(model, P())
+@pytest.mark.parametrize(("rules", "match"), ERRORS)
+def test_errors(rules: Any, match: str) -> None:
+    """Besides those on docs/errors.md, which tests/test_errors_page.py runs."""
+    with pytest.raises(ValueError, match=match):
+        place(make_model(), ShardingRules(rules), mesh_of(shape=(2, 4)))
 
 
 def test_scalars_need_no_rule() -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax.sharding import PartitionSpec
 
-import filterjit
 from filterjit._call._sharded_call import ANY_TRACE
 from support.processes import ROOT, environment, run
 
@@ -31,14 +29,6 @@ def test_with_eight_devices(files: str, request: pytest.FixtureRequest) -> None:
     assert " passed" in done.stdout
     # With the newest JAX, all run: none is skipped for want of devices.
     assert "skipped" not in done.stdout or jax.__version_info__ < (0, 10)
-
-
-def test_what_is_no_mesh_or_sharding_is_named() -> None:
-    x = jax.numpy.ones(2)
-    with pytest.raises(TypeError, match=r"`mesh` must be a jax.sharding.Mesh, not 'mesh'"):
-        filterjit.place(x, PartitionSpec(), "mesh")
-    with pytest.raises(TypeError, match="`the tree` has arrays, and 'data' in its place"):
-        filterjit.place({"a": x}, "data", jax.make_mesh((1,), ("data",)))
 
 
 def test_a_trace_that_equals_all() -> None:

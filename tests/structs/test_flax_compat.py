@@ -1,9 +1,7 @@
 """What is known of Flax's private names: without each of them, and where Flax has other functions,
 its classes are flattened by their registered functions, and results stay the same."""
 
-import ast
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +11,7 @@ import pytest
 from filterjit._compat import _flax_compat, _private, _registered_compat
 from filterjit._trees import _registry
 from support.exactness import X, check_exact, same_as_jax
+from support.features import names_used
 from support.processes import run_code
 
 pytest.importorskip("flax.nnx")
@@ -22,12 +21,7 @@ from flax.nnx import pytreelib, variablelib
 Name = tuple[str, ...]
 
 
-def names_used() -> list[Name]:
-    """Returns the names that `_flax_compat` looks up."""
-    tree = ast.parse(Path(_flax_compat.__file__).read_text())
-    calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
-    found = [x for x in calls if ast.unparse(x.func) == "_private.loaded"]
-    return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
+NAMES: list[Name] = names_used("_private.loaded", _flax_compat)
 
 
 def fresh() -> dict[str, Callable[[], Any]]:
@@ -67,7 +61,7 @@ def kinds() -> dict[str, str]:
 
 def test_with_all_names() -> None:
     assert kinds() == NATIVE
-    assert ("flax.nnx.variablelib", "_variable_flatten") in names_used()
+    assert ("flax.nnx.variablelib", "_variable_flatten") in NAMES
 
 
 # Which classes are flattened natively still, where a name is missing.
@@ -83,7 +77,7 @@ LOST: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", names_used(), ids=".".join)
+@pytest.mark.parametrize("name", NAMES, ids=".".join)
 def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = _private.loaded
     assert loaded(*name) is not None

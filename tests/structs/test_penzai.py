@@ -5,7 +5,7 @@ import dataclasses
 import operator
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ import pytest
 
 import filterjit
 from filterjit._compat import _other_compat, _private, _registered_compat
-from filterjit._trees import _registry
 from support.exactness import X, check_exact, described, look, same_as_jax
+from support.features import kind
 from support.processes import run_code
 
 pytest.importorskip("penzai")
 from penzai import pz
+from penzai.core import struct
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -47,10 +48,6 @@ def new_class() -> Any:
         b: Any = None
 
     return Local
-
-
-def kind(x: Any) -> str:
-    return _registry.registry.kind(x)
 
 
 # ---- read natively ----
@@ -251,37 +248,42 @@ def test_a_dataclass_that_is_no_struct() -> None:
     assert check_exact(lambda: [Local(X, s) for s in (1, 2, 1)], kind="custom") == 2  # type: ignore[call-arg]
 
 
-def test_a_struct_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version of penzai whose functions do not agree with what the fields say: the first instance
-    tells."""
-    from penzai.core import struct
-
-    cls = new_class()
-    original = struct.is_pytree_node_field
-    loaded = _private.loaded
-    answers = {"Struct": pz.Struct, "is_pytree_node_field": lambda field: not original(field)}
-    monkeypatch.setattr(_private, "loaded", lambda *n: answers.get(n[-1]) or loaded(*n))
-    assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
-
-
 # ---- without private names ----
 
 
-@pytest.mark.parametrize("name", ["Struct", "is_pytree_node_field"])
-def test_without_a_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _without(patch: pytest.MonkeyPatch, name: str) -> None:
     loaded = _private.loaded
     assert loaded("penzai.core.struct", name) is not None
-    monkeypatch.setattr(_private, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
+    patch.setattr(_private, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
+
+
+def _with_another_rule(patch: pytest.MonkeyPatch) -> None:
+    """A version of penzai whose functions do not agree with what the fields say: the first instance
+    tells."""
+    original, loaded = struct.is_pytree_node_field, _private.loaded
+    answers = {"Struct": pz.Struct, "is_pytree_node_field": lambda field: not original(field)}
+    patch.setattr(_private, "loaded", lambda *n: answers.get(n[-1]) or loaded(*n))
+
+
+PATCHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "another rule": _with_another_rule,
+    **{
+        name: lambda patch, name=name: _without(patch, name)  # type: ignore[misc]
+        for name in ("Struct", "is_pytree_node_field")
+    },
+    **{
+        name: lambda patch, name=name: patch.setattr(_registered_compat, name, lambda cls: None)  # type: ignore[misc]
+        for name in ("registered_flatten", "registered_unflatten")
+    },
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_what_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    PATCHES[name](monkeypatch)
     cls = new_class()
     trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
     assert check_exact(trees, kind="custom") == 4
-
-
-@pytest.mark.parametrize("name", ["registered_flatten", "registered_unflatten"])
-def test_without_the_registry_of_jax(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_registered_compat, name, lambda cls: None)
-    cls = new_class()
-    assert check_exact(lambda: [cls(X, s) for s in (1, 2, 1)], kind="custom") == 2
 
 
 def test_what_calls_a_method() -> None:

@@ -517,15 +517,6 @@ def test_attributes_of_a_partial_are_dropped() -> None:
     assert vars(filter_jit(lambda p: p)(x)) == vars(jax.jit(lambda p: p)(x)) == {}
 
 
-def test_a_function_that_changes() -> None:
-    def factor(n: Any) -> Any:
-        return lambda x: x * n
-
-    f = filter_jit(lambda p: p())
-    for n in (1, 2, 3, 1):
-        assert comparable(f(jtu.Partial(factor(n), X))) == comparable(X * n)
-
-
 def test_tree_functions() -> None:
     for tree in (make(FlaxChild), nested(), jtu.Partial(scale, X, b=X), make(ChildSlots)):
         leaves, structure = filterjit.flatten(tree)

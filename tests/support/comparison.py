@@ -22,13 +22,15 @@ Program = Callable[[], Any]
 
 
 class Traces:
-    """Counts how often a function is traced: call `tick` in its body."""
+    """Counts how often a function is traced: call it, or `tick`, in its body."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def tick(self) -> None:
         self.count += 1
+
+    __call__ = tick
 
     def counting(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         """Returns `fun`, with its signature, made to tick each time its Python code runs."""

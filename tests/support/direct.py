@@ -9,11 +9,22 @@ from typing import Any
 import jax
 import jax.tree_util as jtu
 import numpy as np
+import pytest
 
 import filterjit
 from filterjit import _core
+from filterjit._call import _direct
 
 from .comparison import Traces
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes each second call direct, where nothing is against it."""
+    if _direct._context is None:
+        pytest.skip("this version of JAX lacks what direct calls need")
+    monkeypatch.setattr(_direct._context, "enabled", 1)
+    monkeypatch.setattr(_direct._context, "after", 0)
 
 
 def counts(f: Any) -> dict[str, int]:

@@ -1,9 +1,11 @@
 """Helpers of tests that run features of JAX and Equinox inside and outside of a jit."""
 
+import ast
 import contextlib
 import io
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -46,6 +48,15 @@ def attributes(x: Any) -> list[str]:
 def kind(x: Any) -> str:
     """Returns the kind of node that the C core takes `x` for."""
     return _registry.registry.kind(x)
+
+
+def names_used(function: str, *modules: Any) -> list[tuple[str, ...]]:
+    """Returns the arguments of all calls of a function that looks up private names of a library, in
+    the order of modules."""
+    trees = [ast.parse(Path(module.__file__).read_text()) for module in modules]
+    calls = [x for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Call)]
+    found = [x for x in calls if ast.unparse(x.func) == function]
+    return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
 
 
 def positive(x: Any) -> Any:

@@ -1,8 +1,20 @@
 """Helpers for the tests of filters of leaves."""
 
+from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
+
 import filterjit as fj
+
+IS_LEAF: list[Callable[[Any], bool] | None] = [
+    None,
+    lambda x: x is None,
+    lambda x: True,
+    lambda x: False,
+    lambda x: isinstance(x, (list, dict)),
+    lambda x: isinstance(x, eqx.Module),
+]
 
 
 def is_text(x: Any) -> bool:

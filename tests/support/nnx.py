@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 import filterjit.nnx
+from filterjit._compat import _nnx_compat as compat
+
+from .comparison import Traces
 
 MODES = {
     "graph": {"graph": True, "graph_updates": True},
@@ -58,14 +62,19 @@ def outcome(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return "raised", type(e).__name__, str(e).split("\n")[0][:60]
 
 
-class Traces:
-    """Counts the traces of a function."""
+class Node(nnx.Module):
+    """A Module with a Variable, a static attribute, and others."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, value: float = 0.0, **children: Any) -> None:
+        self.v = nnx.Param(jnp.full((2,), value))
+        self.tag = 1
+        for name, child in children.items():
+            setattr(self, name, child)
 
-    def __call__(self) -> None:
-        self.count += 1
+
+needs_this_flax = pytest.mark.skipif(
+    not compat.supported, reason="filterjit.nnx hands over all calls with this version of Flax"
+)
 
 
 def compare(

@@ -1,0 +1,94 @@
+"""Transformations of JAX and Equinox, by name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+
+# Each maps a function of one array, of any shape, to a function of one array.
+Transform = Callable[[Any], Callable[[Any], Any]]
+
+TRANSFORMS: dict[str, Transform] = {
+    "jit": jax.jit,
+    "vmap": jax.vmap,
+    "vmap of vmap": lambda f: lambda x: jax.vmap(jax.vmap(f))(jnp.stack([x, x])),
+    "grad": lambda f: jax.grad(lambda x: jnp.sum(f(x))),
+    "value_and_grad": lambda f: jax.value_and_grad(lambda x: jnp.sum(f(x))),
+    "grad of grad": lambda f: lambda x: jax.grad(lambda y: jnp.sum(jax.grad(lambda z: jnp.sum(f(z)))(y)))(x),
+    "hessian": lambda f: jax.hessian(lambda x: jnp.sum(f(x))),
+    "jacfwd": jax.jacfwd,
+    "jacrev": jax.jacrev,
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),)),
+    "vjp": lambda f: lambda x: (lambda out, pull: (out, pull(jnp.ones_like(out))))(*jax.vjp(f, x)),
+    "linearize": lambda f: lambda x: (lambda out, lin: (out, lin(x)))(*jax.linearize(f, x)),
+    "linear_transpose": lambda f: lambda x: jax.linear_transpose(lambda y: jax.jvp(f, (x,), (y,))[1], x)(x),
+    "checkpoint": jax.checkpoint,
+    "grad of checkpoint": lambda f: jax.grad(lambda x: jnp.sum(jax.checkpoint(f)(x))),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, _: (f(c) * 0.1, c), x, None, length=3),
+    "grad of scan": lambda f: jax.grad(lambda x: jnp.sum(jax.lax.scan(lambda c, _: (f(c) * 0.1, None), x, None, length=3)[0])),
+    "while_loop": lambda f: lambda x: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1]) * 0.1), (0, x)),
+    "fori_loop": lambda f: lambda x: jax.lax.fori_loop(0, 3, lambda i, c: f(c) * 0.1, x),
+    "cond": lambda f: lambda x: jax.lax.cond(jnp.sum(x) > 0, f, lambda y: y, x),
+    "switch": lambda f: lambda x: jax.lax.switch(1, [lambda y: y, f], x),
+    "map": lambda f: lambda x: jax.lax.map(f, x),
+    "eval_shape": lambda f: lambda x: jax.eval_shape(f, x),
+    "closed_call": lambda f: lambda x: jax.jit(lambda: f(x))(),
+    "custom_jvp": lambda f: _custom_jvp(f),
+    "custom_vjp": lambda f: _custom_vjp(f),
+    "grad of custom_vjp": lambda f: jax.grad(lambda x: jnp.sum(_custom_vjp(f)(x))),
+    "filter_vmap": eqx.filter_vmap,
+    "filter_grad": lambda f: eqx.filter_grad(lambda x: jnp.sum(f(x))),
+    "filter_value_and_grad": lambda f: eqx.filter_value_and_grad(lambda x: (jnp.sum(f(x)), "aux"), has_aux=True),
+    "filter_jvp": lambda f: lambda x: eqx.filter_jvp(f, (x,), (jnp.ones_like(x),)),
+    "filter_vjp": lambda f: lambda x: (lambda out, pull: (out, pull(jnp.ones_like(out))))(*eqx.filter_vjp(f, x)),
+    "filter_checkpoint": eqx.filter_checkpoint,
+    "filter_closure_convert": lambda f: lambda x: eqx.filter_closure_convert(f, x)(x),
+    "filter_eval_shape": lambda f: lambda x: eqx.filter_eval_shape(f, x),
+    "filter_hessian": lambda f: eqx.filter_hessian(lambda x: jnp.sum(f(x))),
+    "filter_jacrev": eqx.filter_jacrev,
+    "filter_custom_vjp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_vjp(f)(x))),
+    "filter_custom_jvp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_jvp(f)(x))),
+    "noinline": lambda f: eqxi.noinline(f),
+    "eqxi scan": lambda f: lambda x: eqxi.scan(lambda c, _: (f(c) * 0.1, None), x, None, length=2, kind="checkpointed")[0],
+    "pure_callback beside": lambda f: lambda x: f(x) + jax.pure_callback(lambda y: y, x, x),
+}  # fmt: skip
+
+
+def _custom_jvp(f: Any) -> Any:
+    @jax.custom_jvp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.defjvp(lambda primals, tangents: (g(*primals), f(tangents[0]) * 2))
+    return g
+
+
+def _custom_vjp(f: Any) -> Any:
+    @jax.custom_vjp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.defvjp(lambda x: (f(x), x), lambda residual, t: (t * f(residual),))
+    return g
+
+
+def _filter_custom_vjp(f: Any) -> Any:
+    @eqx.filter_custom_vjp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.def_fwd(lambda perturbed, x: (f(x), x))
+    g.def_bwd(lambda residual, t, perturbed, x: t * f(residual))
+    return g
+
+
+def _filter_custom_jvp(f: Any) -> Any:
+    @eqx.filter_custom_jvp
+    def g(x: Any) -> Any:
+        return f(x)
+
+    g.def_jvp(lambda primals, tangents: (g(*primals), tangents[0] * 2))
+    return g
