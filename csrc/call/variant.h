@@ -43,10 +43,10 @@ typedef struct {
                                           * be read without a lock */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
-    uint64_t last_used; /* the Cache's clock then */
-    Py_ssize_t
-        next_variant; /* which variant was called after this one the last time: 0 for this
-                       * one itself, else one more than its position in the Cache's table */
+    uint64_t last_used;      /* the Cache's clock then */
+    Py_ssize_t next_variant; /* which variant was called after this one the last time: 0 for
+                              * this one itself, else one more than its position in the
+                              * Cache's table */
     unsigned long long hit_time; /* in nanoseconds, see FjCache */
     int ran;                     /* a call of it has returned and there was no trace, which
                                   * happens under jax.disable_jit */

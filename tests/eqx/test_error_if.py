@@ -21,7 +21,7 @@ FAILING: dict[str, Callable[[Jit], Any]] = {
     "tree": lambda jit: jit(lambda t: eqx.error_if(t, t["a"] < 0, "of a tree"))(
         {"a": MINUS, "b": "static", "c": [X, None]}
     ),
-    "eager": lambda jit: positive(MINUS),
+    "eager": lambda jit: [positive(x) for x in (ONE, MINUS)],  # which JAX traces once
     "donated": lambda jit: jit(positive, donate="all")(jnp.array(-1.0)),
     "closure": lambda jit: jit(lambda: positive(MINUS * jnp.ones(())))(),
 }

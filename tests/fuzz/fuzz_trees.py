@@ -666,8 +666,10 @@ def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
     """Changes something in the tree in place. Returns a list with the name of its type, or an empty
     list."""
     done: list[str] = []
-    # A partial owns the nodes that it holds, and nothing else changes them.
-    private = {id(y) for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)}
+    # A partial owns the nodes that it holds, and nothing else changes them. Those that it copies
+    # whenever it is walked stay alive here, so that no other node gets the address of one.
+    held = [y for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)]
+    private = set(map(id, held))
     nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
     nodes += [x for x in walk(tree) if isinstance(x, np.ndarray)]
     for _ in range(4 if nodes else 0):

@@ -337,7 +337,7 @@ def test_same_static_and_is_immutable(registry: Any) -> None:
     assert not any(map(ask, ([], {}, {1}, (1, [2]), Value(1), Keyed(1))))
     for function, number in ((core.is_immutable, 2), (core.same_static, 3)):
         for arguments in ((), (registry,), (1, 2, 3)[:number], (registry, 1, 2, 3)):
-            with pytest.raises(TypeError, match="takes"):
+            with pytest.raises(TypeError, match=r"must be \(registry, "):
                 function(*arguments)
     bad = Hostile()
     pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
