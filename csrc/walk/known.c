@@ -30,9 +30,9 @@
  * 5. A static leaf's address stands for its value.  There is a record only if each static leaf
  *    is the very object that the Structure holds, so it cannot die, and if it is immutable
  *    (FJ_NODE_SELF_EQUAL), so it cannot change.  Any other static is compared with its
- * snapshot in each check.  The same goes for None, and for a tuple of nothing but such values
- * that the Structure holds as a whole.  The keys of a dict stand for themselves in the same
- * way: each is the very object that the Structure holds, a str or an int.
+ *    snapshot in each check.  The same goes for None, and for a tuple of nothing but such
+ *    values that the Structure holds as a whole.  The keys of a dict stand for themselves in
+ *    the same way: each is the very object that the Structure holds, a str or an int.
  * 6. An array leaf may be another array than was recorded, in the same place.  Its type is
  *    compared, and the array that is there now is passed on, as a walk would do.  The only
  *    child of an object with slots may be replaced by another array, as a training loop does

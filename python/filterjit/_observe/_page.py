@@ -1,8 +1,9 @@
 """The page of ``filterjit run --html``: one file of HTML with its styles, which loads nothing.
 
 Below the report it has a timeline of what was traced and compiled for each function, most expensive
-first: what the recorder has logged since the program imported JAX. A hit logs nothing. Events that are closer than a pixel are drawn as one. A timeline unfolds into the reasons of the
-retraces. There is no script in the page, and all text that comes from the program is escaped.
+first: what the recorder has logged since the program imported JAX. A hit logs nothing. Events that
+are closer than a pixel are drawn as one. A timeline unfolds into the reasons of the retraces. There is
+no script in the page, and all text that comes from the program is escaped.
 """
 
 import collections

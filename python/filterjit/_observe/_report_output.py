@@ -16,7 +16,8 @@ class Report:
     """Where the time of jitted functions went, most expensive function first.
 
     ``str()`` of a report is a table. Above it stands why a function has many retraces, if most of
-    them have one cause. What libraries jit for their own use has one row. `as_dict` returns the same figures and more, as numbers.
+    them have one cause. What libraries jit for their own use has one row. `as_dict` returns the
+    same figures and more, as numbers.
     """
 
     def __init__(
