@@ -84,8 +84,9 @@ fj_exchange(void *place, void *value)
 #if FJ_FREE_THREADED
     return _Py_atomic_exchange_ptr(place, value);
 #else
-    void *before = *(void **)place;
-    *(void **)place = value;
+    void *before;
+    memcpy(&before, place, sizeof(before)); /* pointers of any type */
+    memcpy(place, &value, sizeof(value));
     return before;
 #endif
 }
