@@ -468,17 +468,45 @@ assert os.waitpid(pid, 0)[1] == 0
 def test_a_fork_while_the_same_thread_holds_locks() -> None:
     run_code("""
 import os
-from filterjit._base._locks import Lock, RLock
-for lock in (Lock(), RLock()):
-    with lock:
-        pid = os.fork()
-        if not pid:
-            with lock:  # of the child, which nothing holds
-                pass
+from filterjit._base._locks import RLock
+lock = RLock()
+with lock:
+    pid = os.fork()
     if not pid:
-        with lock:
-            os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+        with lock:  # of the child, which nothing holds
+            pass
+if not pid:
+    with lock:
+        os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+""")
+
+
+def test_calls_while_the_same_thread_holds_locks() -> None:
+    """As the handler of a signal or a finalizer makes them, in the middle of anything."""
+    run_code("""
+import jax, jax.numpy as jnp, filterjit
+from jax.sharding import PartitionSpec
+from filterjit._base import _locks
+x, step = jnp.arange(3.0), 0
+f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+with jax.set_mesh(jax.make_mesh((1,), ("x",))):
+    g = filterjit.filter_jit(lambda x, n: x * n, in_shardings=PartitionSpec())
+def calls():
+    global step
+    step += 1
+    f(jnp.arange(3.0), step)
+    h = filterjit.filter_jit(lambda x: x + step)
+    with jax.set_mesh(jax.make_mesh((1,), ("x",))):
+        assert g(x, step).tolist() == [0, step, 2 * step]
+    assert h(x).tolist() == [step, 1 + step, 2 + step]
+    filterjit.report(); filterjit.clear_caches()
+calls()
+locks = list(_locks._all)
+assert len(locks) >= 6, locks
+for lock in locks:
+    with lock:
+        calls()
 """)
 
 
@@ -500,7 +528,7 @@ def test_each_lock_is_made_by_the_helper() -> None:
             name = match[0][:-1]
             if ours is None or name not in ours[1].split(", ") or text[match.start() - 1] == ".":
                 found.add((file.name, name))
-    assert found == {("_locks.py", "Lock"), ("_locks.py", "RLock")}
+    assert found == {("_locks.py", "RLock")}
 
 
 @pytest.mark.skipif(

@@ -29,7 +29,7 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import StaleProgramError
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._call import _deferred, _lowered
 from .._call._kept import KeptCall
 from .._compat import _jax_compat
@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(self, daemon: bool) -> None:
         self._daemon = daemon
-        self._lock = Lock()
+        self._lock = RLock()
         self.reset()
 
     def reset(self) -> None:
@@ -75,13 +75,15 @@ class Worker:
 
     def _begin(self) -> None:
         with self._lock:
-            if self._thread is None and self._todo:
-                self.since = time.monotonic()
-                self._thread = threading.Thread(
-                    target=self._run, name="filterjit program cache", daemon=self._daemon
-                )
+            if self._thread is not None or not self._todo:
+                return
+            thread = threading.Thread(
+                target=self._run, name="filterjit program cache", daemon=self._daemon
+            )
+            if self._thread is None:  # else what has interrupted the line above has begun one
+                self._thread, self.since = thread, time.monotonic()
                 try:
-                    self._thread.start()
+                    thread.start()
                 except RuntimeError:  # the interpreter exits
                     self._thread = None
 

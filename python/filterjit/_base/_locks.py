@@ -1,29 +1,28 @@
-"""The locks of the package, which a forked child gets anew."""
+"""The locks of the package: a forked child gets them anew, and a thread may take one again."""
 
 import operator
 import os
 import threading
 import weakref
 
-_all: weakref.WeakSet["_ForkedLock"] = weakref.WeakSet()
+_all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
 
-class _ForkedLock:
-    """A lock for ``with``. In a forked child, where threads that hold it are no more, it is free; a
-    ``with`` that forks releases the lock of the parent.
+class RLock:
+    """A ``threading.RLock`` for ``with``. In a forked child, where threads that hold it are no more, it is
+    free; a ``with`` that forks releases the lock of the parent.
+
+    There is no other lock in the package: the handler of a signal or a finalizer, which may run between
+    any two lines that a lock protects, may call a jitted function.
 
     The methods are those of the lock in C, which no interrupt leaves halfway.
     """
 
     __slots__ = ("__weakref__", "now")
-    now: "threading.Lock | threading.RLock"
 
     def __init__(self) -> None:
-        self.renew()
+        self.now = threading.RLock()
         _all.add(self)
-
-    def renew(self) -> None:
-        raise NotImplementedError
 
     acquire = property(operator.attrgetter("now.acquire"))
     release = property(operator.attrgetter("now.release"))
@@ -31,31 +30,9 @@ class _ForkedLock:
     __exit__ = property(operator.attrgetter("now.__exit__"))
 
 
-class Lock(_ForkedLock):
-    """A ``threading.Lock`` that is free in a forked child."""
-
-    __slots__ = ()
-
-    def renew(self) -> None:
-        self.now = threading.Lock()
-
-
-class RLock(_ForkedLock):
-    """A ``threading.RLock`` that is free in a forked child.
-
-    A lock that is held while Python code may run is one: the garbage collector may run there, and a
-    finalizer may call a jitted function.
-    """
-
-    __slots__ = ()
-
-    def renew(self) -> None:
-        self.now = threading.RLock()
-
-
 def _after_fork() -> None:
     for lock in list(_all):
-        lock.renew()
+        lock.now = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

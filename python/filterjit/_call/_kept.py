@@ -22,7 +22,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._locks import Lock, RLock
+from .._base._locks import RLock
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing
@@ -127,7 +127,7 @@ class KeptCall:
         self.traced = self.jitted if is_sharded else flat.callable_of(self.jitted)
         self.__dict__["jit_id"] = flat.jit_id
         self._make = make
-        self._lock = Lock()
+        self._lock = RLock()
         self._programs: dict[Any, _Loaded | None] = {}  # by kind; None: it was traced
         self._asking: dict[Any, RLock] = {}  # by kind
         self._doubts: list[Callable[[], None]] = []

@@ -44,7 +44,7 @@ import jax
 from .. import _core
 from .._base import _errors
 from .._base._errors import ProcessMismatchError
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._compat import _executable_compat, _jax_compat
 from .._observe._records import Aval
 from .._trees._nodes import walk
@@ -60,10 +60,10 @@ _MOST_SHOWN = 100_000  # characters of a static value
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
-_locks: dict[tuple[str, str], Lock] = {}  # one thread waits for each
+_locks: dict[tuple[str, str], RLock] = {}  # one thread waits for each
 _at_work: set[tuple[int, object]] = set()  # (thread, a token) of calls that trace, compile or run
 _waiting: list[int] = []  # threads whose calls wait
-_judging = Lock()
+_judging = RLock()
 _ended: set[str] = set()  # ids of waits that this process has ended
 
 
@@ -167,7 +167,7 @@ class _Wait:
         key, thread = (self.place, self.digest), threading.get_ident()
         _waiting.append(thread)
         try:
-            with _locks.setdefault(key, Lock()):
+            with _locks.setdefault(key, RLock()):
                 if key not in _agreed:
                     self._wait()
                     _agreed.add(key)

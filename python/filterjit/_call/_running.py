@@ -12,7 +12,7 @@ import jax
 
 from .. import _core
 from .._base._call_hooks import Failure
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._compat import _jax_compat
 from . import _deferred
 
@@ -25,7 +25,7 @@ class _SharedSetting:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._calls: set[tuple[int, object]] = set()  # (thread, a token for each call)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._after_fork)

@@ -28,7 +28,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._base._words import key_paths
 from .._compat import _jax_compat
 from .._observe import _records
@@ -152,7 +152,7 @@ class ShardedCall:
         self.needs_outputs = settings.shardings is not None and (
             self.shardings.has_outputs or donated != ()
         )
-        self._lock = Lock()
+        self._lock = RLock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}

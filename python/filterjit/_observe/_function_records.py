@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
@@ -162,7 +162,7 @@ class _Functions:
     def __init__(self) -> None:
         self.timed = False
         self.kept_alive: collections.deque[_core.Cache] | None = None
-        self.lock = Lock()
+        self.lock = RLock()
         self.misses: dict[Any, Misses] = {}
         self.traced: set[Any] = set()
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]

@@ -6,12 +6,13 @@ an interrupt nor an error of the terminal reaches the program.
 
 import contextlib
 import os
+import queue
 import shutil
 import sys
 import threading
 import time
 
-from .._base._locks import Lock
+from .._base._locks import RLock
 from .._base._switches import switches
 from . import _notebook
 
@@ -38,10 +39,9 @@ class Job:
     def __init__(self, what: str) -> None:
         self.what = what
         self.start = time.monotonic()
-        # Released when the job ends. An interrupt in a method of threading.Event could leave the
+        # Gets an item when the job ends. An interrupt in a method of threading.Event could leave the
         # lock of the event held.
-        self._running = Lock()
-        self._running.acquire()
+        self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
     def begin(self) -> None:
@@ -52,14 +52,20 @@ class Job:
             raise
 
     def end(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a second call
-            self._running.release()
+        self._end.put(None)
         if self._thread.is_alive():
             self._thread.join()
 
+    def _ends_in(self, seconds: float) -> bool:
+        """Waits for up to `seconds`, and returns whether the job is over."""
+        with contextlib.suppress(queue.Empty):
+            self._end.get(timeout=seconds)
+            return True
+        return False
+
     def _show(self) -> None:
         """Runs in the thread."""
-        if self._running.acquire(timeout=_PATIENCE):
+        if self._ends_in(_PATIENCE):
             return
         with contextlib.suppress(Exception):
             if _notebook.is_notebook():
@@ -68,7 +74,7 @@ class Job:
             try:
                 while True:
                     _line.show(self)
-                    if self._running.acquire(timeout=_REFRESH):
+                    if self._ends_in(_REFRESH):
                         break
             finally:
                 _line.remove(self)
@@ -76,7 +82,7 @@ class Job:
     def _show_in_notebook(self) -> None:
         """Shows a line that stays, and says at the end how long it took."""
         show = _notebook.show_line(f"filterjit: compiling {self.what} ...")
-        while not self._running.acquire(timeout=1.0):
+        while not self._ends_in(1.0):
             show(f"filterjit: compiling {self.what}: {time.monotonic() - self.start:.0f} s")
         show(f"filterjit: compiled {self.what} in {time.monotonic() - self.start:.1f} s")
 
@@ -86,7 +92,7 @@ class _Line:
     terminal that cannot clear a line has a message for each job."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._jobs: list[Job] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._jobs.clear)
