@@ -564,3 +564,28 @@ def test_bad_paths(path: Any) -> None:
         with pytest.raises((TypeError, ValueError), match="program cache"):
             make(path)
     assert _program_option.current is None
+
+
+def test_a_worker_is_waited_for_while_its_next_thread_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread that was not started cannot be joined."""
+    worker, done, is_made = _proofs.Worker(daemon=True), [], threading.Event()
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            is_made.set()
+            time.sleep(0.2)
+            super().start()
+
+        def join(self, timeout: float | None = None) -> None:
+            super().join(timeout)
+            if done == [1]:
+                is_made.clear()
+                other.start()
+                is_made.wait(5)
+
+    other = threading.Thread(target=worker.do, args=(lambda: done.append(2),))
+    monkeypatch.setattr(threading, "Thread", Thread)
+    worker.do(lambda: done.append(1))
+    assert worker.wait(5) and done == [1, 2]

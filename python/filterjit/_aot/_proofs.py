@@ -73,10 +73,11 @@ class Worker:
         self._todo.append(function)
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self) -> threading.Thread | None:
+        """Begins the thread if there is none and something to do. Returns it; it has begun."""
         with self._lock:
             if self._thread is not None or not self._todo:
-                return
+                return self._thread
             thread = threading.Thread(
                 target=self._run, name="filterjit program cache", daemon=self._daemon
             )
@@ -86,11 +87,11 @@ class Worker:
                     thread.start()
                 except RuntimeError:  # the interpreter exits
                     self._thread = None
+            return self._thread
 
     def wait(self, seconds: float = threading.TIMEOUT_MAX) -> bool:
         """Returns whether all is done, of which one has taken so many seconds at most."""
-        self._begin()
-        while (thread := self._thread) is not None and thread is not threading.current_thread():
+        while (thread := self._begin()) is not None and thread is not threading.current_thread():
             self._waited_for.set()
             left = self.since + seconds - time.monotonic()
             if left <= 0:
