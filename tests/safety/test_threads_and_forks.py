@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import filterjit
+from filterjit._base import _locks
 from filterjit._observe._recorder import recorder
 from support.processes import CORE, run_code
 from support.threads import at_once
@@ -508,6 +509,18 @@ for lock in locks:
     with lock:
         calls()
 """)
+
+
+def test_what_others_take_too() -> None:
+    """Another thread may take the last item after this one has seen it."""
+
+    class Taken(list[int]):
+        def pop(self, index: Any = -1) -> int:
+            if len(self) == 1:
+                self.clear()
+            return super().pop(index)
+
+    assert list(_locks.taken(Taken([1, 2, 3]))) == [3, 2]
 
 
 def test_each_lock_is_made_by_the_helper() -> None:

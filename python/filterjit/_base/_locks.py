@@ -1,9 +1,15 @@
-"""The locks of the package: a forked child gets them anew, and a thread may take one again."""
+"""The locks of the package, which a forked child gets anew and a thread may take again, and how what
+threads have left for each other is taken.
+
+A handler of a signal or a finalizer may run between any two lines, and call a jitted function.
+"""
 
 import operator
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 _all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
@@ -12,8 +18,7 @@ class RLock:
     """A ``threading.RLock`` for ``with``. In a forked child, where threads that hold it are no more, it is
     free; a ``with`` that forks releases the lock of the parent.
 
-    There is no other lock in the package: the handler of a signal or a finalizer, which may run between
-    any two lines that a lock protects, may call a jitted function.
+    There is no other lock in the package: a handler or a finalizer would wait for its own thread.
 
     The methods are those of the lock in C, which no interrupt leaves halfway.
     """
@@ -28,6 +33,21 @@ class RLock:
     release = property(operator.attrgetter("now.release"))
     __enter__ = property(operator.attrgetter("now.__enter__"))
     __exit__ = property(operator.attrgetter("now.__exit__"))
+
+
+class _Pops(Protocol):
+    def pop(self) -> Any: ...
+
+
+def taken(items: _Pops) -> Iterator[Any]:
+    """Yields the items of a list or deque, which it removes, until none is left. Others, such as another
+    thread, may do the same at the same time: each item is yielded once."""
+    while True:
+        try:
+            item = items.pop()
+        except IndexError:
+            return
+        yield item
 
 
 def _after_fork() -> None:

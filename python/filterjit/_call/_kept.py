@@ -22,7 +22,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._locks import RLock
+from .._base._locks import RLock, taken
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing
@@ -144,8 +144,8 @@ class KeptCall:
         return getattr(self.jitted, name)
 
     def __call__(self, *arrays: Any) -> _core.Output:
-        while self._doubts:
-            self._doubts.pop()()
+        for check in taken(self._doubts):
+            check()
         if isinstance(self.jitted, ShardedCall):
             arrays = self.jitted.placed(arrays)
         kind = self._kind_to_keep(arrays)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._base._locks import RLock
+from .._base._locks import RLock, taken
 from .._base._package import public
 from .._base._unwrap import code_of, codes_of
 from .._compat import _equinox_compat
@@ -194,8 +194,7 @@ class _Functions:
 
     def _add_collected_to_totals(self) -> None:
         with self.lock:
-            while self._collected:
-                ref = self._collected.popleft()
+            for ref in taken(self._collected):
                 try:
                     self._refs.discard(ref)
                     record: FunctionRecord = ref.record
