@@ -332,6 +332,28 @@ fj_fields_are_as_classified(FjNodeKind *kind)
            kind->plain_version == kind->init_version;
 }
 
+PyObject *const *
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
+{
+    FjFieldView view;
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
+        !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return NULL;
+    }
+    int as_stored = view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count;
+    PyObject **fields = as_stored ? view.values : room;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!as_stored) {
+            room[i] = fj_fields_peek_object(object, &view, kind, i);
+        }
+        if (fields[i] == NULL) {
+            return NULL;
+        }
+    }
+    return fields;
+}
+
 PyObject *
 fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 {

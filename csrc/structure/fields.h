@@ -149,25 +149,10 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_are_python_free(view);
 }
 
-/* The fields of an object, not more than FJ_FIELDS_INLINE, in `room` or where they are stored;
- * NULL where reading them would need Python code.  A field is NULL where getattr has to look
- * further than the instance. */
-static inline PyObject *const *
-fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
-{
-    FjFieldView view;
-    Py_ssize_t count = fj_node_kind_fields(kind);
-    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return NULL;
-    }
-    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
-        return view.values;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        room[i] = fj_fields_peek_object(object, &view, kind, i);
-    }
-    return room;
-}
+/* The fields of an object, in `room`, which has FJ_FIELDS_INLINE items, or where they are
+ * stored; NULL if there are more, if the object has changed its class, or where reading one
+ * would need Python code or getattr, which looks further than the instance. */
+PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room);
 
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);

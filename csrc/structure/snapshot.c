@@ -177,18 +177,12 @@ set_items(PyObject *set)
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW], *const *stored = NULL;
+    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
+    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
     PyObject *fields = NULL;
     FjLeafBuf buf; /* which holds them while the tuple is made */
-    Py_ssize_t count = fj_node_kind_fields(kind);
-    if (!FJ_FREE_THREADED && count <= FJ_FIELDS_INLINE && Py_TYPE(object) == kind->type) {
-        stored = fj_fields_stored(kind, object, room);
-    }
-    for (Py_ssize_t i = 0; stored != NULL && i < count; i++) {
-        stored = stored[i] == NULL ? NULL : stored;
-    }
     fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
-    if (stored != NULL && fj_leafbuf_extend(&buf, stored, count) == 0) {
+    if (stored != NULL && fj_leafbuf_extend(&buf, stored, fj_node_kind_fields(kind)) == 0) {
         fields = fj_leafbuf_as_tuple(&buf);
     }
     fj_leafbuf_clear(&buf); /* the object holds them too */
@@ -389,7 +383,7 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
     self->python_free = 1;
     self->cyclic = 0;
     if (take(self, value, field, NULL) < 0) {
-        fj_snapshot_drop(self);
+        fj_snapshot_free(self);
         return NULL;
     }
     return self;
@@ -399,6 +393,7 @@ void
 fj_snapshot_free(FjSnapshot *self)
 {
     if (self != NULL) {
+        PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
         for (uint32_t i = 0; i < self->count; i++) {
             Py_XDECREF(self->parts[i].object);
             Py_XDECREF(self->parts[i].type);
@@ -410,15 +405,8 @@ fj_snapshot_free(FjSnapshot *self)
         fj_record_clear(&self->record);
         Py_DECREF(self->registry);
         PyMem_Free(self);
+        fj_compat_give_exception(exception);
     }
-}
-
-void
-fj_snapshot_drop(FjSnapshot *self)
-{
-    PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
-    fj_snapshot_free(self);
-    fj_compat_give_exception(exception);
 }
 
 int

@@ -151,8 +151,8 @@ fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
     FjSnapshot *x = fj_snapshot_take(registry, a, 1);
     FjSnapshot *y = x == NULL ? NULL : fj_snapshot_take(registry, b, 1);
     int same = y == NULL ? -1 : fj_snapshot_equal(x, y);
-    fj_snapshot_drop(x);
-    fj_snapshot_drop(y);
+    fj_snapshot_free(x);
+    fj_snapshot_free(y);
     return same;
 }
 
@@ -257,9 +257,6 @@ match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     PyObject *const *fields = fj_fields_stored(part->kind, object, room);
-    for (uint32_t i = 0; fields != NULL && i < part->children; i++) {
-        fields = fields[i] == NULL ? NULL : fields;
-    }
     if (fields == NULL) {
         return leave(c, part, object);
     }
@@ -299,16 +296,14 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
 {
     PyObject *room[2][FJ_FIELDS_INLINE];
     FjRegistry *registry = self->registry;
-    if (part->kind == NULL || part->object == NULL ||
-        fj_node_kind_fields(part->kind) > FJ_FIELDS_INLINE) {
+    if (part->kind == NULL || part->object == NULL) {
         return 0;
     }
     uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
     PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0]);
     PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1]);
     for (uint32_t i = 0; b != NULL && i < count; i++) {
-        if (a[i] == NULL || b[i] == NULL ||
-            !(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
+        if (!(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
                   ? have_equal_items(registry, a[i], b[i])
                   : are_equal_inert(registry, a[i], b[i]))) {
             return 0;
@@ -441,7 +436,7 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 {
     FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
-    fj_snapshot_drop(now);
+    fj_snapshot_free(now);
     return same;
 }
 

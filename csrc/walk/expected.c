@@ -281,18 +281,11 @@ has_keys(const FjNode *node, PyObject *dict)
     return same;
 }
 
-/* The keys of a dict as flatten.c sorts them: a new tuple, or NULL. */
-static PyObject *
-sorted_keys(FjExpected *e, FjKindCode code, PyObject *dict)
+PyObject *
+fj_sorted_keys(FjKindCode code, PyObject *dict)
 {
     PyObject *keys = PySequence_List(dict), *tuple = NULL;
-    if (keys != NULL && code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_Exception)) {
-            PyErr_Clear(); /* flattening raises it again, with the path */
-            differ(e, e->next, "", NULL, NULL);
-        }
-    }
-    else if (keys != NULL) {
+    if (keys != NULL && (code == FJ_ORDERED_DICT || PyList_Sort(keys) == 0)) {
         tuple = PyList_AsTuple(keys);
     }
     Py_XDECREF(keys);
@@ -325,8 +318,13 @@ fj_expected_keys(FjExpected *e, FjKindCode code, PyObject *dict)
         keys = Py_NewRef(node->aux);
     }
     else {
-        keys = sorted_keys(e, code, dict);
+        keys = fj_sorted_keys(code, dict);
         same = keys == NULL ? -1 : fj_structure_has(e->structure, node, keys);
+        if (keys == NULL && PyErr_ExceptionMatches(PyExc_Exception) &&
+            !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+            PyErr_Clear(); /* flattening raises it again, with the path */
+            same = 0;
+        }
     }
     if (same <= 0) {
         Py_CLEAR(keys);
