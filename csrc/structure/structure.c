@@ -277,17 +277,11 @@ equal_static_leaves(FjStructure *a, FjStructure *b)
 {
     for (Py_ssize_t i = 0; i < a->all_leaves; i++) {
         PyObject *x = a->static_leaves[i], *y = b->static_leaves[i];
-        if (x == NULL || y == NULL) {
-            if (x != y) {
-                return 0;
-            }
-            continue;
+        int same = x == NULL || y == NULL ? x == y : fj_static_equal_now(a->registry, x, y);
+        if (same < 0) {
+            fj_structure_add_leaf_context(b, i, "compare");
         }
-        int same = fj_static_equal_now(a->registry, x, y);
         if (same <= 0) {
-            if (same < 0) {
-                fj_structure_add_leaf_context(b, i, "compare");
-            }
             return same;
         }
     }
@@ -308,10 +302,10 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     }
     for (uint32_t i = 0; i < a->count; i++) {
         int same = fj_structure_equal_nodes(a, i, b, i);
+        if (same < 0) {
+            fj_structure_add_error_context(b, i, "compare");
+        }
         if (same <= 0) {
-            if (same < 0) {
-                fj_structure_add_error_context(b, i, "compare");
-            }
             return same;
         }
     }

@@ -106,7 +106,7 @@ remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
 }
 
 /* Walks the items of a tuple or list, which the caller holds. */
-static int
+static inline int
 walk_items(FjFlattener *f, PyObject *items, Py_ssize_t size)
 {
     if (PyTuple_Check(items)) {
