@@ -209,10 +209,12 @@ have_places(FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 #endif
 
 int
-fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                     Py_ssize_t count)
+fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 {
-    int direct = stores_directly(kind, Py_TYPE(object));
+    int is_object = kind->code == FJ_OBJECT;
+    int plain = is_object && !FJ_FREE_THREADED && fj_fields_are_plain(kind);
+    int direct = (!is_object || (plain && fj_fields_are_in_dict(kind))) &&
+                 stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
     if (FJ_LIKELY(direct && have_places(kind, values, count) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
@@ -224,7 +226,13 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
     PyObject *dict = direct ? PyObject_GenericGetDict(object, NULL) : NULL;
     int result = direct && dict == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (result < 0 || values[i] == NULL) {
+        PyObject **slot = plain && kind->offsets[i] > 0
+                              ? (PyObject **)((char *)object + kind->offsets[i])
+                              : NULL;
+        if (slot != NULL && *slot == NULL && result == 0) {
+            *slot = values[i];
+        }
+        else if (result < 0 || values[i] == NULL) {
             Py_XDECREF(values[i]);
         }
         else {
@@ -380,32 +388,6 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         }
     }
     return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
-}
-
-int
-fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                      Py_ssize_t count)
-{
-    int plain = !FJ_FREE_THREADED && fj_fields_are_plain(kind);
-    if (plain && fj_fields_are_in_dict(kind)) {
-        return fj_fields_fill_fresh(object, kind, values, count);
-    }
-    int result = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject **slot = plain && kind->offsets[i] > 0
-                              ? (PyObject **)((char *)object + kind->offsets[i])
-                              : NULL;
-        if (result < 0) {
-            Py_DECREF(values[i]);
-        }
-        else if (slot != NULL && *slot == NULL) {
-            *slot = values[i];
-        }
-        else {
-            result = set_field(object, NULL, PyTuple_GET_ITEM(kind->names, i), values[i]);
-        }
-    }
-    return result;
 }
 
 int

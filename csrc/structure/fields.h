@@ -89,11 +89,12 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 
-/* (P) Sets the first `count` names of an instance that was just allocated, as
+/* (P) Sets the first `count` names of an instance that object.__new__ has just made, as
  * object.__setattr__ does; steals all `values`, where NULL leaves a name unset.  0, or -1 with
- * an error.  Runs Python code only if the class has a data descriptor of such a name. */
-int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                         Py_ssize_t count);
+ * an error.  Runs Python code only if the class has a data descriptor of such a name, other
+ * than a slot of an FJ_OBJECT. */
+int fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                   Py_ssize_t count);
 
 /* Looks at the class of an FJ_OBJECT for fj_fields_are_plain. */
 int fj_fields_look_at_class(FjNodeKind *kind);
@@ -167,12 +168,6 @@ fj_fields_note_class(FjNodeKind *kind)
 /* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that
  * its call does nothing but set the fields. */
 int fj_fields_are_as_classified(FjNodeKind *kind);
-
-/* (P) Sets the first `count` names of an object that object.__new__ has just made, as
- * object.__setattr__ does; steals all `values`.  0, or -1 with an error.  Runs Python code
- * only if the fields are not plain. */
-int fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                          Py_ssize_t count);
 
 /* Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper

@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
-#include "structure/static_rule.h"
 #include "structure/statics.h"
 
 /* The values whose snapshots are being taken: each one contains those before it in the list.

@@ -221,8 +221,9 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
     PyObject *expected = fj_structure_value(node);
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     if (snapshot == NULL) { /* the node's value is inert */
-        return fj_static_is_inert(self->registry, value) &&
-               fj_static_equal(self->registry, expected, value);
+        return fj_static_is_inert(self->registry, value)
+                   ? fj_static_equal(self->registry, expected, value)
+                   : 0;
     }
     int same = fj_snapshot_has(snapshot, value);
     return same > 0 && value != expected ? is_unchanged(self, node) : same;

@@ -228,7 +228,7 @@ make_module(FjBuilder *b, const FjNode *node, PyObject **values)
         drop_children(values, node->arity);
         return NULL;
     }
-    int result = fj_fields_fill_fresh(object, kind, values, fields);
+    int result = fj_fields_fill(object, kind, values, fields);
     for (uint32_t i = fields; i < node->arity; i++) {
         if (result == 0) {
             result = set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i),
@@ -278,7 +278,7 @@ fill_object(FjBuilder *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
     if (object == NULL) {
         drop_children(values, count);
     }
-    else if (fj_fields_fill_object(object, kind, values, count) < 0) {
+    else if (fj_fields_fill(object, kind, values, count) < 0) {
         Py_CLEAR(object);
     }
     return object;

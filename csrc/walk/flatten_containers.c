@@ -105,6 +105,20 @@ remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
     node->flags |= FJ_NODE_LEAVES;
 }
 
+/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
+ * compares exactly, it differs from what is expected instead.  Always -1. */
+static int
+raise_changed(FjFlattener *f, PyObject *object)
+{
+    if (f->expected != NULL && f->expected->name == NULL) {
+        f->expected->differs = 1;
+        return -1;
+    }
+    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
+                 Py_TYPE(object)->tp_name);
+    return -1;
+}
+
 /* Walks the items of a tuple or list, which the caller holds. */
 static inline int
 walk_items(FjFlattener *f, PyObject *items, Py_ssize_t size)
@@ -119,8 +133,7 @@ walk_items(FjFlattener *f, PyObject *items, Py_ssize_t size)
     }
     for (Py_ssize_t i = 0; i < size; i++) {
         if (PyList_GET_SIZE(items) != size) {
-            PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
-            return -1;
+            return raise_changed(f, items);
         }
         PyObject *item = Py_NewRef(PyList_GET_ITEM(items, i));
         int result = fj_flatten_object(f, item);
@@ -140,10 +153,12 @@ walk_sequence(FjFlattener *f, FjKindCode code, PyObject *sequence, FjNodeKind *k
     if (FJ_UNLIKELY(f->expected != NULL) && fj_expected_skip(f->expected, sequence)) {
         return 0;
     }
-    PyObject *items =
-        FJ_FREE_THREADED && code == FJ_LIST ? PyList_AsTuple(sequence) : Py_NewRef(sequence);
-    if (items == NULL) {
-        return -1;
+    PyObject *items = sequence, *copy = NULL;
+    if (FJ_FREE_THREADED && code == FJ_LIST) {
+        items = copy = PyList_AsTuple(sequence);
+        if (copy == NULL) {
+            return -1;
+        }
     }
     Py_ssize_t size = Py_SIZE(items);
     Py_ssize_t index = fj_flatten_open(f, code, size, kind == NULL ? NULL : Py_TYPE(sequence),
@@ -157,7 +172,7 @@ walk_sequence(FjFlattener *f, FjKindCode code, PyObject *sequence, FjNodeKind *k
     if (result == 0) {
         result = walk_items(f, items, size);
     }
-    Py_DECREF(items);
+    Py_XDECREF(copy);
     if (result < 0 || f->expected != NULL) {
         return result < 0 ? -1 : 0;
     }
@@ -191,14 +206,8 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
-        if (value == NULL) {
-            if (!PyErr_Occurred() && f->expected != NULL && f->expected->name == NULL) {
-                f->expected->differs = 1; /* it has other keys */
-            }
-            else if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_RuntimeError, "dict changed while it was flattened");
-            }
-            return -1;
+        if (value == NULL) { /* where it is compared, it has other keys */
+            return PyErr_Occurred() ? -1 : raise_changed(f, dict);
         }
         int result = is_static ? fj_flatten_field(f, value) : fj_flatten_object(f, value);
         Py_DECREF(value);
@@ -289,20 +298,6 @@ done:
     return result;
 }
 
-/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
- * compares exactly, it differs from what is expected instead.  Always -1. */
-static int
-raise_changed(FjFlattener *f, PyObject *object)
-{
-    if (f->expected != NULL && f->expected->name == NULL) {
-        f->expected->differs = 1;
-        return -1;
-    }
-    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
-                 Py_TYPE(object)->tp_name);
-    return -1;
-}
-
 /* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
@@ -380,8 +375,8 @@ compare_custom(FjFlattener *f, PyObject *object)
     Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
     int result =
         items == NULL ? -1 : fj_expected_open_custom(f->expected, size, Py_TYPE(object), aux);
-    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
-        result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
+    if (result == 0) {
+        result = walk_items(f, items, size);
     }
     Py_XDECREF(items);
     Py_XDECREF(parts);
@@ -429,12 +424,10 @@ walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
         goto done;
     }
     fj_flatten_runs_python(f, !is_itself);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
-        if (fj_flatten_object(f, PyTuple_GET_ITEM(children, i)) < 0) {
-            goto done;
-        }
+    result = walk_items(f, children, PyTuple_GET_SIZE(children));
+    if (result == 0) {
+        fj_flatten_close(f, index);
     }
-    result = fj_flatten_close(f, index);
 done:
     Py_XDECREF(details);
     Py_DECREF(parts);
@@ -444,9 +437,10 @@ done:
 static int
 walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
+    /* An instance is not asked for what is expected. */
     FjNodeKind *described = f->expected == NULL ? NULL : fj_expected_kind(f->expected);
-    int is_expected = described != NULL; /* an instance is not asked for what is expected */
-    if (!is_expected && fj_node_kind_described(kind, object, &described) < 0) {
+    Py_XINCREF(described);
+    if (described == NULL && fj_node_kind_described(kind, object, &described) < 0) {
         return -1;
     }
     if (described == NULL) {
@@ -456,19 +450,14 @@ walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     int result = is_other < 0 ? -1
                  : is_other   ? raise_changed(f, object)
                               : walk_module(f, object, described);
-    if (!is_expected) {
-        Py_DECREF(described);
-    }
+    Py_DECREF(described);
     return result;
 }
 
 int
 fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    int holds = kind->code == FJ_OBJECT ? holds_dicts(f, object, kind) : 0;
-    if (holds < 0) {
-        return -1;
-    }
+    int holds;
     switch (kind->code) {
     case FJ_TUPLE:
     case FJ_LIST:
@@ -482,7 +471,10 @@ fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     case FJ_MODULE:
         return walk_module(f, object, kind);
     case FJ_OBJECT:
-        return holds ? walk_object(f, object, kind) : walk_custom(f, object, kind);
+        holds = holds_dicts(f, object, kind);
+        return holds < 0   ? -1
+               : holds > 0 ? walk_object(f, object, kind)
+                           : walk_custom(f, object, kind);
     case FJ_DESCRIBED:
         return walk_described(f, object, kind);
     default:
