@@ -83,21 +83,13 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
-/* Raises a RuntimeError: Python code that ran after the instance's kind was looked up has
- * given the instance another class, which has other places and fewer values. */
-static void
-raise_changed_class(void)
-{
-    PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
-}
-
-/* Whether an instance, whose kind was looked up before Python code ran, still is of its class:
- * 0, or -1 with an error. */
-static int
+/* Whether an instance, whose kind was looked up before Python code ran, still is of its class,
+ * as another one has other places and fewer values: 0, or -1 with an error. */
+static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        raise_changed_class();
+        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
         return -1;
     }
     return 0;
@@ -365,8 +357,7 @@ fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
 PyObject *
 fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 {
-    if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        raise_changed_class();
+    if (check_class(object, kind) < 0) {
         return NULL;
     }
     if (FJ_LIKELY(fj_fields_are_plain(kind))) {

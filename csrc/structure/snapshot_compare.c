@@ -93,14 +93,6 @@ equal_children(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     return same;
 }
 
-/* One object with an __eq__ of its own may be in both, and may have changed in between: then
- * the hashes differ, which the caller has compared. */
-static int
-equal_own(PyObject *a, PyObject *b)
-{
-    return a == b ? 1 : fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
-}
-
 /* Whether two parts and their subtrees are equal: 1, 0, or -1 with an error. */
 static int
 equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
@@ -114,7 +106,9 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     case FJ_PART_INERT:
         return fj_static_equal(a->registry, x->object, y->object);
     case FJ_PART_OWN:
-        return equal_own(x->object, y->object);
+        /* One object may be in both, and may have changed in between: then the hashes differ.
+         */
+        return PyObject_RichCompareBool(x->object, y->object, Py_EQ);
     case FJ_PART_IDENTITY:
         return x->object == y->object;
     case FJ_PART_ANCESTOR:
@@ -134,26 +128,6 @@ int
 fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b)
 {
     return equal_parts(a, 0, b, 0);
-}
-
-int
-fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
-{
-    if (a == b) {
-        return 1;
-    }
-    if (Py_TYPE(a) != Py_TYPE(b)) {
-        return 0;
-    }
-    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
-        return fj_static_equal(registry, a, b);
-    }
-    FjSnapshot *x = fj_snapshot_take(registry, a, 1);
-    FjSnapshot *y = x == NULL ? NULL : fj_snapshot_take(registry, b, 1);
-    int same = y == NULL ? -1 : fj_snapshot_equal(x, y);
-    fj_snapshot_free(x);
-    fj_snapshot_free(y);
-    return same;
 }
 
 /* ---- a snapshot and a value ---- */
@@ -468,4 +442,22 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
     PyMem_Free(c.indices);
     fj_compat_give_exception(exception);
     return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
+}
+
+int
+fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    if (Py_TYPE(a) != Py_TYPE(b)) {
+        return 0;
+    }
+    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
+        return fj_static_equal(registry, a, b);
+    }
+    FjSnapshot *snapshot = fj_snapshot_take(registry, a, 1);
+    int same = snapshot == NULL ? -1 : fj_snapshot_has(snapshot, b);
+    fj_snapshot_free(snapshot);
+    return same;
 }

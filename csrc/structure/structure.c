@@ -125,28 +125,21 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     return 0;
 }
 
-/* (P) 0, or -1 with an error. */
-static int
-hash_static_leaf(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
-{
-    FjSnapshot *snapshot = fj_snapshot_take(registry, value, 0);
-    *hash = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
-    fj_snapshot_free(snapshot);
-    return snapshot == NULL ? -1 : 0;
-}
-
 /* (P) Mixes the hashes of the static leaves into `hash`.  0, or -1 with an error. */
 static int
 hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
-        Py_hash_t part = 0;
-        if (self->static_leaves[i] != NULL &&
-            hash_static_leaf(self->registry, self->static_leaves[i], &part) < 0) {
+        PyObject *value = self->static_leaves[i];
+        FjSnapshot *snapshot =
+            value == NULL ? NULL : fj_snapshot_take(self->registry, value, 0);
+        if (value != NULL && snapshot == NULL) {
             fj_structure_add_leaf_context(self, i, "hash");
             return -1;
         }
+        Py_hash_t part = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
         *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
+        fj_snapshot_free(snapshot);
     }
     return 0;
 }

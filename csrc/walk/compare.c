@@ -303,10 +303,6 @@ fj_compare_object(FjFlattener *f, PyObject *object)
         e->next++;
         return 1;
     }
-    if (node->code == FJ_CUSTOM || node->code == FJ_ORDERED_DICT ||
-        node->code == FJ_DEFAULT_DICT) {
-        return 0;
-    }
     Py_ssize_t numbered = f->objects == NULL ? 0 : f->objects->count;
     if (node->flags & FJ_NODE_IDENTITY && fj_leafbuf_push(f->objects, object) < 0) {
         return -1;
