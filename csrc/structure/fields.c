@@ -205,6 +205,7 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
 {
     int is_object = kind->code == FJ_OBJECT;
     int plain = is_object && !FJ_FREE_THREADED && fj_fields_are_plain(kind);
+    const Py_ssize_t *offsets = plain ? kind->offsets : NULL;
     int direct = (!is_object || (plain && fj_fields_are_in_dict(kind))) &&
                  stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
@@ -218,10 +219,9 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
     PyObject *dict = direct ? PyObject_GenericGetDict(object, NULL) : NULL;
     int result = direct && dict == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject **slot = plain && kind->offsets[i] > 0
-                              ? (PyObject **)((char *)object + kind->offsets[i])
-                              : NULL;
-        if (slot != NULL && *slot == NULL && result == 0) {
+        Py_ssize_t offset = offsets == NULL ? 0 : offsets[i];
+        PyObject **slot = (PyObject **)((char *)object + offset);
+        if (offset > 0 && *slot == NULL && result == 0) {
             *slot = values[i];
         }
         else if (result < 0 || values[i] == NULL) {
