@@ -41,8 +41,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ),
     ("csrc/tree/", "", "the core's use by filterjit's own code, which asks for paths first"),
     ("csrc/walk/build_containers.c", "", "values that a user's registered functions return"),
-    ("csrc/walk/flatten_containers.c", "list changed size", "as the message for other objects"),
-    ("csrc/walk/flatten_containers.c", "dict changed", "as the message for other objects"),
     ("csrc/walk/flatten_containers.c", "flatten_with_keys", "a mistake in a registered function"),
     ("csrc/walk/flatten.c", "a choice of leaves", "the core's use by filterjit's own code"),
     ("csrc/walk/flatten.c", "an argument changed", "a tree that a filter changes"),

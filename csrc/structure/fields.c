@@ -83,21 +83,13 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
-/* Raises a RuntimeError: Python code that ran after the instance's kind was looked up has
- * given the instance another class, which has other places and fewer values. */
-static void
-raise_changed_class(void)
-{
-    PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
-}
-
-/* Whether an instance, whose kind was looked up before Python code ran, still is of its class:
- * 0, or -1 with an error. */
-static int
+/* Whether an instance, whose kind was looked up before Python code ran, still is of its class,
+ * as another one has other places and fewer values: 0, or -1 with an error. */
+static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
     if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        raise_changed_class();
+        PyErr_SetString(PyExc_RuntimeError, "an object changed its class while it was walked");
         return -1;
     }
     return 0;
@@ -209,10 +201,13 @@ have_places(FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 #endif
 
 int
-fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                     Py_ssize_t count)
+fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 {
-    int direct = stores_directly(kind, Py_TYPE(object));
+    int is_object = kind->code == FJ_OBJECT;
+    int plain = is_object && !FJ_FREE_THREADED && fj_fields_are_plain(kind);
+    const Py_ssize_t *offsets = plain ? kind->offsets : NULL;
+    int direct = (!is_object || (plain && fj_fields_are_in_dict(kind))) &&
+                 stores_directly(kind, Py_TYPE(object));
 #if FJ_HAVE_INSTANCE_VALUES
     if (FJ_LIKELY(direct && have_places(kind, values, count) &&
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
@@ -224,7 +219,12 @@ fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values
     PyObject *dict = direct ? PyObject_GenericGetDict(object, NULL) : NULL;
     int result = direct && dict == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (result < 0 || values[i] == NULL) {
+        Py_ssize_t offset = offsets == NULL ? 0 : offsets[i];
+        PyObject **slot = (PyObject **)((char *)object + offset);
+        if (offset > 0 && *slot == NULL && result == 0) {
+            *slot = values[i];
+        }
+        else if (result < 0 || values[i] == NULL) {
             Py_XDECREF(values[i]);
         }
         else {
@@ -332,11 +332,32 @@ fj_fields_are_as_classified(FjNodeKind *kind)
            kind->plain_version == kind->init_version;
 }
 
+PyObject *const *
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
+{
+    FjFieldView view;
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
+        !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return NULL;
+    }
+    int as_stored = view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count;
+    PyObject **fields = as_stored ? view.values : room;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!as_stored) {
+            room[i] = fj_fields_peek_object(object, &view, kind, i);
+        }
+        if (fields[i] == NULL) {
+            return NULL;
+        }
+    }
+    return fields;
+}
+
 PyObject *
 fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 {
-    if (FJ_UNLIKELY(Py_TYPE(object) != kind->type)) {
-        raise_changed_class();
+    if (check_class(object, kind) < 0) {
         return NULL;
     }
     if (FJ_LIKELY(fj_fields_are_plain(kind))) {
@@ -358,32 +379,6 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
         }
     }
     return PyObject_GetAttr(object, PyTuple_GET_ITEM(kind->names, i));
-}
-
-int
-fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                      Py_ssize_t count)
-{
-    int plain = !FJ_FREE_THREADED && fj_fields_are_plain(kind);
-    if (plain && fj_fields_are_in_dict(kind)) {
-        return fj_fields_fill_fresh(object, kind, values, count);
-    }
-    int result = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject **slot = plain && kind->offsets[i] > 0
-                              ? (PyObject **)((char *)object + kind->offsets[i])
-                              : NULL;
-        if (result < 0) {
-            Py_DECREF(values[i]);
-        }
-        else if (slot != NULL && *slot == NULL) {
-            *slot = values[i];
-        }
-        else {
-            result = set_field(object, NULL, PyTuple_GET_ITEM(kind->names, i), values[i]);
-        }
-    }
-    return result;
 }
 
 int

@@ -89,11 +89,12 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 
-/* (P) Sets the first `count` names of an instance that was just allocated, as
+/* (P) Sets the first `count` names of an instance that object.__new__ has just made, as
  * object.__setattr__ does; steals all `values`, where NULL leaves a name unset.  0, or -1 with
- * an error.  Runs Python code only if the class has a data descriptor of such a name. */
-int fj_fields_fill_fresh(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                         Py_ssize_t count);
+ * an error.  Runs Python code only if the class has a data descriptor of such a name, other
+ * than a slot of an FJ_OBJECT. */
+int fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values,
+                   Py_ssize_t count);
 
 /* Looks at the class of an FJ_OBJECT for fj_fields_are_plain. */
 int fj_fields_look_at_class(FjNodeKind *kind);
@@ -149,25 +150,10 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_are_python_free(view);
 }
 
-/* The fields of an object, not more than FJ_FIELDS_INLINE, in `room` or where they are stored;
- * NULL where reading them would need Python code.  A field is NULL where getattr has to look
- * further than the instance. */
-static inline PyObject *const *
-fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
-{
-    FjFieldView view;
-    Py_ssize_t count = fj_node_kind_fields(kind);
-    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return NULL;
-    }
-    if (view.values != NULL && fj_fields_in_order(kind) && kind->in_dict == count) {
-        return view.values;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        room[i] = fj_fields_peek_object(object, &view, kind, i);
-    }
-    return room;
-}
+/* The fields of an object, in `room`, which has FJ_FIELDS_INLINE items, or where they are
+ * stored; NULL if there are more, if the object has changed its class, or where reading one
+ * would need Python code or getattr, which looks further than the instance. */
+PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room);
 
 /* (P) getattr of field `i` of an FJ_OBJECT: a new reference, or NULL with an error. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);
@@ -182,12 +168,6 @@ fj_fields_note_class(FjNodeKind *kind)
 /* Whether the class of an FJ_BUILD_INIT object is as it was when it was classified, so that
  * its call does nothing but set the fields. */
 int fj_fields_are_as_classified(FjNodeKind *kind);
-
-/* (P) Sets the first `count` names of an object that object.__new__ has just made, as
- * object.__setattr__ does; steals all `values`.  0, or -1 with an error.  Runs Python code
- * only if the fields are not plain. */
-int fj_fields_fill_object(PyObject *object, FjNodeKind *kind, PyObject *const *values,
-                          Py_ssize_t count);
 
 /* Whether the instance counts as a wrapper, as after functools.update_wrapper: the number
  * of its attributes is not the number of its fields.  The attributes of a wrapper

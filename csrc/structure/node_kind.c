@@ -150,7 +150,9 @@ set_names(FjNodeKind *kind, PyObject *const *groups)
     kind->extra_names = PyTuple_GET_SIZE(groups[2]);
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
-    if (kind->places == NULL) {
+    kind->offsets = PyMem_Calloc((size_t)total + 1, sizeof(*kind->offsets));
+    kind->dict_fields = PyMem_Calloc((size_t)total + 1, sizeof(*kind->dict_fields));
+    if (kind->places == NULL || kind->offsets == NULL || kind->dict_fields == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -222,20 +224,6 @@ read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **n
     return *names == NULL || kind->factories == NULL ? -1 : 0;
 }
 
-/* Allocates what is known of each name of an object.  0, or -1 with MemoryError. */
-static int
-allocate_offsets(FjNodeKind *kind)
-{
-    size_t total = (size_t)PyTuple_GET_SIZE(kind->names) + 1;
-    kind->offsets = PyMem_Calloc(total, sizeof(*kind->offsets));
-    kind->dict_fields = PyMem_Calloc(total, sizeof(*kind->dict_fields));
-    if (kind->offsets == NULL || kind->dict_fields == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    return 0;
-}
-
 /* Reads the details of an object: (dynamic, static, keys, dict_fields, mode, factories).  0,
  * or -1 with an error. */
 static int
@@ -261,9 +249,6 @@ read_object(FjNodeKind *kind, PyObject *answer)
     }
     if (kind->build == FJ_BUILD_PARTIAL && (kind->dynamic != 2 || kind->statics != 1)) {
         PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
-        return -1;
-    }
-    if (allocate_offsets(kind) < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
@@ -292,6 +277,22 @@ read_namedtuple(FjNodeKind *kind, PyObject *answer)
     return names != NULL && kind->names == NULL ? -1 : 0;
 }
 
+/* A new kind of the same type with these fields; NULL with an error. */
+static FjNodeKind *
+new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject *statics)
+{
+    PyObject *groups[3] = {dynamic, statics, PyTuple_New(0)};
+    FjNodeKind *made = groups[2] == NULL ? NULL : fj_node_kind_new(Py_TYPE(kind), kind->type);
+    if (made != NULL) {
+        made->code = code;
+        if (set_names(made, groups) < 0) {
+            Py_CLEAR(made);
+        }
+    }
+    Py_XDECREF(groups[2]);
+    return made;
+}
+
 /* Reads what classify() says of the type's values: a key or None, or (key, immutable), or
  * (key, immutable, contents), which are None, names or True.  0, or -1 with an error. */
 static int
@@ -317,17 +318,9 @@ read_key(FjNodeKind *kind, PyObject *key)
         return -1;
     }
     PyObject *empty = PyTuple_New(0);
-    FjNodeKind *contents = empty == NULL ? NULL : fj_node_kind_new(Py_TYPE(kind), kind->type);
-    PyObject *groups[3] = {empty, names, empty};
-    if (contents != NULL) {
-        contents->code = FJ_OBJECT;
-        if (set_names(contents, groups) < 0 || allocate_offsets(contents) < 0) {
-            Py_CLEAR(contents);
-        }
-    }
+    kind->contents = empty == NULL ? NULL : new_of_type(kind, FJ_OBJECT, empty, names);
     Py_XDECREF(empty);
-    kind->contents = contents;
-    return contents == NULL ? -1 : 0;
+    return kind->contents == NULL ? -1 : 0;
 }
 
 int
@@ -383,23 +376,19 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
 static FjNodeKind *
 new_described(const FjNodeKind *kind, PyObject *description)
 {
-    PyObject *groups[3], *keys;
+    PyObject *dynamic, *statics, *keys;
     if (!fj_expect_tuple(description, "describe") ||
         !PyArg_ParseTuple(description, "O!O!O;describe() must return (dynamic, static, keys)",
-                          &PyTuple_Type, &groups[0], &PyTuple_Type, &groups[1], &keys)) {
+                          &PyTuple_Type, &dynamic, &PyTuple_Type, &statics, &keys)) {
         return NULL;
     }
-    FjNodeKind *described = fj_node_kind_new(Py_TYPE(kind), kind->type);
-    groups[2] = PyTuple_New(0);
+    FjNodeKind *described = new_of_type(kind, FJ_MODULE, dynamic, statics);
     if (described != NULL) {
-        described->code = FJ_MODULE;
         described->weak = Py_NewRef(kind->weak);
-        if (groups[2] == NULL || set_names(described, groups) < 0 ||
-            set_keys(described, keys) < 0) {
+        if (set_keys(described, keys) < 0) {
             Py_CLEAR(described);
         }
     }
-    Py_XDECREF(groups[2]);
     return described;
 }
 

@@ -221,29 +221,21 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
-/* 0, or -1 with TypeError if an item of the tuple, which may be NULL, is no type. */
+/* 0, or -1 with TypeError if an item of the tuple, which may be NULL, is no type or, where
+ * they are `keyed`, no pair of a type and its key. */
 static int
-check_types(PyObject *types)
+check_types(PyObject *types, int keyed)
 {
     for (Py_ssize_t i = 0; types != NULL && i < PyTuple_GET_SIZE(types); i++) {
-        if (!PyType_Check(PyTuple_GET_ITEM(types, i))) {
-            PyErr_SetString(PyExc_TypeError, "`traced` and `by_identity` must be types");
-            return -1;
+        PyObject *item = PyTuple_GET_ITEM(types, i);
+        if (keyed) {
+            int is_pair = PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 2;
+            item = is_pair ? PyTuple_GET_ITEM(item, 0) : Py_None;
         }
-    }
-    return 0;
-}
-
-/* Checks that all items of the tuple `keyed`, which may be NULL, are pairs of a type and a
- * key. 0, or -1 with TypeError. */
-static int
-check_keyed(PyObject *keyed)
-{
-    for (Py_ssize_t i = 0; keyed != NULL && i < PyTuple_GET_SIZE(keyed); i++) {
-        PyObject *pair = PyTuple_GET_ITEM(keyed, i);
-        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 ||
-            !PyType_Check(PyTuple_GET_ITEM(pair, 0))) {
-            PyErr_SetString(PyExc_TypeError, "keyed must be pairs of a type and its key");
+        if (!PyType_Check(item)) {
+            PyErr_SetString(PyExc_TypeError, keyed
+                                                 ? "keyed must be pairs of a type and its key"
+                                                 : "`traced` and `by_identity` must be types");
             return -1;
         }
     }
@@ -301,8 +293,8 @@ registry_with_policy(PyObject *op, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$O!O!O!O!:with_policy", keywords,
                                      &PyTuple_Type, &traced, &PyTuple_Type, &keyed,
                                      &PyTuple_Type, &by_identity, &PyTuple_Type, &traced_in) ||
-        check_types(traced) < 0 || check_keyed(keyed) < 0 || check_types(by_identity) < 0 ||
-        check_types(traced_in) < 0) {
+        check_types(traced, 0) < 0 || check_types(keyed, 1) < 0 ||
+        check_types(by_identity, 0) < 0 || check_types(traced_in, 0) < 0) {
         return NULL;
     }
     FjRegistry *self = (FjRegistry *)Py_TYPE(op)->tp_alloc(Py_TYPE(op), 0);

@@ -9,7 +9,6 @@
 #include "base/hash.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
-#include "structure/static_rule.h"
 #include "structure/statics.h"
 
 /* The values whose snapshots are being taken: each one contains those before it in the list.
@@ -20,7 +19,8 @@ typedef struct Ancestors {
     uint32_t depth;
 } Ancestors;
 
-static int take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors);
+static Py_ssize_t take(FjSnapshot *self, PyObject *value, int field,
+                       const Ancestors *ancestors);
 
 /* Makes room for more parts.  0, or -1 with MemoryError. */
 static int
@@ -43,15 +43,20 @@ grow(FjSnapshot *self)
     return 0;
 }
 
-/* Adds a part, which has this hash as long as it has no children: its index, or -1 with an
- * error. */
+/* Functions that add parts return the index of the first one, or -1 with an error. */
+
+/* Adds a part, which has this hash as long as it has no children. */
 static Py_ssize_t
 add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash)
 {
     if (self->count == self->capacity && grow(self) < 0) {
         return -1;
     }
+    int has_type = code != FJ_PART_INERT && code != FJ_PART_ANCESTOR;
+    PyTypeObject *type =
+        has_type ? (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object)) : NULL;
     self->parts[self->count++] = (FjSnapshotPart){.object = Py_NewRef(object),
+                                                  .type = type,
                                                   .hash = hash,
                                                   .end = self->count,
                                                   .code = (uint8_t)code,
@@ -59,14 +64,13 @@ add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash
     return self->count - 1;
 }
 
-static int
+static Py_ssize_t
 take_inert(FjSnapshot *self, PyObject *value)
 {
     Py_hash_t hash;
-    return fj_static_hash(self->registry, value, &hash) < 0 ||
-                   add_part(self, FJ_PART_INERT, value, hash) < 0
+    return fj_static_hash(self->registry, value, &hash) < 0
                ? -1
-               : 0;
+               : add_part(self, FJ_PART_INERT, value, hash);
 }
 
 /* How many levels above `value` stands in itself; 0 if it does not. */
@@ -82,7 +86,7 @@ levels_up(const Ancestors *ancestors, PyObject *value)
     return 0;
 }
 
-static int
+static Py_ssize_t
 add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
 {
     Py_ssize_t index = add_part(self, FJ_PART_ANCESTOR, value, (Py_hash_t)levels);
@@ -90,7 +94,7 @@ add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
         self->parts[index].children = levels;
         self->cyclic = 1;
     }
-    return index < 0 ? -1 : 0;
+    return index;
 }
 
 /* Mixes the hashes of the children of a part into its own. */
@@ -112,7 +116,7 @@ hash_children(FjSnapshot *self, uint32_t index)
 }
 
 /* Adds a part of a value, with the items of a tuple as its children; steals `items`, where
- * NULL is an error that is passed on.  The index of the part, or -1 with an error. */
+ * NULL is an error that is passed on. */
 static Py_ssize_t
 take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
            const Ancestors *ancestors)
@@ -125,7 +129,6 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     }
     if (index >= 0) {
         FjSnapshotPart *part = &self->parts[index];
-        part->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
         part->children = (uint32_t)count;
         part->deep = ancestors->depth % FJ_SNAPSHOT_DEEP == 0;
     }
@@ -177,18 +180,12 @@ set_items(PyObject *set)
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
-    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW], *const *stored = NULL;
+    PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
+    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
     PyObject *fields = NULL;
     FjLeafBuf buf; /* which holds them while the tuple is made */
-    Py_ssize_t count = fj_node_kind_fields(kind);
-    if (!FJ_FREE_THREADED && count <= FJ_FIELDS_INLINE && Py_TYPE(object) == kind->type) {
-        stored = fj_fields_stored(kind, object, room);
-    }
-    for (Py_ssize_t i = 0; stored != NULL && i < count; i++) {
-        stored = stored[i] == NULL ? NULL : stored;
-    }
     fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
-    if (stored != NULL && fj_leafbuf_extend(&buf, stored, count) == 0) {
+    if (stored != NULL && fj_leafbuf_extend(&buf, stored, fj_node_kind_fields(kind)) == 0) {
         fields = fj_leafbuf_as_tuple(&buf);
     }
     fj_leafbuf_clear(&buf); /* the object holds them too */
@@ -203,7 +200,7 @@ has_no_hash(PyObject *value)
 
 /* Takes a value whose type has an __eq__ of its own, and neither fields nor a key; a field
  * that cannot be hashed is compared by its identity. */
-static int
+static Py_ssize_t
 take_unknown(FjSnapshot *self, PyObject *value, int field)
 {
     Py_hash_t hash = has_no_hash(value) && field ? -1 : PyObject_Hash(value);
@@ -219,32 +216,27 @@ take_unknown(FjSnapshot *self, PyObject *value, int field)
         hash = fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)));
     }
     self->python_free = 0;
-    Py_ssize_t index = add_part(self, code, value, hash);
-    if (index >= 0) {
-        self->parts[index].type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(value));
-    }
-    return index < 0 ? -1 : 0;
+    return add_part(self, code, value, hash);
 }
 
 /* Takes the key of a value; steals `key`, where NULL is an error that is passed on.  `stays`
  * if nothing changes the value itself. */
-static int
+static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)
 {
     PyObject *items = key == NULL ? NULL : PyTuple_Pack(1, key);
     Py_XDECREF(key);
     Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
-    if (index < 0) {
-        return -1;
+    if (index >= 0) {
+        self->parts[index].stays = (uint8_t)stays;
+        self->python_free &= stays;
     }
-    self->parts[index].stays = (uint8_t)stays;
-    self->python_free &= stays;
-    return 0;
+    return index;
 }
 
 /* Takes a value of a type with fields, or with a key, in this kind. */
-static int
+static Py_ssize_t
 take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
              const Ancestors *ancestors)
 {
@@ -264,7 +256,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
         if (index >= 0) {
             self->parts[index].kind = (FjNodeKind *)Py_NewRef((PyObject *)kind->contents);
         }
-        return index < 0 ? -1 : 0;
+        return index;
     }
     if (PyErr_Occurred()) {
         return -1;
@@ -273,27 +265,27 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     int empty_dict = fj_static_has_empty_dict(self->registry, value);
     PyObject *key = fj_static_key(kind->key, value);
     empty_dict = empty_dict && fj_static_has_empty_dict(self->registry, value);
-    uint32_t index = self->count;
-    if (take_key(self, value, key, kind->key_is_contents || empty_dict, ancestors) < 0) {
-        return -1;
+    int stays = kind->key_is_contents || empty_dict;
+    Py_ssize_t index = take_key(self, value, key, stays, ancestors);
+    if (index >= 0) {
+        self->parts[index].empty_dict = (uint8_t)empty_dict;
     }
-    self->parts[index].empty_dict = (uint8_t)empty_dict;
-    return 0;
+    return index;
 }
 
 /* Drops what can change in an immutable value, which nothing compares by its address.  The
  * type may ask whether anyone else holds it, as that of Flax's HashableMapping does. */
 static void
-forget_inside(FjSnapshot *self, uint32_t index)
+forget_inside(FjSnapshot *self, Py_ssize_t index)
 {
-    for (uint32_t i = index + 1; i < self->parts[index].end; i++) {
+    for (uint32_t i = (uint32_t)index + 1; i < self->parts[index].end; i++) {
         if (self->parts[i].code >= FJ_PART_SEQUENCE) {
             Py_CLEAR(self->parts[i].object);
         }
     }
 }
 
-static int
+static Py_ssize_t
 take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
 {
     PyObject *registered = fj_static_registered_key(self->registry, Py_TYPE(value));
@@ -302,53 +294,48 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
                    ? -1
                    : take_key(self, value, fj_static_key(registered, value), 0, ancestors);
     }
-    uint32_t index = self->count;
     int python_free = self->python_free;
     FjNodeKind *kind = fj_registry_kind(self->registry, value);
     int immutable = kind == NULL ? -1 : fj_static_kind_is_immutable(kind, value);
-    int result = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
-    if (result == 0 && immutable) {
+    Py_ssize_t index = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
+    if (index >= 0 && immutable) {
         self->parts[index].immutable = 1;
         self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
         self->python_free = python_free;
         forget_inside(self, index);
     }
     Py_XDECREF(kind);
-    return result;
+    return index;
 }
 
 /* Takes a value that is not inert. */
-static int
+static Py_ssize_t
 take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
                const Ancestors *ancestors)
 {
     Py_ssize_t index;
     switch (rule) {
     case FJ_TUPLE_ITEMS:
-        index = take_items(self, FJ_PART_SEQUENCE, value, Py_NewRef(value), field, ancestors);
-        break;
+        return take_items(self, FJ_PART_SEQUENCE, value, Py_NewRef(value), field, ancestors);
     case FJ_LIST_ITEMS:
-        index =
-            take_items(self, FJ_PART_SEQUENCE, value, PyList_AsTuple(value), field, ancestors);
-        break;
+        return take_items(self, FJ_PART_SEQUENCE, value, PyList_AsTuple(value), field,
+                          ancestors);
     case FJ_DICT_ITEMS:
-        index = take_items(self, FJ_PART_DICT, value, dict_items(value), field, ancestors);
-        break;
+        return take_items(self, FJ_PART_DICT, value, dict_items(value), field, ancestors);
     case FJ_SET_ITEMS:
         index = take_items(self, FJ_PART_SET, value, set_items(value), field, ancestors);
         if (index >= 0) {
             self->parts[index].stays = PyFrozenSet_CheckExact(value);
             self->python_free &= self->parts[index].stays;
         }
-        break;
+        return index;
     default:
         return take_by_type(self, value, field, ancestors);
     }
-    return index < 0 ? -1 : 0;
 }
 
-/* Adds the parts of a value inside of `ancestors`.  0, or -1 with an error. */
-static int
+/* Adds the parts of a value inside of `ancestors`. */
+static Py_ssize_t
 take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
 {
     FjStaticRule rule = fj_static_rule(self->registry, Py_TYPE(value));
@@ -367,9 +354,9 @@ take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
         return -1;
     }
     const Ancestors here = {value, ancestors, ancestors == NULL ? 1 : ancestors->depth + 1};
-    int result = take_container(self, value, rule, field, &here);
+    Py_ssize_t index = take_container(self, value, rule, field, &here);
     Py_LeaveRecursiveCall();
-    return result;
+    return index;
 }
 
 FjSnapshot *
@@ -389,7 +376,7 @@ fj_snapshot_take(FjRegistry *registry, PyObject *value, int field)
     self->python_free = 1;
     self->cyclic = 0;
     if (take(self, value, field, NULL) < 0) {
-        fj_snapshot_drop(self);
+        fj_snapshot_free(self);
         return NULL;
     }
     return self;
@@ -399,6 +386,7 @@ void
 fj_snapshot_free(FjSnapshot *self)
 {
     if (self != NULL) {
+        PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
         for (uint32_t i = 0; i < self->count; i++) {
             Py_XDECREF(self->parts[i].object);
             Py_XDECREF(self->parts[i].type);
@@ -410,15 +398,8 @@ fj_snapshot_free(FjSnapshot *self)
         fj_record_clear(&self->record);
         Py_DECREF(self->registry);
         PyMem_Free(self);
+        fj_compat_give_exception(exception);
     }
-}
-
-void
-fj_snapshot_drop(FjSnapshot *self)
-{
-    PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
-    fj_snapshot_free(self);
-    fj_compat_give_exception(exception);
 }
 
 int

@@ -80,11 +80,8 @@ typedef struct FjSnapshot {
  * if the value is not hashable and `field`, whether it counts as a field (statics.h), is 0. */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
-/* (P) Drops a snapshot, which may be NULL. */
+/* (P) Drops a snapshot, which may be NULL.  Keeps the exception that is set, if one is. */
 void fj_snapshot_free(FjSnapshot *snapshot);
-
-/* fj_snapshot_free, which keeps the exception that is set, if one is. */
-void fj_snapshot_drop(FjSnapshot *snapshot);
 
 int fj_snapshot_traverse(const FjSnapshot *snapshot, visitproc visit, void *arg);
 

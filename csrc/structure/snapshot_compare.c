@@ -93,14 +93,6 @@ equal_children(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     return same;
 }
 
-/* One object with an __eq__ of its own may be in both, and may have changed in between: then
- * the hashes differ, which the caller has compared. */
-static int
-equal_own(PyObject *a, PyObject *b)
-{
-    return a == b ? 1 : fj_take_truth(PyObject_RichCompare(a, b, Py_EQ));
-}
-
 /* Whether two parts and their subtrees are equal: 1, 0, or -1 with an error. */
 static int
 equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
@@ -114,7 +106,9 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     case FJ_PART_INERT:
         return fj_static_equal(a->registry, x->object, y->object);
     case FJ_PART_OWN:
-        return equal_own(x->object, y->object);
+        /* One object may be in both, and may have changed in between: then the hashes differ.
+         */
+        return PyObject_RichCompareBool(x->object, y->object, Py_EQ);
     case FJ_PART_IDENTITY:
         return x->object == y->object;
     case FJ_PART_ANCESTOR:
@@ -134,26 +128,6 @@ int
 fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b)
 {
     return equal_parts(a, 0, b, 0);
-}
-
-int
-fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
-{
-    if (a == b) {
-        return 1;
-    }
-    if (Py_TYPE(a) != Py_TYPE(b)) {
-        return 0;
-    }
-    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
-        return fj_static_equal(registry, a, b);
-    }
-    FjSnapshot *x = fj_snapshot_take(registry, a, 1);
-    FjSnapshot *y = x == NULL ? NULL : fj_snapshot_take(registry, b, 1);
-    int same = y == NULL ? -1 : fj_snapshot_equal(x, y);
-    fj_snapshot_drop(x);
-    fj_snapshot_drop(y);
-    return same;
 }
 
 /* ---- a snapshot and a value ---- */
@@ -257,9 +231,6 @@ match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     PyObject *const *fields = fj_fields_stored(part->kind, object, room);
-    for (uint32_t i = 0; fields != NULL && i < part->children; i++) {
-        fields = fields[i] == NULL ? NULL : fields;
-    }
     if (fields == NULL) {
         return leave(c, part, object);
     }
@@ -299,16 +270,14 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
 {
     PyObject *room[2][FJ_FIELDS_INLINE];
     FjRegistry *registry = self->registry;
-    if (part->kind == NULL || part->object == NULL ||
-        fj_node_kind_fields(part->kind) > FJ_FIELDS_INLINE) {
+    if (part->kind == NULL || part->object == NULL) {
         return 0;
     }
     uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
     PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0]);
     PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1]);
     for (uint32_t i = 0; b != NULL && i < count; i++) {
-        if (a[i] == NULL || b[i] == NULL ||
-            !(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
+        if (!(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
                   ? have_equal_items(registry, a[i], b[i])
                   : are_equal_inert(registry, a[i], b[i]))) {
             return 0;
@@ -441,7 +410,7 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 {
     FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
-    fj_snapshot_drop(now);
+    fj_snapshot_free(now);
     return same;
 }
 
@@ -473,4 +442,22 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
     PyMem_Free(c.indices);
     fj_compat_give_exception(exception);
     return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
+}
+
+int
+fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    if (Py_TYPE(a) != Py_TYPE(b)) {
+        return 0;
+    }
+    if (fj_static_is_inert(registry, a) && fj_static_is_inert(registry, b)) {
+        return fj_static_equal(registry, a, b);
+    }
+    FjSnapshot *snapshot = fj_snapshot_take(registry, a, 1);
+    int same = snapshot == NULL ? -1 : fj_snapshot_has(snapshot, b);
+    fj_snapshot_free(snapshot);
+    return same;
 }

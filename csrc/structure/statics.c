@@ -6,7 +6,6 @@
 #include "structure/statics.h"
 
 #include "base/hash.h"
-#include "structure/static_rule.h"
 
 /* Whether all items of a tuple are inert.  A tuple in a tuple counts as not inert: it is rare,
  * and following it would need a recursion check, which can raise. */

@@ -125,28 +125,21 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     return 0;
 }
 
-/* (P) 0, or -1 with an error. */
-static int
-hash_static_leaf(FjRegistry *registry, PyObject *value, Py_hash_t *hash)
-{
-    FjSnapshot *snapshot = fj_snapshot_take(registry, value, 0);
-    *hash = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
-    fj_snapshot_free(snapshot);
-    return snapshot == NULL ? -1 : 0;
-}
-
 /* (P) Mixes the hashes of the static leaves into `hash`.  0, or -1 with an error. */
 static int
 hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
     for (Py_ssize_t i = 0; i < self->all_leaves; i++) {
-        Py_hash_t part = 0;
-        if (self->static_leaves[i] != NULL &&
-            hash_static_leaf(self->registry, self->static_leaves[i], &part) < 0) {
+        PyObject *value = self->static_leaves[i];
+        FjSnapshot *snapshot =
+            value == NULL ? NULL : fj_snapshot_take(self->registry, value, 0);
+        if (value != NULL && snapshot == NULL) {
             fj_structure_add_leaf_context(self, i, "hash");
             return -1;
         }
+        Py_hash_t part = snapshot == NULL ? 0 : fj_snapshot_hash(snapshot);
         *hash = fj_hash_mix(*hash, (Py_uhash_t)part);
+        fj_snapshot_free(snapshot);
     }
     return 0;
 }
@@ -221,8 +214,9 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
     PyObject *expected = fj_structure_value(node);
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     if (snapshot == NULL) { /* the node's value is inert */
-        return fj_static_is_inert(self->registry, value) &&
-               fj_static_equal(self->registry, expected, value);
+        return fj_static_is_inert(self->registry, value)
+                   ? fj_static_equal(self->registry, expected, value)
+                   : 0;
     }
     int same = fj_snapshot_has(snapshot, value);
     return same > 0 && value != expected ? is_unchanged(self, node) : same;
@@ -277,17 +271,11 @@ equal_static_leaves(FjStructure *a, FjStructure *b)
 {
     for (Py_ssize_t i = 0; i < a->all_leaves; i++) {
         PyObject *x = a->static_leaves[i], *y = b->static_leaves[i];
-        if (x == NULL || y == NULL) {
-            if (x != y) {
-                return 0;
-            }
-            continue;
+        int same = x == NULL || y == NULL ? x == y : fj_static_equal_now(a->registry, x, y);
+        if (same < 0) {
+            fj_structure_add_leaf_context(b, i, "compare");
         }
-        int same = fj_static_equal_now(a->registry, x, y);
         if (same <= 0) {
-            if (same < 0) {
-                fj_structure_add_leaf_context(b, i, "compare");
-            }
             return same;
         }
     }
@@ -308,10 +296,10 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     }
     for (uint32_t i = 0; i < a->count; i++) {
         int same = fj_structure_equal_nodes(a, i, b, i);
+        if (same < 0) {
+            fj_structure_add_error_context(b, i, "compare");
+        }
         if (same <= 0) {
-            if (same < 0) {
-                fj_structure_add_error_context(b, i, "compare");
-            }
             return same;
         }
     }

@@ -58,24 +58,15 @@ fill_items(FjBuilder *b, const FjNode *node, PyObject *container, PyObject **ite
     return 0;
 }
 
-static PyObject *
-build_list(FjBuilder *b, const FjNode *node)
+/* Builds the children of a node as the items of `container`, a new tuple or list or NULL. */
+static inline PyObject *
+build_items(FjBuilder *b, const FjNode *node, PyObject *container)
 {
-    PyObject *list = PyList_New(node->arity);
-    if (list != NULL && fill_items(b, node, list, ((PyListObject *)list)->ob_item) < 0) {
-        Py_CLEAR(list);
+    if (container != NULL &&
+        fill_items(b, node, container, PySequence_Fast_ITEMS(container)) < 0) {
+        Py_CLEAR(container);
     }
-    return list;
-}
-
-static PyObject *
-build_tuple(FjBuilder *b, const FjNode *node)
-{
-    PyObject *tuple = PyTuple_New(node->arity);
-    if (tuple != NULL && fill_items(b, node, tuple, ((PyTupleObject *)tuple)->ob_item) < 0) {
-        Py_CLEAR(tuple);
-    }
-    return tuple;
+    return container;
 }
 
 static void
@@ -237,7 +228,7 @@ make_module(FjBuilder *b, const FjNode *node, PyObject **values)
         drop_children(values, node->arity);
         return NULL;
     }
-    int result = fj_fields_fill_fresh(object, kind, values, fields);
+    int result = fj_fields_fill(object, kind, values, fields);
     for (uint32_t i = fields; i < node->arity; i++) {
         if (result == 0) {
             result = set_wrapper_attribute(object, PyTuple_GET_ITEM(kind->names, i),
@@ -287,7 +278,7 @@ fill_object(FjBuilder *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
     if (object == NULL) {
         drop_children(values, count);
     }
-    else if (fj_fields_fill_object(object, kind, values, count) < 0) {
+    else if (fj_fields_fill(object, kind, values, count) < 0) {
         Py_CLEAR(object);
     }
     return object;
@@ -352,7 +343,7 @@ make_object(FjBuilder *b, const FjNode *node, PyObject **values)
 static PyObject *
 build_custom(FjBuilder *b, const FjNode *node)
 {
-    PyObject *values = build_tuple(b, node);
+    PyObject *values = build_items(b, node, PyTuple_New(node->arity));
     if (values == NULL) {
         return NULL;
     }
@@ -367,9 +358,9 @@ build_by_code(FjBuilder *b, const FjNode *node)
 {
     switch (node->code) {
     case FJ_TUPLE:
-        return build_tuple(b, node);
+        return build_items(b, node, PyTuple_New(node->arity));
     case FJ_LIST:
-        return build_list(b, node);
+        return build_items(b, node, PyList_New(node->arity));
     case FJ_NAMEDTUPLE:
         return build_of_children(b, node, 0, node->arity, make_namedtuple);
     case FJ_MODULE:

@@ -142,42 +142,31 @@ compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
     return 1;
 }
 
-/* Compares the values of a dict, which has `size` of the names or, if it is a wrapper's,
- * another number of them.  1, 0 if it has other keys, or -1. */
-static int
-compare_values(FjFlattener *f, PyObject *dict, PyObject *names, Py_ssize_t count,
-               Py_ssize_t size, int is_wrapper)
-{
-    PyObject *room[FJ_FIELDS_INLINE];
-    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
-    if (values == NULL) {
-        return -1;
-    }
-    int result;
-    FJ_LOCK(dict);
-    result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
-             read_dict(dict, names, count, values) &&
-             hold(f->structure, f->expected->next, values, count);
-    FJ_UNLOCK();
-    if (result > 0) {
-        result = compare_held(f, values, count);
-        drop(values, count);
-    }
-    fj_scratch_free(values, room);
-    return result;
-}
-
-/* The same for a node whose children they are. */
+/* Compares the values of the dict of a node whose children they are.  The dict has `size` of
+ * the names or, if it is a wrapper's, another number of them.  1, 0 if it has other keys, or
+ * -1. */
 static int
 compare_node(FjFlattener *f, const FjNode *node, PyObject *dict, PyObject *names,
              Py_ssize_t size)
 {
-    f->expected->next = node + 1;
-    int result =
-        compare_values(f, dict, names, node->arity, size, !!(node->flags & FJ_NODE_WRAPPER));
-    if (result == 0) {
-        f->expected->next = node;
+    PyObject *room[FJ_FIELDS_INLINE];
+    Py_ssize_t count = node->arity;
+    PyObject **values = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
+    if (values == NULL) {
+        return -1;
     }
+    int is_wrapper = !!(node->flags & FJ_NODE_WRAPPER), result;
+    FJ_LOCK(dict);
+    result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
+             read_dict(dict, names, count, values) &&
+             hold(f->structure, node + 1, values, count);
+    FJ_UNLOCK();
+    if (result > 0) {
+        f->expected->next = node + 1;
+        result = compare_held(f, values, count);
+        drop(values, count);
+    }
+    fj_scratch_free(values, room);
     return result;
 }
 
@@ -303,23 +292,16 @@ fj_compare_object(FjFlattener *f, PyObject *object)
 {
     FjExpected *e = f->expected;
     const FjNode *node = e->next;
-    int result;
-    if (node->code != FJ_REF) {
-        result = fj_expected_meet(e, object);
-        if (result != 0) {
-            return result;
-        }
+    if (node->code == FJ_REF) {
+        return fj_expected_identity(e, object, f->objects);
+    }
+    int result = fj_expected_meet(e, object);
+    if (result != 0) {
+        return result;
     }
     if (node->code == FJ_NONE) {
         e->next++;
         return 1;
-    }
-    if (node->code == FJ_REF) {
-        return fj_expected_identity(e, object, f->objects);
-    }
-    if (node->code == FJ_CUSTOM || node->code == FJ_ORDERED_DICT ||
-        node->code == FJ_DEFAULT_DICT) {
-        return 0;
     }
     Py_ssize_t numbered = f->objects == NULL ? 0 : f->objects->count;
     if (node->flags & FJ_NODE_IDENTITY && fj_leafbuf_push(f->objects, object) < 0) {

@@ -7,7 +7,6 @@
 #include "walk/expected.h"
 
 #include "structure/children.h"
-#include "structure/statics.h"
 #include "structure/words.h"
 
 /* ---- differences ---- */
@@ -125,13 +124,8 @@ match_value(const FjExpected *e, const FjNode *node, PyObject *object)
         if (is_array != 0) {
             return is_array < 0 ? -1 : 0;
         }
-        return fj_structure_has(e->structure, node, object);
     }
-    /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
-     * flag was set. */
-    return fj_static_is_inert(e->structure->registry, expected)
-               ? fj_static_equal(e->structure->registry, expected, object)
-               : fj_structure_has(e->structure, node, object);
+    return fj_structure_has(e->structure, node, object);
 }
 
 /* ---- nodes ---- */
@@ -281,18 +275,11 @@ has_keys(const FjNode *node, PyObject *dict)
     return same;
 }
 
-/* The keys of a dict as flatten.c sorts them: a new tuple, or NULL. */
-static PyObject *
-sorted_keys(FjExpected *e, FjKindCode code, PyObject *dict)
+PyObject *
+fj_sorted_keys(FjKindCode code, PyObject *dict)
 {
     PyObject *keys = PySequence_List(dict), *tuple = NULL;
-    if (keys != NULL && code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_Exception)) {
-            PyErr_Clear(); /* flattening raises it again, with the path */
-            differ(e, e->next, "", NULL, NULL);
-        }
-    }
-    else if (keys != NULL) {
+    if (keys != NULL && (code == FJ_ORDERED_DICT || PyList_Sort(keys) == 0)) {
         tuple = PyList_AsTuple(keys);
     }
     Py_XDECREF(keys);
@@ -304,29 +291,27 @@ fj_expected_keys(FjExpected *e, FjKindCode code, PyObject *dict)
 {
     const FjNode *node = e->next;
     PyObject *keys = NULL;
-    int same;
-    if (node->code != code || code == FJ_ORDERED_DICT) {
-        /* fj_expected_open compares them in their own order. */
-        same = node->code == code || e->name != NULL;
-        keys = same ? fj_tuple_of(dict) : NULL;
-        if (keys != NULL && e->name == NULL) {
-            same = fj_structure_has(e->structure, node, keys);
-        }
+    int same, in_own_order = node->code != code || code == FJ_ORDERED_DICT;
+    if (e->name != NULL) { /* fj_expected_open compares keys in their own order */
+        same = in_own_order ? 1 : has_keys(node, dict);
+        keys = in_own_order ? fj_tuple_of(dict) : Py_NewRef(node->aux);
     }
-    else if (e->name != NULL) {
-        same = has_keys(node, dict);
-        keys = Py_NewRef(node->aux);
-    }
-    else if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(node->aux)) {
+    else if (node->code != code || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(node->aux)) {
         same = 0;
     }
-    else if (node->flags & FJ_NODE_PLAIN_KEYS && fj_compat_dict_is_unicode(dict)) {
+    else if (!in_own_order && node->flags & FJ_NODE_PLAIN_KEYS &&
+             fj_compat_dict_is_unicode(dict)) {
         same = 1; /* each is looked up, without Python code */
         keys = Py_NewRef(node->aux);
     }
     else {
-        keys = sorted_keys(e, code, dict);
+        keys = fj_sorted_keys(code, dict);
         same = keys == NULL ? -1 : fj_structure_has(e->structure, node, keys);
+        if (keys == NULL && PyErr_ExceptionMatches(PyExc_Exception) &&
+            !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+            PyErr_Clear(); /* flattening raises it again, with the path */
+            same = 0;
+        }
     }
     if (same <= 0) {
         Py_CLEAR(keys);

@@ -71,6 +71,10 @@ Py_ssize_t fj_expected_open(FjExpected *expected, FjKindCode code, Py_ssize_t ar
 int fj_expected_open_custom(FjExpected *expected, Py_ssize_t arity, PyTypeObject *type,
                             PyObject *aux_data);
 
+/* (P) The keys of a dict: sorted, as in JAX, or in their own order for an OrderedDict.  A new
+ * tuple, or NULL with an error. */
+PyObject *fj_sorted_keys(FjKindCode code, PyObject *dict);
+
 /* (P) The keys of a dict, of which fj_expected_open is called next: a new tuple, or NULL. */
 PyObject *fj_expected_keys(FjExpected *expected, FjKindCode code, PyObject *dict);
 

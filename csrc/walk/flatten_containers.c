@@ -105,135 +105,99 @@ remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
     node->flags |= FJ_NODE_LEAVES;
 }
 
-/* Ends the node of a tuple or list, all of whose children have been walked. */
-static void
-close_sequence(FjFlattener *f, Py_ssize_t index)
+/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
+ * compares exactly, it differs from what is expected instead.  Always -1. */
+static int
+raise_changed(FjFlattener *f, PyObject *object)
 {
-    if (f->is_tree_structure && f->expected == NULL) {
-        remove_leaf_nodes(f, index);
+    if (f->expected != NULL && f->expected->name == NULL) {
+        f->expected->differs = 1;
+        return -1;
     }
-    fj_flatten_close(f, index);
+    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
+                 Py_TYPE(object)->tp_name);
+    return -1;
 }
 
-/* Ends the node of a tuple or list whose leaves have been pushed, if `result` is 1.  0, or -1
- * with an error. */
-static int
-close_leaves(FjFlattener *f, Py_ssize_t index, int result)
+/* Walks the items of a tuple or list, which the caller holds. */
+static inline int
+walk_items(FjFlattener *f, PyObject *items, Py_ssize_t size)
 {
-    f->structure->nodes[index].flags |= FJ_NODE_LEAVES; /* what is expected has it, too */
-    return result < 0 ? -1 : fj_flatten_close(f, index);
-}
-
-static int
-walk_tuple(FjFlattener *f, FjKindCode code, PyObject *tuple, FjNodeKind *kind)
-{
-    Py_ssize_t size = PyTuple_GET_SIZE(tuple);
-    if (FJ_UNLIKELY(f->expected != NULL) && fj_expected_skip(f->expected, tuple)) {
+    if (PyTuple_Check(items)) {
+        for (Py_ssize_t i = 0; i < size; i++) {
+            if (fj_flatten_object(f, PyTuple_GET_ITEM(items, i)) < 0) {
+                return -1;
+            }
+        }
         return 0;
     }
-    Py_ssize_t index =
-        kind == NULL ? fj_flatten_open(f, code, size, NULL, NULL, 0)
-                     : fj_flatten_open(f, code, size, Py_TYPE(tuple), (PyObject *)kind, 0);
-    if (index < 0) {
-        return -1;
-    }
-    if (f->is_tree_structure && code == FJ_TUPLE) {
-        int all_leaves = add_leaves(f, ((PyTupleObject *)tuple)->ob_item, size);
-        if (all_leaves != 0) {
-            return close_leaves(f, index, all_leaves);
-        }
-    }
     for (Py_ssize_t i = 0; i < size; i++) {
-        if (fj_flatten_object(f, PyTuple_GET_ITEM(tuple, i)) < 0) {
-            return -1;
+        if (PyList_GET_SIZE(items) != size) {
+            return raise_changed(f, items);
         }
-    }
-    if (code == FJ_NAMEDTUPLE || f->expected != NULL) {
-        return fj_flatten_close(f, index);
-    }
-    close_sequence(f, index);
-    if (is_constant(f->structure, (uint32_t)index)) {
-        f->structure->nodes[index].aux = Py_NewRef(tuple);
-    }
-    return 0;
-}
-
-#if FJ_FREE_THREADED
-
-/* The items of a list that another thread may change are those of one moment, in a tuple. */
-static int
-walk_list(FjFlattener *f, PyObject *list)
-{
-    PyObject *items = PyList_AsTuple(list);
-    Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
-    Py_ssize_t index = items == NULL ? -1 : fj_flatten_open(f, FJ_LIST, size, NULL, NULL, 0);
-    int result = index < 0 ? -1 : 0, all_leaves = 0;
-    if (result == 0 && f->is_tree_structure) {
-        all_leaves = add_leaves(f, ((PyTupleObject *)items)->ob_item, size);
-    }
-    for (Py_ssize_t i = 0; result == 0 && all_leaves == 0 && i < size; i++) {
-        result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
-    }
-    Py_XDECREF(items);
-    if (result == 0 && all_leaves != 0) {
-        return close_leaves(f, index, all_leaves);
-    }
-    if (result == 0) {
-        close_sequence(f, index);
-    }
-    return result;
-}
-
-#else
-
-static int
-walk_list(FjFlattener *f, PyObject *list)
-{
-    Py_ssize_t size = PyList_GET_SIZE(list);
-    Py_ssize_t index = fj_flatten_open(f, FJ_LIST, size, NULL, NULL, 0);
-    if (index < 0) {
-        return -1;
-    }
-    int all_leaves =
-        f->is_tree_structure ? add_leaves(f, ((PyListObject *)list)->ob_item, size) : 0;
-    if (all_leaves != 0) {
-        return close_leaves(f, index, all_leaves);
-    }
-    for (Py_ssize_t i = 0; i < size; i++) {
-        if (PyList_GET_SIZE(list) != size) {
-            PyErr_SetString(PyExc_RuntimeError, "list changed size while it was flattened");
-            return -1;
-        }
-        PyObject *item = Py_NewRef(PyList_GET_ITEM(list, i));
+        PyObject *item = Py_NewRef(PyList_GET_ITEM(items, i));
         int result = fj_flatten_object(f, item);
         Py_DECREF(item);
         if (result < 0) {
             return -1;
         }
     }
-    close_sequence(f, index);
     return 0;
 }
 
-#endif
+/* Walks a tuple, a named tuple, which has a `kind`, or a list.  The items of a list that
+ * another thread may change are those of one moment, in a tuple. */
+static int
+walk_sequence(FjFlattener *f, FjKindCode code, PyObject *sequence, FjNodeKind *kind)
+{
+    if (FJ_UNLIKELY(f->expected != NULL) && fj_expected_skip(f->expected, sequence)) {
+        return 0;
+    }
+    PyObject *items = sequence, *copy = NULL;
+    if (FJ_FREE_THREADED && code == FJ_LIST) {
+        items = copy = PyList_AsTuple(sequence);
+        if (copy == NULL) {
+            return -1;
+        }
+    }
+    Py_ssize_t size = Py_SIZE(items);
+    Py_ssize_t index = fj_flatten_open(f, code, size, kind == NULL ? NULL : Py_TYPE(sequence),
+                                       (PyObject *)kind, 0);
+    int may_be_leaves = f->is_tree_structure && kind == NULL;
+    int result = index < 0 ? -1 : 0;
+    if (result == 0 && may_be_leaves) {
+        result = add_leaves(f, PySequence_Fast_ITEMS(items), size);
+    }
+    int are_leaves = result > 0;
+    if (result == 0) {
+        result = walk_items(f, items, size);
+    }
+    Py_XDECREF(copy);
+    if (result < 0 || f->expected != NULL) {
+        return result < 0 ? -1 : 0;
+    }
+    if (are_leaves) {
+        f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+    }
+    else if (may_be_leaves) {
+        remove_leaf_nodes(f, index);
+    }
+    fj_structure_close(f->structure, index);
+    if (code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
+        f->structure->nodes[index].aux = Py_NewRef(sequence);
+    }
+    return 0;
+}
 
-/* The keys of a dict as a new tuple: sorted, as in JAX, or in their own order for an
- * OrderedDict. */
+/* The keys of a dict for a new node: a new tuple. */
 static PyObject *
 dict_keys(FjFlattener *f, FjKindCode code, PyObject *dict)
 {
-    PyObject *keys = PySequence_List(dict);
+    PyObject *keys = fj_sorted_keys(code, dict);
     if (keys == NULL) {
-        return NULL;
-    }
-    if (code != FJ_ORDERED_DICT && PyList_Sort(keys) < 0) {
-        Py_DECREF(keys);
         add_error_context_here(f, dict, "sort");
-        return NULL;
     }
-    PyObject *tuple = PyList_AsTuple(keys);
-    Py_DECREF(keys);
-    return tuple;
+    return keys;
 }
 
 /* Walks the values of a dict, which are static fields if `is_static`. */
@@ -242,14 +206,8 @@ walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
-        if (value == NULL) {
-            if (!PyErr_Occurred() && f->expected != NULL && f->expected->name == NULL) {
-                f->expected->differs = 1; /* it has other keys */
-            }
-            else if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_RuntimeError, "dict changed while it was flattened");
-            }
-            return -1;
+        if (value == NULL) { /* where it is compared, it has other keys */
+            return PyErr_Occurred() ? -1 : raise_changed(f, dict);
         }
         int result = is_static ? fj_flatten_field(f, value) : fj_flatten_object(f, value);
         Py_DECREF(value);
@@ -340,20 +298,6 @@ done:
     return result;
 }
 
-/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
- * compares exactly, it differs from what is expected instead.  Always -1. */
-static int
-raise_changed(FjFlattener *f, PyObject *object)
-{
-    if (f->expected != NULL && f->expected->name == NULL) {
-        f->expected->differs = 1;
-        return -1;
-    }
-    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
-                 Py_TYPE(object)->tp_name);
-    return -1;
-}
-
 /* Whether the values of the dict fields are dicts, as they are in all instances that were made
  * as their class intends.  1, 0, or -1 with an error. */
 static int
@@ -431,8 +375,8 @@ compare_custom(FjFlattener *f, PyObject *object)
     Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
     int result =
         items == NULL ? -1 : fj_expected_open_custom(f->expected, size, Py_TYPE(object), aux);
-    for (Py_ssize_t i = 0; result == 0 && i < PyTuple_GET_SIZE(items); i++) {
-        result = fj_flatten_object(f, PyTuple_GET_ITEM(items, i));
+    if (result == 0) {
+        result = walk_items(f, items, size);
     }
     Py_XDECREF(items);
     Py_XDECREF(parts);
@@ -480,12 +424,10 @@ walk_custom(FjFlattener *f, PyObject *object, const FjNodeKind *kind)
         goto done;
     }
     fj_flatten_runs_python(f, !is_itself);
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(children); i++) {
-        if (fj_flatten_object(f, PyTuple_GET_ITEM(children, i)) < 0) {
-            goto done;
-        }
+    result = walk_items(f, children, PyTuple_GET_SIZE(children));
+    if (result == 0) {
+        fj_flatten_close(f, index);
     }
-    result = fj_flatten_close(f, index);
 done:
     Py_XDECREF(details);
     Py_DECREF(parts);
@@ -495,9 +437,10 @@ done:
 static int
 walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
+    /* An instance is not asked for what is expected. */
     FjNodeKind *described = f->expected == NULL ? NULL : fj_expected_kind(f->expected);
-    int is_expected = described != NULL; /* an instance is not asked for what is expected */
-    if (!is_expected && fj_node_kind_described(kind, object, &described) < 0) {
+    Py_XINCREF(described);
+    if (described == NULL && fj_node_kind_described(kind, object, &described) < 0) {
         return -1;
     }
     if (described == NULL) {
@@ -507,26 +450,20 @@ walk_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     int result = is_other < 0 ? -1
                  : is_other   ? raise_changed(f, object)
                               : walk_module(f, object, described);
-    if (!is_expected) {
-        Py_DECREF(described);
-    }
+    Py_DECREF(described);
     return result;
 }
 
 int
 fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    int holds = kind->code == FJ_OBJECT ? holds_dicts(f, object, kind) : 0;
-    if (holds < 0) {
-        return -1;
-    }
+    int holds;
     switch (kind->code) {
     case FJ_TUPLE:
-        return walk_tuple(f, FJ_TUPLE, object, NULL);
-    case FJ_NAMEDTUPLE:
-        return walk_tuple(f, FJ_NAMEDTUPLE, object, kind);
     case FJ_LIST:
-        return walk_list(f, object);
+        return walk_sequence(f, kind->code, object, NULL);
+    case FJ_NAMEDTUPLE:
+        return walk_sequence(f, FJ_NAMEDTUPLE, object, kind);
     case FJ_DICT:
     case FJ_ORDERED_DICT:
     case FJ_DEFAULT_DICT:
@@ -534,7 +471,10 @@ fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     case FJ_MODULE:
         return walk_module(f, object, kind);
     case FJ_OBJECT:
-        return holds ? walk_object(f, object, kind) : walk_custom(f, object, kind);
+        holds = holds_dicts(f, object, kind);
+        return holds < 0   ? -1
+               : holds > 0 ? walk_object(f, object, kind)
+                           : walk_custom(f, object, kind);
     case FJ_DESCRIBED:
         return walk_described(f, object, kind);
     default:

@@ -330,8 +330,8 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
         add_dict(argument, node->aux, node->arity, object);
     }
     else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
-        fj_node_kind(node)->offsets == NULL ? add_module(argument, node, object)
-                                            : add_object(argument, node, object, num_arrays);
+        node->code == FJ_MODULE ? add_module(argument, node, object)
+                                : add_object(argument, node, object, num_arrays);
     }
     else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
         fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);
