@@ -299,21 +299,6 @@ structure_subtrees(PyObject *op, PyObject *args)
     return list;
 }
 
-/* _open_leaves() -> list */
-static PyObject *
-structure_open_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *list = PyList_New(0);
-    for (Py_ssize_t i = 0; list != NULL && i < self->all_leaves; i++) {
-        if (fj_structure_static_leaf(self, i) == NULL &&
-            fj_list_take(list, PyLong_FromSsize_t(i)) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
 /* ---- what Python does ---- */
 
 static PyObject *
@@ -444,8 +429,6 @@ static PyMethodDef structure_methods[] = {
      "_subtrees($self, tree, name='the tree', model='the structure', /)\n--\n\n"
      "Returns the subtrees of a tree in the places of the open leaves. ValueError if the\n"
      "structure is no prefix of the tree, in which these are called so."},
-    {"_open_leaves", structure_open_leaves, METH_NOARGS,
-     "_open_leaves($self, /)\n--\n\nReturns a list of the numbers of the open leaves."},
     {"_leaves", structure_leaves, METH_O,
      "_leaves($self, hole, /)\n--\n\n"
      "Returns a tuple of all leaves: the value of a static one, `hole` for an open one."},

@@ -60,10 +60,9 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     """Returns the path of each open leaf, as
     ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it."""
     found: list[str] = []
-    wanted = structure._open_leaves()
-    wanted.reverse()  # the next one is the last
-    wanted.insert(0, -1)
-    leaf = 0
+    hole = object()  # stands for each open leaf
+    leaves = structure._leaves(hole)
+    leaf = 0  # the number of the next one
     prefix, left = "", 1  # of the node that is open, and the number of its children still to come
     outer: list[tuple[str, int]] = []
     for kind, arity, _, _, key in structure._nodes():
@@ -71,7 +70,7 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
             prefix, left = outer.pop()
         left -= 1
         is_leaf = kind == "array"
-        if not arity and (not is_leaf or wanted[-1] != leaf):
+        if not arity and (not is_leaf or leaves[leaf] is not hole):
             leaf += is_leaf
             continue
         if key is None:
@@ -82,12 +81,10 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
             below = path + "."
         if is_leaf:
             found.append(path)
-            wanted.pop()
             leaf += 1
         elif kind.endswith(" of leaves"):
-            first, leaf = leaf, leaf + arity
-            while first <= wanted[-1] < leaf:
-                found.append(f"{below}{wanted.pop() - first}")
+            found += [f"{below}{i}" for i in range(arity) if leaves[leaf + i] is hole]
+            leaf += arity
         else:
             outer.append((prefix, left))
             prefix, left = below, arity
