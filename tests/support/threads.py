@@ -15,7 +15,7 @@ def at_once(count: int, work: Callable[[int], Any], seconds: float = 60) -> list
     results: list[Any] = [None] * count
 
     def run(i: int) -> None:
-        barrier.wait(seconds)
+        barrier.wait()
         try:
             results[i] = work(i)
         except BaseException as e:
