@@ -38,6 +38,7 @@ from fuzz_pretend import PretendOptions
 import filterjit
 from filterjit._call import _signature
 from filterjit._call._settings import Settings
+from support.threads import at_once
 
 
 class Boom(Exception):
@@ -316,30 +317,20 @@ class Machine:
         use is defined, so a cache that may have evicted a variant is cleared afterwards. In the
         others, one more call of each job in turn defines the order, which later evictions follow."""
         prepared = [self.prepare(*job) for job in jobs]
-        barrier = threading.Barrier(len(jobs))
-        results: list[Any] = [None] * len(jobs)
-        errors: list[BaseException] = []
 
-        def work(i: int) -> None:
+        def work(i: int) -> Any:
             target, args, kwargs = jobs[i]
-            try:
-                barrier.wait()
-                results[i] = [target.f(*args, **kwargs) for _ in range(3)]
-            except BaseException as e:
-                errors.append(e)
+            return [target.f(*args, **kwargs) for _ in range(3)]
 
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(jobs))]
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            results = at_once(len(jobs), work)
         finally:
             sys.setswitchinterval(before)
-        if errors:
-            raise errors[0]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
         figures.threads += len(jobs)
         full = {
             id(t.cache): t

@@ -281,7 +281,7 @@ errors = []
 def load():
     import equinox
 def again():
-    inside.wait()
+    assert inside.wait(60)
     try:
         filterjit.install()
     except BaseException as e:
@@ -316,7 +316,7 @@ assert equinox.filter_jit is filterjit.filter_jit
 
 
 FORK = """
-import os, threading
+import os, signal, threading
 {setup}
 assert call(1) and call(2)
 stop = False
@@ -330,6 +330,7 @@ for t in threads: t.start()
 for _ in range({forks}):
     pid = os.fork()
     if not pid:
+        signal.alarm(60)
         ok = all(call(n) for n in (1, 2, 1, 100, 101, 1, 100))
         os._exit(0 if ok else 1)
     assert os.waitpid(pid, 0)[1] == 0
@@ -448,9 +449,9 @@ assert len(locks) >= 8, locks
 held, done = threading.Event(), threading.Event()
 def hold():
     for lock in locks: lock.acquire()
-    held.set(); done.wait()
+    held.set(); done.wait(60)
     for lock in locks: lock.release()
-t = threading.Thread(target=hold); t.start(); held.wait()
+t = threading.Thread(target=hold); t.start(); assert held.wait(60)
 pid = os.fork()
 if not pid:
     import signal; signal.alarm(60)
@@ -468,12 +469,13 @@ assert os.waitpid(pid, 0)[1] == 0
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_while_the_same_thread_holds_locks() -> None:
     run_code("""
-import os
+import os, signal
 from filterjit._base._locks import RLock
 lock = RLock()
 with lock:
     pid = os.fork()
     if not pid:
+        signal.alarm(60)
         with lock:  # of the child, which nothing holds
             pass
 if not pid:
