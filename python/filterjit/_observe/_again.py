@@ -7,16 +7,15 @@ What each has in common with the one before it is counted when it is made (`_mis
 from collections.abc import Sequence
 
 from .. import _core
-from ._causes import TITLES, Cause, in_order
+from ._causes import JIT_ONCE, TITLES, Cause, in_order
 from ._compare import of_numbers
 from ._function_records import FunctionRecord
+from ._wording import list_first
 
 _MANY = 10  # traces that are worth a sentence
 _SELDOM = 10  # calls of a program: one that is called more often has paid for its trace
 _SHARE = 0.9  # of the comparisons have the cause
 _MOST_CAUSES = 3
-
-JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
 
 
 def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
@@ -53,13 +52,12 @@ def sentence(begin: str, causes: Sequence[Cause], cache: _core.Cache | None) -> 
     if first.kind == "function":
         return f"{begin}: it was defined or jitted again each time. {JIT_ONCE}"
     alike = [cause for cause in found if cause.kind == first.kind]
-    places = " and ".join(cause.place for cause in alike[:_MOST_CAUSES])
-    more = f" and {len(alike) - _MOST_CAUSES} more" if len(alike) > _MOST_CAUSES else ""
+    places = list_first([cause.place for cause in alike], _MOST_CAUSES, " and ")
     example = f", such as {first.was} and {first.now}" if first.was else ""
     if all(cause._number is not None for cause in alike):
         remedy = of_numbers(alike, cache)
     else:
         remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
-    begin += f" because of {places}{more}" if first.path else ""
+    begin += f" because of {places}" if first.path else ""
     said = f"{begin}: {TITLES[first.kind]}{example}. {remedy}"
     return said.strip()

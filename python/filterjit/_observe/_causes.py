@@ -13,6 +13,8 @@ PLACE_ONCE = (
     "Place them the same way on every call, what stays the same once: `filterjit.place(...)`."
 )
 
+JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
+
 WHOLE_FUNCTION = "the function"
 """The path of the function itself."""
 

@@ -24,6 +24,7 @@ from ._wording import (
     dtype_of,
     in_words,
     is_of_library,
+    list_first,
     place_of,
     shorten,
 )
@@ -167,7 +168,8 @@ class Comparison:
         """Adds the difference of two nodes that are not equal themselves. Returns the pairs of
         children to compare."""
         if was.kind != now.kind:
-            self._add_nodes(self._kind_of(was, now), path, was, now, self._of_kinds(was, now, path))
+            kind, remedy = self._of_kinds(was, now, path)
+            self._add_nodes(kind, path, was, now, remedy)
         elif was.kind == "static":
             self._compare_statics(was, now, path)
         elif was.kind == "ref":
@@ -227,40 +229,29 @@ class Comparison:
         of_was = {child.key: child for child in was.children}
         return [(of_was[x.key], x) for x in now.children if x.key in of_was]
 
-    @staticmethod
-    def _kind_of(was: Node, now: Node) -> str:
-        """Returns the kind of cause of two nodes of other kinds."""
-        kinds = {was.kind, now.kind}
-        return (
-            "given"
-            if "missing" in kinds
-            else "type"
-            if kinds == {"array", "static"}
-            else "structure"
-        )
-
-    def _of_kinds(self, was: Node, now: Node, path: list[Any]) -> str:
-        """Returns what helps where two nodes are of other kinds."""
+    def _of_kinds(self, was: Node, now: Node, path: list[Any]) -> tuple[str, str]:
+        """Returns the kind of cause of two nodes of other kinds, and what helps."""
         kinds = {was.kind, now.kind}
         static = next((node.detail for node in (was, now) if node.kind == "static"), None)
         if kinds == {"missing", "static"}:
             is_number = type(static) in (int, float, complex)
             more = of_number(self.cache, [path]) if is_number else of_value(static)
-            return f"{_ON_EVERY_CALL} {more}"
+            return "given", f"{_ON_EVERY_CALL} {more}"
         if "missing" in kinds:
-            return _ON_EVERY_CALL
+            return "given", _ON_EVERY_CALL
         if kinds == {"array", "static"}:
             if isinstance(static, bool):
-                return _FLAG_OR_ARRAY
+                return "type", _FLAG_OR_ARRAY
             is_number = isinstance(static, (int, float, complex))
-            return _NUMBER_OR_ARRAY if is_number else "Pass an array on every call, or on none."
+            other = "Pass an array on every call, or on none."
+            return "type", _NUMBER_OR_ARRAY if is_number else other
         if "ref" in kinds:
-            return _SHARING_REMEDY
+            return "structure", _SHARING_REMEDY
         if "none" in kinds:
-            return _OPTIONAL
+            return "structure", _OPTIONAL
         if {"array", "static"} & kinds and {"list", "tuple"} & kinds:
-            return _ONE_ARRAY
-        return "Pass the same type of container on every call."
+            return "structure", _ONE_ARRAY
+        return "structure", "Pass the same type of container on every call."
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
@@ -386,8 +377,7 @@ def _other_keys(was: list[Any], now: list[Any]) -> str:
 
 
 def _list_keys(keys: Sequence[Any]) -> str:
-    shown = ", ".join(repr(key) for key in keys[:4])
-    return shown + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+    return list_first(keys, 4, show=repr)
 
 
 def _where_recreated(x: Any, y: Any) -> str | None:

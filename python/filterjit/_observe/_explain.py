@@ -16,7 +16,7 @@ from .._base._unwrap import code_of, codes_of, innermost, is_function
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
-from ._causes import WHOLE_FUNCTION, Cause, Explanation
+from ._causes import JIT_ONCE, WHOLE_FUNCTION, Cause, Explanation
 from ._compare import (
     Comparison,
     compare_programs,
@@ -198,7 +198,7 @@ def _jitted_again(cause: Cause, fun: Any, is_same: bool = False) -> Cause:
         return cause
     remedy = (
         f"The function of {place_of(fun)} has new programs each time that it is defined or jitted. "
-        "Jit it once, outside the loop, and pass what changes as an argument."
+        + JIT_ONCE
     )
     now = "the same function, wrapped or jitted again" if is_same else cause.now
     return dataclasses.replace(cause, kind="function", now=now, remedy=remedy)

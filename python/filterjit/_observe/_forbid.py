@@ -120,10 +120,8 @@ def _setting(value: Literal["allow", "refuse"]) -> Iterator[None]:
     try:
         _here.set(value)
         yield
+    finally:
         _here.set(before)
-    except BaseException:
-        _here.set(before)
-        raise
 
 
 def refuse_at_once() -> None:

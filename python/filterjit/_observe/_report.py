@@ -4,7 +4,7 @@ import dataclasses
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from ._placement import HOST, recorded_placement, unplaced
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
 from ._report_output import Report
-from ._wording import STAGES, show_bytes, total
+from ._wording import STAGES, list_first, show_bytes, total
 
 
 @public_type
@@ -170,11 +170,6 @@ _MOST_PATHS = 3  # more are counted, not written out
 _MUCH = 1 << 20  # bytes: it is not worth a remark that each call copies fewer from the host
 
 
-def _list(texts: Sequence[str], separator: str = ", ") -> str:
-    shown = separator.join(texts[:_MOST_PATHS])
-    return shown + (f" and {len(texts) - _MOST_PATHS:,} more" if len(texts) > _MOST_PATHS else "")
-
-
 def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]:
     """Returns where the arrays of a variant's calls are, and adds remarks on them."""
     record = _records.record_of(variant)
@@ -183,20 +178,23 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     others = unplaced(paths, record)
     if others:
         times = record.cost.compiles + record.loaded
+        shown = list_first([f"`{path}`" for path in others], _MOST_PATHS)
         remarks.append(
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
-            f"that were not placed on devices: {_list([f'`{path}`' for path in others])}. {PLACE_ONCE}"
+            f"that were not placed on devices: {shown}. {PLACE_ONCE}"
         )
     moves = [move for move in placement["moves"] if move.path not in others]
     copied = sum(move.bytes for move in moves)
     if copied >= _MUCH or any(move.was != HOST for move in moves):
         remarks.append(
             f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
-            f"{_list(list(map(str, moves)), '; ')}."
+            f"{list_first(moves, _MOST_PATHS, '; ')}."
         )
     if placement["replicated"]:
         whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement["replicated"]]
-        remarks.append(f"has arrays that are whole on each device: {_list(whole, '; ')}.")
+        remarks.append(
+            f"has arrays that are whole on each device: {list_first(whole, _MOST_PATHS, '; ')}."
+        )
     return {
         "bytes_a_device": placement["bytes_a_device"],
         "moves": [

@@ -153,6 +153,14 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+def list_first(
+    items: Sequence[Any], most: int, separator: str = ", ", show: Callable[[Any], str] = str
+) -> str:
+    """Returns the first items in words, and how many more there are."""
+    shown = separator.join(map(show, items[:most]))
+    return shown + (f" and {len(items) - most:,} more" if len(items) > most else "")
+
+
 def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
     """Returns a node in words; `avals` are those of all arrays, or None."""
     match node.kind:
