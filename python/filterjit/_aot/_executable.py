@@ -81,7 +81,7 @@ def encode_sharding(sharding: Any) -> Json:
         ids = [int(device.id) for device in mesh.devices.flat]
     types = [kind.name for kind in mesh.axis_types]
     axes = [list(mesh.axis_names), list(mesh.axis_sizes), types, ids]
-    return [axes, Coder().encode_all(sharding.spec), _memory(sharding)]
+    return [axes, Coder().encode(tuple(sharding.spec)), _memory(sharding)]
 
 
 def decode_sharding(json: Json, devices: Devices) -> Any:
@@ -99,7 +99,7 @@ def decode_sharding(json: Json, devices: Devices) -> Any:
     else:
         grid = np.array([devices[id] for id in ids], dtype=object).reshape(sizes)
         mesh = jax.sharding.Mesh(grid, tuple(names), axis_types=kinds)
-    spec = jax.sharding.PartitionSpec(*Coder().decode_all(spec))
+    spec = jax.sharding.PartitionSpec(*Coder().decode(spec))
     return jax.sharding.NamedSharding(mesh, spec, memory_kind=memory)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from .. import _core
 from .._base._checks import as_path
@@ -185,7 +184,7 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     ]
     places = [*header["arguments"][0], *header["result"][0]]
     _encode.check_description(places, header["described"], versions=not _is_portable(header))
-    output = _core.flatten(registry, _program.result_of(header, registry))[1]
+    output = _core.flatten(registry, _encode.decode_tree(header["result"]))[1]
     jitted = None
     if _is_portable(header):
         donated = [bool(flag) for _, flag, _ in header["specs"]]
@@ -207,8 +206,8 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = hooks.make_filter_jit(function, tuple(own), f"{name} (loaded)")
-    arguments = _encode.decode_tree(header["arguments"], np.zeros(()), registry)
-    args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
+    arguments = _encode.decode_tree(header["arguments"]).values()
+    args, kwargs = unbind(f._parts()[0].signature, list(arguments), registry.missing)
     structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
     if jitted is not None:

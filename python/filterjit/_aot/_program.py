@@ -74,13 +74,6 @@ def encode(
     return header, [blob, *(data for _, data in constants)]
 
 
-def result_of(header: dict[str, Json], registry: _core.Registry, known: Sequence[Any] = ()) -> Any:
-    """Returns the tree of a result, with a NumPy array in the place of each array.
-
-    Raises Unsupported, or anything for a malformed header."""
-    return _encode.decode_tree(header["result"], np.zeros(()), registry.missing, known)
-
-
 def decode(
     header: dict[str, Json], blobs: Sequence[bytes], devices: Devices
 ) -> Callable[[Any], jax.stages.Compiled]:

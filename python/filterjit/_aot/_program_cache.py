@@ -23,7 +23,7 @@ from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._forbid import without_compiling
 from .._observe._records import Kept
-from . import _program, _program_key, _proofs
+from . import _encode, _program, _program_key, _proofs
 from ._encode import Json
 from ._proofs import Loaded, Proof, Traced
 from ._store import PROVEN, TRACED, TRIAL, Entry, Store
@@ -196,7 +196,7 @@ def _tree_of(header: dict[str, Json], call: KeptCall) -> Any:
     """Returns the treedef of a result that the file of a program describes; the variant gets its
     structure."""
     variant, _, _ = call.alive()
-    tree = _program.result_of(header, call.registry, _program_key.known_in(call))
+    tree = _encode.decode_tree(header["result"], _program_key.known_in(call))
     return jax.tree_util.tree_structure(variant.finish(tree, lambda: np.zeros(())))
 
 
