@@ -211,9 +211,18 @@ VALUES = st.one_of(
 
 PROGRAM = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
-    st.sampled_from(["@20@", "@500@", [[0]], [[[0]]], [[-5], [], 0], [[0], [[-1]], -3]]),
-    st.sampled_from([[9, None, None], [0, None, "no such"], [[[], [], [], []], [], None]]),
-    st.sampled_from([[[["a"], [3], ["Auto"], None], ["b"], None]]),
+    st.sampled_from(["@20@", "@500@", (["list", 1], 0), (["list", 1], -5), (["set", 0],)]),
+    st.sampled_from(
+        [
+            (["sharding", 3], ["object", 9], None, None),
+            (["sharding", 3], ["object", 0], None, "no such"),
+            (["mesh", 3], ["tuple", 0], ["tuple", 0], ["tuple", 0]),
+            (["mesh", 3], ["tuple", 1], "a", ["tuple", 1], 3, ["tuple", 1], "Auto"),
+            (["layout", 3], ["tuple", 1], -5, ["tuple", 0], 0),
+            (["layout", 3], ["tuple", 1], 0, ["tuple", 1], ["tuple", 1], -1, -3),
+            (["aval", 4], ["tuple", 1], -1, "float32", False, None),
+        ]
+    ),
 )
 
 

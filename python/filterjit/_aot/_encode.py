@@ -28,9 +28,16 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import format_path, short
-from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
+from .._compat import (
+    _equinox_compat,
+    _executable_compat,
+    _flax_compat,
+    _other_compat,
+    _registered_compat,
+)
 from .._functions._texts import PYTHON, difference, texts
 from .._functions._values import ATOMS
+from .._shardings._specs import rest_of
 from .._trees import _nodes
 from .._trees._registry import registry
 
@@ -190,7 +197,7 @@ class Coder:
             ):  # the same in all processes: the digest of a program has it
                 parts.sort(key=repr)
             return [[tag, len(parts)], *itertools.chain.from_iterable(parts)]
-        if not callable(x):
+        if not callable(x) and id(x) not in self._numbers:
             raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")
         return [self.object(x)]
 
@@ -276,11 +283,64 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
     if isinstance(x, tuple) and hasattr(cls, "_fields"):
         return "namedtuple", [cls, *x]
     if isinstance(x, type) or not dataclasses.is_dataclass(x):
-        return None
+        return _parts_of_jax(x)
     fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
     if getattr(x, "__dict__", fields).keys() != fields.keys():
         raise Unsupported(f"{short(x)} has attributes other than its fields")
     return "instance", [cls, *_columns(fields)]
+
+
+# ---- values of JAX, which programs have ----
+
+
+def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
+    """As `_parts_of`; devices are among the known objects."""
+    cls = type(x)
+    if cls is jax.core.ShapedArray:
+        sharding = getattr(x, "sharding", None)
+        if sharding is not None and getattr(sharding.mesh, "empty", False):
+            sharding = None
+        return "aval", [tuple(x.shape), encode_dtype(x.dtype), x.weak_type, sharding]
+    if cls is jax.sharding.SingleDeviceSharding:
+        return "sharding", [*x.device_set, None, memory_of(x)]
+    if cls is jax.sharding.NamedSharding:
+        return "sharding", [x.mesh, x.spec, memory_of(x)]
+    if cls is jax.sharding.PartitionSpec and not rest_of(x):
+        return "partition", x
+    if cls in (jax.sharding.Mesh, jax.sharding.AbstractMesh):
+        devices = x.devices.flat if cls is jax.sharding.Mesh else ()
+        kinds = tuple([kind.name for kind in x.axis_types])
+        return "mesh", [x.axis_names, x.axis_sizes, kinds, *devices]
+    if not callable(x) and cls is _executable_compat.layout_type():
+        return "layout", [tuple(x.major_to_minor), *_executable_compat.tiling_of(x)]
+    return None
+
+
+def memory_of(sharding: Any) -> str | None:
+    """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
+    kind: str | None = sharding.memory_kind
+    if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
+        return kind
+    return None if kind in {d.default_memory().kind for d in sharding.device_set} else kind
+
+
+def _new_aval(shape: Any, dtype: Any, weak: Any, sharding: Any) -> Any:
+    options = {} if sharding is None else {"sharding": sharding}
+    return jax.core.ShapedArray(shape, decode_dtype(dtype), weak_type=weak, **options)
+
+
+def _new_sharding(on: Any, spec: Any, memory: Any) -> Any:
+    if isinstance(on, jax.Device):
+        return jax.sharding.SingleDeviceSharding(on, memory_kind=memory)
+    return jax.sharding.NamedSharding(on, spec, memory_kind=memory)
+
+
+def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
+    types = tuple([jax.sharding.AxisType[kind] for kind in kinds])
+    if not devices:
+        return jax.sharding.AbstractMesh(sizes, names, axis_types=types)
+    grid = np.array(devices, dtype=object).reshape(sizes)
+    return jax.sharding.Mesh(grid, names, axis_types=types)
 
 
 # ---- structures ----
@@ -466,4 +526,9 @@ _MAKE: dict[str, Callable[..., Any]] = {
     "ordered_dict": lambda *columns: collections.OrderedDict(_pairs(columns)),
     "default_dict": _new_default_dict,
     "custom": _new_custom,
+    "aval": _new_aval,
+    "sharding": _new_sharding,
+    "partition": jax.sharding.PartitionSpec,
+    "mesh": _new_mesh,
+    "layout": lambda *parts: _executable_compat.layout_type()(*parts),
 }

@@ -122,7 +122,8 @@ class Programs:
         header, blobs = found
 
         def decode() -> Callable[[Any], Any]:
-            return _program.decode(header, blobs, {device.id: device for device in jax.devices()})
+            devices = {device.id: device for device in jax.devices()}
+            return _program.decode(header, blobs, [devices[id] for id in header["devices"]])
 
         decoded = _in_thread(decode) if in_thread else decode
 
