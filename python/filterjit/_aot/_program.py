@@ -47,8 +47,7 @@ _TYPES: dict[str, Any] = {
     "committed": bool,
     "name": str,
 }
-_DEVICES = ("device_list", "device_assignment")  # in older versions of JAX, the second
-_OTHERS = {"xla_executable", "backend", "all_args_info", *_DEVICES}
+_OTHERS = {"xla_executable", "backend", "all_args_info", "device_list"}
 _OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 
 
@@ -118,12 +117,12 @@ def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
     for name, what in _NOTHING.items():
         if parts.get(name):
             raise Unsupported(f"JAX cannot serialize it: it has {what}")
-    (devices,) = (parts[name] for name in _DEVICES if name in parts)
     fields = {name: x for name, x in parts.items() if name not in _OTHERS}
-    fields |= {"kept_var_idx": set(map(int, parts["kept_var_idx"])), "devices": list(devices)}
-    return coder.encode(fields), _executable_compat.serialize_executable(
-        parts["backend"], parts["xla_executable"]
-    )
+    fields |= {
+        "kept_var_idx": set(map(int, parts["kept_var_idx"])),
+        "devices": list(parts["device_list"]),
+    }
+    return coder.encode(fields), parts["xla_executable"].serialize()
 
 
 def decode(
