@@ -5,7 +5,7 @@ themselves in JSON; any other code is ``[tag, n]``, which makes one value of the
 (`_MAKE`). Classes and functions are ``["object", number]``, and beside the codes there is the module
 and the qualified name of each: they are looked up in modules that the program has imported, so
 decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
-call.
+call. The avals, shardings and layouts of a program are such values too.
 
 A file also has one description (`describe`) of what these classes and functions are, which is compared
 before they are used.
