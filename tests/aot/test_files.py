@@ -161,11 +161,13 @@ def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
 
 
 def _changed(json: Any, path: tuple[Any, ...], *value: Any) -> Any:
-    """Returns a copy with a value at a path, or without what is there."""
+    """Returns a copy with a value at a path (a tuple is several values), or without what is there."""
     copied = at = copy.deepcopy(json)
     for key in path[:-1]:
         at = at[key]
-    if value:
+    if value and type(value[0]) is tuple and type(at) is list:
+        at[path[-1] : path[-1] + 1] = value[0]
+    elif value:
         (at[path[-1]],) = value
     else:
         del at[path[-1]]
@@ -191,14 +193,17 @@ VALUES = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400]),
     st.sampled_from([2**31, 2**63, 2**64, -(2**63), 10**30, 2**40]),
     st.sampled_from(["@20@", "@300@", "@5000@"]),
-    st.sampled_from(["array", "custom", "module", "arguments", "static", "missing", "object"]),
+    st.sampled_from(["array", "custom", "instance", "list", "tuple", "missing", "object"]),
     st.sampled_from(["__class__", "__dict__", "__wrapped__", "float32", "O", "f4,O", "V1000000"]),
-    st.sampled_from(["enum", "dataclass", "namedtuple", "dtype", "set", "dict", "range", "int"]),
+    st.sampled_from(["enum", "slice", "namedtuple", "dtype", "set", "dict", "range", "int"]),
     st.sampled_from(REFERENCES),
-    st.integers(0, 9).map(lambda i: ["object", i]),
-    st.integers(0, 9).map(lambda i: ["dataclass", [i, [["__class__", None]]]]),
-    st.integers(0, 9).map(lambda i: ["module", 0, i, []]),
-    st.integers(0, 9).map(lambda i: ["custom", 0, i, [None]]),
+    st.builds(
+        lambda tag, n: [tag, n],
+        st.sampled_from(["object", "instance", "custom", "enum", "namedtuple", "array", "dict"]),
+        st.integers(0, 9),
+    ),
+    st.integers(0, 9).map(lambda i: (["instance", 3], ["object", i], "__class__", None)),
+    st.integers(0, 9).map(lambda i: (["custom", 2], ["object", i], None)),
     st.integers(-10, 300),
     st.text(max_size=5),
 )
@@ -206,9 +211,18 @@ VALUES = st.one_of(
 
 PROGRAM = st.one_of(
     st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
-    st.sampled_from(["@20@", "@500@", [[0]], [[[0]]], [[-5], [], 0], [[0], [[-1]], -3]]),
-    st.sampled_from([[9, None, None], [0, None, "no such"], [[[], [], [], []], [], None]]),
-    st.sampled_from([[[["a"], [3], ["Auto"], None], ["b"], None]]),
+    st.sampled_from(["@20@", "@500@", (["list", 1], 0), (["list", 1], -5), (["set", 0],)]),
+    st.sampled_from(
+        [
+            (["sharding", 3], ["object", 9], None, None),
+            (["sharding", 3], ["object", 0], None, "no such"),
+            (["mesh", 3], ["tuple", 0], ["tuple", 0], ["tuple", 0]),
+            (["mesh", 3], ["tuple", 1], "a", ["tuple", 1], 3, ["tuple", 1], "Auto"),
+            (["layout", 3], ["tuple", 1], -5, ["tuple", 0], 0),
+            (["layout", 3], ["tuple", 1], 0, ["tuple", 1], ["tuple", 1], -1, -3),
+            (["aval", 4], ["tuple", 1], -1, "float32", False, None),
+        ]
+    ),
 )
 
 
@@ -312,19 +326,19 @@ def test_malformed_headers(text: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", REFERENCES, ids=".".join)
 def test_references(place: list[str], nothing_happens: Callable[[], None], lazy: None) -> None:
     """Objects are looked up, but not called, and none of their attributes is read."""
-    nodes = [
-        ["static", 0, None, [["object", 0]]],
-        ["namedtuple", 0, 0, []],
-        ["module", 0, 0, []],
-        ["custom", 0, 0, [None]],
-        ["static", 0, None, [["enum", [0, "RED"]]]],
-        ["static", 0, None, [["dataclass", [0, [["__class__", 1]]]]]],
-        ["default_dict", 1, None, []],
+    it = ["object", 0]
+    trees = [
+        [it],
+        [["namedtuple", 1], it],
+        [["instance", 1], it],
+        [["custom", 2], it, None],
+        [["enum", 2], it, "RED"],
+        [["instance", 3], it, "__class__", 1],
+        [["default_dict", 1], it],
     ]
-    for node in nodes:
-        tree = [node] if node[1] == 0 else [node, nodes[0]]
+    for tree in trees:
         try:
-            found = _encode.decode_tree([[place], tree], X, _registry.registry.missing)
+            found = _encode.decode_tree([[place], tree])
             _core.flatten(_registry.registry, found)
         except Exception:
             pass
@@ -332,13 +346,16 @@ def test_references(place: list[str], nothing_happens: Callable[[], None], lazy:
 
 
 @pytest.mark.parametrize(
-    "node",
-    [["list", 1, None, []], ["list", "1", None, []], ["static", 0, None, [["dtype", 3]]]],
+    "codes",
+    [
+        *([["list", 1]], [["list", "1"]], [["list", -1]], [["dtype", 1], 3], [["object", -1]]),
+        *([["dict", 1], "a"], [["dict", 2], ["list", 0], 1], [["array", 1], 1], [1, 2], [1.0], []),
+    ],
     ids=str,
 )
-def test_malformed_nodes(node: list[Any]) -> None:
+def test_malformed_codes(codes: list[Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        _encode.decode_tree([[], [node]], X, _registry.registry.missing)
+        _encode.decode_tree([[], codes])
 
 
 class Watched:
@@ -358,7 +375,7 @@ def test_names_that_are_no_fields(name: Any, monkeypatch: pytest.MonkeyPatch) ->
     Watched.__module__ = "aot_zoo"
     monkeypatch.setattr(aot_zoo, "Watched", Watched, raising=False)
     coder = _encode.Coder(names=[["aot_zoo", "Watched"]])
-    encoded = ["dataclass", [0, [[name, None]]]]
+    encoded = [["instance", 3], ["object", 0], name, None]
     if name == "names":  # a field, set without calling the constructor or __setattr__
         assert coder.decode(encoded).names is None
     else:

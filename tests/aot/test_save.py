@@ -44,7 +44,9 @@ def encoded(tree: Any) -> Any:
 
 
 def decoded(tree: Any) -> Any:
-    return _encode.decode_tree(json.loads(json.dumps(encoded(tree))), X, registry.missing)
+    found = _encode.decode_tree(json.loads(json.dumps(encoded(tree))))
+    leaves, structure = _core.flatten(registry, found)
+    return structure.unflatten([X] * len(leaves))
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda x: type(x).__name__)
@@ -57,7 +59,7 @@ def test_values(value: Any) -> None:
 def test_sets_have_one_order() -> None:
     """In all processes: a program cache finds programs by such JSON."""
     for cls in (set, frozenset):
-        assert _encode.Coder().encode(cls("yzx"))[1] == ["x", "y", "z"]
+        assert _encode.Coder().encode(cls("yzx"))[1:] == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize("name", nodes(X))

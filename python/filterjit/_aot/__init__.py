@@ -13,7 +13,7 @@ call would need another variant, and name the differences that `_observe` finds.
 **A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_encode`), and the
 program (`_program`) and arrays as bytes. Those of the program cache have the same format. Nothing in a
 file is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
-`_executable` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
+`_program` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
 only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
 loaded Structure is one that the C core has made itself.
 

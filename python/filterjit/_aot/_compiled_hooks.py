@@ -24,7 +24,7 @@ from .._observe._recorder import recorder
 from .._observe._records import Aval
 from .._observe._wording import NOT_GIVEN
 from .._trees._registry import is_traced, leaves_of
-from . import _executable
+from . import _program
 from ._encode import Unsupported
 from ._prepared import is_spec
 
@@ -172,7 +172,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         stage = self.stage
         avals = self._avals()
         try:
-            shardings = _executable.input_shardings(stage)
+            shardings = _program.input_shardings(stage)
         except Unsupported:
             shardings = [None] * len(avals)
         causes = []

@@ -1,11 +1,11 @@
 """Structures and static values as plain JSON, and back.
 
-Static values are all that is not an array. None, booleans, strings and small ints are themselves in
-JSON; any other value is ``[tag, content]`` (`_CODECS`). A structure is the list of its nodes, each
-before its children (`_NODES`). Classes and functions have numbers, and beside the nodes there is the
-module and the qualified name of each: they are looked up in modules that the program has imported,
-so decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
-call.
+A value, and the tree of a structure, is a list of codes. None, booleans, strings and small ints are
+themselves in JSON; any other code is ``[tag, n]``, which makes one value of the `n` that follow it
+(`_MAKE`). Classes and functions are ``["object", number]``, and beside the codes there is the module
+and the qualified name of each: they are looked up in modules that the program has imported, so
+decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
+call. The avals, shardings and layouts of a program are such values too.
 
 A file also has one description (`describe`) of what these classes and functions are, which is compared
 before they are used.
@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import enum
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,10 +28,18 @@ import numpy as np
 
 from .. import _core
 from .._base._errors import format_path, short
-from .._compat import _equinox_compat, _flax_compat, _other_compat, _registered_compat
+from .._compat import (
+    _equinox_compat,
+    _executable_compat,
+    _flax_compat,
+    _other_compat,
+    _registered_compat,
+)
 from .._functions._texts import PYTHON, difference, texts
 from .._functions._values import ATOMS
+from .._shardings._specs import rest_of
 from .._trees import _nodes
+from .._trees._registry import registry
 
 Json = Any
 Place = Sequence[str]
@@ -150,14 +159,14 @@ def _kind(x: Any) -> str:
 
 
 class Coder:
-    """Encodes static values as JSON, and decodes them.
+    """Encodes values as lists of codes, and decodes them.
 
     Arguments:
-        known: objects that have the same numbers where the JSON is decoded.
+        known: objects that have the same numbers where the codes are decoded.
         names: where further objects are found.
 
     Attributes:
-        objects: what JSON refers to by numbers: the known objects, and then what `names` has.
+        objects: what codes refer to by numbers: the known objects, and then what `names` has.
     """
 
     def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
@@ -166,61 +175,66 @@ class Coder:
         self._known = len(known)
         self._numbers = {id(x): i for i, x in reversed(list(enumerate(self.objects)))}
 
-    def number(self, x: Any) -> int:
-        """Returns the number of an object, which is found by its name if it is not known."""
+    def object(self, x: Any) -> Json:
+        """Returns the code of an object, which is found by its name if it is not known."""
         number: int | None = self._numbers.get(id(x))
         if number is None:
             self.names.append(_place_of(x))
             number = self._numbers[id(x)] = len(self.objects)
             self.objects.append(x)
-        return number
+        return ["object", number]
 
-    def object(self, number: Json) -> Any:
-        """Returns the object of a number."""
-        if type(number) is not int or number < 0:
-            raise TypeError("not a number of an object")
-        return self.objects[number]
-
-    def encode(self, x: Any) -> Json:
+    def encode(self, x: Any) -> list[Json]:
         """Raises Unsupported for what JSON cannot hold."""
-        cls = type(x)
-        if x is None or cls is bool or cls is str or (cls is int and abs(x) < _LARGE):
-            return x
-        tag = _TAGS.get(cls) or next((tag for tag, fits in _KINDS if fits(x)), None)
-        if tag is None:
-            raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`")
-        return [tag, _CODECS[tag][0](self, x)]
+        if x is None or type(x) in (bool, str) or (type(x) is int and abs(x) < _LARGE):
+            return [x]
+        found = _parts_of(x)
+        if found is not None:
+            tag, parts = found[0], list(map(self.encode, found[1]))
+            if tag in (
+                "set",
+                "frozenset",
+            ):  # the same in all processes: the digest of a program has it
+                parts.sort(key=repr)
+            return [[tag, len(parts)], *itertools.chain.from_iterable(parts)]
+        if not callable(x) and id(x) not in self._numbers:
+            raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")
+        return [self.object(x)]
 
-    def decode(self, json: Json) -> Any:
+    def decode(self, codes: Json) -> Any:
         """Raises Unsupported if something is missing or has changed, and any exception if the JSON is
         malformed."""
-        if json is None or type(json) in (bool, str, int):
-            return json
-        tag, content = json
-        return _CODECS[tag][1](self, content)
+        made: list[Any] = []
+        for code in reversed(codes):
+            if code is None or type(code) in (bool, str, int):
+                made.append(code)
+                continue
+            tag, count = code
+            if type(count) is not int or count < 0:
+                raise TypeError("not a number")
+            if tag == "object":
+                made.append(self.objects[count])
+                continue
+            if count > len(made):
+                raise ValueError("a value has more parts than follow it")
+            made.append(_MAKE[tag](*[made.pop() for _ in range(count)]))
+        (x,) = made
+        return x
 
-    def encode_all(self, items: Iterable[Any]) -> list[Json]:
-        return list(map(self.encode, items))
-
-    def decode_all(self, json: Json) -> list[Any]:
-        if type(json) is not list:
-            raise TypeError("not a list")
-        return list(map(self.decode, json))
-
-    def encode_static(self, registry: _core.Registry, x: Any) -> Json:
+    def encode_static(self, registry: _core.Registry, x: Any) -> list[Json]:
         """As `encode`, of a value that must be equal when it is decoded."""
         if type(x) not in ATOMS and self._numbers.get(id(x), self._known) < self._known:
-            return ["object", self._numbers[id(x)]]
+            return [self.object(x)]
         try:
-            json = self.encode(x)
-            if not _same(registry, self.decode(json), x):
+            codes = self.encode(x)
+            if not _same(registry, self.decode(codes), x):
                 raise Unsupported(f"{short(x)} would not be equal after loading")
         except Unsupported:
-            for number, y in enumerate(self.objects[: self._known]):
+            for y in self.objects[: self._known]:
                 if type(x) is type(y) and _same(registry, x, y):
-                    return ["object", number]
+                    return [self.object(y)]
             raise
-        return json
+        return codes
 
 
 def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
@@ -230,6 +244,167 @@ def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
         return False
 
 
+_LARGE = 1 << 53  # other readers of JSON take larger ints for floats
+
+
+def _columns(x: Any) -> list[Any]:
+    """Returns the keys of a mapping, and then its values."""
+    return [*x, *x.values()]
+
+
+def _pairs(columns: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    half = len(columns) // 2
+    return zip(columns[:half], columns[half:], strict=True)
+
+
+def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
+    """Returns the tag of a value and what it is made of; None of an object, which has a name."""
+    cls, tag = type(x), type(x).__name__
+    if cls is int:
+        return tag, [hex(x)]
+    if cls is float or cls is bytes:
+        return tag, [x.hex()]
+    if cls is complex:
+        return tag, [x.real, x.imag]
+    if cls in (tuple, list, set, frozenset):
+        return tag, x
+    if cls is slice or cls is range:
+        return tag, [x.start, x.stop, x.step]
+    if x is ...:
+        return tag, []
+    if cls is dict:
+        return tag, _columns(x)
+    if cls is _flax_compat.hashable_mapping():
+        return "mapping", _columns(x)
+    if isinstance(x, enum.Enum):
+        return "enum", [cls, x.name]
+    if isinstance(x, np.dtype):
+        return "dtype", [encode_dtype(x)]
+    if isinstance(x, tuple) and hasattr(cls, "_fields"):
+        return "namedtuple", [cls, *x]
+    if isinstance(x, type) or not dataclasses.is_dataclass(x):
+        return _parts_of_jax(x)
+    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    if getattr(x, "__dict__", fields).keys() != fields.keys():
+        raise Unsupported(f"{short(x)} has attributes other than its fields")
+    return "instance", [cls, *_columns(fields)]
+
+
+# ---- values of JAX, which programs have ----
+
+
+def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
+    """As `_parts_of`; devices are among the known objects."""
+    cls = type(x)
+    if cls is jax.core.ShapedArray:
+        sharding = getattr(x, "sharding", None)
+        if sharding is not None and getattr(sharding.mesh, "empty", False):
+            sharding = None
+        return "aval", [tuple(x.shape), encode_dtype(x.dtype), x.weak_type, sharding]
+    if cls is jax.sharding.SingleDeviceSharding:
+        return "sharding", [*x.device_set, None, memory_of(x)]
+    if cls is jax.sharding.NamedSharding:
+        return "sharding", [x.mesh, x.spec, memory_of(x)]
+    if cls is jax.sharding.PartitionSpec and not rest_of(x):
+        return "partition", x
+    if cls in (jax.sharding.Mesh, jax.sharding.AbstractMesh):
+        devices = x.devices.flat if cls is jax.sharding.Mesh else ()
+        kinds = tuple([kind.name for kind in x.axis_types])
+        return "mesh", [x.axis_names, x.axis_sizes, kinds, *devices]
+    if not callable(x) and cls is _executable_compat.layout_type():
+        return "layout", [tuple(x.major_to_minor), x.tiling or (), x.sub_byte_element_size_in_bits]
+    return None
+
+
+def memory_of(sharding: Any) -> str | None:
+    """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
+    kind: str | None = sharding.memory_kind
+    if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
+        return kind
+    return None if kind in {d.default_memory().kind for d in sharding.device_set} else kind
+
+
+def _new_aval(shape: Any, dtype: Any, weak: Any, sharding: Any) -> Any:
+    options = {} if sharding is None else {"sharding": sharding}
+    return jax.core.ShapedArray(shape, decode_dtype(dtype), weak_type=weak, **options)
+
+
+def _new_sharding(on: Any, spec: Any, memory: Any) -> Any:
+    if isinstance(on, jax.Device):
+        return jax.sharding.SingleDeviceSharding(on, memory_kind=memory)
+    return jax.sharding.NamedSharding(on, spec, memory_kind=memory)
+
+
+def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
+    types = tuple([jax.sharding.AxisType[kind] for kind in kinds])
+    if not devices:
+        return jax.sharding.AbstractMesh(sizes, names, axis_types=types)
+    grid = np.array(devices, dtype=object).reshape(sizes)
+    return jax.sharding.Mesh(grid, names, axis_types=types)
+
+
+# ---- structures ----
+
+
+def encode_structure(
+    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
+) -> Json:
+    """Returns the names of the classes and functions in a structure, and the codes of its tree.
+
+    Types and statics that are among `known` need no names.
+
+    Raises:
+        ValueError: if a file cannot hold some of the static values; the message gives their paths.
+            `what` names the whole structure.
+    """
+    coder = Coder(known)
+    codes: list[Json] = []
+    problems: list[str] = []
+    for node, path in _nodes.walk(structure):
+        try:
+            codes += _encode_node(coder, registry, node)
+        except (Unsupported, RecursionError) as e:
+            why = "it is nested too deeply" if isinstance(e, RecursionError) else e
+            problems.append(f"  `{format_path(path) or what}`: {why}")
+    if problems:
+        raise ValueError(
+            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
+            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
+            "functions and classes that are found in a module by their names."
+        )
+    return [coder.names, codes]
+
+
+def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> list[Json]:
+    """Returns the codes of a node, after which those of its children follow."""
+    statics = () if node.kind == "namedtuple" else node.statics
+    own = [code for x in statics for code in coder.encode_static(registry, x)]
+    if node.kind == "none":
+        return [None]
+    if node.kind == "static":
+        return own
+    tag = _TAGS.get(node.kind, node.kind)
+    if tag not in _MAKE:
+        raise Unsupported(f"a node of kind {node.kind}")
+    count = len(statics) + len(node.children)
+    if tag in ("namedtuple", "instance", "custom"):
+        return [[tag, count + 1], coder.object(node.type), *own]
+    return [[tag, count], *own]
+
+
+def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
+    """Builds the tree of a structure, with a NumPy array in the place of each array.
+
+    The sentinel of the registry stands for arguments that were not given. The arguments of a call are
+    a dict by parameter.
+
+    Raises Unsupported if a class or function is missing or has changed, and any exception if the
+    codes are malformed.
+    """
+    names, codes = encoded
+    return Coder(known, names).decode(codes)
+
+
 def _checked(x: Any, base: type) -> Any:
     """Returns a class that inherits from another one; raises TypeError for anything else."""
     if not (issubclass(type(x), type) and issubclass(x, base)):
@@ -237,77 +412,71 @@ def _checked(x: Any, base: type) -> Any:
     return x
 
 
-_LARGE = 1 << 53  # other readers of JSON take larger ints for floats
-
-
-def _encode_set(coder: Coder, x: Any) -> Json:
-    """In an order that is the same in all processes, since the digest of a program has it."""
-    return sorted(coder.encode_all(x), key=repr)
-
-
-def _bounds(coder: Coder, x: Any) -> Json:
-    return coder.encode_all((x.start, x.stop, x.step))
-
-
-def _encode_dict(coder: Coder, x: Any) -> Json:
-    return list(map(coder.encode_all, x.items()))
-
-
-def _decode_dict(coder: Coder, json: Json) -> dict[Any, Any]:
-    return dict(map(coder.decode_all, json))
-
-
-def _decode_enum(coder: Coder, json: Json) -> enum.Enum:
-    number, name = json
-    cls = _checked(coder.object(number), enum.Enum)
+def _new_enum(cls: Any, name: Any) -> enum.Enum:
+    _checked(cls, enum.Enum)
     if type(name) is not str or name not in cls.__members__:
         raise Unsupported(f"there is no {name!r} in `{cls.__qualname__}`")
     member: enum.Enum = cls.__members__[name]
     return member
 
 
-def _decode_namedtuple(coder: Coder, json: Json) -> Any:
-    number, items = json
-    return _new_namedtuple(coder.object(number), coder.decode_all(items))
-
-
-def _new_namedtuple(cls: Any, items: Sequence[Any]) -> Any:
+def _new_namedtuple(cls: Any, *items: Any) -> Any:
     if len(getattr(_checked(cls, tuple), "_fields", ())) != len(items):
         raise TypeError("not a named tuple")
     return tuple.__new__(cls, items)
 
 
-def _decode_mapping(coder: Coder, json: Json) -> Any:
+def _new_mapping(*columns: Any) -> Any:
     make = _flax_compat.hashable_mapping()
     if make is None:
         raise Unsupported("Flax is not imported")
-    return make(_decode_dict(coder, json))
+    return make(dict(_pairs(columns)))
 
 
-def _encode_dataclass(coder: Coder, x: Any) -> Json:
-    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
-    if getattr(x, "__dict__", fields).keys() != fields.keys():
-        raise Unsupported(f"{short(x)} has attributes other than its fields")
-    return [coder.number(type(x)), _encode_dict(coder, fields)]
+def _new_default_dict(*columns: Any) -> Any:
+    """Returns a dict with default values; its factory is between the keys and the values."""
+    half = len(columns) // 2
+    return collections.defaultdict(columns[half], _pairs([*columns[:half], *columns[half + 1 :]]))
 
 
-def _decode_dataclass(coder: Coder, json: Json) -> Any:
-    number, fields = json
-    return _new(coder.object(number), _decode_dict(coder, fields))
+def _new_custom(cls: Any, aux: Any, *children: Any) -> Any:
+    unflatten = _registered_compat.registered_unflatten(cls)
+    if unflatten is None:
+        raise Unsupported(f"`{cls}` is not registered as a pytree")
+    return unflatten(aux, children)
 
 
-def _new(cls: Any, fields: dict[Any, Any]) -> Any:
-    """Returns an instance of a dataclass with these fields, without calling its constructor."""
-    if not dataclasses.is_dataclass(_checked(cls, object)):
-        raise TypeError("not a dataclass")
-    details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
-    names = {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
+def _new_instance(cls: Any, *columns: Any) -> Any:
+    """Returns an instance of a dataclass or of a class of pytrees with these fields, as the C core
+    builds it: without calling its constructor. Fields that were never set are left out."""
+    fields = {name: x for name, x in _pairs(columns) if x is not registry.missing}
+    _checked(cls, object)
+    known = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
+    if known:
+        if fields.keys() != {*known.dynamic, *known.static}:
+            raise ValueError(f"other fields of a {cls}: {list(fields)}")
+        if known.mode == "partial":
+            return cls(fields["func"], *fields["args"], **fields["keywords"])
+        fields |= {name: make() for name, make in known.factories.items()}
+    elif _flax_compat.describer(cls) is not None:
+        if not all(type(name) is str for name in fields):
+            raise TypeError("the names of attributes")
+    elif other := fields.keys() - _names_of_fields(cls):
+        raise ValueError(f"fields {other}")
     x: Any = object.__new__(cls)
     for name, value in fields.items():
-        if name not in names:
-            raise ValueError(f"a field {name!r}")
+        if isinstance(inspect.getattr_static(cls, name, None), property):
+            raise Unsupported(f"`{name}` of {short(x)} is set by a property")
         object.__setattr__(x, name, value)
     return x
+
+
+def _names_of_fields(cls: Any) -> set[str]:
+    """Returns the names of the attributes that an instance of a dataclass may have."""
+    if not dataclasses.is_dataclass(cls):
+        raise TypeError("not a dataclass")
+    details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
+    return {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
 
 
 # The dtypes of PRNG keys, and JAX's names of their implementations.
@@ -331,168 +500,35 @@ def decode_dtype(name: Json) -> Any:
     return jnp.dtype(name)
 
 
-# How values are encoded and decoded, by their tags.
-_CODECS: dict[str, tuple[Callable[[Coder, Any], Json], Callable[[Coder, Json], Any]]] = {
-    "int": (lambda _, x: hex(x), lambda _, json: int(json, 16)),
-    "float": (lambda _, x: x.hex(), lambda _, json: float.fromhex(json)),
-    "complex": (
-        lambda _, x: [x.real.hex(), x.imag.hex()],
-        lambda _, json: complex(*map(float.fromhex, json)),
-    ),
-    "bytes": (lambda _, x: x.hex(), lambda _, json: bytes.fromhex(json)),
-    "tuple": (Coder.encode_all, lambda coder, json: tuple(coder.decode_all(json))),
-    "list": (Coder.encode_all, Coder.decode_all),
-    "set": (_encode_set, lambda coder, json: set(coder.decode_all(json))),
-    "frozenset": (_encode_set, lambda coder, json: frozenset(coder.decode_all(json))),
-    "dict": (_encode_dict, _decode_dict),
-    "slice": (_bounds, lambda coder, json: slice(*coder.decode_all(json))),
-    "range": (_bounds, lambda coder, json: range(*coder.decode_all(json))),
-    "ellipsis": (lambda *_: None, lambda *_: ...),
-    "enum": (lambda coder, x: [coder.number(type(x)), x.name], _decode_enum),
-    "dtype": (lambda _, x: encode_dtype(x), lambda _, json: decode_dtype(json)),
-    "namedtuple": (
-        lambda coder, x: [coder.number(type(x)), coder.encode_all(x)],
-        _decode_namedtuple,
-    ),
-    "mapping": (_encode_dict, _decode_mapping),
-    "dataclass": (_encode_dataclass, _decode_dataclass),
-    "object": (Coder.number, Coder.object),
-}
-# The tags of values of exactly these types, and of all others that fit.
-_TAGS: dict[type, str] = {
-    cls: cls.__name__
-    for cls in (int, float, complex, bytes, tuple, list, set, frozenset, dict, slice, range)
-} | {type(...): "ellipsis"}
-_KINDS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
-    ("enum", lambda x: isinstance(x, enum.Enum)),
-    ("dtype", lambda x: isinstance(x, np.dtype)),
-    ("namedtuple", lambda x: isinstance(x, tuple) and hasattr(type(x), "_fields")),
-    ("mapping", lambda x: type(x) is _flax_compat.hashable_mapping()),
-    ("dataclass", lambda x: not isinstance(x, type) and dataclasses.is_dataclass(x)),
-    ("object", lambda x: isinstance(x, type) or callable(x)),
-)
-
-
-# ---- structures ----
-
-
-def encode_structure(
-    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
-) -> Json:
-    """Returns the names of the classes and functions in a structure, and its nodes: for each its kind,
-    its number of children, its type, and what is static in it.
-
-    Types and statics that are among `known` need no names.
-
-    Raises:
-        ValueError: if a file cannot hold some of the static values; the message gives their paths.
-            `what` names the whole structure.
-    """
-    coder = Coder(known)
-    nodes: list[Json] = []
-    problems: list[str] = []
-    for node, path in _nodes.walk(structure):
-        try:
-            if node.kind not in _NODES:
-                raise Unsupported(f"a node of kind {node.kind}")
-            cls = None if node.type is None else coder.number(node.type)
-            statics = [coder.encode_static(registry, x) for x in node.statics]
-            nodes.append([node.kind, len(node.children), cls, statics])
-        except (Unsupported, RecursionError) as e:
-            why = "it is nested too deeply" if isinstance(e, RecursionError) else e
-            problems.append(f"  `{format_path(path) or what}`: {why}")
-    if problems:
-        raise ValueError(
-            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
-            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
-            "functions and classes that are found in a module by their names."
-        )
-    return [coder.names, nodes]
-
-
-def decode_tree(encoded: Json, array: Any, missing: Any, known: Sequence[Any] = ()) -> Any:
-    """Builds the tree of a structure, with `array` in the place of each array.
-
-    `missing` stands for arguments and fields that were not given. The arguments of a call are a
-    dict by parameter.
-
-    Raises Unsupported if a class or function is missing or has changed, and any exception if the
-    nodes are malformed.
-    """
-    names, nodes = encoded
-    coder = Coder(known, names)
-    leaves = {"array": array, "missing": missing}
-    stack: list[Any] = []
-    for kind, count, number, statics in reversed(nodes):
-        if type(count) is not int or not 0 <= count <= len(stack):
-            raise ValueError("a node has more children than follow it")
-        children = [stack.pop() for _ in range(count)]
-        cls = None if number is None else coder.object(number)
-        found = coder.decode_all(statics)
-        if kind in ("module", "object"):  # a field that was never set
-            given = [(k, x) for k, x in zip(found, children, strict=True) if x is not missing]
-            found, children = [k for k, _ in given], [x for _, x in given]
-        stack.append(leaves[kind] if kind in leaves else _NODES[kind](cls, found, children))
-    (tree,) = stack
-    return tree
-
-
-def _by_name(_: Any, names: list[Any], children: list[Any]) -> dict[Any, Any]:
-    return dict(zip(names, children, strict=True))
-
-
-def _new_default_dict(_: Any, keys: list[Any], children: list[Any]) -> Any:
-    return collections.defaultdict(children[0], zip(keys, children[1:], strict=True))
-
-
-def _new_custom(cls: Any, statics: list[Any], children: list[Any]) -> Any:
-    unflatten = _registered_compat.registered_unflatten(cls)
-    if unflatten is None:
-        raise Unsupported(f"`{cls}` is not registered as a pytree")
-    (aux,) = statics
-    return unflatten(aux, children)
-
-
-def _new_node(cls: Any, names: list[Any], children: list[Any]) -> Any:
-    """Returns an instance of a class of pytrees with these fields, as the C core builds it."""
-    fields = dict(zip(names, children, strict=True))
-    known = isinstance(cls, type) and (
-        _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
-    )
-    described = isinstance(cls, type) and _flax_compat.describer(cls) is not None
-    if not known and not described:
-        return _new(cls, fields)
-    if not known:
-        if not all(type(name) is str for name in fields):
-            raise TypeError("the names of attributes")
-    elif fields.keys() != {*known.dynamic, *known.static}:
-        raise ValueError(f"other fields of a {cls}: {list(fields)}")
-    elif known.mode == "partial":
-        return cls(fields["func"], *fields["args"], **fields["keywords"])
-    else:
-        fields |= {name: make() for name, make in known.factories.items()}
-    x: Any = object.__new__(cls)
-    for name, value in fields.items():
-        if isinstance(inspect.getattr_static(cls, name, None), property):
-            raise Unsupported(f"`{name}` of {short(x)} is set by a property")
-        object.__setattr__(x, name, value)
-    return x
-
-
-# What a node of a kind is, of its type, what is static in it, and its children.
-_NODES: dict[str, Callable[[Any, list[Any], list[Any]], Any]] = {
-    "array": lambda *_: None,  # `decode_tree` is given these two
-    "missing": lambda *_: None,
-    "none": lambda *_: None,
-    "static": lambda _, statics, __: statics[0],
-    "tuple": lambda _, __, children: tuple(children),
-    "list": lambda _, __, children: children,
-    "arguments": _by_name,
-    "dict": _by_name,
-    "ordered_dict": lambda *parts: collections.OrderedDict(_by_name(*parts)),
+# The tags of nodes of the kinds that have another name.
+_TAGS = {"arguments": "dict", "module": "instance", "object": "instance"}
+# What makes a value of its parts, by its tag.
+_MAKE: dict[str, Callable[..., Any]] = {
+    "int": lambda text: int(text, 16),
+    "float": float.fromhex,
+    "complex": complex,
+    "bytes": bytes.fromhex,
+    "tuple": lambda *items: items,
+    "list": lambda *items: list(items),
+    "set": lambda *items: set(items),
+    "frozenset": lambda *items: frozenset(items),
+    "dict": lambda *columns: dict(_pairs(columns)),
+    "slice": slice,
+    "range": range,
+    "ellipsis": lambda: ...,
+    "enum": _new_enum,
+    "dtype": decode_dtype,
+    "namedtuple": _new_namedtuple,
+    "mapping": _new_mapping,
+    "instance": _new_instance,
+    "array": lambda: np.zeros(()),
+    "missing": lambda: registry.missing,
+    "ordered_dict": lambda *columns: collections.OrderedDict(_pairs(columns)),
     "default_dict": _new_default_dict,
-    "namedtuple": lambda cls, _, children: _new_namedtuple(cls, children),
-    "module": _new_node,
-    "object": _new_node,
     "custom": _new_custom,
+    "aval": _new_aval,
+    "sharding": _new_sharding,
+    "partition": jax.sharding.PartitionSpec,
+    "mesh": _new_mesh,
+    "layout": lambda *parts: _executable_compat.layout_type()(*parts),
 }

@@ -30,7 +30,7 @@ from .._observe._wording import count
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 4
+_FORMAT = 5
 _HEAD = struct.Struct("<8sHQ32s")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from .. import _core
 from .._base._checks import as_path
@@ -18,10 +17,9 @@ from .._call._named import Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._wording import count
-from . import _encode, _executable, _file, _program
+from . import _encode, _file, _program, _world
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
-from ._executable import Devices
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
 from ._stages import Compiled
@@ -78,13 +76,14 @@ def load(
     with open(path, "rb") as file:
         header, blobs = _file.read(file, path)
     try:
-        if isinstance(devices, jax.sharding.Mesh):
-            _check_axes(header, devices)
         on = _devices_for(header, given)
-        _check_machine(header["info"], next(iter(on.values())))
+        _check_machine(header["info"], on[0])
+        specs = _encode.Coder(on).decode(header["specs"])
+        if isinstance(devices, jax.sharding.Mesh):
+            _check_axes(specs, devices)
         # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
         with jax.enable_x64(True), _jax_compat.no_mesh():
-            return _load(header, blobs, on, given is not None)
+            return _load(header, specs, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
@@ -95,8 +94,8 @@ def _is_portable(header: dict[str, Json]) -> bool:
     return bool(header["info"]["kind"] == "portable")
 
 
-def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Devices:
-    """Returns the devices to run on, by the ids of those that the program was compiled for.
+def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> list[jax.Device]:
+    """Returns the devices to run on, in the place of each that the program was compiled for.
 
     Raises Unsupported if there are others, or if the file is of another process.
     """
@@ -108,7 +107,7 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Dev
             f"{here[0]} of {here[1]}: each process loads the file that it has saved"
         )
     if given is None and _is_portable(header) and len(wanted) == 1:
-        return {wanted[0]: jax.local_devices()[0]}  # runs on the default device
+        return [jax.local_devices()[0]]  # runs on the default device
     by_id = {device.id: device for device in given or jax.devices()}
     what = f"it is a program for {count(len(wanted), 'device')}, numbered {wanted}"
     if given is not None and not len(by_id) == len(given) == len(wanted):
@@ -127,23 +126,21 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> Dev
             f"{what}. These are to belong to the processes {owners}, and belong to {belong}. Pass "
             "`devices=` to run it on others"
         )
-    return dict(zip(wanted, found, strict=True))
+    return found
 
 
-def _check_axes(header: dict[str, Json], mesh: jax.sharding.Mesh) -> None:
+def _check_axes(specs: list[Any], given: jax.sharding.Mesh) -> None:
     """Raises Unsupported if the program has a mesh of other axes."""
-    here = [list(mesh.axis_names), list(mesh.devices.shape)]
-    for _, _, sharding in header["specs"]:
-        axes = None if sharding is None else sharding[0]
-        if type(axes) is list and axes[3] is not None and axes[:2] != here:
+    for *_, sharding in specs:
+        mesh = getattr(sharding, "mesh", None)
+        if isinstance(mesh, jax.sharding.Mesh) and mesh.shape_tuple != given.shape_tuple:
             raise Unsupported(
-                f"it is a program for a mesh of {_axes(*axes[:2])}; `devices` is one of "
-                f"{_axes(*here)}"
+                f"it is a program for a mesh of {_axes(mesh)}; `devices` is one of {_axes(given)}"
             )
 
 
-def _axes(names: Sequence[str], sizes: Sequence[int]) -> str:
-    return ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
+def _axes(mesh: jax.sharding.Mesh) -> str:
+    return ", ".join(f"{name}={size}" for name, size in mesh.shape_tuple)
 
 
 def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
@@ -155,7 +152,7 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
                 f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
-    saved, here = info["machine"], _executable.machine(device)
+    saved, here = info["machine"], _world.machine(device)
     differ = [f"{k} {saved.get(k)!r} (here: {x!r})" for k, x in here.items() if saved.get(k) != x]
     if differ:
         raise Unsupported(
@@ -165,8 +162,15 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
         )
 
 
-def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed: bool) -> Compiled:
-    """Returns the function of a file; `placed` is whether the user has given `devices`."""
+def _load(
+    header: dict[str, Json],
+    specs: list[Any],
+    blobs: list[bytes],
+    devices: list[jax.Device],
+    placed: bool,
+) -> Compiled:
+    """Returns the function of a file. `specs` are those of its header, decoded; `placed` is whether the
+    user has given `devices`."""
     settings = Settings(
         functions=header["functions"],
         traced=Chosen.of("traced", header["traced"]),
@@ -174,29 +178,30 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
         static=Named(*map(frozenset, header["static"])),
     )
     registry = registry_for(settings)
-    default = _is_portable(header) and not placed
-    shardings = [_decode_sharding(one, devices, default) for _, _, one in header["specs"]]
+    shardings = [sharding for *_, sharding in specs]
+    if _is_portable(header) and not placed:
+        shardings = [None if _is_default(one) else one for one in shardings]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
-    dtypes = [_encode.decode_dtype(aval[1]) for aval, _, _ in header["specs"]]
-    arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
+    dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
+    own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
     own = [  # a NumPy array may have had 64 bits where the program takes 32
         _program.decode_array(*array, sharding, dtype)
-        for array, sharding, dtype in zip(arrays, put, dtypes, strict=False)
+        for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
     ]
     places = [*header["arguments"][0], *header["result"][0]]
     _encode.check_description(places, header["described"], versions=not _is_portable(header))
-    output = _core.flatten(registry, _program.result_of(header, registry))[1]
+    output = _core.flatten(registry, _encode.decode_tree(header["result"]))[1]
     jitted = None
     if _is_portable(header):
-        donated = [bool(flag) for _, flag, _ in header["specs"]]
+        donated = [bool(flag) for _, _, flag, _ in specs]
         avals, jitted, stage = _lower_portable(blobs[0], put, donated)
         if all(isinstance(n, int) for aval in avals for n in aval.shape):
             jitted, stage = None, stage.compile()
     else:
-        avals = [_executable.decode_aval(aval, devices) for aval, _, _ in header["specs"]]
         leaves = max(1, output.num_leaves)
         tree = jax.tree_util.tree_structure(_core.output_unflatten(0, (0,) * leaves))
         stage = _program.decode(header, blobs, devices)(tree)
+        avals = jax.tree_util.tree_leaves(stage.args_info)
     parameters = [
         _Parameter(name, _Parameter.__dict__[kind], default=None if optional else _Parameter.empty)
         for name, kind, optional in header["signature"]
@@ -207,8 +212,8 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
     # The jitted function itself is not in the file: a tuple with its arrays stands for it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = hooks.make_filter_jit(function, tuple(own), f"{name} (loaded)")
-    arguments = _encode.decode_tree(header["arguments"], np.zeros(()), registry)
-    args, kwargs = unbind(f._parts()[0].signature, list(arguments.values()), registry)
+    arguments = _encode.decode_tree(header["arguments"]).values()
+    args, kwargs = unbind(f._parts()[0].signature, list(arguments), registry.missing)
     structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
     if jitted is not None:
@@ -217,14 +222,14 @@ def _load(header: dict[str, Json], blobs: list[bytes], devices: Devices, placed:
         jitted.__wrapped__.__dict__["observed"] = lambda: (record, found())
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
-    specs = tuple(map(_jax_compat.spec_of, avals, shardings))
-    return Compiled(f, stage, PreparedCall(name, signature, f, variant, specs, settings))
+    arrays = tuple(map(_jax_compat.spec_of, avals, shardings))
+    return Compiled(f, stage, PreparedCall(name, signature, f, variant, arrays, settings))
 
 
-def _decode_sharding(json: Json, devices: Devices, default: bool) -> Any:
-    """Returns a sharding; None for one device if that is the default device, whichever it is."""
-    single = json is not None and type(json[0]) is int and json[2] is None
-    return None if default and single else _executable.decode_sharding(json, devices)
+def _is_default(sharding: Any) -> bool:
+    """Whether a sharding is that of one device, which may be another here."""
+    single = isinstance(sharding, jax.sharding.SingleDeviceSharding)
+    return single and _encode.memory_of(sharding) is None
 
 
 def _lower_portable(

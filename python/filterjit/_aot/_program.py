@@ -2,7 +2,8 @@
 
 A program is a ``jax.stages.Compiled`` and the structure of its result. The result may hold statics
 of the call, such as a local function in a model that is returned: a program cache refers to them by
-their number among the statics of the call.
+their number among the statics of the call. Of the executable, the fields of JAX's dataclass are stored
+one by one. If a version of JAX has other fields, executables cannot be saved.
 """
 
 import platform
@@ -18,11 +19,36 @@ from .._compat import _executable_compat, _jax_compat
 from .._observe._records import Aval
 from .._observe._wording import describe_node
 from .._trees._nodes import walk
-from . import _encode, _executable
-from ._encode import Json, Unsupported
-from ._executable import Devices
+from . import _encode, _world
+from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
+
+# What the fields of JAX's dataclass have in a program that a file can hold: nothing, in words what
+# else, or values of these types.
+_NOTHING = {
+    "unordered_effects": "unordered effects",
+    "ordered_effects": "ordered effects",
+    "host_callbacks": "host callbacks",
+    "keepalive": "objects to keep alive",
+    "mut": "mutable arrays",
+    "pgle_profiler": "a profiler",
+    "auto_spmd_lowering": "automatic shardings",
+}
+_TYPES: dict[str, Any] = {
+    "input_avals": jax.core.ShapedArray,
+    "output_avals": jax.core.ShapedArray,
+    "input_shardings": jax.sharding.Sharding | None,
+    "output_shardings": jax.sharding.Sharding | None,
+    "xla_in_layouts": object,
+    "dispatch_in_layouts": object,
+    "xla_out_layouts": object,
+    "kept_var_idx": int,
+    "committed": bool,
+    "name": str,
+}
+_OTHERS = {"xla_executable", "backend", "all_args_info", "device_list"}
+_OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 
 
 def encode(
@@ -37,10 +63,11 @@ def encode(
         exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.
     """
     shardings, devices = placement(stage)
+    coder = Coder(devices)
     constants: list[Blob] = []
     program: Json = {}
     if exported is None:
-        program, blob = _executable.encode_executable(stage)
+        program, blob = _encode_executable(stage, coder)
         constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
         platforms = [jax.devices()[0].platform]
     else:
@@ -52,7 +79,7 @@ def encode(
             "kind": "executable" if exported is None else "portable",
             "filterjit": __version__,
             "python": platform.python_version(),
-            "machine": _executable.machine(devices[0]),
+            "machine": _world.machine(devices[0]),
             "platforms": platforms,
             "devices": len(devices),
             "arguments": [],
@@ -60,10 +87,18 @@ def encode(
         },
         "devices": [device.id for device in devices],
         "result": result,
-        "specs": [  # of all arrays, those in the function itself first
-            [_executable.encode_aval(info), info.donated, _executable.encode_sharding(sharding)]
-            for info, sharding in zip(infos, shardings, strict=True)
-        ],
+        "specs": coder.encode(  # of all arrays, those in the function itself first
+            [
+                # A symbolic dimension is a text here; the program itself has the symbol.
+                (
+                    tuple([n if type(n) is int else str(n) for n in info.shape]),
+                    _encode.encode_dtype(info.dtype),
+                    info.donated,
+                    sharding,
+                )
+                for info, sharding in zip(infos, shardings, strict=True)
+            ]
+        ),
         "program": program,
         "constants": [array for array, _ in constants],
     }
@@ -74,38 +109,75 @@ def encode(
     return header, [blob, *(data for _, data in constants)]
 
 
-def result_of(header: dict[str, Json], registry: _core.Registry, known: Sequence[Any] = ()) -> Any:
-    """Returns the tree of a result, with a NumPy array in the place of each array.
-
-    Raises Unsupported, or anything for a malformed header."""
-    return _encode.decode_tree(header["result"], np.zeros(()), registry.missing, known)
+def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
+    """Returns the fields of a ``jax.stages.Compiled``, and the bytes of its executable."""
+    parts = _executable_compat.executable_parts(compiled)
+    if parts is None or parts.keys() - {*_TYPES, *_NOTHING, *_OTHERS}:
+        raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
+    for name, what in _NOTHING.items():
+        if parts.get(name):
+            raise Unsupported(f"JAX cannot serialize it: it has {what}")
+    fields = {name: x for name, x in parts.items() if name not in _OTHERS}
+    fields |= {
+        "kept_var_idx": set(map(int, parts["kept_var_idx"])),
+        "devices": list(parts["device_list"]),
+    }
+    return coder.encode(fields), parts["xla_executable"].serialize()
 
 
 def decode(
-    header: dict[str, Json], blobs: Sequence[bytes], devices: Devices
+    header: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
 ) -> Callable[[Any], jax.stages.Compiled]:
     """Loads the executable of a file. Returns what makes the ``jax.stages.Compiled``, of the treedef of
     the Output of a trace.
 
     Arguments:
         header, blobs: as `encode` has returned them; further blobs do not matter.
-        devices: what it runs on.
+        devices: what it runs on, in the place of each that it was compiled for.
 
-    Raises Unsupported, or anything for what is not as `encode` has written it.
+    Raises Unsupported, or anything for what is not as `encode` has written it. What is returned raises
+    ValueError for a result of another number of arrays.
     """
     with jax.enable_x64(True), _jax_compat.no_mesh():
-        arrays = header["constants"]
+        arrays, coder = header["constants"], Coder(devices)
         constants = [
             decode_array(array, blob, None, None)
             for array, blob in zip(arrays, blobs[1 : 1 + len(arrays)], strict=True)
         ]
         infos = tuple(
-            jax.stages.ArgInfo(_executable.decode_aval(aval, devices), bool(donated))
-            for aval, donated, _ in header["specs"]
+            jax.stages.ArgInfo(
+                jax.core.ShapedArray(shape, _encode.decode_dtype(dtype)), bool(donated)
+            )
+            for shape, dtype, donated, _ in coder.decode(header["specs"])
         )
-        return _executable.decode_executable(
-            header["program"], blobs[0], devices, constants, (infos, {})
-        )
+        parts = {**coder.decode(header["program"]), "all_args_info": None}
+        on, numbers = parts.pop("devices"), parts["kept_var_idx"]
+        for name, kind in _TYPES.items():
+            x = parts.get(name, ())
+            if not all(isinstance(y, kind) for y in (x if type(x) in (list, tuple, set) else [x])):
+                raise TypeError(f"not an executable: {name}")
+        if (
+            not all(type(i) is int and 0 <= i < len(constants) + len(infos) for i in numbers)
+            or len(parts["input_avals"]) != len(numbers)
+            or not numbers.issuperset(range(len(constants)))
+            or any(
+                (x.shape, x.dtype) != (aval.shape, aval.dtype)
+                for x, aval in zip(constants, parts["input_avals"], strict=False)
+            )
+        ):
+            raise ValueError("not an executable of these arguments")
+        placed = list(map(jax.device_put, constants, parts["input_shardings"]))
+        moved = [device.id for device in devices] != header["devices"]
+        make = _executable_compat.load_executable(blobs[0], on, moved, parts, placed, (infos, {}))
+    if make is None:
+        raise Unsupported(_OTHER_FIELDS)
+
+    def compiled(out_tree: Any) -> Any:
+        if len(parts["output_avals"]) != out_tree.num_leaves:
+            raise ValueError("the number of results")
+        return make(out_tree)
+
+    return compiled
 
 
 def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
@@ -118,12 +190,26 @@ def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[st
     return found
 
 
+def input_shardings(stage: Any) -> list[Any]:
+    """Returns the sharding of each argument of a ``jax.stages.Compiled``; None if it is unused.
+
+    Raises Unsupported if JAX cannot tell: of a ``jax.stages.Lowered``, and JAX 0.9 with
+    `jax_use_simplified_jaxpr_constants`.
+    """
+    try:
+        found = stage.input_shardings
+    except (ValueError, AttributeError) as e:
+        raise Unsupported(f"JAX does not tell where its arguments are placed ({e})") from None
+    shardings: list[Any] = jax.tree_util.tree_leaves(found, is_leaf=lambda x: x is None)
+    return shardings
+
+
 def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
     """Returns the sharding of each argument, and the devices of the program: in the order of its
     mesh, or else by their ids. A lowered program runs on the default device."""
     if isinstance(stage, jax.stages.Lowered):
         return [None] * len(jax.tree_util.tree_leaves(stage.args_info)), jax.local_devices()[:1]
-    inputs = _executable.input_shardings(stage)
+    inputs = input_shardings(stage)
     shardings = jax.tree_util.tree_leaves((inputs, stage.output_shardings))
     found = {device.id: device for sharding in shardings for device in sharding.device_set}
     for sharding in shardings:

@@ -23,7 +23,7 @@ from .._call._lowered import UnknownProgramError
 from .._observe import _records
 from .._observe._forbid import without_compiling
 from .._observe._records import Kept
-from . import _program, _program_key, _proofs
+from . import _encode, _program, _program_key, _proofs
 from ._encode import Json
 from ._proofs import Loaded, Proof, Traced
 from ._store import PROVEN, TRACED, TRIAL, Entry, Store
@@ -122,7 +122,8 @@ class Programs:
         header, blobs = found
 
         def decode() -> Callable[[Any], Any]:
-            return _program.decode(header, blobs, {device.id: device for device in jax.devices()})
+            devices = {device.id: device for device in jax.devices()}
+            return _program.decode(header, blobs, [devices[id] for id in header["devices"]])
 
         decoded = _in_thread(decode) if in_thread else decode
 
@@ -196,7 +197,7 @@ def _tree_of(header: dict[str, Json], call: KeptCall) -> Any:
     """Returns the treedef of a result that the file of a program describes; the variant gets its
     structure."""
     variant, _, _ = call.alive()
-    tree = _program.result_of(header, call.registry, _program_key.known_in(call))
+    tree = _encode.decode_tree(header["result"], _program_key.known_in(call))
     return jax.tree_util.tree_structure(variant.finish(tree, lambda: np.zeros(())))
 
 

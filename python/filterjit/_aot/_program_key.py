@@ -29,8 +29,8 @@ from .._compat import _executable_compat, _jax_compat
 from .._functions import _texts
 from .._functions._values import ATOMS
 from .._trees import _nodes
-from . import _executable, _program, _world
-from ._encode import Json, Unsupported
+from . import _program, _world
+from ._encode import Coder, Json, Unsupported
 
 _FORMAT = 3
 # What begins the names of variables that compilers, JAX or libraries read.
@@ -59,7 +59,7 @@ def key_of(call: KeptCall, arrays: Sequence[Any], environment: str) -> str:
         list(cache.signature.names),
         nodes,
         _texts.texts([*described, ("the options", _options(hooks.settings))]),
-        [_array(x) for x in arrays],
+        _kinds(arrays),
         [hashlib.sha256(_program.encode_array(x)[1]).hexdigest() for x in hooks.held[1]],
         sorted(_world.sources()),
         _world.installed(),
@@ -120,11 +120,19 @@ def _plain(x: Any) -> str:
 def _machine(devices: tuple[jax.Device, ...]) -> list[Json]:
     own = [_FORMAT, __version__, sys.version, list(sys.flags), sys.byteorder]
     topology = [[d.id, d.platform, d.device_kind, d.process_index] for d in devices]
-    return [own, _executable.machine(devices[0]), topology]
+    return [own, _world.machine(devices[0]), topology]
 
 
-def _array(x: Any) -> list[Json]:
-    encoded = _executable.encode_aval(_jax_compat.aval(x))
+def _kinds(arrays: Sequence[Any]) -> list[Json]:
+    coder, found = Coder(jax.devices()), {}
+    kinds = list(map(_kind, arrays))
+    for kind in kinds:  # most are alike
+        if kind not in found:
+            found[kind] = coder.encode(kind)
+    return [found[kind] for kind in kinds]
+
+
+def _kind(x: Any) -> tuple[Any, ...]:
     sharding, committed = placement(x)
     if not sharding.is_fully_addressable:
         raise Unsupported("an array is partly on other machines")
@@ -132,4 +140,4 @@ def _array(x: Any) -> list[Json]:
     if x.ndim > 1:
         is_made = isinstance(x, jax.Array)
         order = _executable_compat.order_of_layout(x) if is_made else tuple(range(x.ndim))
-    return [encoded, _executable.encode_sharding(sharding), committed, order]
+    return _jax_compat.aval(x), sharding, committed, order

@@ -16,6 +16,7 @@ from .. import _core
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public_type
+from .._call._kept import placement
 from .._observe._records import Aval
 from .._terminal._text import Table
 from . import _stages
@@ -223,8 +224,4 @@ def _warm_up(
 
 def _program_key(prepared: PreparedCall) -> Any:
     """Returns a key that is equal for signatures that share an executable."""
-    placed = tuple(
-        (Aval.of(x), getattr(x, "sharding", None), bool(getattr(x, "committed", True)))
-        for x in prepared.arrays
-    )
-    return prepared.variant, placed
+    return prepared.variant, tuple([(Aval.of(x), placement(x)) for x in prepared.arrays])

@@ -1,26 +1,61 @@
-"""What a process has beside a call, as far as it is cheap to tell: the sources of the user's modules,
-what is installed, and how warnings and the log are filtered.
+"""What a process has beside a call, as far as it is cheap to tell: the machine, the sources of the user's
+modules, what is installed, and how warnings and the log are filtered.
 
-The index of a program cache has all in its keys. They need not be complete, since a proof traces.
+The index of a program cache has all in its keys. They need not be complete, since a proof traces. Files
+have the machine, on which an executable depends.
 """
 
 import contextlib
 import functools
 import hashlib
+import itertools
 import logging
 import os
+import platform
 import sys
 import types
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+
+from .._compat import _executable_compat
 from .._functions._packages import is_library
 from .._functions._texts import text_of_code
 from .._trees._static_keys import STANDARD_LIBRARY
+from ._encode import Json
 
 _digests: dict[str, tuple[Any, str]] = {}  # by the name of a module: the module, and its source's
 _tops: dict[str, bool] = {}  # whether a top-level module is not the user's
+
+
+def machine(device: jax.Device) -> dict[str, Json]:
+    """Returns what an executable depends on; the processor counts for its instruction set."""
+    found = {
+        "jax": jax.__version__,
+        "jaxlib": _executable_compat.jaxlib_version(),
+        "platform": device.platform,
+        "platform version": str(getattr(device.client, "platform_version", "")),
+        "device": device.device_kind,
+        "machine": f"{platform.system()}-{platform.machine()}",
+    }
+    if device.platform == "cpu":
+        found["processor"] = _processor()
+    return found
+
+
+@functools.cache
+def _processor() -> str:
+    """Returns a digest of the processor's features, as far as the system lists them."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+            first = itertools.takewhile(str.strip, f)  # the system takes long to list all
+            lines = {line.partition(":")[0].strip(): line.strip() for line in first}
+        text = "".join(lines.get(key, "") for key in ("model name", "flags", "Features"))
+    except OSError:
+        text = platform.processor()
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def sources() -> Iterator[tuple[str, str]]:

@@ -298,7 +298,7 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
     failure = failure._replace(exception=exception)
     if failure.variant is None:
         return exception
-    if isinstance(exception, (_jax_compat.JaxRuntimeError, ValueError)):
+    if isinstance(exception, (jax.errors.JaxRuntimeError, ValueError)):
         error = _equinox_compat.runtime_error(exception, jit_id)
         if error is not None:
             error.__suppress_context__ = True  # as `from None` does

@@ -226,7 +226,7 @@ class _Wait:
                     self.client.blocking_key_value_get_bytes(key, milliseconds)
                     self.missing.pop()
                 self.client.key_value_set(agreed, "", allow_overwrite=True)
-        except _jax_compat.JaxRuntimeError as e:
+        except jax.errors.JaxRuntimeError as e:
             if "DEADLINE_EXCEEDED" not in str(e):
                 raise
             return False

@@ -1,7 +1,7 @@
 """The private names of JAX by which executables are called, saved and loaded, each with a fallback."""
 
+import contextlib
 import dataclasses
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,14 +28,9 @@ def compiled_call(compiled: Any, check: Callable[[tuple[Any, ...]], None] | None
             return _checked(compiled, check)
         first = len(getattr(parameters, "const_args", None) or ())
         parameters = parameters._replace(executable=_Checked(executable, check, first))  # type: ignore[attr-defined]
-    if create is not None:
-        try:
-            if isinstance(parameters, tuple):
-                call = create(parameters)
-            else:  # older versions of JAX
-                call = create(compiled._no_kwargs, compiled.in_tree, compiled.out_tree)
-        except (AttributeError, TypeError):
-            pass
+    if create is not None and isinstance(parameters, tuple):
+        with contextlib.suppress(AttributeError, TypeError):
+            call = create(parameters)
     return compiled if call is None else call
 
 
@@ -123,11 +118,9 @@ def jaxlib_version() -> str:
 def layout_type() -> Any:
     """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``.
 
-    Fallback: None, and saved executables cannot be loaded.
+    Fallback: None, and executables with layouts cannot be saved.
     """
-    # Versions of JAX that have a DeviceLocalLayout have another class by the name Layout.
-    older = _private.private("jax.experimental.layout", "DeviceLocalLayout")
-    return older or _private.private("jax.experimental.layout", "Layout")
+    return _private.private("jax.experimental.layout", "Layout")
 
 
 def executable_parts(compiled: Any) -> dict[str, Any] | None:
@@ -145,7 +138,7 @@ def executable_constants(compiled: Any) -> list[Any]:
     """Returns the arrays that JAX passes to a program before the arguments, which are its large
     constants with the option ``jax_use_simplified_jaxpr_constants``.
 
-    Fallback: none, as in versions of JAX that always store constants in the executable.
+    Fallback: none, as where all constants are in the executable.
     """
     return list(_private.private_attribute(compiled, "_params", "const_args") or ())
 
@@ -153,13 +146,6 @@ def executable_constants(compiled: Any) -> list[Any]:
 def _unloaded_type() -> Any:
     found = _private.private("jax._src.interpreters.pxla", "UnloadedMeshExecutable")
     return found if dataclasses.is_dataclass(found) else None
-
-
-def serialize_executable(client: Any, executable: Any) -> bytes:
-    """Returns an executable as XLA serializes it."""
-    serialize = getattr(executable, "serialize", None)
-    data: bytes = client.serialize_executable(executable) if serialize is None else serialize()
-    return data
 
 
 def load_executable(
@@ -170,8 +156,8 @@ def load_executable(
     constants: Sequence[Any],
     args_info: Any,
 ) -> Callable[[Any], Any] | None:
-    """Loads an executable that `serialize_executable` returned. Returns what makes a
-    ``jax.stages.Compiled`` of it, of the treedef of its result.
+    """Loads a serialized executable. Returns what makes a ``jax.stages.Compiled`` of it, of the treedef
+    of its result.
 
     `parts` are those of `executable_parts`; the executable, the backend and the devices among
     them are replaced. `moved` is whether it was compiled for other devices than `devices`.
@@ -185,7 +171,6 @@ def load_executable(
         return None
     on = device_list(tuple(devices))
     client = devices[0].client
-    options = inspect.signature(jax.stages.Compiled).parameters
     assigned: dict[str, Any] = {}
     if moved:  # XLA would run it on the devices that it was compiled for
         make_options = _private.private("jax._src.compiler", "get_compile_options")
@@ -193,35 +178,11 @@ def load_executable(
             return None
         assignment = {"num_partitions": len(devices), "device_assignment": [list(devices)]}
         assigned["compile_options"] = make_options(num_replicas=1, **assignment)
-    try:
-        executable = client.deserialize_executable(data, executable_devices=on, **assigned)
-    except TypeError:  # older versions of jaxlib
-        if moved:
-            return None
-        executable = client.deserialize_executable(data)
-    parts = {
-        **parts,
-        "xla_executable": executable,
-        "backend": client,
-        "device_list": on,
-        "device_assignment": on,
-    }
+    executable = client.deserialize_executable(data, executable_devices=on, **assigned)
+    parts = {**parts, "xla_executable": executable, "backend": client, "device_list": on}
     names = {field.name for field in dataclasses.fields(unloaded_type)}
-    takes_constants = "const_args" in options
-    if not names <= parts.keys() or (constants and not takes_constants):
+    if not names <= parts.keys():
         return None
     loaded = unloaded_type(**{name: parts[name] for name in names}).load()
-    first = (list(constants),) if takes_constants else ()
-    return lambda tree: jax.stages.Compiled(loaded, *first, args_info, tree, no_kwargs=True)
-
-
-def tiling_of(layout: Any) -> tuple[Any, int]:
-    """Returns the tiling of a layout, and the bits of its elements where they are fewer than a byte.
-
-    Fallback: no tiling, and 0 bits.
-    """
-
-    def read(name: str, default: Any) -> Any:
-        return getattr(layout, name, getattr(layout, f"_{name}", default))
-
-    return read("tiling", None) or (), read("sub_byte_element_size_in_bits", 0)
+    first = list(constants)
+    return lambda tree: jax.stages.Compiled(loaded, first, args_info, tree, no_kwargs=True)

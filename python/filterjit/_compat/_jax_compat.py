@@ -6,9 +6,8 @@ the same. So are those of the other files here.
 
 import contextlib
 import functools
-import inspect
 import sys
-from collections.abc import Callable, Iterator, MutableSet, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType
 from typing import Any
@@ -25,13 +24,8 @@ jit: Callable[..., Any] = _private.private("jax._src.api", "jit") or jax.jit
 
 # The types that equinox.is_array accepts: arrays of NumPy and JAX, and JAX's typed literals (since
 # JAX 0.7.2). Fallback: without the literals, which then are static, as they are in Equinox.
-_LITERALS = (
-    _private.private("jax._src.literals", "LiteralArray"),
-    _private.private("jax._src.literals", "TypedNdArray"),
-)
-
-
-ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None, _LITERALS))
+_LITERAL = _private.private("jax._src.literals", "TypedNdArray")
+ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None, [_LITERAL]))
 
 
 # The type of nearly all arrays, which the C core compares with first. It is not taken from an
@@ -131,13 +125,6 @@ def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
 _PJIT = "jax._src.pjit"
 
 
-JaxRuntimeError: type[Exception] = (
-    getattr(jax.errors, "JaxRuntimeError", None)
-    or _private.private("jaxlib.xla_extension", "XlaRuntimeError")
-    or RuntimeError
-)
-
-
 _trace_context = _private.private("jax._src.config", "trace_context")
 
 
@@ -230,14 +217,10 @@ def clears_with_jax(clear: Callable[[], None]) -> bool:
     traced again in any case, unless their calls are direct, which they then must not be.
     """
     register = _private.private("jax._src.util", "register_cache")
-    functions = _private.private("jax._src.util", "cache_clearing_funs")  # in older versions
-    if register is not None:
-        clear.cache_clear = clear  # type: ignore[attr-defined]
-        register(clear, "filterjit")
-    elif isinstance(functions, MutableSet):
-        functions.add(clear)
-    else:
+    if register is None:
         return False
+    clear.cache_clear = clear  # type: ignore[attr-defined]
+    register(clear, "filterjit")
     return True
 
 
@@ -261,7 +244,7 @@ def coordination_client() -> Any:
 
 def is_committed(x: Any) -> bool:
     """Returns whether an array is committed to its devices. Fallback: it is not."""
-    return bool(getattr(x, "committed", getattr(x, "_committed", False)))
+    return bool(getattr(x, "committed", False))
 
 
 def jit_options(x: Any) -> tuple[str, ...] | None:
@@ -275,12 +258,8 @@ def jit_options(x: Any) -> tuple[str, ...] | None:
 
 
 def aval(x: Any) -> Any:
-    """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it.
-
-    Fallback: the array itself, which has a shape and a dtype.
-    """
-    typeof = getattr(jax, "typeof", None)
-    return x if typeof is None else typeof(x)
+    """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it."""
+    return jax.typeof(x)
 
 
 def settings() -> Callable[[], AbstractContextManager[None]]:
@@ -354,14 +333,7 @@ def _is_moved_by(equation: Any, variable: Any) -> bool:
     return any(_is_moved_by(e, result) for e in inner.eqns if any(v is result for v in e.outvars))
 
 
-_SPEC_OPTIONS = frozenset(inspect.signature(jax.ShapeDtypeStruct).parameters)
-
-
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    """Returns the ShapeDtypeStruct of an aval.
-
-    Fallback: in older versions of JAX, it has no weak type.
-    """
-    options = {"sharding": sharding, "weak_type": bool(getattr(aval, "weak_type", False))}
-    options = {name: value for name, value in options.items() if name in _SPEC_OPTIONS}
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, **options)
+    """Returns the ShapeDtypeStruct of an aval."""
+    weak = bool(getattr(aval, "weak_type", False))
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=weak)
