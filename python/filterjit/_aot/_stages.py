@@ -19,7 +19,9 @@ from .._base._checks import known_options, option_names
 from .._base._package import public_type
 from .._call import _keepers
 from .._call._caches import names_of
+from .._call._kept import KeptCall
 from .._call._plain_hooks import HandOver
+from .._observe import _jaxpr
 from .._observe._recorder import recorder
 from . import _save
 from ._compiled_hooks import CompiledHooks
@@ -263,7 +265,7 @@ def warm_up(
     with _refusing(f):
         prepared = prepare(f, args, kwargs)
         kept = _keepers.calls.get(prepared.variant)
-        if kept is None:
+        if not isinstance(kept, KeptCall):
             return prepared, _trace(prepared), _keepers.keep_nothing
         with prepared.working():
             return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
@@ -286,7 +288,7 @@ def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
         traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = prepared.hooks.contents(traced.jaxpr)
+            found = _jaxpr.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
     own = prepared.function_arrays

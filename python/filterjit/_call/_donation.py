@@ -2,23 +2,18 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from .. import _core
 from .._base import _errors
-from .._base._later import later
 from .._compat import _jax_compat
 from .._observe._retraces import stack_level
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
-
-if TYPE_CHECKING:
-    from .._shardings import _specs
-else:
-    _specs = later("_shardings._specs")
 
 _MODES = "a mode ('all', 'all-except-first', 'warn', 'warn-except-first' or 'none'), "
 
@@ -123,9 +118,9 @@ def tell_unused(
     arrays: Sequence[Any],
     results: Sequence[Any],
     *,
-    taken: dict[int, int],
-    inputs: "Sequence[_specs.Spec]",
-    outputs: "Sequence[_specs.Spec]",
+    taken: Mapping[int, int] = MappingProxyType({}),
+    inputs: Sequence[Any] = (),
+    outputs: Sequence[Any] = (),
 ) -> None:
     """Warns of donated arrays whose memory no result can take, by their paths.
 
@@ -133,8 +128,10 @@ def tell_unused(
         donated: the positions of the donated arrays.
         arrays, results: the tracers of a trace.
         taken: the results that take the memory of an array for sure.
-        inputs, outputs: the specs of `arrays` and `results`.
+        inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
     """
+    from .._shardings._specs import same_spec  # which no trace needs that donates nothing so
+
     paths = _errors.array_paths(variant.function, variant.structure)
     free = [j for j in range(len(results)) if j not in taken.values()]
     lines = []
@@ -142,9 +139,9 @@ def tell_unused(
         if i in taken:
             continue
         equal = [j for j in free if same_memory(arrays[i], results[j])]
-        spec = inputs[i]
+        spec = inputs[i] if inputs else None
         fitting = [
-            j for j in equal if None in (spec, outputs[j]) or _specs.same_spec(outputs[j], spec)
+            j for j in equal if spec is None or outputs[j] is None or same_spec(outputs[j], spec)
         ]
         if fitting:
             free.remove(fitting[0])

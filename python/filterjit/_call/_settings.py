@@ -69,6 +69,13 @@ class Settings:
         return ", ".join(shown + [repr(self.shardings)] * (self.shardings is not None))
 
     @property
+    def compares_processes(self) -> bool:
+        """Whether programs are compared with those of other processes before they run."""
+        if self.same_on_all_processes is None:
+            return self.shardings is not None
+        return self.same_on_all_processes
+
+    @property
     def is_quiet(self) -> bool:
         """Whether JAX's warning about donated buffers that it could not use is silenced."""
         return self.donate in ("all", "all-except-first") or bool(self.donation.chosen)

@@ -126,31 +126,21 @@ class ShardedCall:
 
     Arguments:
         variant: the variant, to which it refers weakly.
-        signature: of the function.
-        donated: the positions of the arrays that are donated; None if they depend on the arrays.
         settings: of the function.
         flat: makes a flat function for each program.
     """
 
-    def __init__(
-        self,
-        variant: _core.Variant,
-        signature: _core.Signature,
-        donated: tuple[int, ...] | None,
-        settings: Settings,
-        flat: FlatFunction,
-    ) -> None:
+    def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
         self.__qualname__ = flat.qualname
         self.shardings = settings.shardings or Shardings(None, None, None)
         self.variant = weakref.ref(variant)
-        self.signature = signature
-        self.donated = donated
+        self.signature = flat.signature
         self.settings = settings
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id
         self.needs_outputs = settings.shardings is not None and (
-            self.shardings.has_outputs or donated != ()
+            self.shardings.has_outputs or flat.donated != ()
         )
         self._lock = Lock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
@@ -167,7 +157,7 @@ class ShardedCall:
         return self.shardings.specs_of_inputs(variant, self.signature, arrays)
 
     def needs_of_tracers(self, arrays: tuple[Any, ...]) -> Needs:
-        donated = self.donated
+        donated = self.flat.donated
         if donated is None:
             variant, donation = self.variant(), self.settings.donation
             assert variant is not None
@@ -235,7 +225,8 @@ class ShardedCall:
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
-        self.flat.before_run(arrays, lambda: self._find(arrays).jit)
+        if self.flat.before_run is not None:
+            self.flat.before_run(arrays, lambda: self._find(arrays).jit)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
@@ -290,6 +281,10 @@ class ShardedCall:
         for program in list(self._programs):
             if program.jit is not None:
                 program.call.clear_cache()
+
+    def is_loaded(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether the program for these arrays was found, and not traced, as by a `KeptCall`."""
+        return False
 
     def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
