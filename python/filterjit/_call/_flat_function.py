@@ -117,7 +117,7 @@ class FlatFunction:
             program.before_trace(arrays)
         # Whether the new program can raise is known only after its first run.
         hooks.before_raising_call(variant)
-        if hooks.settings.is_quiet:
+        if hooks.settings.donate.is_quiet:
             _running.ignore_donation(variant)
         with (
             _records.tracing(variant, arrays) as traced,
@@ -144,13 +144,13 @@ class FlatFunction:
         _kept_by_jax.forget((fun, arguments), functions=settings.functions == "structure")
         if cache is not None:
             _retraces.before_trace(settings.on_retrace, cache, fun, variant, traced)
-        call, names = _signature.call_with_arguments, self.signature.names
-        is_told = hooks.updates_modules or self._record.has_told_lost
-        if is_told or not _lost_changes.has_variables(variant.structure):
-            return call(fun, self.signature, arguments, self.registry)
-        before = _lost_changes.variables_in(names, arguments)
-        out = call(fun, self.signature, arguments, self.registry)
-        after = _lost_changes.variables_in(names, arguments)
+
+        def call() -> Any:
+            __tracebackhide__ = True
+            return _signature.call_with_arguments(fun, self.signature, arguments, self.registry)
+
+        if hooks.updates_modules:
+            return call()
+        names = self.signature.names
         why = _lost_changes.why_traced(hooks.decorator, hooks.frozen != (0, 0))
-        _lost_changes.warn(self._record, before, after, out, why)
-        return out
+        return _lost_changes.call(call, self._record, variant.structure, names, arguments, why)

@@ -6,7 +6,7 @@ variant.
 """
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +19,6 @@ from .._compat import _jax_compat
 from .._observe import _jaxpr, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
-from .._trees._nodes import span
 from . import _direct, _keepers, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
@@ -95,31 +94,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
         return None
 
-    def check_given(
-        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
-        if self.settings.donate == "none":
-            return
-        given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
-        if donation := self.settings.donation:
-            names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
-            positions = donation.arguments.positions
-            named = donation.arguments.names | set(donation.chosen.names)
-            is_meant = [
-                i in positions or (i < positional and names[i] in named) for i in range(len(args))
-            ] + [k in named for k in kwargs]
-            given = [x for x, donated in zip(given, is_meant, strict=True) if donated]
-        if self.settings.spares_first:
-            signature = f._parts()[0].signature
-            first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
-            given = given[1:] if args else [x for x in given if x not in first]
-        if given:
-            raise ValueError(
-                f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
-                f"before the second: this function was jitted with donate={self.settings.donate!r}."
-            )
-
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
@@ -160,7 +134,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Raises ValueError if an option names what is not a parameter."""
         if self.settings.shardings is not None:
             self.settings.shardings.check_names(signature)
-        check_names("donate", self.settings.donation.chosen.names, signature)
+        check_names("donate", self.settings.donate.chosen.names, signature)
         check_names("traced", self.settings.traced.names, signature)
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
@@ -185,8 +159,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         cache, _ = f._parts()
         settings = self.settings
-        by_leaves = settings.donation.depends_on_leaves
-        donated = None if by_leaves else self._donated(variant, cache.signature)
+        donated = None
+        if not settings.donate.depends_on_leaves:
+            donated = settings.donate.positions(variant, cache.signature, self.registry)
         is_sharded = settings.shardings is not None or donated is None
         flat = FlatFunction(f, variant, donated)
         if settings.compares_processes and jax.process_count() > 1:
@@ -218,27 +193,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns whether a failed call was one of another program, as of other shardings."""
         call = _keepers.calls.get(variant)
         return call is not None and call.call_again(exception, arrays)
-
-    def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        """Returns the positions of the arrays that a variant donates; arrays in the function
-        itself come first."""
-        if not isinstance(self.settings.donate, str):
-            return self.settings.donate.positions(variant, signature, self.registry)
-        own = variant.function.num_leaves
-        total = own + variant.structure.num_leaves
-        if self.settings.donate == "none":
-            return ()
-        if self.settings.donate in ("all", "warn") or not (
-            signature.positional or signature.varargs == 0
-        ):
-            return tuple(range(total))
-        path = (0,) if signature.positional else (0, 0)
-        try:
-            first, count = span(variant.structure, *path)
-        except IndexError:  # *args is empty
-            first, count = 0, 0
-        excepted = range(own + first, own + first + count)
-        return tuple(i for i in range(total) if i not in excepted)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /

@@ -1,5 +1,6 @@
 """`Named`: arguments that an option of ``jax.jit`` names, by position, by name or both."""
 
+import contextlib
 import dataclasses
 import inspect
 import operator
@@ -169,19 +170,29 @@ class Named:
 NONE = Named()
 
 
-def signature_for(fun: Any, static: Named, donated: Named) -> inspect.Signature | None:
-    """Returns the parameters to bind by: those that `fun` itself takes, where a call by position
-    and a call by name mean the same.
+NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+
+
+def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
+    """Returns the static and the donated arguments, as options of ``jax.jit`` name them, and the
+    parameters to bind by: those that `fun` itself takes, where a call by position and a call by name mean
+    the same.
 
     Raises:
-        NotNamed: if the static arguments cannot be told by parameters.
+        NotNamed: if the arguments cannot be told by parameters.
     """
+    given = list(map(options.get, NAMING))
+    public = None
+    if any(x is not None for x in given):
+        with contextlib.suppress(TypeError, ValueError):
+            public = inspect.signature(fun)
+    static, donated = Named.of(public, *given[:2]), Named.of(public, *given[2:])
     signature = own_signature(fun)
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
         signature = ANY
     static.mark(parameters_of(fun, signature), STATIC)
-    return signature
+    return static, donated, signature
 
 
 def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:

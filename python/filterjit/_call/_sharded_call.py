@@ -159,7 +159,7 @@ class ShardedCall:
     def needs_of_tracers(self, arrays: tuple[Any, ...]) -> Needs:
         donated = self.flat.donated
         if donated is None:
-            variant, donation = self.variant(), self.settings.donation
+            variant, donation = self.variant(), self.settings.donate
             assert variant is not None
             donated = donation.positions(variant, self.signature, self.flat.registry, arrays)
         return Needs(self.specs_of_tracers(arrays), donated)

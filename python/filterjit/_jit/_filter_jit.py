@@ -346,7 +346,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             Array([1., 2.], dtype=float32)
         """
         partial = _partial.PartialFilterJit(self, args, kwargs)
-        self._hooks.check_given(self, "partial", args, kwargs)
+        self._hooks.settings.donate.check_given(self, "partial", args, kwargs)
         return partial
 
     def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":

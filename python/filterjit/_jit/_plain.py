@@ -1,8 +1,6 @@
 """The decorator `jit`, in the place of ``jax.jit``."""
 
-import contextlib
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
@@ -14,7 +12,7 @@ from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, signature_for, without_iterators
+from .._call._named import NAMING, Named, NotNamed, named_by, without_iterators
 from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._sharding_options import Shardings
@@ -37,6 +35,7 @@ _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
 }  # fmt: skip
 """The options that only the ``jax.jit`` of a flat function knows, with their defaults."""
+_COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
 
 
 @overload
@@ -136,22 +135,34 @@ def jit(
     """
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
-    own = {"on_retrace": on_retrace, "maxsize": maxsize,
-           "program_cache": folder_of(program_cache)}  # fmt: skip
+    own = own_options("jit", on_retrace, maxsize, program_cache)
     known_options("jit", options, [*option_names(_jax_compat.jit), *own])
-    positive_int("jit(..., maxsize=...)", maxsize)
-    check_on_retrace("jit", on_retrace)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
 
 
+def own_options(
+    function: str, on_retrace: OnRetrace, maxsize: int, program_cache: Path
+) -> dict[str, Any]:
+    """Returns the options that ``jax.jit`` does not have; raises ValueError where `function` takes none
+    such."""
+    check_on_retrace(function, on_retrace)
+    positive_int(f"{function}(..., maxsize=...)", maxsize)
+    folder = folder_of(program_cache)
+    return {"on_retrace": on_retrace, "maxsize": maxsize, "program_cache": folder}
+
+
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     options = without_iterators(options)
     upstream = _jax_compat.jit(fun, **options)  # raises where the options are wrong
+    reason = ""
     try:
-        settings, signature = _settings(fun, dict(options), own)
-        reason = ""
+        static, donated, signature = named_by(fun, options)
+        shardings = _shardings(options.get("in_shardings"), options.get("out_shardings"), static)
+        if others := options.keys() - _COVERED:
+            raise _NotCovered(f"{min(others)} is given")
+        settings = settings_as_in_jax(options, own, static, donated, shardings)
     except (_NotCovered, NotNamed) as e:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
@@ -164,37 +175,27 @@ class _NotCovered(Exception):
     """Says why ``jax.jit`` makes all calls of a function."""
 
 
-def _settings(
-    fun: Any, options: dict[str, Any], own: dict[str, Any]
-) -> tuple[Settings, inspect.Signature | None]:
-    """Returns how a function is jitted, and the parameters to bind by."""
-
-    def take(name: str) -> Any:
-        return options.pop(name, None)
-
-    static, donated = (
-        (take(f"{what}_argnums"), take(f"{what}_argnames")) for what in ("static", "donate")
-    )
-    public = None
-    if any(x is not None for x in (*static, *donated)):
-        with contextlib.suppress(TypeError, ValueError):
-            public = inspect.signature(fun)
-    statics, donation = Named.of(public, *static), Donation(Named.of(public, *donated))
-    signature = signature_for(fun, statics, donation.arguments)
-    shardings = _shardings(take("in_shardings"), take("out_shardings"), statics)
-    passed_on = {name: options.pop(name) for name in _PASSED_ON.keys() & options.keys()}
-    if options:
-        raise _NotCovered(f"{min(options)} is given")
-    settings = Settings(
+def settings_as_in_jax(
+    options: dict[str, Any],
+    own: dict[str, Any],
+    static: Named,
+    donated: Named,
+    shardings: Shardings | None,
+) -> Settings:
+    """Returns how a function is jitted that behaves as one of ``jax.jit`` with these options."""
+    return Settings(
         **own,
-        donate=donation or "none",
+        donate=Donation(arguments=donated),
         shardings=shardings,
         same_on_all_processes=False,
         numbers_traced=True,
-        static=statics,
-        jitkwargs=tuple((k, v) for k, v in passed_on.items() if v != _PASSED_ON[k]),
+        static=static,
+        jitkwargs=tuple(
+            (name, options[name])
+            for name, default in _PASSED_ON.items()
+            if options.get(name, default) != default
+        ),
     )
-    return settings, signature
 
 
 def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
