@@ -21,7 +21,7 @@ import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -41,8 +41,6 @@ from ._settings import Settings
 from ._sharding_options import Shardings
 
 _MOST_KEYS = 4096
-
-_T = TypeVar("_T")
 
 
 class _AnyTrace(int):
@@ -151,25 +149,19 @@ class ShardedCall:
 
     # ---- specs ----
 
-    def specs_of_tracers(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        variant = self.variant()
+    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> Needs:
+        variant, donated = self.variant(), self.flat.donated
         assert variant is not None
-        return self.shardings.specs_of_inputs(variant, self.signature, arrays)
-
-    def needs_of_tracers(self, arrays: tuple[Any, ...]) -> Needs:
-        donated = self.flat.donated
         if donated is None:
-            variant, donation = self.variant(), self.settings.donate
-            assert variant is not None
-            donated = donation.positions(variant, self.signature, self.flat.registry, arrays)
-        return Needs(self.specs_of_tracers(arrays), donated)
-
-    def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        """Returns the specs for a call; rules see tracers of its arrays, as in a trace."""
-        return _for_tracers(self.specs_of_tracers, arrays)
+            find = self.settings.donate.positions
+            donated = find(variant, self.signature, self.flat.registry, tracers)
+        return Needs(self.shardings.specs_of_inputs(variant, self.signature, tracers), donated)
 
     def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
-        return _for_tracers(self.needs_of_tracers, arrays)
+        """Returns what a call needs; rules and filters see tracers of its arrays, as in a trace."""
+        found: list[Needs] = []
+        jax.eval_shape(lambda *tracers: found.append(self.needs_of_tracers(tracers)), *arrays)
+        return found[0]
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -243,7 +235,7 @@ class ShardedCall:
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
-        specs = self.specs_of_arrays(arrays)
+        specs = self.needs_of_arrays(arrays).inputs
         variant = self.variant()
         assert variant is not None
         models = self.shardings.positions_of_models(variant, self.signature, arrays)
@@ -359,17 +351,6 @@ class ShardedCall:
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
-
-
-def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
-    """Returns what a function returns for tracers of arrays."""
-    found: list[_T] = []
-
-    def call(*tracers: Any) -> None:
-        found.append(function(tracers))
-
-    jax.eval_shape(call, *arrays)
-    return found[0]
 
 
 def _is_uncommitted(x: Any) -> bool:
