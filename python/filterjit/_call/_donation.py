@@ -61,6 +61,9 @@ class Donation:
     def __repr__(self) -> str:
         return repr(self.chosen or self.arguments or self.mode)
 
+    def __hash__(self) -> int:
+        return hash(self.mode)  # short, as the first call of each jitted function asks for it
+
     @property
     def is_quiet(self) -> bool:
         """Whether JAX's warning about donated buffers that it could not use is silenced."""
