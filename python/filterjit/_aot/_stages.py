@@ -16,26 +16,17 @@ import jax
 from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
+from .._base._generic import _P, _T
 from .._base._package import public_type
 from .._call import _keepers
 from .._call._caches import names_of
 from .._call._kept import KeptCall
-from .._call._plain_hooks import HandOver
+from .._call._named import HandOver
 from .._observe import _jaxpr
 from .._observe._recorder import recorder
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
-
-if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, TypeVar
-
-    _P = ParamSpec("_P", default=...)
-    _T = TypeVar("_T", default=Any)
-else:
-    from typing import ParamSpec, TypeVar
-
-    _P, _T = ParamSpec("_P"), TypeVar("_T")
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})

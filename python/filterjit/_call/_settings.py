@@ -1,7 +1,7 @@
 """`Settings`: what a jitted function was given besides the function."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace
@@ -12,6 +12,16 @@ from ._named import NONE, Named
 
 if TYPE_CHECKING:
     from ._sharding_options import Shardings
+
+
+class OptionsOfJax(TypedDict, total=False):
+    """The options that are passed on to the ``jax.jit`` of a flat function."""
+
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: Any
+    compiler_options: dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Set
-from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from .._aot._program_option import Path, folder_of
 from .._base import _errors
@@ -14,7 +14,7 @@ from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
 from .._call._donation import Donation
-from .._call._settings import Settings
+from .._call._settings import OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace, check_on_retrace
@@ -32,8 +32,8 @@ Traced = Names | Mapping[str, Any]
 Functions = Literal["identity", "structure"]
 
 
-class _Options(TypedDict, total=False):
-    """The options of `filter_jit`; those from `keep_unused` on are passed on to ``jax.jit``."""
+class _Options(OptionsOfJax, total=False):
+    """The options of `filter_jit`."""
 
     donate: Donate
     traced: Traced
@@ -45,11 +45,6 @@ class _Options(TypedDict, total=False):
     mesh: Any
     same_on_all_processes: bool | None
     program_cache: Path
-    keep_unused: bool
-    device: Any
-    backend: str | None
-    inline: Any
-    compiler_options: dict[str, Any] | None
 
 
 class _Decorator(Protocol):

@@ -113,7 +113,8 @@ class Frozen:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function; a trace of the program comes here."""
         __tracebackhide__ = True
-        if deleted := [p for p, x in zip(self.paths, self.arrays, strict=True) if _is_deleted(x)]:
+        pairs = zip(self.paths, self.arrays, strict=True)
+        if deleted := [path for path, x in pairs if _errors.is_deleted(x)]:
             more = f" and {len(deleted) - 1:,} others" if len(deleted) > 1 else ""
             raise RuntimeError(
                 f"the array of the frozen argument `{deleted[0]}`{more} was deleted, or donated to a "
@@ -268,10 +269,6 @@ def _kept(path: str, x: Any) -> Any:
         e.add_note(f"(argument `{path}` of `freeze`)")
         raise
     return np.array(x)
-
-
-def _is_deleted(x: Any) -> bool:
-    return not isinstance(x, jax.core.Tracer) and _errors.is_deleted(x)
 
 
 def _as_constant(x: Any) -> Any:

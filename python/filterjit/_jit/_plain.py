@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import jax
 
@@ -12,9 +12,9 @@ from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import NAMING, Named, NotNamed, named_by, without_iterators
+from .._call._named import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._plain_hooks import PlainHooks
-from .._call._settings import Settings
+from .._call._settings import OptionsOfJax, Settings
 from .._call._sharding_options import Shardings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -38,48 +38,26 @@ _PASSED_ON = {
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
 
 
-@overload
-def jit(
-    *,
-    in_shardings: Any = ...,
-    out_shardings: Any = ...,
-    static_argnums: int | Iterable[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Iterable[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: Any = False,
-    compiler_options: dict[str, Any] | None = None,
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    program_cache: Path = None,
-    **others: Any,
-) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+class _Options(OptionsOfJax, total=False):
+    """The options of `jit`."""
+
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Iterable[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Iterable[int] | None
+    donate_argnames: str | Iterable[str] | None
+    on_retrace: OnRetrace
+    maxsize: int
+    program_cache: Path
 
 
 @overload
-def jit(
-    fun: Callable[_P, _T],
-    /,
-    *,
-    in_shardings: Any = ...,
-    out_shardings: Any = ...,
-    static_argnums: int | Iterable[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Iterable[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: Any = False,
-    compiler_options: dict[str, Any] | None = None,
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    program_cache: Path = None,
-    **others: Any,
-) -> FilterJit[_P, _T]: ...
+def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+
+
+@overload
+def jit(fun: Callable[_P, _T], /, **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
 
 
 @public
@@ -161,18 +139,14 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         static, donated, signature = named_by(fun, options)
         shardings = _shardings(options.get("in_shardings"), options.get("out_shardings"), static)
         if others := options.keys() - _COVERED:
-            raise _NotCovered(f"{min(others)} is given")
+            raise HandOver(f"{min(others)} is given")
         settings = settings_as_in_jax(options, own, static, donated, shardings)
-    except (_NotCovered, NotNamed) as e:
+    except HandOver as e:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
     # JAX has a name for a partial function, and for an object that has none.
     return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
-
-
-class _NotCovered(Exception):
-    """Says why ``jax.jit`` makes all calls of a function."""
 
 
 def settings_as_in_jax(
@@ -205,7 +179,7 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
-            raise _NotCovered(f"{name} has a leaf that is no sharding")
+            raise HandOver(f"{name} has a leaf that is no sharding")
     # As they are now: ``jax.jit`` takes them apart at once too.
     inputs, outputs = (
         jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
@@ -216,5 +190,5 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
             rest[i:i] = [None] * (i <= len(rest))
         inputs = tuple(rest)
     elif not is_value(inputs):
-        raise _NotCovered("in_shardings is neither a tuple nor a sharding")
+        raise HandOver("in_shardings is neither a tuple nor a sharding")
     return Shardings(inputs, outputs, None)

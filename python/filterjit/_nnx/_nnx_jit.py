@@ -14,8 +14,8 @@ from .._base._errors import is_of_key
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, named_by, without_iterators
-from .._call._plain_hooks import NO_KEY, AsInJax, HandOver, explain_no_key
+from .._call._named import HandOver, Named, named_by, without_iterators
+from .._call._plain_hooks import NO_KEY, AsInJax, explain_no_key
 from .._call._settings import Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
@@ -314,7 +314,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         static, donated, signature = named_by(function, options)
         if reason is None:
             prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
-    except (NotNamed, HandOver) as e:
+    except HandOver as e:
         reason, signature = reason or str(e), ANY
     # What is traced has other parameters than `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)

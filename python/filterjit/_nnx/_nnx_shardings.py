@@ -7,7 +7,7 @@ import jax
 
 from .. import _core
 from .._call import _signature
-from .._call._plain_hooks import HandOver
+from .._call._named import HandOver
 from .._call._sharding_options import Shardings
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat

@@ -9,18 +9,18 @@ Upstream's functions are called on the arguments of the trace, so errors and the
 upstream's too.
 """
 
+import dataclasses
 import inspect
 import struct
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
 from .. import _core
 from .._call._donation import Donation
-from .._call._named import Named
-from .._call._plain_hooks import HandOver
+from .._call._named import HandOver, Named
 from .._compat import _nnx_compat as compat
 from .._shardings._specs import Spec
 from .._trees import _registry
@@ -50,6 +50,7 @@ def _unpack(indices: bytes) -> list[int]:
     return [i for (i,) in struct.iter_unpack("=I", indices)]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Prefixes:
     """The options `in_shardings` and `out_shardings` of an `NNXJit`, as they were given.
 
@@ -63,8 +64,9 @@ class Prefixes:
         outputs: for the result.
     """
 
-    def __init__(self, given: Any, inputs: Any, outputs: Any) -> None:
-        self.given, self.inputs, self.outputs = given, inputs, outputs
+    given: Any
+    inputs: Any
+    outputs: Any
 
     @classmethod
     def of(cls, upstream: Any, given: Any, outputs: Any) -> "Prefixes | None":
@@ -114,30 +116,29 @@ def _mark_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> tup
     return tuple(mark(specs[i], x) for i, x in zip(_unpack(indices), values, strict=True))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TracedFunction:
-    """The function that is traced, for one of upstream's modes."""
+    """The function that is traced, for one of upstream's modes.
 
-    owner: Callable[[], Any]  # a weak reference to the VariableJit
-    returns_all = False
+    Attributes:
+        fun: the user's function.
+        signature: of `fun`.
+        static: its static arguments.
+        donation: its donated arguments.
+        prefixes: its shardings; None without.
+        mode: of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them.
+    """
+
+    owner: Callable[[], Any] = dataclasses.field(init=False)  # a weak reference to the VariableJit
+    returns_all: ClassVar = False
     """Whether a program with shardings returns all Variables, not only those that change."""
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        signature: inspect.Signature,
-        static: Named,
-        donation: Donation,
-        prefixes: Prefixes | None,
-        mode: int,
-    ) -> None:
-        self.prefixes = prefixes
-        self.fun = fun
-        self.signature = signature
-        self.static = static
-        self.donation = donation
-        self.mode = (
-            mode  # of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them
-        )
+    fun: Callable[..., Any]
+    signature: inspect.Signature
+    static: Named
+    donation: Donation
+    prefixes: Prefixes | None
+    mode: int
 
     def function(self) -> Callable[..., Any]:
         def traced(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -258,14 +259,14 @@ class TracedFunction:
         raise NotImplementedError
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class GraphFunction(TracedFunction):
     """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
 
+    updates: compat.GraphUpdates = dataclasses.field(
+        init=False, default_factory=compat.GraphUpdates
+    )
     returns_all = True
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.updates = compat.GraphUpdates()
 
     @property
     def _prefix(self) -> tuple[Any, Any]:
