@@ -15,7 +15,7 @@ from support.processes import run
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "errors.md"
 # Exceptions that are caught where a call is made, and those of protocols of Python.
-CAUGHT = {"HandOver", "NotNamed", "_NotCovered", "AssertionError", "AttributeError"}
+CAUGHT = {"HandOver", "AssertionError", "AttributeError"}
 RAISED = re.compile(r"\w*(?:Error|Unsupported|damaged|Exit|warn)")
 IN_C = re.compile(r'PyErr_(?:Format|SetString)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 HOLE = "..."

@@ -87,17 +87,7 @@ def _run_program(options: argparse.Namespace) -> int:
 
     from ._commands import _run
 
-    _run.run(
-        program,
-        module=module,
-        report=options.report,
-        explain=options.explain,
-        html=options.html,
-        jax=options.jax,
-        program_cache=options.program_cache,
-        trust=options.trust,
-        prog=options.prog,
-    )
+    _run.run(program, module, options)
     return 0
 
 

@@ -22,7 +22,6 @@ import functools
 import importlib
 import sys
 import warnings
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,39 +106,24 @@ _COUNTERPART = "__filterjit_counterpart__"
 _get = object.__getattribute__  # that of Modules is in Python
 
 
-class _Counterpart:
-    """The FilterJit of the function that a wrapper of Equinox wraps, in the wrapper's ``__dict__``.
-
-    So it dies with the wrapper, even if the function refers to the wrapper: that is one cycle,
-    which the garbage collector sees. A copy of a wrapper may have the `_Counterpart` of another
-    wrapper, which `owner` tells. Equinox flattens fields alone, so it does not see it. A pickle
-    does not hold it.
-    """
-
-    __slots__ = ("function", "owner")
-
-    def __init__(self, owner: Any, function: Any) -> None:
-        self.owner = weakref.ref(owner)
-        self.function = function
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return bool, ()
-
-
 def _counterpart_of(wrapper: Any) -> Any:
-    """Returns the FilterJit for `wrapper`; None if its options cannot be read."""
+    """Returns the FilterJit for a wrapper of Equinox, which is in the ``__dict__`` of the wrapper; None if
+    its options cannot be read. Equinox flattens fields alone, so it does not see it."""
     try:
         found = _get(wrapper, _COUNTERPART)
-    except AttributeError:
-        found = None
-    if type(found) is _Counterpart and found.owner() is wrapper:
-        return found.function
+        if found.owner() is wrapper:
+            return found.value
+    except AttributeError:  # there is none, or what a pickle has in its place
+        pass
+    from ._call._caches import Owned
+
     function = _make_counterpart(wrapper)
-    object.__setattr__(wrapper, _COUNTERPART, _Counterpart(wrapper, function))
+    object.__setattr__(wrapper, _COUNTERPART, Owned(wrapper, function))
     return function
 
 
 def _make_counterpart(wrapper: Any) -> Any:
+    from ._call._donation import Donation
     from ._call._settings import Settings
     from ._compat import _equinox_compat
     from ._jit._filter_jit import make_filter_jit
@@ -148,7 +132,9 @@ def _make_counterpart(wrapper: Any) -> Any:
     if parts is None:
         return None
     fun, signature, donate, jitkwargs = parts
-    return make_filter_jit(fun, Settings(donate, jitkwargs=tuple(jitkwargs.items())), signature)
+    return make_filter_jit(
+        fun, Settings(Donation(donate), jitkwargs=tuple(jitkwargs.items())), signature
+    )
 
 
 def _changes_of_equinox() -> _Changes | None:

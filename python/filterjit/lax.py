@@ -8,6 +8,7 @@ Arrays in carries, operands, `xs` and results are traced. Everything else is sta
 import jax  # (first: `install` waits for it, and then imports the modules below)
 
 # isort: on
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -123,6 +124,7 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
 # ---- a function as JAX traces it ----
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Traced:
     """Stands for a function of the user's before JAX: takes and returns a `_Tree` for each tree.
 
@@ -136,10 +138,10 @@ class _Traced:
         leaves: the filter of the leaves of a carry that are traced.
     """
 
-    def __init__(
-        self, function: Callable[[], Any], name: str, returns: str, leaves: Expression
-    ) -> None:
-        self.function, self.name, self.returns, self.leaves = function, name, returns, leaves
+    function: Callable[[], Any]
+    name: str
+    returns: str
+    leaves: Expression
 
     @property
     def __wrapped__(self) -> Any:

@@ -37,6 +37,7 @@ from fuzz_pretend import PretendOptions
 
 import filterjit
 from filterjit._call import _signature
+from filterjit._call._donation import Donation
 from filterjit._call._settings import Settings
 from support.threads import at_once
 
@@ -123,7 +124,7 @@ class Machine:
         own: Any = (),
     ) -> None:
         if self.pretend:
-            options = PretendOptions(Settings(donate, functions, model.maxsize))
+            options = PretendOptions(Settings(Donation(donate), functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
             f = filterjit.types.FilterJit(fun, options, signature, {})
         else:

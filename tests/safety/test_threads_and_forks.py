@@ -91,9 +91,7 @@ def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             def fun() -> None:
                 pass
 
-            fun.__dict__["__filterjit_caches__"] = _caches.FunctionCaches(
-                len.__class__
-            )  # another's
+            fun.__dict__["__filterjit_caches__"] = _caches.Owned(len.__class__, {})  # another's
             found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
             assert len({id(x) for x in found}) == 1
     finally:

@@ -140,7 +140,7 @@ class PreparedCall:
         # interrupt although the work has succeeded.
         try:
             recorder.work(cache.record, variant, on_purpose=True)
-            if self.settings.is_quiet:
+            if self.settings.donate.is_quiet:
                 _running.ignore_donation(variant)
             yield
             _deferred.run_outside(variant, deferred_before)

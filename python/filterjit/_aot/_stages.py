@@ -16,24 +16,17 @@ import jax
 from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
+from .._base._generic import _P, _T
 from .._base._package import public_type
 from .._call import _keepers
 from .._call._caches import names_of
-from .._call._plain_hooks import HandOver
+from .._call._kept import KeptCall
+from .._call._named import HandOver
+from .._observe import _jaxpr
 from .._observe._recorder import recorder
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
-
-if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, TypeVar
-
-    _P = ParamSpec("_P", default=...)
-    _T = TypeVar("_T", default=Any)
-else:
-    from typing import ParamSpec, TypeVar
-
-    _P, _T = ParamSpec("_P"), TypeVar("_T")
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
@@ -263,7 +256,7 @@ def warm_up(
     with _refusing(f):
         prepared = prepare(f, args, kwargs)
         kept = _keepers.calls.get(prepared.variant)
-        if kept is None:
+        if not isinstance(kept, KeptCall):
             return prepared, _trace(prepared), _keepers.keep_nothing
         with prepared.working():
             return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
@@ -286,7 +279,7 @@ def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
         traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = prepared.hooks.contents(traced.jaxpr)
+            found = _jaxpr.contents(traced.jaxpr)
             may_raise = found.callbacks
             recorder.record_program(prepared.variant, prepared.arrays, found)
     own = prepared.function_arrays

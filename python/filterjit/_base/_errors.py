@@ -13,8 +13,8 @@ from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
 from ._package import is_library_class, public
+from ._words import WHILE, key_paths
 from ._words import format_path as format_path
-from ._words import key_paths
 
 
 @public
@@ -100,12 +100,8 @@ def add_path(exception: BaseException) -> BaseException:
             f"the keys of the dict at `{where}` cannot be sorted, which a pytree needs: "
             f"{exception}. Use keys of one type."
         )
-    what = {
-        "hash": f"while hashing the static `{where}` of type `{kind}`",
-        "compare": f"while comparing the static `{where}` of type `{kind}` with an earlier one",
-        "flatten": f"while flattening `{where}` of type `{kind}`",
-    }[operation]
-    exception.add_note(f"({what})")
+    earlier = " with an earlier one" * (operation == "compare")
+    exception.add_note(f"({WHILE[operation]} `{where}` of type `{kind}`{earlier})")
     return exception
 
 

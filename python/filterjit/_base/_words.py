@@ -4,6 +4,7 @@ The C core calls these functions (`words` of a Registry), and only walks. This m
 nothing but the standard library, since the tests of the core run without JAX.
 """
 
+import collections
 import dataclasses
 import difflib
 import re
@@ -171,26 +172,17 @@ def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
     except KeyError:
         found = []
     if len(found) != len(paths) or sum(map(len, groups)) != len(paths):
-        _check_groups(paths, leaves, groups)
+        _check_groups(paths, groups)
     return structure.unflatten(found)
 
 
-def _check_groups(
-    paths: tuple[str, ...], leaves: dict[Any, Any], groups: tuple[dict[Any, Any], ...]
-) -> None:
-    """Raises ValueError if `groups`, which are `leaves` together, do not have each path once."""
-    missing, unknown, again = [], [], []
-    for path in paths:
-        if path not in leaves:
-            missing.append(path)
-    known, seen = set(paths), set()
-    for group in groups:
-        for key in group:
-            if key not in known:
-                unknown.append(key)
-            elif key in seen and key not in again:
-                again.append(key)
-            seen.add(key)
+def _check_groups(paths: tuple[str, ...], groups: tuple[dict[Any, Any], ...]) -> None:
+    """Raises ValueError if `groups` do not have each path once."""
+    times = collections.Counter(key for group in groups for key in group)
+    missing = [path for path in paths if path not in times]
+    known = set(paths)
+    unknown = [key for key in times if key not in known]
+    again = [key for key, n in times.items() if n > 1 and key in known]
     problems = _listed("missing", missing) + _listed("unknown", unknown)
     if problems := problems + _listed("in more than one group", again):
         raise ValueError(f"the groups do not fit the structure{problems}")
@@ -334,7 +326,7 @@ def _type_and_size(name: str, size: int) -> str:
     return f"a `{name}`" if size < 0 else f"a `{name}` of {size}"
 
 
-_WHILE = {
+WHILE = {
     "hash": "while hashing the static",
     "compare": "while comparing the static",
     "sort": "while sorting the keys of the dict",
@@ -347,6 +339,6 @@ def note_context(exception: BaseException) -> None:
     """Replaces the ``__filterjit_error_context__`` of an exception, if it has one, by a note."""
     context = exception.__dict__.pop("__filterjit_error_context__", None)
     match context:
-        case (str() as operation, list() as path, _) if operation in _WHILE:
+        case (str() as operation, list() as path, _) if operation in WHILE:
             at = "" if path else "at "
-            exception.add_note(f"({_WHILE[operation]} {at}{path_text(path)})")
+            exception.add_note(f"({WHILE[operation]} {at}{path_text(path)})")

@@ -24,22 +24,20 @@ CACHES_ATTRIBUTE = "__filterjit_caches__"
 _lock = RLock()
 
 
-class FunctionCaches:
-    """The caches of one function, or of one object's methods, by the function's Structure and the
-    options.
+class Owned:
+    """A value in the ``__dict__`` of its owner, such as the caches of a function.
 
-    It is stored in the `owner`'s ``__dict__``, so that the caches die with the owner: they refer to
-    it, and only a reference from the owner itself makes this a cycle that the garbage collector
-    can free. ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, so an object may have the
-    FunctionCaches of another one, which `owner` tells. In a pickle or a deep copy, None takes its
-    place, so that the pickle can be loaded without filterjit.
+    So the value dies with the owner: what it holds refers to the owner, and only a reference from the owner
+    itself makes this a cycle that the garbage collector can free. ``functools.wraps`` and ``copy.copy``
+    copy a ``__dict__``, so an object may have the Owned of another one, which `owner` tells. In a
+    pickle or a deep copy, None takes its place, so that the pickle can be loaded without filterjit.
     """
 
-    __slots__ = ("by_key", "owner")
+    __slots__ = ("owner", "value")
 
-    def __init__(self, owner: Any) -> None:
+    def __init__(self, owner: Any, value: Any) -> None:
         self.owner = weakref.ref(owner)
-        self.by_key: dict[Any, _core.Cache] = {}
+        self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
@@ -108,17 +106,19 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or None if there is no object to store them on."""
+    """Returns the caches of a function, or of one object's methods, by the function's Structure and the
+    options; None if there is no object to store them on."""
     owner = owner_of(fun)
     if owner is None:
         return None
-    caches = FunctionCaches(owner)
+    caches = Owned(owner, {})
     attributes: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     while True:
         # `setdefault` is atomic: threads that arrive at once all find the same object.
         found = attributes.setdefault(CACHES_ATTRIBUTE, caches)
-        if type(found) is FunctionCaches and found.owner() is owner:
-            return found.by_key
+        if type(found) is Owned and found.owner() is owner:
+            by_key: dict[Any, _core.Cache] = found.value
+            return by_key
         with _lock:
             if attributes.get(CACHES_ATTRIBUTE) is found:
                 attributes[CACHES_ATTRIBUTE] = caches

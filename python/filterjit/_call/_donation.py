@@ -2,12 +2,13 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from .. import _core
 from .._base import _errors
-from .._base._later import later
+from .._base._checks import one_of
 from .._compat import _jax_compat
 from .._observe._retraces import stack_level
 from .._trees._nodes import span
@@ -15,12 +16,7 @@ from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
 from ._named import NONE, Named
 
-if TYPE_CHECKING:
-    from .._shardings import _specs
-else:
-    _specs = later("_shardings._specs")
-
-_MODES = "a mode ('all', 'all-except-first', 'warn', 'warn-except-first' or 'none'), "
+_MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
 
 class _Hole:
@@ -35,28 +31,48 @@ class Donation:
     """Which arrays are donated.
 
     Attributes:
+        mode: one of the modes of `filter_jit`; "none" if the others say which.
         arguments: those, all of whose arrays are donated.
         chosen: parameters by name, and filters of the arrays in their arguments.
     """
 
+    mode: str = "none"
     arguments: Named = NONE
     chosen: Chosen = NOTHING
 
     @classmethod
     def of(cls, given: Any) -> "Donation":
-        """Returns what `filter_jit` takes as `donate`, besides its modes.
+        """Returns what `filter_jit` takes as `donate`.
 
         Raises:
             TypeError: if `given` is none of what `filter_jit` takes.
-            ValueError: if a value in it is no filter.
+            ValueError: if it is no mode, or a value in it is no filter.
         """
-        return cls(chosen=Chosen.of("donate", given, _MODES))
+        if isinstance(given, str):
+            names = f"a tuple of names of parameters, such as ({given!r},)"
+            one_of("filter_jit(..., donate=...)", given, _MODES, also=names)
+            return cls(given)
+        modes = f"a mode ({', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}), "
+        return cls(chosen=Chosen.of("donate", given, modes))
 
     def __bool__(self) -> bool:
-        return bool(self.arguments or self.chosen)
+        return self.mode != "none" or bool(self.arguments or self.chosen)
 
     def __repr__(self) -> str:
-        return repr(self.chosen or self.arguments)
+        return repr(self.chosen or self.arguments or self.mode)
+
+    def __hash__(self) -> int:
+        return hash(self.mode)  # short, as the first call of each jitted function asks for it
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether JAX's warning about donated buffers that it could not use is silenced."""
+        return self.mode in ("all", "all-except-first") or bool(self.chosen)
+
+    @property
+    def spares_first(self) -> bool:
+        """Whether the first argument is not donated."""
+        return self.mode.endswith("-except-first")
 
     @property
     def depends_on_leaves(self) -> bool:
@@ -79,6 +95,10 @@ class Donation:
             return ()
         own = variant.function.num_leaves
         count = own + variant.structure.num_leaves
+        if self.mode != "none":
+            first, number = self._spared(variant, signature)
+            spared = range(own + first, own + first + number)
+            return tuple(i for i in range(count) if i not in spared)
         holes = tuple(map(_Hole, range(count)))
         arguments = variant.arguments(holes)[1]
         found: list[int] = []
@@ -93,6 +113,40 @@ class Donation:
                 found.extend(self._filtered(name, argument, shown))
         return tuple(found)
 
+    def _spared(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, int]:
+        """Returns the number of the first array in the arguments that a mode does not donate, and how many
+        follow."""
+        if not self.spares_first or not (signature.positional or signature.varargs == 0):
+            return 0, 0
+        path = (0,) if signature.positional else (0, 0)
+        try:
+            return span(variant.structure, *path)
+        except IndexError:  # *args is empty
+            return 0, 0
+
+    def check_given(
+        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
+        if not self:
+            return
+        signature = f._parts()[0].signature
+        names = signature.names[: signature.positional]
+        named = self.arguments.names | set(self.chosen.names)
+        given = [
+            (i, names[i] if i < len(names) else None, f"argument {i}") for i in range(len(args))
+        ]
+        for i, name, shown in given + [(None, k, f"`{k}`") for k in kwargs]:
+            if self.mode != "none":
+                is_donated = not self.spares_first or not (i == 0 or name in names[:1])
+            else:
+                is_donated = i in self.arguments.positions or name in named
+            if is_donated:
+                raise ValueError(
+                    f"{shown} of `{method}` would be donated by the first call, and be deleted "
+                    f"before the second: this function was jitted with donate={self!r}."
+                )
+
     def _filtered(self, name: str, argument: Any, asked: Any) -> list[int]:
         """Returns the positions of the arrays of an argument that its filter takes."""
         mask = self.chosen.mask(name, asked, ("arrays",))
@@ -101,6 +155,9 @@ class Donation:
         found = [x.position for x in holes if isinstance(x, _Hole)]
         self.chosen.check_any(name, argument, bool(found), "array")
         return found
+
+
+NO_DONATION = Donation()
 
 
 def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, missing: Any) -> Any:
@@ -123,9 +180,9 @@ def tell_unused(
     arrays: Sequence[Any],
     results: Sequence[Any],
     *,
-    taken: dict[int, int],
-    inputs: "Sequence[_specs.Spec]",
-    outputs: "Sequence[_specs.Spec]",
+    taken: Mapping[int, int] = MappingProxyType({}),
+    inputs: Sequence[Any] = (),
+    outputs: Sequence[Any] = (),
 ) -> None:
     """Warns of donated arrays whose memory no result can take, by their paths.
 
@@ -133,8 +190,10 @@ def tell_unused(
         donated: the positions of the donated arrays.
         arrays, results: the tracers of a trace.
         taken: the results that take the memory of an array for sure.
-        inputs, outputs: the specs of `arrays` and `results`.
+        inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
     """
+    from .._shardings._specs import same_spec  # which no trace needs that donates nothing so
+
     paths = _errors.array_paths(variant.function, variant.structure)
     free = [j for j in range(len(results)) if j not in taken.values()]
     lines = []
@@ -142,9 +201,9 @@ def tell_unused(
         if i in taken:
             continue
         equal = [j for j in free if same_memory(arrays[i], results[j])]
-        spec = inputs[i]
+        spec = inputs[i] if inputs else None
         fitting = [
-            j for j in equal if None in (spec, outputs[j]) or _specs.same_spec(outputs[j], spec)
+            j for j in equal if spec is None or outputs[j] is None or same_spec(outputs[j], spec)
         ]
         if fitting:
             free.remove(fitting[0])

@@ -2,14 +2,14 @@
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable
+from typing import Any, Protocol, cast
 
-import jax
 import jax.numpy as jnp
 
 from .. import _core
 from .._base import _errors
+from .._base._call_hooks import CallHooks
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from .._observe import _forbid, _records, _retraces
@@ -17,41 +17,19 @@ from .._observe._function_records import FunctionRecord
 from .._observe._recorder import recorder
 from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
 from ._caches import names_of
-
-if TYPE_CHECKING:
-    from ._settings import Settings
+from ._donation import tell_unused
 
 _jax_compat.hide_from_tracebacks(__file__)
 
 
-class TracedHooks(Protocol):
+class TracedHooks(CallHooks, Protocol):
     """What a trace asks of the hooks of its function; see `_hooks.FunctionHooks`."""
 
-    settings: "Settings"
-    registry: _core.Registry
     decorator: str
     updates_modules: bool
     frozen: tuple[int, int]
 
-    @property
-    def compares(self) -> bool: ...
-    def compare_processes(
-        self,
-        name: str,
-        variant: _core.Variant,
-        arrays: tuple[Any, ...],
-        mesh: Any,
-        lower: Callable[[], Any],
-    ) -> None: ...
-    def before_raising_call(self, variant: _core.Variant, /) -> None: ...
     def check_result(self, out: Any) -> Any: ...
-    def tell_unused(
-        self,
-        variant: _core.Variant,
-        signature: _core.Signature,
-        arrays: Sequence[Any],
-        results: Sequence[Any],
-    ) -> None: ...
 
 
 class TracedProgram(Protocol):
@@ -74,13 +52,19 @@ class FlatFunction:
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
+        signature: of the function.
         registry: of the arguments.
+        donated: the positions of the arrays that are donated; None if they depend on the arrays.
         before_trace: returns what is called before each trace, or None.
+        before_run: is called before the first run of a program, see `_processes.Comparison`.
     """
 
     before_trace: Callable[[], Callable[[], None] | None] = staticmethod(lambda: None)
+    before_run: _direct.Before | None = None
 
-    def __init__(self, f: _core.FilterJit, variant: _core.Variant) -> None:
+    def __init__(
+        self, f: _core.FilterJit, variant: _core.Variant, donated: tuple[int, ...] | None
+    ) -> None:
         cache, _ = f._parts()
         hooks = cast(TracedHooks, cache.hooks)
         self.name, self.qualname = names_of(f.__wrapped__)
@@ -88,10 +72,10 @@ class FlatFunction:
         self._hooks = weakref.ref(hooks)
         self._variant = weakref.ref(variant)
         self._cache = weakref.ref(cache)
-        self._signature = cache.signature
+        self.signature = cache.signature
         self.registry = hooks.registry
         self._record = cache.record
-        self._compared: set[Any] = set()
+        self.donated = donated
         self._is_class = isinstance(f.__wrapped__, type)
         self._code = code_of(f.__wrapped__)
         paths = _errors.array_paths(variant.function, variant.structure)
@@ -120,38 +104,8 @@ class FlatFunction:
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
         """Returns what a call of the variant calls: `jitted`, or its executable."""
-        hooks = self._hooks()
-        assert hooks is not None
-        before = self.before_run if hooks.compares else None
-        found: Callable[..., _core.Output] = _direct.wrap(jitted, before=before)
+        found: Callable[..., _core.Output] = _direct.wrap(jitted, before=self.before_run)
         return found
-
-    def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> None:
-        """Compares the program for these arrays with those of other processes, once.
-
-        Arguments:
-            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
-                and the call finds both in JAX's caches.
-        """
-        from .._shardings._place import is_tracing
-
-        variant, hooks = self._variant(), self._hooks()
-        assert variant is not None and hooks is not None
-        if not hooks.compares or jax.config.jax_disable_jit or is_tracing():
-            return  # it will not run, or as a part of another program
-        shardings = hooks.settings.shardings
-        mesh = None if shardings is None else shardings.mesh
-        mesh = mesh or _jax_compat.concrete_mesh()
-        try:
-            kinds = tuple([(_jax_compat.aval(x), _records.placement(x)) for x in arrays])
-        except TypeError:
-            return  # no arrays of JAX, which says so itself
-        key = kinds, mesh, _jax_compat.trace_context()
-        if key not in self._compared:
-            hooks.compare_processes(
-                self.qualname, variant, arrays, mesh, lambda: find().trace(*arrays).lower()
-            )
-            self._compared.add(key)
 
     def _trace(self, arrays: tuple[Any, ...], program: TracedProgram | None) -> _core.Output:
         __tracebackhide__ = True
@@ -163,7 +117,7 @@ class FlatFunction:
             program.before_trace(arrays)
         # Whether the new program can raise is known only after its first run.
         hooks.before_raising_call(variant)
-        if hooks.settings.is_quiet:
+        if hooks.settings.donate.is_quiet:
             _running.ignore_donation(variant)
         with (
             _records.tracing(variant, arrays) as traced,
@@ -177,7 +131,7 @@ class FlatFunction:
             if program is not None:
                 program.after_trace(out, output, arrays)
             elif hooks.settings.tells_unused:
-                hooks.tell_unused(variant, self._signature, arrays, output.arrays)
+                tell_unused(self.donated or (), variant, arrays, output.arrays)
             return output
 
     def _call_function(
@@ -190,13 +144,13 @@ class FlatFunction:
         _kept_by_jax.forget((fun, arguments), functions=settings.functions == "structure")
         if cache is not None:
             _retraces.before_trace(settings.on_retrace, cache, fun, variant, traced)
-        call, names = _signature.call_with_arguments, self._signature.names
-        is_told = hooks.updates_modules or self._record.has_told_lost
-        if is_told or not _lost_changes.has_variables(variant.structure):
-            return call(fun, self._signature, arguments, self.registry)
-        before = _lost_changes.variables_in(names, arguments)
-        out = call(fun, self._signature, arguments, self.registry)
-        after = _lost_changes.variables_in(names, arguments)
+
+        def call() -> Any:
+            __tracebackhide__ = True
+            return _signature.call_with_arguments(fun, self.signature, arguments, self.registry)
+
+        if hooks.updates_modules:
+            return call()
+        names = self.signature.names
         why = _lost_changes.why_traced(hooks.decorator, hooks.frozen != (0, 0))
-        _lost_changes.warn(self._record, before, after, out, why)
-        return out
+        return _lost_changes.call(call, self._record, variant.structure, names, arguments, why)

@@ -5,10 +5,8 @@ and returns those of the result. The static values (all that is not an array) be
 variant.
 """
 
-import contextlib
 import types
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,11 +19,9 @@ from .._compat import _jax_compat
 from .._observe import _jaxpr, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
-from .._trees._nodes import span
 from . import _direct, _keepers, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
-from ._donation import tell_unused
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
@@ -58,11 +54,6 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
     if settings.traced:
         return mark_chosen(parameters, settings.traced)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
-
-
-# A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of its own.
-_sharded: weakref.WeakKeyDictionary[_core.Variant, "_sharded_call.ShardedCall"]
-_sharded = weakref.WeakKeyDictionary()
 
 
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
@@ -99,38 +90,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """The Structures of what `freeze` was given, and the arrays that it made constants."""
         return [], []
 
-    def contents(self, closed: Any) -> _jaxpr.Contents:
-        """Returns what a program contains, for reports."""
-        return _jaxpr.contents(closed)
-
     def needed_by(self, fun: Any) -> Any:
         """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
         return None
-
-    def check_given(
-        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
-        if self.settings.donate == "none":
-            return
-        given = [f"argument {i}" for i in range(len(args))] + [f"`{k}`" for k in kwargs]
-        if donation := self.settings.donation:
-            names, positional = f._parts()[0].signature.names, f._parts()[0].signature.positional
-            positions = donation.arguments.positions
-            named = donation.arguments.names | set(donation.chosen.names)
-            is_meant = [
-                i in positions or (i < positional and names[i] in named) for i in range(len(args))
-            ] + [k in named for k in kwargs]
-            given = [x for x, donated in zip(given, is_meant, strict=True) if donated]
-        if self.settings.spares_first:
-            signature = f._parts()[0].signature
-            first = [f"`{name}`" for name in signature.names[: min(signature.positional, 1)]]
-            given = given[1:] if args else [x for x in given if x not in first]
-        if given:
-            raise ValueError(
-                f"{given[0]} of `{method}` would be donated by the first call, and be deleted "
-                f"before the second: this function was jitted with donate={self.settings.donate!r}."
-            )
 
     # ---- called by the C core ----
 
@@ -172,7 +134,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Raises ValueError if an option names what is not a parameter."""
         if self.settings.shardings is not None:
             self.settings.shardings.check_names(signature)
-        check_names("donate", self.settings.donation.chosen.names, signature)
+        check_names("donate", self.settings.donate.chosen.names, signature)
         check_names("traced", self.settings.traced.names, signature)
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
@@ -196,125 +158,41 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         cache, _ = f._parts()
-        signature, flat, settings = cache.signature, FlatFunction(f, variant), self.settings
-        by_leaves = settings.donation.depends_on_leaves
-        donated = None if by_leaves else self._donated(variant, signature)
+        settings = self.settings
+        donated = None
+        if not settings.donate.depends_on_leaves:
+            donated = settings.donate.positions(variant, cache.signature, self.registry)
         is_sharded = settings.shardings is not None or donated is None
+        flat = FlatFunction(f, variant, donated)
+        if settings.compares_processes and jax.process_count() > 1:
+            comparison = _processes.Comparison(flat.qualname, variant, settings)
+            flat.before_run = comparison.before_run
 
         def make(variant: _core.Variant) -> Any:
             if is_sharded:
-                return _sharded_call.ShardedCall(variant, signature, donated, settings, flat)
+                return _sharded_call.ShardedCall(variant, settings, flat)
             return _jax_compat.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
 
         call: Callable[..., _core.Output]
         if keeper := _keepers.keeper_for and _keepers.keeper_for(settings.program_cache):
-            kept = _kept.KeptCall(keeper, variant, cache, flat, make)
-            call, jitted = kept, kept.jitted
+            call = _kept.KeptCall(keeper, variant, cache, flat, make)
+        elif not is_sharded:
+            return flat.callable_of(make(variant))
         else:
-            jitted = make(variant)
-            call = jitted if is_sharded else flat.callable_of(jitted)
-        if is_sharded:
-            _sharded[variant] = jitted
+            call = make(variant)
+        _keepers.calls[variant] = call
         return call
-
-    @property
-    def compares(self) -> bool:
-        """Whether programs are compared with those of other processes before they run."""
-        compares = self.settings.same_on_all_processes
-        if compares is None:
-            compares = self.settings.shardings is not None
-        return compares and jax.process_count() > 1
-
-    def compare_processes(
-        self,
-        name: str,
-        variant: _core.Variant,
-        arrays: tuple[Any, ...],
-        mesh: Any,
-        lower: Callable[[], Any],
-    ) -> None:
-        """Compares the program that `lower` returns, and that is about to run over `mesh`, with those
-        of other processes."""
-        sharded, specs = _sharded.get(variant), ()
-        if sharded is not None:
-            with contextlib.suppress(Exception):  # which `lower` raises too
-                specs = sharded.specs_of_arrays(arrays)
-        processes = _processes.participants(mesh, specs)
-        if self.settings.same_on_all_processes and not processes:
-            processes = tuple(range(jax.process_count()))
-
-        def is_failure(exception: Exception) -> bool:
-            found = self._made_again(variant)
-            try:
-                return found is None or not found.is_of_other(exception, arrays)
-            except Exception:  # which is raised by the user's rules
-                return True
-
-        _processes.compare(
-            name,
-            variant,
-            processes,
-            lower,
-            lambda: _processes.texts_of(variant, arrays, specs, mesh),
-            is_failure,
-        )
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return self._made_again(variant) or _direct.jitted_of(variant.call)
+        return _keepers.calls.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        found = self._made_again(variant)
-        return found is not None and found.call_again(exception, arrays)
-
-    @staticmethod
-    def _made_again(
-        variant: _core.Variant,
-    ) -> "_sharded_call.ShardedCall | _kept.KeptCall | None":
-        """Returns what makes calls of a variant again."""
-        return _keepers.calls.get(variant) or _sharded.get(variant)
-
-    def _donated(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
-        """Returns the positions of the arrays that a variant donates; arrays in the function
-        itself come first."""
-        if not isinstance(self.settings.donate, str):
-            return self.settings.donate.positions(variant, signature, self.registry)
-        own = variant.function.num_leaves
-        total = own + variant.structure.num_leaves
-        if self.settings.donate == "none":
-            return ()
-        if self.settings.donate in ("all", "warn") or not (
-            signature.positional or signature.varargs == 0
-        ):
-            return tuple(range(total))
-        path = (0,) if signature.positional else (0, 0)
-        try:
-            first, count = span(variant.structure, *path)
-        except IndexError:  # *args is empty
-            first, count = 0, 0
-        excepted = range(own + first, own + first + count)
-        return tuple(i for i in range(total) if i not in excepted)
-
-    def tell_unused(
-        self,
-        variant: _core.Variant,
-        signature: _core.Signature,
-        arrays: Sequence[Any],
-        results: Sequence[Any],
-    ) -> None:
-        """Tells of donated arrays of a trace whose memory no result can take."""
-        tell_unused(
-            self._donated(variant, signature),
-            variant,
-            arrays,
-            results,
-            taken={},
-            inputs=[None] * len(arrays),
-            outputs=[None] * len(results),
-        )
+        call = _keepers.calls.get(variant)
+        return call is not None and call.call_again(exception, arrays)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -337,11 +215,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return None
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
-        kept = _keepers.calls.get(variant)
-        if kept is not None and kept.is_loaded(arrays):
+        call = _keepers.calls.get(variant)
+        if call is not None and call.is_loaded(arrays):
             return False
         try:
-            found = self.contents(self.traceable(variant).trace(*arrays).jaxpr)
+            found = _jaxpr.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct

@@ -1,5 +1,5 @@
-"""What a keeper of programs is, and the variants whose programs are kept (`_kept`): what a hook asks
-in each process, also where nothing is kept."""
+"""What a keeper of programs is, and what makes calls of a variant again: what a hook asks in each
+process, also where nothing is kept."""
 
 import weakref
 from collections.abc import Callable
@@ -33,7 +33,9 @@ class Keeper(Protocol):
         ...
 
 
-# The `KeptCall` of a variant; it lives as long as the variant, whatever its `call` is.
+# The `KeptCall` or the `ShardedCall` of a variant that has one; it lives as long as the variant, whatever
+# its `call` is. A variant belongs to a cache, and so to the FilterJits that share it, each with hooks of
+# its own.
 calls: weakref.WeakKeyDictionary[_core.Variant, Any] = weakref.WeakKeyDictionary()
 
 # Returns the keeper for the option `program_cache` of a function, if there is one.

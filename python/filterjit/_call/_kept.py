@@ -29,7 +29,7 @@ from .._shardings._place import is_tracing
 from .._shardings._specs import default_device
 from . import _direct
 from ._flat_function import FlatFunction
-from ._keepers import Keep, Keeper, calls, keep_nothing
+from ._keepers import Keep, Keeper, keep_nothing
 from ._sharded_call import ShardedCall, stand_ins
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -136,7 +136,6 @@ class KeptCall:
         self._direct: Any = None
         self._dropped: list[Any] = []
         flat.before_trace = weakref.WeakMethod(self.before_trace)
-        calls[variant] = self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "jitted" not in self.__dict__:

@@ -4,7 +4,7 @@ A trace gets a copy of each Module among the arguments, so what it changes in on
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,8 @@ from .. import _core
 from .._compat import _flax_compat, _jax_compat
 from .._observe._function_records import FunctionRecord
 from .._observe._retraces import stack_level
+
+_jax_compat.hide_from_tracebacks(__file__)
 
 Variables = list[tuple[str, Any, Any]]
 """The path, the Variable and its value of each Variable."""
@@ -36,7 +38,7 @@ def why_traced(decorator: str, is_frozen: bool) -> str:
     return _TRACED.format("filterjit.jit" if decorator == "jit" else decorator)
 
 
-def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
+def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
     """Returns the Variables in the arguments of a trace, one argument for each name; None if a tree
     among them cannot be flattened."""
     cls: Any = _flax_compat.variable_type()
@@ -53,7 +55,7 @@ def variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | 
         return None
 
 
-def has_variables(structure: _core.Structure) -> bool:
+def _has_variables(structure: _core.Structure) -> bool:
     """Whether there is a Variable of NNX in arguments of this structure."""
     cls = _flax_compat.variable_type()
     return cls is not None and any(
@@ -62,17 +64,43 @@ def has_variables(structure: _core.Structure) -> bool:
     )
 
 
-def warn(
+def call(
+    function: Callable[[], Any],
+    record: FunctionRecord,
+    structure: _core.Structure,
+    names: Sequence[str],
+    arguments: Sequence[Any],
+    why: str,
+) -> Any:
+    """Returns what a trace returns, and warns once a function if it has changed Variables of its arguments.
+
+    Arguments:
+        function: runs the user's function.
+        record: of the function.
+        structure: that of the arguments.
+        names, arguments: what may not change.
+        why: a change is lost.
+    """
+    __tracebackhide__ = True
+    if record.has_told_lost or not _has_variables(structure):
+        return function()
+    before = _variables_in(names, arguments)
+    out = function()
+    _warn(record, before, _variables_in(names, arguments), out, why)
+    return out
+
+
+def _warn(
     record: FunctionRecord,
     before: Variables | None,
     after: Variables | None,
     result: Any,
     why: str,
 ) -> None:
-    """Warns once a function if a trace has changed Variables of its arguments, and does not return
+    """Warns if a trace has changed Variables of its arguments, and does not return
     them. What a transformation of NNX in the function changes is not known: it gives all Variables
     new values."""
-    results = variables_in(("",), (result,))
+    results = _variables_in(("",), (result,))
     if before is None or after is None or results is None:
         return
     returned = {id(variable) for _, variable, _ in results}

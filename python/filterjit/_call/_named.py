@@ -1,5 +1,6 @@
 """`Named`: arguments that an option of ``jax.jit`` names, by position, by name or both."""
 
+import contextlib
 import dataclasses
 import inspect
 import operator
@@ -34,8 +35,9 @@ def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
-class NotNamed(Exception):
-    """The arguments that an option names depend on the call; the text says why."""
+class HandOver(Exception):
+    """Raised where upstream has to make a call, such as ``jax.jit``, or all calls of a function; its text is
+    the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Named:
         If only one of them is given, the other one follows from the parameters, as in ``jax.jit``.
 
         Raises:
-            NotNamed: if a number counts from the end of the arguments of a call.
+            HandOver: if a number counts from the end of the arguments of a call.
         """
         parameters = [] if signature is None else list(signature.parameters.values())
         plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
@@ -83,7 +85,7 @@ class Named:
             kinds = [p.kind for p in parameters]
             resolved = parameters and _jax_compat.resolves_negative_argnums()
             if not resolved or _P.VAR_POSITIONAL in kinds:
-                raise NotNamed("a number counts from the end of the arguments")
+                raise HandOver("a number counts from the end of the arguments")
             count = kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD)
             nums = tuple(i % count if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))
@@ -118,12 +120,12 @@ class Named:
         with names that no identifier has.
 
         Raises:
-            NotNamed: if these are too many.
+            HandOver: if these are too many.
         """
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
         if more > _MOST:
-            raise NotNamed("a large number of *args is named")
+            raise HandOver("a large number of *args is named")
         extra: tuple[str, ...] = ()
         if varargs and more > 0:
             extra = tuple(f"{names[positional]}[{i}]" for i in range(more))
@@ -169,19 +171,29 @@ class Named:
 NONE = Named()
 
 
-def signature_for(fun: Any, static: Named, donated: Named) -> inspect.Signature | None:
-    """Returns the parameters to bind by: those that `fun` itself takes, where a call by position
-    and a call by name mean the same.
+NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+
+
+def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
+    """Returns the static and the donated arguments, as options of ``jax.jit`` name them, and the
+    parameters to bind by: those that `fun` itself takes, where a call by position and a call by name mean
+    the same.
 
     Raises:
-        NotNamed: if the static arguments cannot be told by parameters.
+        HandOver: if the arguments cannot be told by parameters.
     """
+    given = list(map(options.get, NAMING))
+    public = None
+    if any(x is not None for x in given):
+        with contextlib.suppress(TypeError, ValueError):
+            public = inspect.signature(fun)
+    static, donated = Named.of(public, *given[:2]), Named.of(public, *given[2:])
     signature = own_signature(fun)
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
         signature = ANY
     static.mark(parameters_of(fun, signature), STATIC)
-    return signature
+    return static, donated, signature
 
 
 def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:

@@ -13,14 +13,10 @@ from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks
-from ._named import Named
+from ._named import HandOver, Named
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
-
-
-class HandOver(Exception):
-    """Raised where upstream has to make a call, such as ``jax.jit``; its text is the reason."""
 
 
 class AsInJax(FunctionHooks):

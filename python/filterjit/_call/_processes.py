@@ -35,6 +35,7 @@ import threading
 import time
 import traceback
 import uuid
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -46,9 +47,11 @@ from .._base import _errors
 from .._base._errors import ProcessMismatchError
 from .._base._locks import RLock
 from .._compat import _executable_compat, _jax_compat
-from .._observe._records import Aval
+from .._observe._records import Aval, placement
+from .._shardings._place import is_tracing
 from .._trees._nodes import walk
-from . import _lowered
+from . import _keepers, _lowered
+from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -67,7 +70,7 @@ _judging = RLock()
 _ended: set[str] = set()  # ids of waits that this process has ended
 
 
-def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
+def _participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
     """Returns the processes that run a program over `mesh` and `specs`; empty if neither tells."""
     devices = set() if mesh is None else set(mesh.devices.flat)
     for spec in specs:
@@ -76,42 +79,86 @@ def participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
     return tuple(sorted({device.process_index for device in devices}))
 
 
-def compare(
-    name: str,
-    variant: _core.Variant,
-    processes: tuple[int, ...],
-    lower: Callable[[], Any],
-    describe: Callable[[], Iterable[tuple[str, str]]],
-    is_failure: Callable[[Exception], bool],
-) -> None:
-    """Returns when all `processes` have come to run the program that `lower` returns, which a call of
-    `variant` is about to run.
+class Comparison:
+    """Compares the programs of a variant with those of other processes, each once, before it runs.
 
     Arguments:
-        describe: returns what a message tells of the call, see `texts_of`.
-        is_failure: whether what `lower` raises makes the call fail. If so, the others are told.
-
-    Raises:
-        ProcessMismatchError: on all of them if they have come to run different programs; it names
-            the processes and the paths.
-        Exception: what `lower` raises.
+        name: of the function.
+        variant: to which it refers weakly.
+        settings: of the function.
     """
-    client = _jax_compat.coordination_client()
-    if client is None or len(processes) < 2 or jax.process_index() not in processes:
-        return
-    call = threading.get_ident(), object()
-    variant.defer(lambda: _at_work.discard(call))
-    _at_work.add(call)
+
+    def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
+        self._name = name
+        self._variant = weakref.ref(variant)
+        self._mesh = None if settings.shardings is None else settings.shardings.mesh
+        self._of_all = bool(settings.same_on_all_processes)
+        self._compared: set[Any] = set()
+
+    def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> None:
+        """Returns when all processes have come to run the program for these arrays.
+
+        Arguments:
+            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
+                and the call finds both in JAX's caches.
+
+        Raises:
+            ProcessMismatchError: on all of them if they have come to run different programs; it names
+                the processes and the paths.
+            Exception: what the trace raises.
+        """
+        variant = self._variant()
+        assert variant is not None
+        if jax.config.jax_disable_jit or is_tracing():
+            return  # it will not run, or as a part of another program
+        mesh = self._mesh or _jax_compat.concrete_mesh()
+        try:
+            kinds = tuple([(_jax_compat.aval(x), placement(x)) for x in arrays])
+        except TypeError:
+            return  # no arrays of JAX, which says so itself
+        key = kinds, mesh, _jax_compat.trace_context()
+        if key not in self._compared:
+            self._compare(variant, arrays, mesh, lambda: find().trace(*arrays).lower())
+            self._compared.add(key)
+
+    def _compare(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], mesh: Any, lower: Callable[[], Any]
+    ) -> None:
+        again: Any = _keepers.calls.get(variant)
+        specs: tuple[Any, ...] = ()
+        with contextlib.suppress(Exception):  # there are none, or `lower` raises the same
+            specs = again.needs_of_arrays(arrays).inputs
+        processes = _participants(mesh, specs)
+        if self._of_all and not processes:
+            processes = tuple(range(jax.process_count()))
+        client = _jax_compat.coordination_client()
+        if client is None or len(processes) < 2 or jax.process_index() not in processes:
+            return
+
+        def describe() -> Iterable[tuple[str, str]]:
+            return _texts_of(variant, arrays, specs, mesh)
+
+        call = threading.get_ident(), object()
+        variant.defer(lambda: _at_work.discard(call))
+        _at_work.add(call)
+        try:
+            lowered = lower()
+        except Exception as e:
+            if _makes_call_fail(again, e, arrays):
+                line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
+                error = f"raises {_cut(_ADDRESS.sub('', line))}"
+                with contextlib.suppress(Exception):  # whatever the others do
+                    _Wait(client, processes, self._name, describe, raised=error).run()
+            raise
+        _Wait(client, processes, self._name, describe, program=_text_of(lowered)).run()
+
+
+def _makes_call_fail(again: Any, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    """Whether a call fails whose trace has raised, and is not made again."""
     try:
-        lowered = lower()
-    except Exception as e:
-        if is_failure(e):
-            line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
-            error = f"raises {_cut(_ADDRESS.sub('', line))}"
-            with contextlib.suppress(Exception):  # whatever the others do
-                _Wait(client, processes, name, describe, raised=error).run()
-        raise
-    _Wait(client, processes, name, describe, program=_text_of(lowered)).run()
+        return again is None or not again.is_of_other(exception, arrays)
+    except Exception:  # which is raised by the user's rules
+        return True
 
 
 def _text_of(lowered: Any) -> str:
@@ -140,7 +187,7 @@ class _Wait:
     Attributes:
         raised: what the trace has raised; empty if there is a program.
         program: its text.
-        describe: see `compare`.
+        describe: returns what a message tells of the call, see `_texts_of`.
     """
 
     client: Any
@@ -288,7 +335,7 @@ class _Wait:
 # ---- what a message tells ----
 
 
-def texts_of(
+def _texts_of(
     variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
 ) -> Iterator[tuple[str, str]]:
     """Yields what a message tells of a call: paths, each with a text."""

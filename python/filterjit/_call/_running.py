@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,11 +21,12 @@ from . import _deferred
 class _SharedSetting:
     """A global setting that is on while at least one call, of any thread, needs it.
 
-    A KeyboardInterrupt may arrive between any two lines. So `switch_on` and `switch_off` do no
+    A KeyboardInterrupt may arrive between any two lines. So the functions that switch it do no
     harm if they run twice, and `hold` defers the end before it begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, switch_on: Callable[[], None], switch_off: Callable[[], None]) -> None:
+        self._switch_on, self._switch_off = switch_on, switch_off
         self._lock = RLock()
         self._calls: set[tuple[int, object]] = set()  # (thread, a token for each call)
         if hasattr(os, "register_at_fork"):
@@ -36,86 +38,75 @@ class _SharedSetting:
         variant.defer(lambda: self._release(call))
         with self._lock:
             self._calls.add(call)
-            self.switch_on()
+            self._switch_on()
 
     def _release(self, call: tuple[int, object]) -> None:
         with self._lock:
             self._calls.discard(call)
             if not self._calls:
-                self.switch_off()
+                self._switch_off()
 
     def _after_fork(self) -> None:
         # Other threads, and so their calls, do not exist in the child.
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
-            self.switch_off()
-
-    def switch_on(self) -> None:
-        raise NotImplementedError
-
-    def switch_off(self) -> None:
-        raise NotImplementedError
+            self._switch_off()
 
 
-class _QuietCallbacks(_SharedSetting):
-    """Keeps JAX from logging a failed callback, whose error filterjit raises, as Equinox does."""
-
-    def switch_on(self) -> None:
-        logging.getLogger(_jax_compat.CALLBACK_LOGGER).addFilter(_is_not_callback_failure)
-
-    def switch_off(self) -> None:
-        logging.getLogger(_jax_compat.CALLBACK_LOGGER).removeFilter(_is_not_callback_failure)
+# Of a failed callback, whose error filterjit raises, as Equinox does.
+_callback_logger = logging.getLogger(_jax_compat.CALLBACK_LOGGER)
 
 
 def _is_not_callback_failure(record: logging.LogRecord) -> bool:
     return record.getMessage() != "jax.pure_callback failed"
 
 
-class _QuietDonation(_SharedSetting):
-    """Keeps JAX from warning that a donated buffer could not be used.
+_quiet_callbacks = _SharedSetting(
+    lambda: _callback_logger.addFilter(_is_not_callback_failure),
+    lambda: _callback_logger.removeFilter(_is_not_callback_failure),
+)
+
+# The comment in the pattern distinguishes this filter from one that the user may have set.
+_UNUSED = "(?#filterjit)Some donated buffers were not usable"
+
+
+def _filters() -> list[Any]:
+    return [x for x in list(warnings.filters) if getattr(x[1], "pattern", "") == _UNUSED]
+
+
+def _ignore_unused() -> None:
+    if not _filters():
+        warnings.filterwarnings("ignore", message=_UNUSED)
+
+
+def _tell_unused() -> None:
+    for entry in _filters():
+        with contextlib.suppress(ValueError):
+            warnings.filters.remove(entry)  # type: ignore[attr-defined]
+
+
+_quiet_donation = _SharedSetting(_ignore_unused, _tell_unused)
+
+
+def ignore_donation(variant: _core.Variant) -> None:
+    """Keeps JAX from warning that a donated buffer could not be used, until the current call of `variant` is
+    over.
 
     ``warnings.catch_warnings`` would restore all filters as they were: of two threads that use it
     at once, one leaves the filters of the other behind. Where filters belong to a context
     (``sys.flags.context_aware_warnings``, as without a GIL), it is right, and the only way.
     """
+    if not getattr(sys.flags, "context_aware_warnings", False):
+        return _quiet_donation.hold(variant)
+    filters = warnings.catch_warnings()
 
-    # The comment in the pattern distinguishes this filter from one that the user may have set.
-    _MESSAGE = "(?#filterjit)Some donated buffers were not usable"
+    def leave() -> None:
+        with contextlib.suppress(RuntimeError):  # it was interrupted before it had entered
+            filters.__exit__(None, None, None)
 
-    def hold(self, variant: _core.Variant) -> None:
-        if not getattr(sys.flags, "context_aware_warnings", False):
-            return super().hold(variant)
-        filters = warnings.catch_warnings()
-
-        def leave() -> None:
-            with contextlib.suppress(RuntimeError):  # it was interrupted before it had entered
-                filters.__exit__(None, None, None)
-
-        variant.defer(leave)
-        filters.__enter__()
-        warnings.filterwarnings("ignore", message=self._MESSAGE)
-
-    @classmethod
-    def _installed(cls) -> list[Any]:
-        return [x for x in list(warnings.filters) if getattr(x[1], "pattern", "") == cls._MESSAGE]
-
-    def switch_on(self) -> None:
-        if not self._installed():
-            warnings.filterwarnings("ignore", message=self._MESSAGE)
-
-    def switch_off(self) -> None:
-        for entry in self._installed():
-            with contextlib.suppress(ValueError):
-                warnings.filters.remove(entry)  # type: ignore[attr-defined]
-
-
-_quiet_callbacks = _QuietCallbacks()
-_quiet_donation = _QuietDonation()
-
-
-def ignore_donation(variant: _core.Variant) -> None:
-    """Silences the warning about donated buffers until the current call of `variant` is over."""
-    _quiet_donation.hold(variant)
+    variant.defer(leave)
+    filters.__enter__()
+    warnings.filterwarnings("ignore", message=_UNUSED)
 
 
 class RunningHooks:

@@ -1,19 +1,27 @@
 """`Settings`: what a jitted function was given besides the function."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
 from ._chosen import NOTHING, Chosen
-from ._donation import Donation
+from ._donation import NO_DONATION, Donation
 from ._named import NONE, Named
 
 if TYPE_CHECKING:
     from ._sharding_options import Shardings
 
-DONATE = ("all", "all-except-first", "warn", "warn-except-first", "none")
+
+class OptionsOfJax(TypedDict, total=False):
+    """The options that are passed on to the ``jax.jit`` of a flat function."""
+
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: Any
+    compiler_options: dict[str, Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +32,6 @@ class Settings:
     are not hashable either.
 
     Attributes:
-        donate: one of the modes `DONATE`, or which arguments are donated.
         shardings: `in_shardings`, `out_shardings` and `mesh`; None without.
         jitkwargs: what is passed on to ``jax.jit``, sorted by name.
         numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
@@ -34,7 +41,7 @@ class Settings:
             has one, and False for none.
     """
 
-    donate: str | Donation = "none"
+    donate: Donation = NO_DONATION
     functions: str = "identity"
     maxsize: int = MAXSIZE
     on_retrace: OnRetrace = None
@@ -69,9 +76,11 @@ class Settings:
         return ", ".join(shown + [repr(self.shardings)] * (self.shardings is not None))
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether JAX's warning about donated buffers that it could not use is silenced."""
-        return self.donate in ("all", "all-except-first") or bool(self.donation.chosen)
+    def compares_processes(self) -> bool:
+        """Whether programs are compared with those of other processes before they run."""
+        if self.same_on_all_processes is None:
+            return self.shardings is not None
+        return self.same_on_all_processes
 
     @property
     def tells_unused(self) -> bool:
@@ -79,18 +88,5 @@ class Settings:
 
         Without shardings, "warn" as a mode leaves that to JAX.
         """
-        return bool(self.donation.chosen) or (
-            self.shardings is not None
-            and isinstance(self.donate, str)
-            and self.donate.startswith("warn")
-        )
-
-    @property
-    def donation(self) -> Donation:
-        """Which arguments are donated, if it is not one of the modes."""
-        return self.donate if isinstance(self.donate, Donation) else Donation()
-
-    @property
-    def spares_first(self) -> bool:
-        """Whether the first argument is not donated."""
-        return isinstance(self.donate, str) and self.donate.endswith("-except-first")
+        is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
+        return bool(self.donate.chosen) or is_warned

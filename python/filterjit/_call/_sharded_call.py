@@ -21,7 +21,7 @@ import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -41,8 +41,6 @@ from ._settings import Settings
 from ._sharding_options import Shardings
 
 _MOST_KEYS = 4096
-
-_T = TypeVar("_T")
 
 
 class _AnyTrace(int):
@@ -126,31 +124,21 @@ class ShardedCall:
 
     Arguments:
         variant: the variant, to which it refers weakly.
-        signature: of the function.
-        donated: the positions of the arrays that are donated; None if they depend on the arrays.
         settings: of the function.
         flat: makes a flat function for each program.
     """
 
-    def __init__(
-        self,
-        variant: _core.Variant,
-        signature: _core.Signature,
-        donated: tuple[int, ...] | None,
-        settings: Settings,
-        flat: FlatFunction,
-    ) -> None:
+    def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
         self.__qualname__ = flat.qualname
         self.shardings = settings.shardings or Shardings(None, None, None)
         self.variant = weakref.ref(variant)
-        self.signature = signature
-        self.donated = donated
+        self.signature = flat.signature
         self.settings = settings
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
         self.jit_id = flat.jit_id
         self.needs_outputs = settings.shardings is not None and (
-            self.shardings.has_outputs or donated != ()
+            self.shardings.has_outputs or flat.donated != ()
         )
         self._lock = RLock()
         # Programs stay as long as the variant: calls that are running do not own their `jit`.
@@ -161,25 +149,19 @@ class ShardedCall:
 
     # ---- specs ----
 
-    def specs_of_tracers(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        variant = self.variant()
+    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> Needs:
+        variant, donated = self.variant(), self.flat.donated
         assert variant is not None
-        return self.shardings.specs_of_inputs(variant, self.signature, arrays)
-
-    def needs_of_tracers(self, arrays: tuple[Any, ...]) -> Needs:
-        donated = self.donated
         if donated is None:
-            variant, donation = self.variant(), self.settings.donation
-            assert variant is not None
-            donated = donation.positions(variant, self.signature, self.flat.registry, arrays)
-        return Needs(self.specs_of_tracers(arrays), donated)
-
-    def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        """Returns the specs for a call; rules see tracers of its arrays, as in a trace."""
-        return _for_tracers(self.specs_of_tracers, arrays)
+            find = self.settings.donate.positions
+            donated = find(variant, self.signature, self.flat.registry, tracers)
+        return Needs(self.shardings.specs_of_inputs(variant, self.signature, tracers), donated)
 
     def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
-        return _for_tracers(self.needs_of_tracers, arrays)
+        """Returns what a call needs; rules and filters see tracers of its arrays, as in a trace."""
+        found: list[Needs] = []
+        jax.eval_shape(lambda *tracers: found.append(self.needs_of_tracers(tracers)), *arrays)
+        return found[0]
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -235,7 +217,8 @@ class ShardedCall:
         if arrays is not given and (variant := self.variant()) is not None:
             placed = (i for i, x in enumerate(arrays) if x is not given[i])
             _records.record_of(variant).placed.update(placed)
-        self.flat.before_run(arrays, lambda: self._find(arrays).jit)
+        if self.flat.before_run is not None:
+            self.flat.before_run(arrays, lambda: self._find(arrays).jit)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
@@ -252,7 +235,7 @@ class ShardedCall:
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
-        specs = self.specs_of_arrays(arrays)
+        specs = self.needs_of_arrays(arrays).inputs
         variant = self.variant()
         assert variant is not None
         models = self.shardings.positions_of_models(variant, self.signature, arrays)
@@ -290,6 +273,10 @@ class ShardedCall:
         for program in list(self._programs):
             if program.jit is not None:
                 program.call.clear_cache()
+
+    def is_loaded(self, arrays: tuple[Any, ...]) -> bool:
+        """Whether the program for these arrays was found, and not traced, as by a `KeptCall`."""
+        return False
 
     def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
@@ -364,17 +351,6 @@ class ShardedCall:
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
-
-
-def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
-    """Returns what a function returns for tracers of arrays."""
-    found: list[_T] = []
-
-    def call(*tracers: Any) -> None:
-        found.append(function(tracers))
-
-    jax.eval_shape(call, *arrays)
-    return found[0]
 
 
 def _is_uncommitted(x: Any) -> bool:

@@ -1,7 +1,7 @@
 """The options `in_shardings`, `out_shardings` and `mesh` of a jitted function."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -90,7 +90,7 @@ class Shardings:
                 f"`in_shardings` has {len(inputs)} items for {most} positional parameters"
             )
 
-    def value_of(self, signature: _core.Signature, i: int, argument: Any) -> Any:
+    def _value_of(self, signature: _core.Signature, i: int, argument: Any) -> Any:
         """Returns the value for the argument of parameter `i`."""
         inputs = self.inputs
         if isinstance(inputs, dict):
@@ -105,21 +105,21 @@ class Shardings:
             return inputs[i] if i < min(len(inputs), signature.positional) else None
         return inputs
 
+    def _values(
+        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
+    ) -> Iterator[tuple[int, Any, Any]]:
+        """Yields the number, the argument and its value of each parameter that was given."""
+        for i, argument in enumerate(variant.arguments(arrays)[1]):
+            if type(argument) is not _core.Registry:
+                yield i, argument, self._value_of(signature, i, argument)
+
     def specs_of_inputs(
         self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
         """Returns the spec of each array of a call; those in the function itself have none."""
-        arguments = variant.arguments(arrays)[1]
-        return self._specs_of(arguments, signature, variant.function.num_leaves)
-
-    def _specs_of(
-        self, arguments: Sequence[Any], signature: _core.Signature, own: int
-    ) -> tuple[Spec, ...]:
-        specs: list[Spec] = [None] * own
-        for i, (name, argument) in enumerate(zip(signature.names, arguments, strict=True)):
-            if type(argument) is not _core.Registry:  # the argument was given
-                value = self.value_of(signature, i, argument)
-                specs += specs_of(value, argument, self.mesh, [name])
+        specs: list[Spec] = [None] * variant.function.num_leaves
+        for i, argument, value in self._values(variant, signature, arrays):
+            specs += specs_of(value, argument, self.mesh, [signature.names[i]])
         return tuple(specs)
 
     def positions_of_models(
@@ -128,14 +128,11 @@ class Shardings:
         """Returns the positions of the arrays in arguments that have more than one spec: rules, or
         a tree of specs."""
         own = variant.function.num_leaves
-        arguments = variant.arguments(arrays)[1]
         found: list[int] = []
-        for i, argument in enumerate(arguments):
-            if type(argument) is not _core.Registry:
-                value = self.value_of(signature, i, argument)
-                if value is not None and not is_spec(value):
-                    first, count = span(variant.structure, i)
-                    found += range(own + first, own + first + count)
+        for i, _, value in self._values(variant, signature, arrays):
+            if value is not None and not is_spec(value):
+                first, count = span(variant.structure, i)
+                found += range(own + first, own + first + count)
         return found
 
     def specs_of_outputs(

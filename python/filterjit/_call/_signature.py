@@ -152,28 +152,19 @@ def raise_binding_error(
     It calls a function with the name and parameters of `fun` and an empty body instead.
     """
     try:
-        _raise_binding_error(fun, signature, args, kwargs)
+        function, full_args, full_kwargs = _called_function(fun, args, kwargs)
+        try:
+            own = inspect.signature(function, follow_wrapped=False)
+        except (TypeError, ValueError):
+            own = None
+        if isinstance(function, types.FunctionType) and own is not None:
+            _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
+        # The signature is not that of the function itself, because of functools.wraps for example.
+        (signature or inspect.signature(fun)).bind(*args, **kwargs)
     except TypeError as e:
         if isinstance(fun, staticmethod):
             e.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
         raise
-
-
-def _raise_binding_error(
-    fun: Any,
-    signature: inspect.Signature | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
-    function, full_args, full_kwargs = _called_function(fun, args, kwargs)
-    try:
-        own = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        own = None
-    if isinstance(function, types.FunctionType) and own is not None:
-        _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
-    # The signature is not that of the function itself, because of functools.wraps for example.
-    (signature or inspect.signature(fun)).bind(*args, **kwargs)
 
 
 def raise_misfit(

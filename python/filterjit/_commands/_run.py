@@ -10,6 +10,7 @@ What differs: our frames are below the program's in ``traceback.print_stack()`` 
 `install` needs are in ``sys.modules``.
 """
 
+import argparse
 import builtins
 import importlib.machinery
 import os
@@ -28,18 +29,7 @@ from .._install import install
 from ._children import inherit
 
 
-def run(
-    argv: Sequence[str],
-    *,
-    module: bool,
-    report: bool,
-    explain: bool,
-    html: str | None = None,
-    jax: bool = False,
-    program_cache: str | None = None,
-    trust: str | None = None,
-    prog: str = "python -m filterjit",
-) -> None:
+def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
     """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
 
     Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
@@ -49,24 +39,18 @@ def run(
             path may be ``-`` for standard input, or that of a folder or zip file with a
             ``__main__.py``.
         module: whether ``argv[0]`` is a module.
-        report: whether to print a report of the jitted functions to stderr at the end.
-        explain: whether to print an explanation of each retrace to stderr.
-        html: the file to which a page with a timeline is written at the end, if any.
-        jax: whether `filterjit.jit` takes the place of ``jax.jit`` too.
-        program_cache: the folder in which programs are kept, also those of processes that this one
-            starts.
-        prog: the name of this command, for an error message.
+        options: of the command. Those of program caches hold for processes that this one starts too.
     """
     begin = time.perf_counter()
-    html = None if html is None else os.path.abspath(html)  # the program may change the folder
-    if program_cache is not None:
-        os.environ["FILTERJIT_PROGRAM_CACHE"] = os.path.abspath(program_cache)
-    if trust is not None:
-        os.environ["FILTERJIT_PROGRAM_CACHE_TRUST"] = trust
-    install(jax=jax)
-    inherit(explain)
-    switches.explain = switches.explain or explain
-    if report or html is not None:
+    html = options.html and os.path.abspath(options.html)  # the program may change the folder
+    if options.program_cache is not None:
+        os.environ["FILTERJIT_PROGRAM_CACHE"] = os.path.abspath(options.program_cache)
+    if options.trust is not None:
+        os.environ["FILTERJIT_PROGRAM_CACHE_TRUST"] = options.trust
+    install(jax=options.jax)
+    inherit(options.explain)
+    switches.explain = switches.explain or options.explain
+    if options.report or html is not None:
         after_import("jax", _start_report)
     if html is not None:
         after_import("jax", _start_events)
@@ -78,8 +62,8 @@ def run(
         sys.excepthook = _without_own_frames(sys.excepthook)
         raise
     finally:
-        if report or html is not None:
-            _finish(argv[0], report, explain, html, begin, time.perf_counter(), jax, prog)
+        if options.report or html is not None:
+            _finish(argv[0], options, html, begin, time.perf_counter())
 
 
 def _start_report() -> None:
@@ -99,14 +83,7 @@ def _start_events() -> None:
 
 
 def _finish(
-    program: str,
-    report: bool,
-    explain: bool,
-    html: str | None,
-    begin: float,
-    end: float,
-    jax: bool,
-    prog: str,
+    program: str, options: argparse.Namespace, html: str | None, begin: float, end: float
 ) -> None:
     """Prints the report and writes the page. The exit status stays that of the program."""
     import_module("jax")  # if the program has not: what waits for JAX imports the modules below
@@ -116,10 +93,12 @@ def _finish(
 
     made = make_report()
     figures = made.as_dict()
-    installed = "install(jax=True)" if jax else "install()" if "equinox" in sys.modules else ""
-    if report:
+    installed = (
+        "install(jax=True)" if options.jax else "install()" if "equinox" in sys.modules else ""
+    )
+    if options.report:
         sys.stdout.flush()
-        reasons = "the explanations above tell why" if explain else RUN_EXPLAIN
+        reasons = "the explanations above tell why" if options.explain else RUN_EXPLAIN
         print(made.text(sys.stderr), file=sys.stderr)
         print(advise(figures, end - begin, installed, reasons), file=sys.stderr)
     if html is None:
@@ -140,7 +119,7 @@ def _finish(
         with replacing(html) as file:
             file.write(text.encode("utf-8", "replace"))
     except OSError as e:
-        print(f"{prog} run: can't write {html!r}: {e.strerror}", file=sys.stderr)
+        print(f"{options.prog} run: can't write {html!r}: {e.strerror}", file=sys.stderr)
 
 
 def _new_main() -> types.ModuleType:

@@ -5,7 +5,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Set
-from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from .._aot._program_option import Path, folder_of
 from .._base import _errors
@@ -14,7 +14,7 @@ from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
 from .._call._donation import Donation
-from .._call._settings import DONATE, Settings
+from .._call._settings import OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
 from .._observe._retraces import OnRetrace, check_on_retrace
@@ -32,14 +32,19 @@ Traced = Names | Mapping[str, Any]
 Functions = Literal["identity", "structure"]
 
 
-class _JitOptions(TypedDict, total=False):
-    """The options of ``jax.jit`` that `filter_jit` passes on."""
+class _Options(OptionsOfJax, total=False):
+    """The options of `filter_jit`."""
 
-    keep_unused: bool
-    device: Any
-    backend: str | None
-    inline: Any
-    compiler_options: dict[str, Any] | None
+    donate: Donate
+    traced: Traced
+    functions: Functions
+    on_retrace: OnRetrace
+    maxsize: int
+    in_shardings: Any
+    out_shardings: Any
+    mesh: Any
+    same_on_all_processes: bool | None
+    program_cache: Path
 
 
 class _Decorator(Protocol):
@@ -99,38 +104,11 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
 
 
 @overload
-def filter_jit(
-    *,
-    donate: Donate = "none",
-    traced: Traced = (),
-    functions: Functions = "identity",
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mesh: Any = None,
-    same_on_all_processes: bool | None = None,
-    program_cache: Path = None,
-    **jitkwargs: Unpack[_JitOptions],
-) -> _Decorator: ...
+def filter_jit(**options: Unpack[_Options]) -> _Decorator: ...
 
 
 @overload
-def filter_jit(
-    fun: Callable[_P, _T],
-    *,
-    donate: Donate = "none",
-    traced: Traced = (),
-    functions: Functions = "identity",
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    mesh: Any = None,
-    same_on_all_processes: bool | None = None,
-    program_cache: Path = None,
-    **jitkwargs: Unpack[_JitOptions],
-) -> FilterJit[_P, _T]: ...
+def filter_jit(fun: Callable[_P, _T], **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
 
 
 @public
@@ -267,11 +245,7 @@ def filter_jit(
         return _jit(NO_OPTIONS, fun)
     if jitkwargs:
         _check_jitkwargs(jitkwargs)
-    if isinstance(donate, str):
-        names = f"a tuple of names of parameters, such as ({donate!r},)"
-        one_of("filter_jit(..., donate=...)", donate, DONATE, also=names)
-    else:
-        donate = Donation.of(donate) or "none"
+    donate = Donation.of(donate)
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = Chosen.of("traced", traced) or NOTHING

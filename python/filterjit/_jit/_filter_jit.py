@@ -14,6 +14,7 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._aot import _program_option as _program_option  # says where calls find programs
+from .._base._generic import _P, _S, _T
 from .._base._later import later
 from .._base._package import suggesting
 from .._base._words import note_context
@@ -33,17 +34,6 @@ else:  # what no call needs
     _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
-
-if TYPE_CHECKING:
-    from typing_extensions import ParamSpec, TypeVar
-
-    _P = ParamSpec("_P", default=...)  # the parameters of a function
-    _T = TypeVar("_T", default=Any)  # its result
-    _S = TypeVar("_S", default=Any)  # the first parameter of a method
-else:
-    from typing import ParamSpec, TypeVar
-
-    _P, _T, _S = ParamSpec("_P"), TypeVar("_T"), TypeVar("_S")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -203,13 +193,10 @@ def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.St
         return None
     try:
         arrays, structure = _core.flatten(function._hooks.registry, bound.__self__)
-    except Exception as e:
-        note_context(e)
-        raise
-    try:
-        hash(structure)
-    except TypeError:
-        return None
+        try:
+            hash(structure)
+        except TypeError:
+            return None
     except Exception as e:
         note_context(e)
         raise
@@ -346,7 +333,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
             Array([1., 2.], dtype=float32)
         """
         partial = _partial.PartialFilterJit(self, args, kwargs)
-        self._hooks.check_given(self, "partial", args, kwargs)
+        self._hooks.settings.donate.check_given(self, "partial", args, kwargs)
         return partial
 
     def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":

@@ -23,6 +23,7 @@ from .._base._words import key_paths
 from .._call import _kept_by_jax, _lost_changes, _signature
 from .._call._caches import names_of
 from .._call._chosen import Chosen
+from .._call._donation import Donation
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
@@ -112,7 +113,8 @@ class Frozen:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function; a trace of the program comes here."""
         __tracebackhide__ = True
-        if deleted := [p for p, x in zip(self.paths, self.arrays, strict=True) if _is_deleted(x)]:
+        pairs = zip(self.paths, self.arrays, strict=True)
+        if deleted := [path for path, x in pairs if _errors.is_deleted(x)]:
             more = f" and {len(deleted) - 1:,} others" if len(deleted) > 1 else ""
             raise RuntimeError(
                 f"the array of the frozen argument `{deleted[0]}`{more} was deleted, or donated to a "
@@ -130,13 +132,13 @@ class Frozen:
         by_position, by_name = values[: len(self.names)], values[len(self.names) :]
         keywords = dict(zip(given.names[1 + len(by_position) :], by_name, strict=True)) | kwargs
         record = self.f._parts()[0].record
-        if record.has_told_lost or not _lost_changes.has_variables(self.structure):
+
+        def run() -> Any:
+            __tracebackhide__ = True
             return call.__wrapped__(*by_position, *args, **keywords)
-        before = _lost_changes.variables_in(given.names[1:], values)
-        out = call.__wrapped__(*by_position, *args, **keywords)
-        after = _lost_changes.variables_in(given.names[1:], values)
-        _lost_changes.warn(record, before, after, out, _lost_changes.FROZEN)
-        return out
+
+        names, why = given.names[1:], _lost_changes.FROZEN
+        return _lost_changes.call(run, record, self.structure, names, values, why)
 
     def _changed_error(self, now: _core.Structure) -> ValueError:
         hash(now)  # which is what tells that a value was changed
@@ -189,7 +191,7 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _F:
     hooks = f._hooks
     assert isinstance(hooks, FunctionHooks)
     settings = hooks.settings
-    if settings.static or settings.donation.arguments:
+    if settings.static or settings.donate.arguments:
         raise ValueError(
             "`freeze` takes no function of `filterjit.jit` with static or donated arguments, which "
             "are numbered: use `filter_jit`."
@@ -203,13 +205,13 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _F:
     signature = _remaining(
         f._given_signature or inspect.signature(f.__wrapped__), qualname, args, kwargs
     )
-    hooks.check_given(f, "freeze", args, kwargs)
-    if settings.donate != "none" and f._parts()[1]:
+    settings.donate.check_given(f, "freeze", args, kwargs)
+    if settings.donate and f._parts()[1]:
         raise ValueError(
             f"the arrays in the function itself would be donated by the first call of what `freeze` "
             f"returns: this function was jitted with donate={settings.donate!r}."
         )
-    if settings.spares_first and kwargs and not args:
+    if settings.donate.spares_first and kwargs and not args:
         raise ValueError(
             f"`freeze` takes the first argument by position: this function was jitted with "
             f"donate={settings.donate!r}."
@@ -225,8 +227,8 @@ def _of_the_others(settings: Settings, frozen: Frozen) -> Settings:
     chosen = settings.traced
     left = tuple((name, x) for name, x in chosen.filters if name not in frozen.names)
     changes: dict[str, Any] = {"traced": Chosen(chosen.option, left)}
-    if frozen.names and settings.spares_first:
-        changes["donate"] = str(settings.donate).removesuffix("-except-first")
+    if frozen.names and settings.donate.spares_first:
+        changes["donate"] = Donation(settings.donate.mode.removesuffix("-except-first"))
     return dataclasses.replace(settings, **changes)
 
 
@@ -267,10 +269,6 @@ def _kept(path: str, x: Any) -> Any:
         e.add_note(f"(argument `{path}` of `freeze`)")
         raise
     return np.array(x)
-
-
-def _is_deleted(x: Any) -> bool:
-    return not isinstance(x, jax.core.Tracer) and _errors.is_deleted(x)
 
 
 def _as_constant(x: Any) -> Any:

@@ -3,20 +3,12 @@ call."""
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from jax import tree_util as jtu
 
 from .. import _core
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    _T = TypeVar("_T", default=Any)  # the result of the function
-else:
-    from typing import TypeVar
-
-    _T = TypeVar("_T")
+from .._base._generic import _T
 
 
 class _Given:

@@ -1,11 +1,9 @@
 """The decorator `jit`, in the place of ``jax.jit``."""
 
-import contextlib
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import jax
 
@@ -14,9 +12,9 @@ from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, signature_for, without_iterators
+from .._call._named import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._plain_hooks import PlainHooks
-from .._call._settings import Settings
+from .._call._settings import OptionsOfJax, Settings
 from .._call._sharding_options import Shardings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -37,50 +35,29 @@ _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
 }  # fmt: skip
 """The options that only the ``jax.jit`` of a flat function knows, with their defaults."""
+_COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
+
+
+class _Options(OptionsOfJax, total=False):
+    """The options of `jit`."""
+
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Iterable[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Iterable[int] | None
+    donate_argnames: str | Iterable[str] | None
+    on_retrace: OnRetrace
+    maxsize: int
+    program_cache: Path
 
 
 @overload
-def jit(
-    *,
-    in_shardings: Any = ...,
-    out_shardings: Any = ...,
-    static_argnums: int | Iterable[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Iterable[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: Any = False,
-    compiler_options: dict[str, Any] | None = None,
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    program_cache: Path = None,
-    **others: Any,
-) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
 
 
 @overload
-def jit(
-    fun: Callable[_P, _T],
-    /,
-    *,
-    in_shardings: Any = ...,
-    out_shardings: Any = ...,
-    static_argnums: int | Iterable[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Iterable[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: Any = False,
-    compiler_options: dict[str, Any] | None = None,
-    on_retrace: OnRetrace = None,
-    maxsize: int = MAXSIZE,
-    program_cache: Path = None,
-    **others: Any,
-) -> FilterJit[_P, _T]: ...
+def jit(fun: Callable[_P, _T], /, **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
 
 
 @public
@@ -136,23 +113,35 @@ def jit(
     """
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
-    own = {"on_retrace": on_retrace, "maxsize": maxsize,
-           "program_cache": folder_of(program_cache)}  # fmt: skip
+    own = own_options("jit", on_retrace, maxsize, program_cache)
     known_options("jit", options, [*option_names(_jax_compat.jit), *own])
-    positive_int("jit(..., maxsize=...)", maxsize)
-    check_on_retrace("jit", on_retrace)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
 
 
+def own_options(
+    function: str, on_retrace: OnRetrace, maxsize: int, program_cache: Path
+) -> dict[str, Any]:
+    """Returns the options that ``jax.jit`` does not have; raises ValueError where `function` takes none
+    such."""
+    check_on_retrace(function, on_retrace)
+    positive_int(f"{function}(..., maxsize=...)", maxsize)
+    folder = folder_of(program_cache)
+    return {"on_retrace": on_retrace, "maxsize": maxsize, "program_cache": folder}
+
+
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     options = without_iterators(options)
     upstream = _jax_compat.jit(fun, **options)  # raises where the options are wrong
+    reason = ""
     try:
-        settings, signature = _settings(fun, dict(options), own)
-        reason = ""
-    except (_NotCovered, NotNamed) as e:
+        static, donated, signature = named_by(fun, options)
+        shardings = _shardings(options.get("in_shardings"), options.get("out_shardings"), static)
+        if others := options.keys() - _COVERED:
+            raise HandOver(f"{min(others)} is given")
+        settings = settings_as_in_jax(options, own, static, donated, shardings)
+    except HandOver as e:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
@@ -160,41 +149,27 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
 
 
-class _NotCovered(Exception):
-    """Says why ``jax.jit`` makes all calls of a function."""
-
-
-def _settings(
-    fun: Any, options: dict[str, Any], own: dict[str, Any]
-) -> tuple[Settings, inspect.Signature | None]:
-    """Returns how a function is jitted, and the parameters to bind by."""
-
-    def take(name: str) -> Any:
-        return options.pop(name, None)
-
-    static, donated = (
-        (take(f"{what}_argnums"), take(f"{what}_argnames")) for what in ("static", "donate")
-    )
-    public = None
-    if any(x is not None for x in (*static, *donated)):
-        with contextlib.suppress(TypeError, ValueError):
-            public = inspect.signature(fun)
-    statics, donation = Named.of(public, *static), Donation(Named.of(public, *donated))
-    signature = signature_for(fun, statics, donation.arguments)
-    shardings = _shardings(take("in_shardings"), take("out_shardings"), statics)
-    passed_on = {name: options.pop(name) for name in _PASSED_ON.keys() & options.keys()}
-    if options:
-        raise _NotCovered(f"{min(options)} is given")
-    settings = Settings(
+def settings_as_in_jax(
+    options: dict[str, Any],
+    own: dict[str, Any],
+    static: Named,
+    donated: Named,
+    shardings: Shardings | None,
+) -> Settings:
+    """Returns how a function is jitted that behaves as one of ``jax.jit`` with these options."""
+    return Settings(
         **own,
-        donate=donation or "none",
+        donate=Donation(arguments=donated),
         shardings=shardings,
         same_on_all_processes=False,
         numbers_traced=True,
-        static=statics,
-        jitkwargs=tuple((k, v) for k, v in passed_on.items() if v != _PASSED_ON[k]),
+        static=static,
+        jitkwargs=tuple(
+            (name, options[name])
+            for name, default in _PASSED_ON.items()
+            if options.get(name, default) != default
+        ),
     )
-    return settings, signature
 
 
 def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
@@ -204,7 +179,7 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
-            raise _NotCovered(f"{name} has a leaf that is no sharding")
+            raise HandOver(f"{name} has a leaf that is no sharding")
     # As they are now: ``jax.jit`` takes them apart at once too.
     inputs, outputs = (
         jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
@@ -215,5 +190,5 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
             rest[i:i] = [None] * (i <= len(rest))
         inputs = tuple(rest)
     elif not is_value(inputs):
-        raise _NotCovered("in_shardings is neither a tuple nor a sharding")
+        raise HandOver("in_shardings is neither a tuple nor a sharding")
     return Shardings(inputs, outputs, None)

@@ -7,28 +7,36 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
-from .._aot._program_option import Path, folder_of
-from .._base._checks import NOT_GIVEN, positive_int
+from .._aot._program_option import Path
+from .._base._call_hooks import Failure
+from .._base._checks import NOT_GIVEN
+from .._base._errors import is_of_key
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import Named, NotNamed, signature_for, without_iterators
-from .._call._plain_hooks import HandOver, explain_no_key
+from .._call._named import HandOver, Named, named_by, without_iterators
+from .._call._plain_hooks import NO_KEY, AsInJax, explain_no_key
 from .._call._settings import Settings
-from .._call._signature import ANY
+from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._decorator import filter_jit
 from .._jit._filter_jit import FilterJit, is_found_by_name
+from .._jit._plain import own_options, settings_as_in_jax
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
-from .._observe._retraces import OnRetrace, check_on_retrace
-from ._nnx_hooks import NNXHooks
-from ._nnx_registry import registry
+from .._observe._retraces import OnRetrace
 from ._nnx_shardings import NNXShardings
-from ._prefixes import Prefixes
-from ._trace import ONCE, GraphFunction, TracedFunction, TreeFunction
+from ._trace import (
+    ONCE,
+    OWNER,
+    GraphFunction,
+    Prefixes,
+    TracedFunction,
+    TreeFunction,
+    registry,
+)
 
 
 @functools.partial(public, module="filterjit.nnx")
@@ -166,11 +174,29 @@ class NNXJit(_core.VariableJit):
             clear()
 
 
-def _signature(fun: Any) -> inspect.Signature | None:
-    try:
-        return inspect.signature(fun)
-    except (TypeError, ValueError):
-        return None
+class NNXHooks(AsInJax):
+    """The hooks of the FilterJit in an `NNXJit`."""
+
+    decorator = "nnx.jit"
+    updates_modules = True
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.registry = registry
+
+    def needed_by(self, fun: Any) -> Any:
+        return getattr(fun, OWNER)()
+
+    def translate(self, failure: Failure) -> BaseException | str:
+        if failure.variant is None and is_of_key(failure.exception):  # for the error of Flax
+            return HandOver(NO_KEY)
+        return super().translate(failure)
+
+    def raise_binding_error(
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+    ) -> None:
+        fun = f.__wrapped__.__wrapped__  # which the function that is traced calls
+        raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
 @functools.partial(public, module="filterjit.nnx")
@@ -237,10 +263,7 @@ def jit(
         >>> count[...]
         Array([1., 1.], dtype=float32)
     """
-    check_on_retrace("nnx.jit", on_retrace)
-    positive_int("nnx.jit(..., maxsize=...)", maxsize)
-    own: dict[str, Any] = {"on_retrace": on_retrace, "maxsize": maxsize,
-           "program_cache": folder_of(program_cache)}  # fmt: skip
+    own = own_options("nnx.jit", on_retrace, maxsize, program_cache)
     modes: dict[str, Any] = {}
     if compat.supported:
         defaults = compat.default_modes()
@@ -288,45 +311,20 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     static = donated = Named()
     prefixes = None
     try:
-        static, donated = (
-            Named.of(_signature(function), options[f"{what}_argnums"], options[f"{what}_argnames"])
-            for what in ("static", "donate")
-        )
-        signature = signature_for(function, static, donated)
+        static, donated, signature = named_by(function, options)
         if reason is None:
             prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
-    except (NotNamed, HandOver) as e:
+    except HandOver as e:
         reason, signature = reason or str(e), ANY
     # What is traced has other parameters than `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)
-    donation = Donation(donated)
-    graph = bool(options.get("graph"))
-    traced: TracedFunction
-    if graph and options.get("graph_updates"):
-        traced = GraphFunction(function, signature, static, donation, prefixes)
-    else:
-        traced = TreeFunction(function, signature, static, donation, prefixes, graph)
+    mode = (1 + bool(options.get("graph_updates"))) if options.get("graph") else 0
+    cls: type[TracedFunction] = GraphFunction if mode == 2 else TreeFunction
+    traced = cls(function, signature, static, Donation(arguments=donated), prefixes, mode)
     target = traced.function()
     functools.update_wrapper(target, function, updated=())
-    jitkwargs = tuple(
-        (name, options[name])
-        for name, default in (
-            ("keep_unused", False),
-            ("device", None),
-            ("backend", None),
-            ("inline", False),
-        )
-        if options[name] != default
-    )
-    settings = Settings(
-        **own,
-        donate=donation or "none",
-        shardings=None if prefixes is None else NNXShardings(traced, prefixes),
-        same_on_all_processes=False,
-        numbers_traced=True,
-        static=static,
-        jitkwargs=jitkwargs,
-    )
+    shardings = None if prefixes is None else NNXShardings(traced, prefixes)
+    settings = settings_as_in_jax(options, own, static, donated, shardings)
     inner = FilterJit(target, NNXHooks(settings), signature, attributes_of(target))
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)
     jitted._made_of = fun, options, own

@@ -7,15 +7,13 @@ import jax
 
 from .. import _core
 from .._call import _signature
-from .._call._plain_hooks import HandOver
+from .._call._named import HandOver
 from .._call._sharding_options import Shardings
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
 from .._trees._registry import leaves_of
-from ._nnx_registry import registry
-from ._prefixes import DO_NOT_FIT, Mark, Prefixes, specs_of
-from ._trace import TracedFunction
+from ._trace import DO_NOT_FIT, Mark, Prefixes, TracedFunction, registry, specs_of
 
 
 class NNXShardings(Shardings):

@@ -9,24 +9,31 @@ Upstream's functions are called on the arguments of the trace, so errors and the
 upstream's too.
 """
 
+import dataclasses
 import inspect
 import struct
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
 from .. import _core
 from .._call._donation import Donation
-from .._call._named import Named
-from .._call._plain_hooks import HandOver
+from .._call._named import HandOver, Named
 from .._compat import _nnx_compat as compat
+from .._shardings._specs import Spec
+from .._trees import _registry
 from .._trees._registry import is_traced
-from ._nnx_registry import registry
-from ._prefixes import DO_NOT_FIT, Prefixes, mark
+
+registry: _core.Registry = _registry.registry.with_policy(
+    traced=_registry.NUMBERS, by_identity=(compat.VARIABLE_TYPE, compat.Pytree)
+)
+"""The leaf rule is that of ``jax.jit``, numbers are traced, and a Variable or Module that occurs twice in
+the arguments is one object."""
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
+DO_NOT_FIT = "the shardings do not fit the arguments or the result"
 
 OWNER = "__filterjit_owner__"
 """The attribute of a function that is traced which returns its VariableJit."""
@@ -43,32 +50,95 @@ def _unpack(indices: bytes) -> list[int]:
     return [i for (i,) in struct.iter_unpack("=I", indices)]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
+class Prefixes:
+    """The options `in_shardings` and `out_shardings` of an `NNXJit`, as they were given.
+
+    They are prefixes of the pytrees in which upstream passes Modules to ``jax.jit``. Upstream's own
+    functions make these pytrees here, so a prefix means what it means to upstream. What they refuse is
+    handed over, for upstream's error.
+
+    Attributes:
+        given: for the arguments by position, without the static ones.
+        inputs: for all arguments by position.
+        outputs: for the result.
+    """
+
+    given: Any
+    inputs: Any
+    outputs: Any
+
+    @classmethod
+    def of(cls, upstream: Any, given: Any, outputs: Any) -> "Prefixes | None":
+        """Returns the prefixes of a function; None if there is none.
+
+        Raises:
+            HandOver: if a leaf is not a sharding, a ``PartitionSpec`` or None, or if this version
+                of Flax is not known.
+        """
+        if given is None and outputs is None:
+            return None
+        if not compat.reads_shardings(upstream):
+            raise HandOver("this version of Flax has other names for shardings")
+        for name, prefix in (("in_shardings", given), ("out_shardings", outputs)):
+            leaves = jax.tree.leaves(compat.as_jax_prefix(prefix))
+            if not all(map(compat.is_sharding, leaves)):
+                raise HandOver(f"{name} has a leaf that is no sharding")
+        return cls(given, compat.expanded_prefix(upstream), outputs)
+
+
+class Mark:
+    """Stands for an array of a result, with its spec."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+
+def specs_of(prefix: Any, tree: Any) -> list[Spec]:
+    """Returns the spec of each leaf of a tree, as ``jax.jit`` finds it."""
+    found: list[Spec] = []
+
+    def add(spec: Spec, subtree: Any) -> None:
+        found.extend([spec] * len(jax.tree.leaves(subtree)))
+
+    jax.tree.map(add, compat.as_jax_prefix(prefix), tree, is_leaf=lambda x: x is None)
+    return found
+
+
+def mark(prefix: Any, tree: Any) -> Any:
+    """Returns a tree with marks in the place of its leaves."""
+    leaves = list(map(Mark, specs_of(prefix, tree)))
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
+
+
 def _mark_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> tuple[Any, ...]:
     """Returns new values of Variables with marks in the place of arrays."""
     return tuple(mark(specs[i], x) for i, x in zip(_unpack(indices), values, strict=True))
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class TracedFunction:
-    """The function that is traced, for one of upstream's modes."""
+    """The function that is traced, for one of upstream's modes.
 
-    mode: int  # of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them
-    owner: Callable[[], Any]  # a weak reference to the VariableJit
-    returns_all = False
+    Attributes:
+        fun: the user's function.
+        signature: of `fun`.
+        static: its static arguments.
+        donation: its donated arguments.
+        prefixes: its shardings; None without.
+        mode: of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them.
+    """
+
+    owner: Callable[[], Any] = dataclasses.field(init=False)  # a weak reference to the VariableJit
+    returns_all: ClassVar = False
     """Whether a program with shardings returns all Variables, not only those that change."""
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        signature: inspect.Signature,
-        static: Named,
-        donation: Donation,
-        prefixes: Prefixes | None,
-    ) -> None:
-        self.prefixes = prefixes
-        self.fun = fun
-        self.signature = signature
-        self.static = static
-        self.donation = donation
+    fun: Callable[..., Any]
+    signature: inspect.Signature
+    static: Named
+    donation: Donation
+    prefixes: Prefixes | None
+    mode: int
 
     def function(self) -> Callable[..., Any]:
         def traced(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -189,21 +259,13 @@ class TracedFunction:
         raise NotImplementedError
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class GraphFunction(TracedFunction):
     """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        signature: inspect.Signature,
-        static: Named,
-        donation: Donation,
-        prefixes: Prefixes | None,
-    ) -> None:
-        super().__init__(fun, signature, static, donation, prefixes)
-        self.mode = 2
-        self.updates = compat.GraphUpdates()
-
+    updates: compat.GraphUpdates = dataclasses.field(
+        init=False, default_factory=compat.GraphUpdates
+    )
     returns_all = True
 
     @property
@@ -282,17 +344,9 @@ class TreeFunction(TracedFunction):
     """The modes that update Variables and nothing else: ``graph=False``, or, if `graph` is true,
     ``graph_updates=False``."""
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        signature: inspect.Signature,
-        static: Named,
-        donation: Donation,
-        prefixes: Prefixes | None,
-        graph: bool,
-    ) -> None:
-        super().__init__(fun, signature, static, donation, prefixes)
-        self.graph, self.mode = graph, int(graph)
+    @property
+    def graph(self) -> bool:
+        return self.mode == 1
 
     def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
         assert self.prefixes is not None
