@@ -191,11 +191,8 @@ class Coder:
         found = _parts_of(x)
         if found is not None:
             tag, parts = found[0], list(map(self.encode, found[1]))
-            if tag in (
-                "set",
-                "frozenset",
-            ):  # the same in all processes: the digest of a program has it
-                parts.sort(key=repr)
+            if tag in ("set", "frozenset"):
+                parts.sort(key=repr)  # the same in all processes: the digest of a program has it
             return [[tag, len(parts)], *itertools.chain.from_iterable(parts)]
         if not callable(x) and id(x) not in self._numbers:
             raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")

@@ -13,7 +13,7 @@ from .. import _core
 from .._base._errors import short
 from .._base._package import public
 from ._filters import as_expression, is_array
-from ._registry import leaves_of, registry
+from ._registry import registry
 
 _T = TypeVar("_T")
 
@@ -127,10 +127,8 @@ def _reduce(structure: Structure) -> tuple[Any, ...]:
     return _unpickle, (buffer.getvalue(),)
 
 
-def _from_parts(skeleton: Any, leaves: Iterable[Any] | None) -> Structure:
-    # Pickles of filterjit 0.1.0 have a list, or None where all leaves are open.
-    leaves = leaves_of(skeleton) if leaves is None else leaves
-    return _core.from_skeleton(registry, _HOLE, skeleton, tuple(leaves))
+def _from_parts(skeleton: Any, leaves: tuple[Any, ...]) -> Structure:
+    return _core.from_skeleton(registry, _HOLE, skeleton, leaves)
 
 
 def _unpickle(parts: bytes) -> Structure:
