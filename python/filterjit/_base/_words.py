@@ -178,7 +178,8 @@ def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
 
 def _check_groups(paths: tuple[str, ...], groups: tuple[dict[Any, Any], ...]) -> None:
     """Raises ValueError if `groups` do not have each path once."""
-    times = collections.Counter(key for group in groups for key in group)
+    # No generator: CPython 3.13.0 crashes where there is no memory for one.
+    times = collections.Counter([key for group in groups for key in group])
     missing = [path for path in paths if path not in times]
     known = set(paths)
     unknown = [key for key in times if key not in known]
