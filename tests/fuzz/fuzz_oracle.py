@@ -176,7 +176,7 @@ def _sequence(make: Callable[[Any, list[Any]], Any]) -> tuple[Split, Build]:
 
 
 def _options(f: Any) -> Any:
-    return f._hooks.settings.donate, f._hooks.settings.functions
+    return f._hooks.settings.donate.mode, f._hooks.settings.functions
 
 
 KINDS: dict[type, Kind] = {

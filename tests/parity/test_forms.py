@@ -249,7 +249,7 @@ def test_pickle_of_a_wrapper(name: str) -> None:
     f = filterjit.filter_jit(fun, donate="all")
     twin = pickle.loads(pickle.dumps(f))
     assert comparable(twin(jnp.array(1.0))) == comparable(fun(ONE))
-    assert twin._hooks.settings.donate == "all"
+    assert twin._hooks.settings.donate.mode == "all"
     assert str(inspect.signature(twin)) == str(inspect.signature(f))
 
 

@@ -302,7 +302,9 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
         return "sharding", [*x.device_set, None, memory_of(x)]
     if cls is jax.sharding.NamedSharding:
         return "sharding", [x.mesh, x.spec, memory_of(x)]
-    if cls is jax.sharding.PartitionSpec and not rest_of(x):
+    if cls is jax.sharding.PartitionSpec:
+        if rest_of(x):
+            raise Unsupported(f"the partition {x}")
         return "partition", x
     if cls in (jax.sharding.Mesh, jax.sharding.AbstractMesh):
         devices = x.devices.flat if cls is jax.sharding.Mesh else ()
