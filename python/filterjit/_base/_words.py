@@ -4,7 +4,6 @@ The C core calls these functions (`words` of a Registry), and only walks. This m
 nothing but the standard library, since the tests of the core run without JAX.
 """
 
-import collections
 import dataclasses
 import difflib
 import re
@@ -84,8 +83,10 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
             found.append(path)
             leaf += 1
         elif kind.endswith(" of leaves"):
-            found += [f"{below}{i}" for i in range(arity) if leaves[leaf + i] is hole]
-            leaf += arity
+            for i in range(arity):
+                if leaves[leaf] is hole:
+                    found.append(f"{below}{i}")
+                leaf += 1
         else:
             outer.append((prefix, left))
             prefix, left = below, arity
@@ -172,18 +173,26 @@ def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
     except KeyError:
         found = []
     if len(found) != len(paths) or sum(map(len, groups)) != len(paths):
-        _check_groups(paths, groups)
+        _check_groups(paths, leaves, groups)
     return structure.unflatten(found)
 
 
-def _check_groups(paths: tuple[str, ...], groups: tuple[dict[Any, Any], ...]) -> None:
-    """Raises ValueError if `groups` do not have each path once."""
-    # No generator: CPython 3.13.0 crashes where there is no memory for one.
-    times = collections.Counter([key for group in groups for key in group])
-    missing = [path for path in paths if path not in times]
-    known = set(paths)
-    unknown = [key for key in times if key not in known]
-    again = [key for key, n in times.items() if n > 1 and key in known]
+def _check_groups(
+    paths: tuple[str, ...], leaves: dict[Any, Any], groups: tuple[dict[Any, Any], ...]
+) -> None:
+    """Raises ValueError if `groups`, which are `leaves` together, do not have each path once."""
+    missing, unknown, again = [], [], []
+    for path in paths:
+        if path not in leaves:
+            missing.append(path)
+    known, seen = set(paths), set()
+    for group in groups:
+        for key in group:
+            if key not in known:
+                unknown.append(key)
+            elif key in seen and key not in again:
+                again.append(key)
+            seen.add(key)
     problems = _listed("missing", missing) + _listed("unknown", unknown)
     if problems := problems + _listed("in more than one group", again):
         raise ValueError(f"the groups do not fit the structure{problems}")
