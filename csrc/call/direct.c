@@ -144,6 +144,13 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
     return all;
 }
 
+/* How many calls that no entry is for are passed on before one is noted. */
+static inline Py_ssize_t
+calls_before_note(const FjDirect *self)
+{
+    return self->note_at < 0 ? self->context->after : self->note_at;
+}
+
 /* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
  * there is one.  -1 with an error that is no Exception. */
 static int
@@ -175,14 +182,13 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
     if (!takes_all(context, args, nargs)) {
         return FJ_WAY_type;
     }
-    Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
+    Py_ssize_t note_at = calls_before_note(self);
     if (self->unmatched++ < note_at) {
         return way;
     }
     self->unmatched = 0;
-    if (++self->num_noted >=
-        FJ_DIRECT_MAX_ENTRIES) { /* ever more seldom: they may all be different */
-        self->note_at = 4 * note_at + 4;
+    if (++self->num_noted >= FJ_DIRECT_MAX_ENTRIES) {
+        self->note_at = 4 * note_at + 4; /* ever more seldom: they may all be different */
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
@@ -213,8 +219,7 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
         self->resting--;
         return FJ_WAY_resting;
     }
-    Py_ssize_t note_at = self->note_at < 0 ? context->after : self->note_at;
-    if (self->num_entries == 0 && self->unmatched < note_at) {
+    if (self->num_entries == 0 && self->unmatched < calls_before_note(self)) {
         self->unmatched++;
         return FJ_WAY_waiting;
     }

@@ -192,7 +192,7 @@ def tell_unused(
         taken: the results that take the memory of an array for sure.
         inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
     """
-    from .._shardings._specs import same_spec  # which no trace needs that donates nothing so
+    from .._shardings._specs import same_spec  # only traces that tell of donation need it
 
     paths = _errors.array_paths(variant.function, variant.structure)
     free = [j for j in range(len(results)) if j not in taken.values()]

@@ -127,7 +127,7 @@ class Comparison:
         again: Any = _keepers.calls.get(variant)
         specs: tuple[Any, ...] = ()
         with contextlib.suppress(Exception):  # there are none, or `lower` raises the same
-            specs = again.needs_of_arrays(arrays).inputs
+            specs = again.specs_of_arrays(arrays)
         processes = _participants(mesh, specs)
         if self._of_all and not processes:
             processes = tuple(range(jax.process_count()))

@@ -21,7 +21,7 @@ import dataclasses
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
@@ -41,6 +41,7 @@ from ._settings import Settings
 from ._sharding_options import Shardings
 
 _MOST_KEYS = 4096
+_T = TypeVar("_T")
 
 
 class _AnyTrace(int):
@@ -155,13 +156,20 @@ class ShardedCall:
         if donated is None:
             find = self.settings.donate.positions
             donated = find(variant, self.signature, self.flat.registry, tracers)
-        return Needs(self.shardings.specs_of_inputs(variant, self.signature, tracers), donated)
+        return Needs(self._specs_of_tracers(tracers), donated)
+
+    def _specs_of_tracers(self, tracers: tuple[Any, ...]) -> tuple[Spec, ...]:
+        variant = self.variant()
+        assert variant is not None
+        return self.shardings.specs_of_inputs(variant, self.signature, tracers)
 
     def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
         """Returns what a call needs; rules and filters see tracers of its arrays, as in a trace."""
-        found: list[Needs] = []
-        jax.eval_shape(lambda *tracers: found.append(self.needs_of_tracers(tracers)), *arrays)
-        return found[0]
+        return _for_tracers(self.needs_of_tracers, arrays)
+
+    def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
+        """Returns the specs for a call, whose filters of donated arrays are not asked."""
+        return _for_tracers(self._specs_of_tracers, arrays)
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -235,7 +243,7 @@ class ShardedCall:
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
-        specs = self.needs_of_arrays(arrays).inputs
+        specs = self.specs_of_arrays(arrays)
         variant = self.variant()
         assert variant is not None
         models = self.shardings.positions_of_models(variant, self.signature, arrays)
@@ -351,6 +359,13 @@ class ShardedCall:
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
+
+
+def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
+    """Returns what a function returns for tracers of arrays."""
+    found: list[_T] = []
+    jax.eval_shape(lambda *tracers: found.append(function(tracers)), *arrays)
+    return found[0]
 
 
 def _is_uncommitted(x: Any) -> bool:
