@@ -7,26 +7,6 @@
 
 #define MOST_DESCRIBED 1000 /* of a described type, before they are forgotten */
 
-const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {
-    [FJ_ARRAY] = {"array", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_MAYBE_ARRAY] = {"maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_STATIC] = {"static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS},
-    [FJ_NONE] = {"none", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_TUPLE] = {"tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_LIST] = {"list", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_DICT] = {"dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
-    [FJ_ORDERED_DICT] = {"ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
-    [FJ_DEFAULT_DICT] = {"default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS},
-    [FJ_NAMEDTUPLE] = {"namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
-    [FJ_MODULE] = {"module", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
-    [FJ_OBJECT] = {"object", FJ_NO_VALUE, FJ_KEYS_OF_KIND},
-    [FJ_CUSTOM] = {"custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX},
-    [FJ_DESCRIBED] = {"described", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_ARGUMENTS] = {"arguments", FJ_NO_VALUE, FJ_KEYS_AUX},
-    [FJ_MISSING] = {"missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS},
-    [FJ_REF] = {"ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS},
-};
-
 static int
 kind_traverse(PyObject *op, visitproc visit, void *arg)
 {
@@ -277,6 +257,55 @@ read_namedtuple(FjNodeKind *kind, PyObject *answer)
     return names != NULL && kind->names == NULL ? -1 : 0;
 }
 
+/* Reads the details of a custom node: (flatten, is itself), which may be left out.  0, or -1
+ * with an error. */
+static int
+read_custom(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *key, *flatten = Py_None;
+    if (!PyArg_ParseTuple(answer,
+                          "s|OOp;a custom node is (name, key, flatten, whether it is itself)",
+                          &(const char *){NULL}, &key, &flatten, &kind->is_itself)) {
+        return -1;
+    }
+    kind->flatten = flatten == Py_None ? NULL : Py_NewRef(flatten);
+    return 0;
+}
+
+/* Reads the details of a described type: (describe,).  0, or -1 with an error. */
+static int
+read_described(FjNodeKind *kind, PyObject *answer)
+{
+    PyObject *key, *describe;
+    if (!PyArg_ParseTuple(answer, "sOO;a described type is (name, key, describe)",
+                          &(const char *){NULL}, &key, &describe)) {
+        return -1;
+    }
+    kind->describe = Py_NewRef(describe);
+    kind->described = PyDict_New();
+    return kind->described == NULL ? -1 : 0;
+}
+
+const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {
+    [FJ_ARRAY] = {"array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_MAYBE_ARRAY] = {"maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_STATIC] = {"static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL},
+    [FJ_NONE] = {"none", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_TUPLE] = {"tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_LIST] = {"list", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_DICT] = {"dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
+    [FJ_ORDERED_DICT] = {"ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
+    [FJ_DEFAULT_DICT] = {"default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
+    [FJ_NAMEDTUPLE] = {"namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_namedtuple},
+    [FJ_MODULE] = {"module", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_module},
+    [FJ_OBJECT] = {"object", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_object},
+    [FJ_CUSTOM] = {"custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX, read_custom},
+    [FJ_DESCRIBED] = {"described", FJ_NO_VALUE, FJ_KEYS_NUMBERS, read_described},
+    [FJ_ARGUMENTS] = {"arguments", FJ_NO_VALUE, FJ_KEYS_AUX, NULL},
+    [FJ_MISSING] = {"missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
+    [FJ_REF] = {"ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL},
+};
+
 /* A new kind of the same type with these fields; NULL with an error. */
 static FjNodeKind *
 new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject *statics)
@@ -346,30 +375,7 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     if (read_key(kind, key) < 0) {
         return -1;
     }
-    PyObject *detail = PyTuple_GET_SIZE(answer) > 2 ? PyTuple_GET_ITEM(answer, 2) : NULL;
-    switch (code) {
-    case FJ_MODULE:
-        return read_module(kind, answer);
-    case FJ_OBJECT:
-        return read_object(kind, answer);
-    case FJ_NAMEDTUPLE:
-        return read_namedtuple(kind, answer);
-    case FJ_CUSTOM:
-        kind->flatten = detail == Py_None ? NULL : Py_XNewRef(detail);
-        kind->is_itself =
-            PyTuple_GET_SIZE(answer) > 3 ? PyObject_IsTrue(PyTuple_GET_ITEM(answer, 3)) : 0;
-        return kind->is_itself < 0 ? -1 : 0;
-    case FJ_DESCRIBED:
-        if (detail == NULL) {
-            PyErr_SetString(PyExc_TypeError, "a described type is (name, key, describe)");
-            return -1;
-        }
-        kind->describe = Py_NewRef(detail);
-        kind->described = PyDict_New();
-        return kind->described == NULL ? -1 : 0;
-    default:
-        return 0;
-    }
+    return fj_code_info[code].read == NULL ? 0 : fj_code_info[code].read(kind, answer);
 }
 
 /* A new FJ_MODULE kind for what an instance has described; NULL with an error. */

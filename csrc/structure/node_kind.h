@@ -67,11 +67,14 @@ typedef enum {
 } FjNodeKeys;
 
 /* What is known of each code: all that a new kind says of itself, but for how its children are
- * read and how it is built (walk/).  Python uses the names. */
+ * read and how it is built (walk/reader.h).  Python uses the names. */
 typedef struct {
     const char *name;
     FjNodeValue value;
     FjNodeKeys keys;
+    /* Reads what classify() says of a type besides its key, or NULL: 0, or -1 with an error.
+     */
+    int (*read)(struct FjNodeKind *kind, PyObject *answer);
 } FjCodeInfo;
 
 extern const FjCodeInfo fj_code_info[FJ_CODE_COUNT];

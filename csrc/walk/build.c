@@ -1,11 +1,51 @@
 /* Builds trees from Structures, in one pass over the nodes in their order: of a tree, or of
  * the arguments of a call.
  *
- * Python code can run where containers are built (build_containers.c).
+ * Python code can run where the readers build what is no leaf (reader.h).  Such code, and
+ * other threads meanwhile, can find the parts of a tree that is being built in
+ * gc.get_objects().  So a part is complete when the garbage collector sees it: its children
+ * are built first, or it is hidden until it has them all (fj_hide).  Only dicts, which are
+ * valid at any time, can be seen before they have all values.
  */
 #include "walk/build.h"
 
 #include "walk/build_walk.h"
+#include "walk/reader.h"
+
+static PyObject *
+build_node_of_its_own(FjBuilder *b, const FjNode *node)
+{
+    PyObject *(*build)(FjBuilder *, const FjNode *) = fj_readers[node->code]->build;
+    if (node->arity == 0 ||
+        node->flags & FJ_NODE_SHALLOW) { /* no grandchildren: no recursion */
+        return build(b, node);
+    }
+    if (Py_EnterRecursiveCall(" while building a pytree")) {
+        return NULL;
+    }
+    PyObject *result = build(b, node);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* Builds a node with FJ_NODE_IDENTITY, to which REF nodes may refer. */
+static PyObject *
+build_numbered(FjBuilder *b, const FjNode *node)
+{
+    uint32_t number = b->next_number++;
+    PyObject *result = build_node_of_its_own(b, node);
+    b->numbered[number] = Py_XNewRef(result);
+    return result;
+}
+
+PyObject *
+fj_build_container(FjBuilder *b)
+{
+    const FjNode *node = b->next++;
+    return FJ_UNLIKELY(b->numbered != NULL) && (node->flags & FJ_NODE_IDENTITY)
+               ? build_numbered(b, node)
+               : build_node_of_its_own(b, node);
+}
 
 /* Frees what run_build has allocated. */
 static void

@@ -5,12 +5,13 @@
  * reference.  Most of what is in a model is of this kind, and is passed without a look-up.
  * What a node is a kind of, the Structure knows, so the registry is not asked either.
  *
- * flatten.c compares what is not named here, and dicts whose keys are not those of the node.
+ * The readers of the common kinds use what is here (FjReader.compare).  flatten.c compares all
+ * others, and dicts whose keys are not those of the node.
  *
  * No Python code runs while a container is locked.  It can run where values are compared
  * (expected.c), where a field is not where it is stored, and where references are dropped.
  */
-#include "walk/flatten_walk.h"
+#include "walk/reader.h"
 
 #if FJ_FREE_THREADED
 
@@ -107,9 +108,8 @@ drop(PyObject *const *items, Py_ssize_t count)
     }
 }
 
-/* Compares the next child with its node.  0 or -1. */
-static int
-compare_child(FjFlattener *f, PyObject *object)
+int
+fj_compare_child(FjFlattener *f, PyObject *object)
 {
     const FjNode *node = f->expected->next;
     return node->code == FJ_STATIC && node->flags & FJ_NODE_FIELD
@@ -117,9 +117,8 @@ compare_child(FjFlattener *f, PyObject *object)
                : fj_flatten_object(f, object);
 }
 
-/* Compares the children that `hold` has held, and gives arrays to the buffer.  1 or -1. */
-static int
-compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
+int
+fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
 {
     FjExpected *e = f->expected;
     const PyTypeObject *array_type = fj_flatten_registry(f)->array_type;
@@ -135,19 +134,27 @@ compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
             items[i] = NULL;
             e->next++;
         }
-        else if (compare_child(f, items[i]) < 0) {
+        else if (fj_compare_child(f, items[i]) < 0) {
             return -1;
         }
     }
     return 1;
 }
 
-/* Compares the values of the dict of a node whose children they are.  The dict has `size` of
- * the names or, if it is a wrapper's, another number of them.  1, 0 if it has other keys, or
- * -1. */
+/* Reads the items of a list that the caller has locked, as read_dict does. */
 static int
-compare_node(FjFlattener *f, const FjNode *node, PyObject *dict, PyObject *names,
-             Py_ssize_t size)
+read_list(PyObject *list, Py_ssize_t count, PyObject **items)
+{
+    if (PyList_GET_SIZE(list) != count) {
+        return 0;
+    }
+    memcpy(items, ((PyListObject *)list)->ob_item, (size_t)count * sizeof(PyObject *));
+    return 1;
+}
+
+int
+fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container, PyObject *names,
+                    Py_ssize_t size)
 {
     PyObject *room[FJ_FIELDS_INLINE];
     Py_ssize_t count = node->arity;
@@ -156,135 +163,19 @@ compare_node(FjFlattener *f, const FjNode *node, PyObject *dict, PyObject *names
         return -1;
     }
     int is_wrapper = !!(node->flags & FJ_NODE_WRAPPER), result;
-    FJ_LOCK(dict);
-    result = (PyDict_GET_SIZE(dict) != size) == is_wrapper &&
-             read_dict(dict, names, count, values) &&
+    FJ_LOCK(container);
+    result = (names == NULL ? read_list(container, count, values)
+                            : (PyDict_GET_SIZE(container) != size) == is_wrapper &&
+                                  read_dict(container, names, count, values)) &&
              hold(f->structure, node + 1, values, count);
     FJ_UNLOCK();
     if (result > 0) {
         f->expected->next = node + 1;
-        result = compare_held(f, values, count);
+        result = fj_compare_held(f, values, count);
         drop(values, count);
     }
     fj_scratch_free(values, room);
     return result;
-}
-
-static int
-compare_dict(FjFlattener *f, const FjNode *node, PyObject *dict)
-{
-    return node->flags & FJ_NODE_PLAIN_KEYS
-               ? compare_node(f, node, dict, node->aux, node->arity)
-               : 0;
-}
-
-static int
-compare_module(FjFlattener *f, const FjNode *node, PyObject *object)
-{
-    const FjNodeKind *kind = fj_node_kind(node);
-    PyObject *dict = fj_fields_dict(object);
-    if (dict == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    int result = compare_node(f, node, dict, kind->names, fj_node_kind_fields(kind));
-    Py_DECREF(dict);
-    return result;
-}
-
-static int
-compare_list(FjFlattener *f, const FjNode *node, PyObject *list)
-{
-    PyObject *room[FJ_FIELDS_INLINE];
-    Py_ssize_t count = node->arity;
-    PyObject **items = fj_scratch_new(room, FJ_FIELDS_INLINE, count);
-    if (items == NULL) {
-        return -1;
-    }
-    int result;
-    FJ_LOCK(list);
-    result = PyList_GET_SIZE(list) == count;
-    if (result > 0) {
-        memcpy(items, ((PyListObject *)list)->ob_item, (size_t)count * sizeof(PyObject *));
-        result = hold(f->structure, node + 1, items, count);
-    }
-    FJ_UNLOCK();
-    if (result > 0) {
-        f->expected->next = node + 1;
-        result = compare_held(f, items, count);
-        drop(items, count);
-    }
-    fj_scratch_free(items, room);
-    return result;
-}
-
-/* The caller holds the tuple, and that its items. */
-static int
-compare_tuple(FjFlattener *f, const FjNode *node, PyObject *tuple)
-{
-    Py_ssize_t count = node->arity;
-    if (node->code == FJ_TUPLE && fj_expected_skip(f->expected, tuple)) {
-        return 1;
-    }
-    if (PyTuple_GET_SIZE(tuple) != count) {
-        return 0;
-    }
-    f->expected->next = node + 1;
-    int result = 0;
-    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result = compare_child(f, PyTuple_GET_ITEM(tuple, i));
-    }
-    return result < 0 ? -1 : 1;
-}
-
-/* Compares a field of an object that is a dict. */
-static int
-compare_dict_field(FjFlattener *f, PyObject *value, int is_static)
-{
-    const FjNode *node = f->expected->next;
-    if (!PyDict_CheckExact(value)) {
-        f->expected->differs = 1;
-        return -1;
-    }
-    int result = node->code == FJ_DICT ? compare_dict(f, node, value) : 0;
-    return result != 0 ? result : fj_flatten_dict(f, FJ_DICT, value, is_static) < 0 ? -1 : 1;
-}
-
-static int
-compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
-{
-    FjNodeKind *kind = fj_node_kind(node);
-    int result = 1;
-    f->expected->next = node + 1;
-    for (Py_ssize_t i = 0; i < (Py_ssize_t)node->arity && result > 0; i++) {
-        PyObject *value = fj_fields_getattr(object, kind, i);
-        if (value == NULL) {
-            return -1;
-        }
-        result = kind->dict_fields[i] ? compare_dict_field(f, value, i >= kind->dynamic)
-                                      : compare_held(f, &value, 1);
-        Py_XDECREF(value); /* NULL if the buffer has it */
-    }
-    return result;
-}
-
-static int
-compare_container(FjFlattener *f, const FjNode *node, PyObject *object)
-{
-    switch (node->code) {
-    case FJ_TUPLE:
-    case FJ_NAMEDTUPLE:
-        return compare_tuple(f, node, object);
-    case FJ_LIST:
-        return compare_list(f, node, object);
-    case FJ_DICT:
-        return compare_dict(f, node, object);
-    case FJ_MODULE:
-        return compare_module(f, node, object);
-    case FJ_OBJECT:
-        return compare_fields(f, node, object);
-    default:
-        return 0;
-    }
 }
 
 int
@@ -310,7 +201,8 @@ fj_compare_object(FjFlattener *f, PyObject *object)
     if (Py_EnterRecursiveCall(" while matching a pytree")) {
         return -1;
     }
-    result = compare_container(f, node, object);
+    const FjReader *reader = fj_readers[node->code];
+    result = reader->compare == NULL ? 0 : reader->compare(f, node, object);
     Py_LeaveRecursiveCall();
     if (result == 0 && node->flags & FJ_NODE_IDENTITY) { /* flatten.c pushes it */
         fj_leafbuf_truncate(f->objects, numbered);

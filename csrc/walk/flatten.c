@@ -4,11 +4,11 @@
  * Structure.  fj_flatten_up_to and fj_flatten_compare compare them with those of another
  * (expected.h).
  *
- * The children of each kind of container are in flatten_containers.c.
+ * How each kind of container is walked, its reader says (reader.h).
  *
  * Python code can run nearly anywhere in this file: `classify` and `is_array` for a type or an
- * instance that is met, the caller's `is_leaf` and `choose`, what expected.c and
- * flatten_containers.c say, and finalizers.  So the walk holds a strong reference to each
+ * instance that is met, the caller's `is_leaf` and `choose`, what expected.c and the readers
+ * say, and finalizers.  So the walk holds a strong reference to each
  * object while it walks it, and checks sizes again after each child.  It refers to nodes by
  * their index, since the array of nodes moves when it grows.
  */
@@ -16,6 +16,7 @@
 
 #include "structure/statics.h"
 #include "walk/flatten_walk.h"
+#include "walk/reader.h"
 
 static int
 add_array(FjFlattener *f, PyObject *object)
@@ -70,6 +71,30 @@ fj_flatten_field(FjFlattener *f, PyObject *value)
                                             : add_static(f, value, FJ_NODE_FIELD);
 }
 
+void
+fj_flatten_add_context(FjFlattener *f, PyObject *object, const char *operation)
+{
+    PyObject *exception = fj_compat_take_exception();
+    Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
+    PyErr_Clear(); /* without memory for the path, the exception goes without it */
+    fj_compat_give_exception(exception);
+    if (index >= 0) {
+        fj_structure_add_error_context(f->structure, (uint32_t)index, operation);
+    }
+}
+
+int
+fj_flatten_changed(FjFlattener *f, PyObject *object)
+{
+    if (f->expected != NULL && f->expected->name == NULL) {
+        f->expected->differs = 1;
+        return -1;
+    }
+    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
+                 Py_TYPE(object)->tp_name);
+    return -1;
+}
+
 /* Adds a REF to the object that has this number.  0, or -1 with an error. */
 static int
 add_ref(FjFlattener *f, uint32_t number)
@@ -91,7 +116,7 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
                : met > 0 ? 0
                : fj_leafbuf_push(f->objects, object) < 0
                    ? -1
-                   : fj_flatten_container(f, object, kind);
+                   : fj_readers[kind->code]->flatten(f, object, kind);
     }
     Py_ssize_t known = fj_address_map_find(&f->numbers, object);
     if (known >= 0) {
@@ -99,7 +124,8 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     }
     uint32_t index = f->structure->count;
     if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
-        fj_leafbuf_push(f->objects, object) < 0 || fj_flatten_container(f, object, kind) < 0) {
+        fj_leafbuf_push(f->objects, object) < 0 ||
+        fj_readers[kind->code]->flatten(f, object, kind) < 0) {
         return -1;
     }
     f->structure->num_identities++;
@@ -156,6 +182,34 @@ code_of(FjFlattener *f, const FjNodeKind *kind)
                                             : fj_registry_code(f->structure->registry, kind);
 }
 
+/* Adds a leaf. */
+static int
+add_leaf(FjFlattener *f, PyObject *object, FjKindCode code)
+{
+    int is_asked = code == FJ_MAYBE_ARRAY && !f->is_tree_structure;
+    int is_array = is_asked ? fj_registry_is_array(fj_flatten_registry(f), object)
+                            : f->is_tree_structure || code == FJ_ARRAY;
+    return is_array < 0 ? -1
+           : is_array   ? add_array(f, object)
+                        : add_static(f, object, is_asked ? FJ_NODE_MAYBE_ARRAY : 0);
+}
+
+/* Walks an object that is no leaf. */
+static int
+walk_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+{
+    if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle")) {
+        return -1;
+    }
+    const FjRegistry *registry = fj_flatten_registry(f);
+    int result = f->objects != NULL && registry->by_identity != NULL &&
+                         fj_registry_is_by_identity(registry, kind->type)
+                     ? walk_numbered(f, object, kind)
+                     : fj_readers[kind->code]->flatten(f, object, kind);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
 int
 fj_flatten_object(FjFlattener *f, PyObject *object)
 {
@@ -202,36 +256,10 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         f->expected->differs = 1;
         return -1;
     }
-    int result;
-    switch (code_of(f, kind)) {
-    case FJ_ARRAY:
-        result = add_array(f, object);
-        break;
-    case FJ_STATIC:
-        result = f->is_tree_structure ? add_array(f, object) : add_static(f, object, 0);
-        break;
-    case FJ_NONE:
-        result = f->none_is_leaf ? add_array(f, object) : fj_flatten_nothing(f, FJ_NONE);
-        break;
-    case FJ_MAYBE_ARRAY:
-        result =
-            f->is_tree_structure ? 1 : fj_registry_is_array(fj_flatten_registry(f), object);
-        if (result >= 0) {
-            result =
-                result ? add_array(f, object) : add_static(f, object, FJ_NODE_MAYBE_ARRAY);
-        }
-        break;
-    default:
-        result = -1;
-        if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle") ==
-            0) {
-            result = f->objects != NULL && fj_flatten_registry(f)->by_identity != NULL &&
-                             fj_registry_is_by_identity(fj_flatten_registry(f), kind->type)
-                         ? walk_numbered(f, object, kind)
-                         : fj_flatten_container(f, object, kind);
-            Py_LeaveRecursiveCall();
-        }
-    }
+    FjKindCode code = code_of(f, kind);
+    int result = code <= FJ_STATIC || (code == FJ_NONE && f->none_is_leaf)
+                     ? add_leaf(f, object, code)
+                     : walk_container(f, object, kind);
     Py_DECREF(kind);
     return result;
 }

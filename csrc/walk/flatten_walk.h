@@ -1,5 +1,5 @@
-/* The state of a walk that flattens a tree, and what flatten.c (the walk, and leaves) and
- * flatten_containers.c have in common.
+/* The state of a walk that flattens a tree, and what flatten.c (the walk, and leaves) and the
+ * readers (reader.h) have in common.
  *
  * Functions marked (P) may run Python code.  Functions return 0, or -1 with an error, except
  * where they say something else.
@@ -38,8 +38,8 @@ typedef struct {
 /* (P) Walks an object, which the caller holds: adds its nodes, and pushes its arrays. */
 int fj_flatten_object(FjFlattener *f, PyObject *object);
 
-/* (P) Walks an object of a container's kind. */
-int fj_flatten_container(FjFlattener *f, PyObject *object, FjNodeKind *kind);
+/* (P) Walks the items of a tuple or list, which the caller holds. */
+int fj_flatten_items(FjFlattener *f, PyObject *items, Py_ssize_t size);
 
 /* (P) Walks a dict, whose values are static fields if `is_static`. */
 int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static);
@@ -48,10 +48,30 @@ int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_stat
 /* (P) Compares an object, which the caller holds, with what is expected exactly.  1 if it is
  * that; 0 if it is of a kind that flatten.c compares; or -1. */
 int fj_compare_object(FjFlattener *f, PyObject *object);
+
+/* (P) Compares the items of a list, or, if there are `names`, the values of a dict, with the
+ * children of a node.  The dict has `size` of the names or, if it is a wrapper's, another
+ * number of them.  1, 0 if it has another size or other keys, or -1. */
+int fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container,
+                        PyObject *names, Py_ssize_t size);
+
+/* (P) Compares objects that are held with the next nodes, and gives arrays to the buffer: they
+ * become NULL.  1 or -1. */
+int fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count);
+
+/* (P) Compares the next child, which the caller holds, with its node.  0 or -1. */
+int fj_compare_child(FjFlattener *f, PyObject *object);
 #endif
 
 /* (P) Adds the value of a static field. */
 int fj_flatten_field(FjFlattener *f, PyObject *value);
+
+/* Raises a RuntimeError: other code has changed the object during the walk.  Where the walk
+ * compares exactly, it differs from what is expected instead.  Always -1. */
+int fj_flatten_changed(FjFlattener *f, PyObject *object);
+
+/* (P) Adds the path of `object`, which gets no node of its own, to the current exception. */
+void fj_flatten_add_context(FjFlattener *f, PyObject *object, const char *operation);
 
 static inline FjRegistry *
 fj_flatten_registry(FjFlattener *f)
