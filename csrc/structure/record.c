@@ -33,7 +33,7 @@ int
 fj_vector_append_addresses(FjVector *vector, PyObject *const *addresses, Py_ssize_t count)
 {
     PyObject **place = fj_vector_append(vector, count, sizeof(PyObject *));
-    if (place != NULL) {
+    if (place != NULL && count > 0) { /* with none, `addresses` may be NULL */
         memcpy(place, addresses, (size_t)count * sizeof(PyObject *));
     }
     return place != NULL;

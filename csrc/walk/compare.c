@@ -148,7 +148,9 @@ read_list(PyObject *list, Py_ssize_t count, PyObject **items)
     if (PyList_GET_SIZE(list) != count) {
         return 0;
     }
-    memcpy(items, ((PyListObject *)list)->ob_item, (size_t)count * sizeof(PyObject *));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        items[i] = PyList_GET_ITEM(list, i);
+    }
     return 1;
 }
 
