@@ -103,7 +103,9 @@ def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
         "combine": lambda: core.combine(registry, (tree, tree), None, False),
         "filters": lambda: core.partition(registry, 1, (("tree", tree, max),), None, None),
         "below": lambda: core.partition(registry, [tree], (("tree", [True], max),), None, None),
-        "from_skeleton": lambda: core.from_skeleton(registry, 0, tree, ()),
+        "from_skeleton": lambda: core.from_skeleton(
+            registry, 0, tree, tuple(tree_leaves(registry, tree, None))
+        ),
     }
 
 
