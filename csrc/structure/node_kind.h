@@ -60,7 +60,7 @@ typedef enum { FJ_NO_VALUE, FJ_VALUE_IS_AUX, FJ_VALUE_IS_FIRST_OF_AUX } FjNodeVa
 /* What the keys of a node's children are (fj_children_key). */
 typedef enum {
     FJ_KEYS_NUMBERS,    /* (0,), (1,), ... */
-    FJ_KEYS_OF_KIND,    /* the `keys` or `names` of its NodeKind; numbers without these */
+    FJ_KEYS_OF_KIND,    /* `aux` is its NodeKind: the `keys` or `names` of that, or numbers */
     FJ_KEYS_AUX,        /* the items of `aux` */
     FJ_KEYS_AUX_ITEMS,  /* (key,) for each item of `aux`, after the name of a first child */
     FJ_KEYS_LAST_OF_AUX /* the items of the last item of `aux` */

@@ -186,7 +186,7 @@ typedef struct {
     PyTypeObject *type; /* owned, or NULL */
 
     /* DICT with FJ_NODE_PLAIN_KEYS: a dict with the keys of the node, each mapped to None, or
-     * to its value where all values are statics.  build.c makes new dicts by copying it.  Made
+     * to its value where all values are statics.  dicts.c makes new dicts by copying it.  Made
      * when it is first needed; owned, or NULL. */
     PyObject *model;
 
@@ -203,7 +203,7 @@ typedef struct {
 static inline int
 fj_node_has_kind(const FjNode *node)
 {
-    return node->code >= FJ_NAMEDTUPLE && node->code <= FJ_OBJECT;
+    return fj_code_info[node->code].keys == FJ_KEYS_OF_KIND;
 }
 
 /* The kind of a NAMEDTUPLE, MODULE or OBJECT node; borrowed. */

@@ -1,4 +1,4 @@
-/* The table of the readers (reader.h), and those of nodes without children.
+/* The table of the readers, and those of nodes without children (reader.h).
  *
  * Python code can run where the readers say so.
  */
@@ -16,12 +16,6 @@ build_none(FjBuilder *Py_UNUSED(b), const FjNode *Py_UNUSED(node))
     return Py_NewRef(Py_None);
 }
 
-static PyObject *
-build_missing(FjBuilder *b, const FjNode *Py_UNUSED(node))
-{
-    return Py_NewRef(b->missing);
-}
-
 /* The object of an earlier node. */
 static PyObject *
 build_ref(FjBuilder *b, const FjNode *node)
@@ -33,22 +27,8 @@ build_ref(FjBuilder *b, const FjNode *node)
     return Py_XNewRef(built);
 }
 
-static const FjReader none_reader = {flatten_none, build_none, FJ_COMPARE(NULL)};
-static const FjReader missing_reader = {NULL, build_missing, FJ_COMPARE(NULL)};
-static const FjReader ref_reader = {NULL, build_ref, FJ_COMPARE(NULL)};
+const FjReader fj_none_reader = {flatten_none, build_none, FJ_COMPARE(NULL)};
+const FjReader fj_ref_reader = {NULL, build_ref, FJ_COMPARE(NULL)};
 
-const FjReader *const fj_readers[FJ_CODE_COUNT] = {
-    [FJ_NONE] = &none_reader,
-    [FJ_TUPLE] = &fj_tuple_reader,
-    [FJ_LIST] = &fj_list_reader,
-    [FJ_DICT] = &fj_dict_reader,
-    [FJ_ORDERED_DICT] = &fj_other_dict_reader,
-    [FJ_DEFAULT_DICT] = &fj_other_dict_reader,
-    [FJ_NAMEDTUPLE] = &fj_namedtuple_reader,
-    [FJ_MODULE] = &fj_module_reader,
-    [FJ_OBJECT] = &fj_object_reader,
-    [FJ_CUSTOM] = &fj_custom_reader,
-    [FJ_DESCRIBED] = &fj_described_reader,
-    [FJ_MISSING] = &missing_reader,
-    [FJ_REF] = &ref_reader,
-};
+#define ROW_OF_TABLE(code, reader) [code] = &(reader),
+const FjReader *const fj_readers[FJ_CODE_COUNT] = {FJ_READERS(ROW_OF_TABLE)};

@@ -28,13 +28,25 @@ typedef struct {
 #endif
 } FjReader;
 
-/* The reader of each code: NULL for leaves and for the root of a call. */
-extern const FjReader *const fj_readers[FJ_CODE_COUNT];
+/* The codes that have a reader, and the name of each.  Leaves have none, nor have the
+ * root of a call and what is absent there, or of a Module: whoever has them walks them. */
+#define FJ_READERS(ROW)                                                                       \
+    ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
+    ROW(FJ_LIST, fj_list_reader)                                                              \
+    ROW(FJ_NAMEDTUPLE, fj_namedtuple_reader)                                                  \
+    ROW(FJ_DICT, fj_dict_reader)                                                              \
+    ROW(FJ_ORDERED_DICT, fj_other_dict_reader)                                                \
+    ROW(FJ_DEFAULT_DICT, fj_other_dict_reader)                                                \
+    ROW(FJ_MODULE, fj_module_reader)                                                          \
+    ROW(FJ_OBJECT, fj_object_reader)                                                          \
+    ROW(FJ_DESCRIBED, fj_described_reader)                                                    \
+    ROW(FJ_CUSTOM, fj_custom_reader)                                                          \
+    ROW(FJ_NONE, fj_none_reader)                                                              \
+    ROW(FJ_REF, fj_ref_reader)
 
-extern const FjReader fj_tuple_reader, fj_list_reader, fj_namedtuple_reader; /* sequences.c */
-extern const FjReader fj_dict_reader, fj_other_dict_reader;                  /* dicts.c */
-extern const FjReader fj_module_reader, fj_object_reader, fj_described_reader;
-/* customs.c */
-extern const FjReader fj_custom_reader;
+#define FJ_DECLARE_READER(code, reader) extern const FjReader reader;
+FJ_READERS(FJ_DECLARE_READER)
+
+extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL where there is none */
 
 #endif
