@@ -26,8 +26,6 @@ typedef struct {
     char *flags;           /* by parameter: FJ_REQUIRED and those of flatten.h */
 } FjSignature;
 
-extern PyType_Spec fj_signature_spec;
-
 /* The objects that fj_bind creates for *args and **kwargs.  Owned, or NULL. */
 typedef struct {
     PyObject *varargs;

@@ -6,6 +6,8 @@
 
 #include <structmember.h>
 
+#include "base/state.h"
+
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

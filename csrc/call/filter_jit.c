@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "walk/build.h"
 #include "call/attribute.h"
-#include "call/bound_method.h"
+#include "call/call_proxy.h"
 #include "call/call.h"
 #include "call/call_hooks.h"
 

@@ -21,8 +21,6 @@ typedef struct {
                                                * NULL: see fj_cache_predict */
 } FjFilterJit;
 
-extern PyType_Spec fj_filter_jit_spec;
-
 /* The variant of the last call of this lane of threads, which the caller owns, or NULL.
  *
  * Without a GIL the call takes the FilterJit's own reference, and gives it back: the count of

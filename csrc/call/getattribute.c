@@ -32,12 +32,12 @@
  * is a FilterJit, so object.__getattribute__ either creates a bound method or returns the
  * instance's own attribute.
  */
-#include "call/getattribute.h"
+#include "base/state.h"
 
 #include <structmember.h>
 
 #include "call/attribute.h"
-#include "call/bound_method.h"
+#include "call/call_proxy.h"
 #include "call/filter_jit.h"
 
 typedef struct {

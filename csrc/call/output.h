@@ -17,8 +17,6 @@ typedef struct {
     Py_ssize_t trace;      /* -1 until JAX flattens it */
 } FjOutput;
 
-extern PyType_Spec fj_output_spec;
-
 /* The Structure of an Output that this variant's callable returned, borrowed from the one or
  * the other.  NULL with an error if the Output does not belong to this variant. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, const FjOutput *output);

@@ -21,14 +21,12 @@
  *
  * Python code can run in all of this file, as in the files named above.
  */
-#include "call/variable_jit.h"
+#include "call/call.h"
 
 #include <structmember.h>
 
-#include "base/leafbuf.h"
 #include "base/state.h"
 #include "walk/flatten.h"
-#include "call/call.h"
 #include "call/filter_jit.h"
 #include "call/variables.h"
 

@@ -63,8 +63,6 @@ typedef struct {
                                                        * NULL */
 } FjVariant;
 
-extern PyType_Spec fj_variant_spec;
-
 /* Whether the Cache keeps the variant, and counts it: it has been traced to the end, or it has
  * run without a trace. */
 static inline int

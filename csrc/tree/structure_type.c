@@ -5,12 +5,11 @@
  * `unflatten` is given, where flatten.c, build.c and words.c say, and where references are
  * dropped.
  */
-#include "tree/structure_type.h"
+#include "structure/structure.h"
 
 #include <structmember.h>
 
 #include "structure/children.h"
-#include "structure/structure.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
