@@ -99,6 +99,17 @@ fj_tuple_of(PyObject *iterable)
     return tuple;
 }
 
+/* A new tuple of `count` objects, or NULL with an error. */
+static inline PyObject *
+fj_tuple_from(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    }
+    return tuple;
+}
+
 /* Types that headers name before they are defined. */
 typedef struct FjRegistry FjRegistry;
 typedef struct FjNodeKind FjNodeKind;

@@ -23,11 +23,8 @@ fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObjec
             Py_CLEAR(keywords);
         }
     }
-    if (keywords != NULL) { /* last, so that the tuple is full at once */
-        positional = PyTuple_New(nargs);
-    }
-    for (Py_ssize_t i = 0; positional != NULL && i < nargs; i++) {
-        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
+    if (keywords != NULL) {
+        positional = fj_tuple_from(args, nargs);
     }
     if (positional != NULL) {
         result = second == NULL
@@ -98,12 +95,9 @@ fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObjec
         if (sig->varargs < 0) {
             return 0;
         }
-        packed->varargs = PyTuple_New(nargs - direct);
+        packed->varargs = fj_tuple_from(args + direct, nargs - direct);
         if (packed->varargs == NULL) {
             return -1;
-        }
-        for (Py_ssize_t i = direct; i < nargs; i++) {
-            PyTuple_SET_ITEM(packed->varargs, i - direct, Py_NewRef(args[i]));
         }
         arguments[sig->varargs] = packed->varargs;
     }

@@ -214,12 +214,10 @@ make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject 
     result = complete(call, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
         /* Not those of another walk: the call may have changed what is in the arguments. */
-        FjLeafBuf first = call->hook.objects;
-        first.count = call->num_variables;
-        PyObject *variables = fj_leafbuf_as_tuple(&first);
-        PyObject *answer = variables == NULL
-                               ? NULL
-                               : call_method(self, "_settle", variables, args, nargs, kwnames);
+        PyObject *variables = fj_tuple_from(call->hook.objects.items, call->num_variables);
+        PyObject *answer = variables == NULL ? NULL
+                                             : PyObject_CallMethod((PyObject *)self, "_settle",
+                                                                   "(O)", variables);
         if (answer == NULL) {
             Py_CLEAR(result);
         }
@@ -392,7 +390,7 @@ jit_nodes(PyObject *op, PyObject *tree)
         PyErr_SetObject(PyExc_ValueError, reason);
     }
     else if (covered > 0) {
-        result = fj_leafbuf_as_list(&objects);
+        result = fj_leafbuf_as_tuple(&objects);
     }
     Py_XDECREF(reason);
     Py_XDECREF(structure);
@@ -405,7 +403,7 @@ jit_nodes(PyObject *op, PyObject *tree)
 static PyMethodDef jit_methods[] = {
     {"_nodes", jit_nodes, METH_O,
      "_nodes($self, tree, /)\n--\n\n"
-     "Returns a list of the Variables and Pytrees in a tree, each once, in the order of a\n"
+     "Returns a tuple of the Variables and Pytrees in a tree, each once, in the order of a\n"
      "call.\n\n"
      "Raises ValueError for a tree with which a call would be handed over."},
     {NULL, NULL, 0, NULL},
