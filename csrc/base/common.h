@@ -58,6 +58,15 @@ fj_list_take(PyObject *list, PyObject *item)
     return result;
 }
 
+/* The end of a tp_dealloc: frees an object that owns no reference any more. */
+static inline void
+fj_object_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
 /* Hides a new object from the garbage collector until fj_show, so that no other code finds it
  * (gc.get_objects) before it is complete: to look at a tuple or list whose items are NULL
  * would crash.  A container that is filled while other code can run is therefore hidden, or

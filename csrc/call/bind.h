@@ -45,10 +45,6 @@ PyObject *fj_bind_call_method(PyObject *object, const char *name, PyObject *firs
                               PyObject *second, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *kwnames);
 
-/* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
- * perhaps **kwargs. */
-Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);
-
 static inline void
 fj_bind_release(FjPackedArgs *packed)
 {

@@ -207,7 +207,6 @@ static void
 cache_dealloc(PyObject *op)
 {
     FjCache *self = (FjCache *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     cache_clear(op);
@@ -215,8 +214,7 @@ cache_dealloc(PyObject *op)
     Py_XDECREF(self->function);
     Py_XDECREF(self->signature);
     Py_XDECREF(self->hooks);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -346,23 +344,13 @@ static PyMethodDef cache_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyObject *
-cache_get_calls(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->calls));
-}
-
-static PyObject *
-cache_get_hits(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->hits));
-}
-
 static PyGetSetDef cache_getset[] = {
-    {"calls", cache_get_calls, NULL,
-     "The number of calls for which a variant was found or compiled.", NULL},
-    {"hits", cache_get_hits, NULL,
-     "The number of calls that a program ran, and that did not trace.", NULL},
+    {"calls", fj_get_total, NULL,
+     "The number of calls for which a variant was found or compiled.",
+     (void *)offsetof(FjCache, calls)},
+    {"hits", fj_get_total, NULL,
+     "The number of calls that a program ran, and that did not trace.",
+     (void *)offsetof(FjCache, hits)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -389,12 +377,9 @@ static PyMemberDef cache_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(cache_doc,
-             "Cache(registry, function, signature, hooks, maxsize, attributes)\n--\n\n"
-             "The variants of one function with one set of settings.");
-
 static PyType_Slot cache_slots[] = {
-    {Py_tp_doc, (void *)cache_doc},
+    {Py_tp_doc, "Cache(registry, function, signature, hooks, maxsize, attributes)\n--\n\n"
+                "The variants of one function with one set of settings."},
     {Py_tp_new, cache_new},
     {Py_tp_traverse, cache_traverse},
     {Py_tp_clear, cache_clear},

@@ -110,7 +110,6 @@ static void
 proxy_dealloc(PyObject *op)
 {
     FjCallProxy *self = (FjCallProxy *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     Py_XDECREF(self->function);
@@ -118,8 +117,7 @@ proxy_dealloc(PyObject *op)
     for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
         Py_XDECREF(self->args[i]);
     }
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -144,14 +142,11 @@ static PyMemberDef proxy_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    proxy_doc,
-    "CallProxy(function, args, attributes)\n--\n\n"
-    "A callable that calls `function` with `args` in front, and has the attributes of\n"
-    "`attributes`.");
-
 static PyType_Slot proxy_slots[] = {
-    {Py_tp_doc, (void *)proxy_doc},
+    {Py_tp_doc,
+     "CallProxy(function, args, attributes)\n--\n\n"
+     "A callable that calls `function` with `args` in front, and has the attributes of\n"
+     "`attributes`."},
     {Py_tp_new, proxy_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, proxy_traverse},
@@ -221,11 +216,9 @@ static PyMemberDef bound_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(bound_doc, "BoundMethod(function, self)\n--\n\n"
-                        "A FilterJit bound to an instance, without methods.");
-
 static PyType_Slot bound_slots[] = {
-    {Py_tp_doc, (void *)bound_doc},
+    {Py_tp_doc, "BoundMethod(function, self)\n--\n\n"
+                "A FilterJit bound to an instance, without methods."},
     {Py_tp_new, bound_new},
     {Py_tp_traverse, proxy_traverse},
     {Py_tp_dealloc, proxy_dealloc},

@@ -62,7 +62,6 @@ static void
 direct_dealloc(PyObject *op)
 {
     FjDirect *self = (FjDirect *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     direct_clear(op);
@@ -72,8 +71,7 @@ direct_dealloc(PyObject *op)
     for (int i = 0; i < FJ_LANES; i++) {
         Py_XDECREF(self->lanes[i]);
     }
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -172,14 +170,11 @@ static PyGetSetDef direct_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(
-    direct_doc,
-    "Direct(context, jitted, source)\n--\n\n"
-    "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."
-    "\n\nOther attributes are those of `jitted`. Plans are made from `source`.");
-
 static PyType_Slot direct_slots[] = {
-    {Py_tp_doc, (void *)direct_doc},
+    {Py_tp_doc,
+     "Direct(context, jitted, source)\n--\n\n"
+     "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."
+     "\n\nOther attributes are those of `jitted`. Plans are made from `source`."},
     {Py_tp_new, direct_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_getattro, direct_getattro},

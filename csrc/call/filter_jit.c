@@ -134,7 +134,6 @@ static void
 filter_jit_dealloc(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     filter_jit_clear(op);
@@ -142,8 +141,7 @@ filter_jit_dealloc(PyObject *op)
     Py_XDECREF(self->hooks);
     Py_XDECREF(self->cache);
     Py_XDECREF(self->arrays);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 /* ---- the wrapped function ---- */
@@ -263,11 +261,9 @@ static PyGetSetDef filter_jit_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(filter_jit_doc, "FilterJit(function, hooks, signature, attributes)\n--\n\n"
-                             "The calls of a jitted function, without its methods.");
-
 static PyType_Slot filter_jit_slots[] = {
-    {Py_tp_doc, (void *)filter_jit_doc},
+    {Py_tp_doc, "FilterJit(function, hooks, signature, attributes)\n--\n\n"
+                "The calls of a jitted function, without its methods."},
     {Py_tp_new, filter_jit_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, filter_jit_traverse},

@@ -92,14 +92,12 @@ static void
 output_dealloc(PyObject *op)
 {
     FjOutput *self = (FjOutput *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     Py_XDECREF(self->arrays);
     Py_XDECREF(self->variant);
     Py_XDECREF(self->structure);
     Py_XDECREF(self->given_trace);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMemberDef output_members[] = {

@@ -355,7 +355,6 @@ static void
 jit_dealloc(PyObject *op)
 {
     FjVariableJit *self = (FjVariableJit *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     jit_clear(op);
@@ -365,8 +364,7 @@ jit_dealloc(PyObject *op)
     Py_XDECREF(self->rules.key_type);
     Py_XDECREF(self->guards);
     Py_XDECREF(self->escape);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -418,13 +416,11 @@ static PyMemberDef jit_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(jit_doc,
-             "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n"
-             "--\n\n"
-             "A FilterJit that returns (result, indices, values), called with Variables.");
-
 static PyType_Slot jit_slots[] = {
-    {Py_tp_doc, (void *)jit_doc},
+    {Py_tp_doc,
+     "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n"
+     "--\n\n"
+     "A FilterJit that returns (result, indices, values), called with Variables."},
     {Py_tp_new, jit_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, jit_traverse},

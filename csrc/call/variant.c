@@ -284,7 +284,6 @@ static void
 variant_dealloc(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     variant_clear(op);
@@ -297,8 +296,7 @@ variant_dealloc(PyObject *op)
     }
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMethodDef variant_methods[] = {
@@ -341,17 +339,12 @@ static PyMemberDef variant_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyObject *
-variant_get_hits(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjVariant *)op)->hits));
-}
-
 static PyGetSetDef variant_getset[] = {
     {"call", variant_get_call, variant_set_call,
      "The compiled callable, or None until there is one.", NULL},
-    {"hits", variant_get_hits, NULL,
-     "The number of calls that a program ran, and that did not trace.", NULL},
+    {"hits", fj_get_total, NULL,
+     "The number of calls that a program ran, and that did not trace.",
+     (void *)offsetof(FjVariant, hits)},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

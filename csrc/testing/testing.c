@@ -139,11 +139,9 @@ table_clear(PyObject *op)
 static void
 table_dealloc(PyObject *op)
 {
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     table_clear(op);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMethodDef table_methods[] = {
