@@ -17,7 +17,6 @@
 #include "structure/registry.h"
 #include "structure/structure.h"
 #include "walk/match.h"
-#include "call/bind.h"
 
 typedef struct {
     PyObject_HEAD FjTable table; /* empty if all bytes are zero */
@@ -230,45 +229,10 @@ testing_num_types(PyObject *Py_UNUSED(module), PyObject *registry)
                : PyLong_FromSize_t(((FjRegistry *)registry)->types->kinds.live);
 }
 
-/* bind(signature, /, *args, **kwargs) -> dict or None */
-static PyObject *
-testing_bind(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames)
-{
-    PyObject *result = NULL;
-    FjPackedArgs packed = {NULL, NULL};
-    if (nargs < 1 || expect_type(args[0], "filterjit._core.Signature") < 0) {
-        return NULL;
-    }
-    const FjSignature *signature = (FjSignature *)args[0];
-    PyObject **arguments =
-        PyMem_Calloc((size_t)signature->num_parameters + 1, sizeof(PyObject *));
-    if (arguments == NULL) {
-        return PyErr_NoMemory();
-    }
-    int fits = fj_bind(signature, args + 1, nargs - 1, kwnames, arguments, &packed);
-    if (fits == 0) {
-        result = Py_NewRef(Py_None);
-    }
-    else if (fits > 0 && (result = PyDict_New()) != NULL) {
-        for (Py_ssize_t i = 0; i < signature->num_parameters && result != NULL; i++) {
-            PyObject *name = PyTuple_GET_ITEM(signature->names, i);
-            if (arguments[i] != NULL && PyDict_SetItem(result, name, arguments[i]) < 0) {
-                Py_CLEAR(result);
-            }
-        }
-    }
-    fj_bind_release(&packed);
-    PyMem_Free(arguments);
-    return result;
-}
-
 static PyMethodDef testing_functions[] = {
     {"match", testing_match, METH_VARARGS,
      "The arrays of a tree as a tuple, or None if its Structure is another one."},
     {"num_types", testing_num_types, METH_O, "How many types a Registry remembers."},
-    {"bind", (PyCFunction)(void (*)(void))testing_bind, METH_FASTCALL | METH_KEYWORDS,
-     "The arguments by parameter as a dict, or None if they do not fit."},
     {NULL, NULL, 0, NULL},
 };
 
