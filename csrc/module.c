@@ -13,7 +13,7 @@
 #include "structure/structure.h"
 #include "walk/flatten.h"
 #include "tree/tree_functions.h"
-#include "call/output.h"
+#include "call/variant.h"
 
 /* ---- functions ---- */
 

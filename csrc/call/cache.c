@@ -250,6 +250,27 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
+ * of their results.  0, or -1 with an error. */
+static int
+set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
+{
+    PyTypeObject *type = self->structure->registry->state->structure;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
+        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
+        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
+            structure->nodes[0].code == FJ_ARGUMENTS) {
+            PyErr_SetString(PyExc_TypeError,
+                            "`outputs` must be a tuple of Structures that flatten() returned");
+            return -1;
+        }
+        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* insert_compiled(structure, call, outputs, may_raise) -> Variant */
 static PyObject *
 cache_insert_compiled(PyObject *op, PyObject *args)
@@ -275,8 +296,7 @@ cache_insert_compiled(PyObject *op, PyObject *args)
         return NULL;
     }
     variant->call = Py_NewRef(call);
-    if (fj_variant_set_outputs(variant, outputs,
-                               may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
+    if (set_outputs(variant, outputs, may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
         fj_cache_add(self, variant) < 0 || fj_cache_insert_traced(self, variant) < 0) {
         Py_CLEAR(variant);
     }

@@ -140,23 +140,6 @@ flatten_arguments(Call *call)
     return structure;
 }
 
-/* Flattens the arguments and looks up the variant of their Structure, `*structure`, which the
- * caller owns.  1, 0 if there is none, or -1 with an error, or if the hook gives the call up.
- */
-static int
-look_up(Call *call, FjStructure **structure)
-{
-    if (fj_compat_enter_frames(1) < 0) {
-        return -1;
-    }
-    *structure = flatten_arguments(call);
-    int found = *structure == NULL || fj_structure_hash(*structure) < 0
-                    ? -1
-                    : fj_cache_find(call->cache, *structure, &call->variant);
-    fj_compat_leave_frames(1);
-    return found;
-}
-
 /* Finds the variant of the arguments without a prediction.  A new reference to their
  * Structure, or NULL with an error, or if the hook gives the call up.  `call->variant` is NULL
  * only if ON_MISS_GIVE_UP finds none.
@@ -174,7 +157,14 @@ find_variant(Call *call, OnMiss on_miss)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return NULL;
     }
-    int found = look_up(call, &structure);
+    int found = -1;
+    if (fj_compat_enter_frames(1) == 0) {
+        structure = flatten_arguments(call);
+        if (structure != NULL && fj_structure_hash(structure) == 0) {
+            found = fj_cache_find(call->cache, structure, &call->variant);
+        }
+        fj_compat_leave_frames(1);
+    }
     if (found == 0 && on_miss != ON_MISS_GIVE_UP) {
         call->variant = compile_variant(call, structure, on_miss == ON_MISS_INSERT);
         found = call->variant == NULL ? -1 : 1;
@@ -191,12 +181,10 @@ static int
 push_own_arrays(Call *call)
 {
     PyObject *own = call->self->arrays;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(own); i++) {
-        if (fj_leafbuf_push(&call->arrays, PyTuple_GET_ITEM(own, i)) < 0) {
-            return -1;
-        }
-    }
-    return 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(own);
+    return FJ_LIKELY(count == 0)
+               ? 0
+               : fj_leafbuf_extend(&call->arrays, ((PyTupleObject *)own)->ob_item, count);
 }
 
 /* Whether the arguments match the predicted variant's Structure. */
@@ -304,14 +292,8 @@ build_result(Call *call, PyObject *result)
 {
     FjVariant *variant = call->variant;
     FjOutput *output = (FjOutput *)result;
-    FjStructure *structure;
     PyObject *tree = NULL;
-    if (FJ_UNLIKELY(Py_TYPE(result) != call->cache->registry->state->output)) {
-        PyErr_Format(PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
-                     Py_TYPE(result)->tp_name);
-        goto done;
-    }
-    structure = fj_variant_output_structure(variant, output);
+    FjStructure *structure = fj_variant_output_structure(variant, result);
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }

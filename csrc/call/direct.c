@@ -29,7 +29,7 @@
 
 #include "base/leafbuf.h"
 #include "base/state.h"
-#include "call/output.h"
+#include "call/variant.h"
 
 #define FEW 8 /* arguments that have room on the stack */
 #define MAX_RESTING 256

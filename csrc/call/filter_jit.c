@@ -70,29 +70,26 @@ filter_jit_rebuild(PyObject *type, PyObject *args)
         return NULL;
     }
     PyObject *arrays = fj_tuple_of(given);
-    if (arrays == NULL) {
-        return NULL;
-    }
     FjFilterJit *self = NULL;
-    PyObject *dict = NULL;
-    if (PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
+    if (arrays != NULL && PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
         PyErr_Format(PyExc_ValueError, "this function holds %zd arrays, not %zd",
                      cache->function->open_leaves, PyTuple_GET_SIZE(arrays));
     }
-    else {
-        dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
-        self = dict == NULL ? NULL : allocate((PyTypeObject *)type);
+    else if (arrays != NULL) {
+        self = allocate((PyTypeObject *)type);
     }
     if (self == NULL) {
-        Py_XDECREF(dict);
-        Py_DECREF(arrays);
+        Py_XDECREF(arrays);
         return NULL;
     }
     self->arrays = arrays;
     self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
     self->hooks = Py_NewRef(cache->hooks);
     self->signature = Py_NewRef(Py_None);
-    self->dict = dict;
+    self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
+    if (self->dict == NULL) {
+        Py_CLEAR(self);
+    }
     return (PyObject *)self;
 }
 

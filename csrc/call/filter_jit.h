@@ -4,7 +4,6 @@
 
 #include "base/common.h"
 #include "call/cache.h"
-#include "call/output.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;

@@ -2,13 +2,19 @@
  *
  * Python code can run where references are dropped, and in the numbers that JAX passes back.
  */
-#include "call/output.h"
+#include "call/variant.h"
 
 #include <structmember.h>
 
 FjStructure *
-fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
+fj_variant_output_structure(const FjVariant *self, PyObject *op)
 {
+    const FjOutput *output = (FjOutput *)op;
+    if (FJ_UNLIKELY(Py_TYPE(op) != self->structure->registry->state->output)) {
+        PyErr_Format(PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
+                     Py_TYPE(op)->tp_name);
+        return NULL;
+    }
     FjStructure *structure = output->structure;
     if (structure == NULL && output->trace >= 0 &&
         output->trace < FJ_LOAD_SIZE(self->num_traces)) {

@@ -5,7 +5,7 @@
  * wherever references are dropped.  The array of traces moves as it grows, so whatever can run
  * Python code refers to a trace by its number, never by a pointer.
  */
-#include "call/output.h"
+#include "call/variant.h"
 
 #include <structmember.h>
 
@@ -71,25 +71,6 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     }
     FJ_UNLOCK();
     return trace;
-}
-
-int
-fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
-{
-    PyTypeObject *type = self->structure->registry->state->structure;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
-        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
-        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
-            structure->nodes[0].code == FJ_ARGUMENTS) {
-            PyErr_SetString(PyExc_TypeError,
-                            "`outputs` must be a tuple of Structures that flatten() returned");
-            return -1;
-        }
-        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
-            return -1;
-        }
-    }
-    return 0;
 }
 
 void
@@ -224,17 +205,11 @@ done:
 static PyObject *
 variant_result(PyObject *op, PyObject *value)
 {
-    FjVariant *self = (FjVariant *)op;
-    FjOutput *output = (FjOutput *)value;
-    if (Py_TYPE(value) != self->structure->registry->state->output) {
-        PyErr_SetString(PyExc_TypeError, "expected an Output");
-        return NULL;
-    }
-    FjStructure *structure = fj_variant_output_structure(self, output);
-    if (structure == NULL) {
-        return NULL;
-    }
-    return fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
+    FjStructure *structure = fj_variant_output_structure((FjVariant *)op, value);
+    return structure == NULL
+               ? NULL
+               : fj_build_tree(structure,
+                               ((PyTupleObject *)((FjOutput *)value)->arrays)->ob_item);
 }
 
 static PyObject *
