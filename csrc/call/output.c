@@ -11,9 +11,10 @@ fj_variant_output_structure(const FjVariant *self, PyObject *op)
 {
     const FjOutput *output = (FjOutput *)op;
     if (FJ_UNLIKELY(Py_TYPE(op) != self->structure->registry->state->output)) {
-        PyErr_Format(PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
-                     Py_TYPE(op)->tp_name);
-        return NULL;
+        /* Always NULL, as below: a hit needs no frame on the stack for these. */
+        return (FjStructure *)PyErr_Format(
+            PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
+            Py_TYPE(op)->tp_name);
     }
     FjStructure *structure = output->structure;
     if (structure == NULL && output->trace >= 0 &&
@@ -22,8 +23,8 @@ fj_variant_output_structure(const FjVariant *self, PyObject *op)
         structure = traces[output->trace].structure;
     }
     if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
-        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
-        return NULL;
+        return (FjStructure *)PyErr_Format(PyExc_RuntimeError,
+                                           "an Output does not belong to its variant");
     }
     return structure;
 }
