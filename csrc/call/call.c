@@ -36,7 +36,6 @@
 typedef struct {
     FjFilterJit *self;
     FjArgumentsHook *hook;      /* or NULL */
-    int given_up;               /* by the hook */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
     FjCache *cache;             /* that of `self` */
     FjVariant *last;            /* owned: that of the last such call, or NULL */
@@ -113,11 +112,8 @@ accept_arguments(Call *call, const FjStructure *structure, int is_new)
     if (FJ_LIKELY(call->hook == NULL)) {
         return structure == NULL ? -1 : 0;
     }
-    int result =
-        call->hook->accept(call->hook, structure,
-                           call->arrays.items + PyTuple_GET_SIZE(call->self->arrays), is_new);
-    call->given_up = result == 0;
-    return result > 0 ? 0 : -1;
+    PyObject *const *arrays = call->arrays.items + PyTuple_GET_SIZE(call->self->arrays);
+    return call->hook->accept(call->hook, structure, arrays, is_new) > 0 ? 0 : -1;
 }
 
 /* Flattens the arguments: a new reference to their Structure, or NULL with an error, or if the
@@ -426,7 +422,6 @@ start_call(Call *call, FjFilterJit *self)
     }
     call->self = self;
     call->hook = NULL;
-    call->given_up = 0;
     call->cache = self->cache;
     call->last = NULL;
     call->variant = NULL;
@@ -477,7 +472,7 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py
         result = call_and_build(&call);
     }
     PyObject *reason = NULL;
-    if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
+    if (FJ_UNLIKELY(result == NULL)) {
         fj_hooks_translate_error(self, call.variant, &call.arrays, &reason);
     }
     remember(&call, result == NULL);
