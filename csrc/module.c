@@ -31,8 +31,7 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, args[1], &arrays);
     if (structure != NULL) {
-        PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
-        result = tuple == NULL ? NULL : Py_BuildValue("(NO)", tuple, structure);
+        result = Py_BuildValue("(NO)", fj_leafbuf_as_tuple(&arrays), structure);
     }
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);

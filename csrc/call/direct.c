@@ -332,18 +332,16 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
 static PyObject *
 output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
 {
-    PyObject *output = NULL;
     int learned = 0;
     if (fj_direct_entry_learns(entry)) {
         FJ_LOCK(self);
         learned = fj_direct_entry_remember(entry, self->context, results);
         FJ_UNLOCK();
     }
-    if (learned == 0) {
-        output = fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+    if (learned < 0) {
+        Py_CLEAR(results);
     }
-    Py_DECREF(results);
-    return output;
+    return fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
 }
 
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,

@@ -54,11 +54,14 @@ fj_output_flatten(PyObject *module, PyObject *op)
 PyObject *
 fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
 {
-    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
-    if (self != NULL) {
-        self->arrays = Py_NewRef(arrays);
-        self->trace = trace;
+    FjOutput *self =
+        arrays == NULL ? NULL : (FjOutput *)state->output->tp_alloc(state->output, 0);
+    if (self == NULL) {
+        Py_XDECREF(arrays);
+        return NULL;
     }
+    self->arrays = arrays;
+    self->trace = trace;
     return (PyObject *)self;
 }
 
@@ -74,9 +77,8 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
-    PyObject *output = arrays == NULL ? NULL : fj_output_new(state, arrays, trace);
-    Py_XDECREF(arrays);
+    /* It is a tuple already, from JAX's C++. */
+    PyObject *output = fj_output_new(state, fj_tuple_of(args[1]), trace);
     if (output != NULL && !PyLong_CheckExact(args[0])) {
         ((FjOutput *)output)->given_trace = Py_NewRef(args[0]);
     }

@@ -103,10 +103,9 @@ variant_arguments(PyObject *op, PyObject *arrays)
     if (function == NULL) {
         return NULL;
     }
-    PyObject *arguments =
-        fj_build_arguments(self->structure, items + self->function->open_leaves);
-    return arguments == NULL ? (Py_DECREF(function), NULL)
-                             : Py_BuildValue("(NN)", function, arguments);
+    return Py_BuildValue(
+        "(NN)", function,
+        fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
 /* ---- deferred functions ---- */
@@ -174,28 +173,20 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "finish takes (tree, marker)");
         return NULL;
     }
-    PyObject *tree = args[0];
-    FjVariant *self = (FjVariant *)op;
-    FjRegistry *registry = self->structure->registry;
+    FjRegistry *registry = ((FjVariant *)op)->structure->registry;
     FjOutput *output = NULL;
-    PyObject *tuple = NULL, *room[FJ_LEAFBUF_FEW];
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_tree(registry, tree, &arrays);
-    if (structure == NULL) {
-        goto done;
+    FjStructure *structure = fj_flatten_tree(registry, args[0], &arrays);
+    if (structure != NULL &&
+        (arrays.count > 0 || fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) == 0)) {
+        output = (FjOutput *)fj_output_new(registry->state, fj_leafbuf_as_tuple(&arrays), -1);
     }
-    if (arrays.count == 0 && fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
-        goto done;
-    }
-    tuple = fj_leafbuf_as_tuple(&arrays);
-    output = tuple == NULL ? NULL : (FjOutput *)fj_output_new(registry->state, tuple, -1);
     if (output != NULL) {
         output->variant = (FjVariant *)Py_NewRef(op);
         output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
     }
-done:
-    Py_XDECREF(tuple);
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);
     return (PyObject *)output;

@@ -117,7 +117,7 @@ typedef struct {
 FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
 
 /* An Output of a tuple of arrays, as JAX unflattens it: without a variant and a Structure.
- * NULL with an error. */
+ * `arrays` is stolen; NULL is an error that is passed on.  NULL with an error. */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 
 /* Module functions: how JAX flattens and unflattens an Output. */
