@@ -188,13 +188,8 @@ take_escape(FjVariableJit *self)
     PyObject *exception = fj_compat_take_exception();
     PyObject *reason = PyObject_Str(exception);
     Py_DECREF(exception);
-    if (reason != NULL) {
-        PyObject *before;
-        FJ_LOCK(self);
-        before = self->reason;
-        FJ_STORE_POINTER(self->reason, Py_NewRef(reason));
-        FJ_UNLOCK();
-        Py_XDECREF(before);
+    if (reason != NULL && PyObject_SetAttrString((PyObject *)self, "_reason", reason) < 0) {
+        Py_CLEAR(reason);
     }
     return reason;
 }
