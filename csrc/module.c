@@ -12,18 +12,8 @@
 #include "structure/statics.h"
 #include "structure/structure.h"
 #include "walk/flatten.h"
-#include "tree/structure_type.h"
 #include "tree/tree_functions.h"
-#include "call/bind.h"
-#include "call/bound_method.h"
-#include "call/cache.h"
-#include "call/call_proxy.h"
-#include "call/direct.h"
-#include "call/direct_context.h"
-#include "call/filter_jit.h"
-#include "call/getattribute.h"
-#include "call/variable_jit.h"
-#include "call/output.h"
+#include "call/variant.h"
 
 /* ---- functions ---- */
 
@@ -41,8 +31,7 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, args[1], &arrays);
     if (structure != NULL) {
-        PyObject *tuple = fj_leafbuf_as_tuple(&arrays);
-        result = tuple == NULL ? NULL : Py_BuildValue("(NO)", tuple, structure);
+        result = Py_BuildValue("(NO)", fj_leafbuf_as_tuple(&arrays), structure);
     }
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);
@@ -113,29 +102,6 @@ static PyMethodDef core_functions[] = {
 };
 
 /* ---- types and names ---- */
-
-/* The types: TYPE(member of FjState, spec, base or NULL). */
-#define FJ_TYPES(TYPE)                                                                        \
-    TYPE(kind, fj_node_kind_spec, NULL)                                                       \
-    TYPE(registry, fj_registry_spec, NULL)                                                    \
-    TYPE(identity, fj_identity_spec, &PyTuple_Type)                                           \
-    TYPE(structure, fj_structure_spec, NULL)                                                  \
-    TYPE(signature, fj_signature_spec, NULL)                                                  \
-    TYPE(output, fj_output_spec, NULL)                                                        \
-    TYPE(variant, fj_variant_spec, NULL)                                                      \
-    TYPE(cache, fj_cache_spec, NULL)                                                          \
-    TYPE(filter_jit, fj_filter_jit_spec, NULL)                                                \
-    TYPE(call_proxy, fj_call_proxy_spec, NULL)                                                \
-    TYPE(bound_method, fj_bound_method_spec, state->call_proxy)                               \
-    TYPE(getattribute, fj_getattribute_spec, NULL)                                            \
-    TYPE(direct, fj_direct_spec, NULL)                                                        \
-    TYPE(direct_context, fj_direct_context_spec, NULL)                                        \
-    TYPE(variable_jit, fj_variable_jit_spec, NULL)
-
-#define FJ_COUNT(...) +1
-_Static_assert((0 FJ_TYPES(FJ_COUNT) FJ_NAMES(FJ_COUNT)) * sizeof(PyObject *) ==
-                   sizeof(FjState),
-               "each member of FjState must be in FJ_TYPES or in FJ_NAMES");
 
 /* Stores a new type in `*place`, which owns it.  0, or -1 with an error. */
 static int

@@ -58,6 +58,15 @@ fj_list_take(PyObject *list, PyObject *item)
     return result;
 }
 
+/* The end of a tp_dealloc: frees an object that owns no reference any more. */
+static inline void
+fj_object_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
 /* Hides a new object from the garbage collector until fj_show, so that no other code finds it
  * (gc.get_objects) before it is complete: to look at a tuple or list whose items are NULL
  * would crash.  A container that is filled while other code can run is therefore hidden, or
@@ -96,6 +105,17 @@ fj_tuple_of(PyObject *iterable)
     PyObject *list = PySequence_List(iterable);
     PyObject *tuple = list == NULL ? NULL : PyList_AsTuple(list);
     Py_XDECREF(list);
+    return tuple;
+}
+
+/* A new tuple of `count` objects, or NULL with an error. */
+static inline PyObject *
+fj_tuple_from(PyObject *const *items, Py_ssize_t count)
+{
+    PyObject *tuple = PyTuple_New(count);
+    for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, i, Py_NewRef(items[i]));
+    }
     return tuple;
 }
 

@@ -63,29 +63,3 @@ fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count)
     buf->count += count;
     return 0;
 }
-
-PyObject *
-fj_leafbuf_as_tuple(const FjLeafBuf *buf)
-{
-    PyObject *tuple = PyTuple_New(buf->count);
-    if (tuple == NULL) {
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < buf->count; i++) {
-        PyTuple_SET_ITEM(tuple, i, Py_NewRef(buf->items[i]));
-    }
-    return tuple;
-}
-
-PyObject *
-fj_leafbuf_as_list(const FjLeafBuf *buf)
-{
-    PyObject *list = PyList_New(buf->count);
-    if (list == NULL) {
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < buf->count; i++) {
-        PyList_SET_ITEM(list, i, Py_NewRef(buf->items[i]));
-    }
-    return list;
-}

@@ -90,8 +90,11 @@ fj_leafbuf_reserve(FjLeafBuf *buf, Py_ssize_t more)
 /* Adds new references to all `items`.  0, or -1 with MemoryError. */
 int fj_leafbuf_extend(FjLeafBuf *buf, PyObject *const *items, Py_ssize_t count);
 
-/* A new tuple or list of the objects in the buffer; NULL with an error. */
-PyObject *fj_leafbuf_as_tuple(const FjLeafBuf *buf);
-PyObject *fj_leafbuf_as_list(const FjLeafBuf *buf);
+/* A new tuple of the objects in the buffer; NULL with an error. */
+static inline PyObject *
+fj_leafbuf_as_tuple(const FjLeafBuf *buf)
+{
+    return fj_tuple_from(buf->items, buf->count);
+}
 
 #endif

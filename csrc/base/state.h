@@ -16,22 +16,34 @@
     NAME(shape)                                                                               \
     NAME(wait)
 
+/* The types, a base before what is derived from it: TYPE(member of FjState, spec, base or
+ * NULL). */
+#define FJ_TYPES(TYPE)                                                                        \
+    TYPE(kind, fj_node_kind_spec, NULL)                                                       \
+    TYPE(registry, fj_registry_spec, NULL)                                                    \
+    TYPE(identity, fj_identity_spec, &PyTuple_Type)                                           \
+    TYPE(structure, fj_structure_spec, NULL)                                                  \
+    TYPE(signature, fj_signature_spec, NULL)                                                  \
+    TYPE(output, fj_output_spec, NULL)                                                        \
+    TYPE(variant, fj_variant_spec, NULL)                                                      \
+    TYPE(cache, fj_cache_spec, NULL)                                                          \
+    TYPE(filter_jit, fj_filter_jit_spec, NULL)                                                \
+    TYPE(call_proxy, fj_call_proxy_spec, NULL)                                                \
+    TYPE(bound_method, fj_bound_method_spec, state->call_proxy)                               \
+    TYPE(getattribute, fj_getattribute_spec, NULL)                                            \
+    TYPE(direct, fj_direct_spec, NULL)                                                        \
+    TYPE(direct_context, fj_direct_context_spec, NULL)                                        \
+    TYPE(variable_jit, fj_variable_jit_spec, NULL)
+
+/* Each spec is in the file of its type. */
+#define FJ_DECLARE_SPEC(member, spec, base) extern PyType_Spec spec;
+FJ_TYPES(FJ_DECLARE_SPEC)
+#undef FJ_DECLARE_SPEC
+
 typedef struct {
-    PyTypeObject *kind;
-    PyTypeObject *registry;
-    PyTypeObject *identity;
-    PyTypeObject *structure;
-    PyTypeObject *signature;
-    PyTypeObject *output;
-    PyTypeObject *variant;
-    PyTypeObject *cache;
-    PyTypeObject *filter_jit;
-    PyTypeObject *call_proxy;
-    PyTypeObject *bound_method;
-    PyTypeObject *getattribute;
-    PyTypeObject *direct;
-    PyTypeObject *direct_context;
-    PyTypeObject *variable_jit;
+#define FJ_DECLARE_TYPE(member, spec, base) PyTypeObject *member;
+    FJ_TYPES(FJ_DECLARE_TYPE)
+#undef FJ_DECLARE_TYPE
 #define FJ_DECLARE(name) PyObject *str_##name;
     FJ_NAMES(FJ_DECLARE)
 #undef FJ_DECLARE

@@ -113,6 +113,13 @@ fj_total(const FjCount *count)
     return total;
 }
 
+/* The getter of a count, which an object has at an offset, the closure. */
+static inline PyObject *
+fj_get_total(PyObject *object, void *offset)
+{
+    return PyLong_FromUnsignedLongLong(fj_total((FjCount *)((char *)object + (size_t)offset)));
+}
+
 /* Stores `made`, which is stolen, in a place of `owner`, unless other code or another thread
  * has been faster.  What is there then, borrowed; NULL if `made` is NULL, with an error. */
 static inline PyObject *

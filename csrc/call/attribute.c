@@ -16,13 +16,6 @@ fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
 }
 
 PyObject *
-fj_attribute_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
-{
-    return instance == NULL || instance == Py_None ? Py_NewRef(op)
-                                                   : PyMethod_New(op, instance);
-}
-
-PyObject *
 fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     PyTypeObject *type = (PyTypeObject *)op, *base = type->tp_base;

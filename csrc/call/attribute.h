@@ -1,5 +1,5 @@
 /* What the types that stand for another callable have in common: how their attributes are
- * looked up, how they become methods, and how they get methods from a Python subclass.
+ * looked up, and how they get methods from a Python subclass.
  *
  * Functions marked (P) may run Python code.
  */
@@ -11,9 +11,6 @@
 /* (P) Looks up an attribute of `op` or, if it has none of this name, of `wrapped`.  A new
  * reference, or NULL with an error. */
 PyObject *fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped);
-
-/* The tp_descr_get of a type whose instances become methods as Python's functions do. */
-PyObject *fj_attribute_bind(PyObject *op, PyObject *instance, PyObject *owner);
 
 /* The `__init_subclass__` of a type in C whose public type is a Python subclass with more
  * methods.  It makes the subclass as fast, as final and as immutable as a type in C: as nobody

@@ -23,11 +23,8 @@ fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObjec
             Py_CLEAR(keywords);
         }
     }
-    if (keywords != NULL) { /* last, so that the tuple is full at once */
-        positional = PyTuple_New(nargs);
-    }
-    for (Py_ssize_t i = 0; positional != NULL && i < nargs; i++) {
-        PyTuple_SET_ITEM(positional, i, Py_NewRef(args[i]));
+    if (keywords != NULL) {
+        positional = fj_tuple_from(args, nargs);
     }
     if (positional != NULL) {
         result = second == NULL
@@ -40,8 +37,10 @@ fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObjec
     return result;
 }
 
-Py_ssize_t
-fj_bind_find(const FjSignature *sig, PyObject *name)
+/* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
+ * perhaps **kwargs. */
+static Py_ssize_t
+find_keyword(const FjSignature *sig, PyObject *name)
 {
     for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (PyTuple_GET_ITEM(sig->names, i) == name && i != sig->varargs && i != sig->varkw) {
@@ -64,7 +63,7 @@ bind_keywords(const FjSignature *sig, PyObject *const *values, PyObject *kwnames
 {
     for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
-        Py_ssize_t i = fj_bind_find(sig, name);
+        Py_ssize_t i = find_keyword(sig, name);
         if (i >= 0) {
             if (arguments[i] != NULL) {
                 return 0;
@@ -98,12 +97,9 @@ fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObjec
         if (sig->varargs < 0) {
             return 0;
         }
-        packed->varargs = PyTuple_New(nargs - direct);
+        packed->varargs = fj_tuple_from(args + direct, nargs - direct);
         if (packed->varargs == NULL) {
             return -1;
-        }
-        for (Py_ssize_t i = direct; i < nargs; i++) {
-            PyTuple_SET_ITEM(packed->varargs, i - direct, Py_NewRef(args[i]));
         }
         arguments[sig->varargs] = packed->varargs;
     }
@@ -166,11 +162,9 @@ static void
 signature_dealloc(PyObject *op)
 {
     FjSignature *self = (FjSignature *)op;
-    PyTypeObject *type = Py_TYPE(op);
     Py_CLEAR(self->names);
     Py_CLEAR(self->flag_bytes);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMemberDef signature_members[] = {
@@ -185,21 +179,17 @@ static PyMemberDef signature_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    signature_doc,
-    "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
-    "The parameters of a function.\n\n"
-    "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1 if\n"
-    "its argument may not be missing, plus 2 if it is a static, which is not walked, or 4 if\n"
-    "leaves in it are traced as the Registry's `traced_in` says, or 8 for those leaves that "
-    "the\n"
-    "hook `choose` takes, plus 16 if it is asked in each call.\n"
-    "`positional` counts those that can be given\n"
-    "by position; the first `positional_only` of them can only be given by position.\n"
-    "`varargs` and `varkw` tell whether there are *args and **kwargs.");
-
 static PyType_Slot signature_slots[] = {
-    {Py_tp_doc, (void *)signature_doc},
+    {Py_tp_doc,
+     "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
+     "The parameters of a function.\n\n"
+     "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1\n"
+     "if its argument may not be missing, plus 2 if it is a static, which is not walked, or\n"
+     "4 if leaves in it are traced as the Registry's `traced_in` says, or 8 for those leaves\n"
+     "that the hook `choose` takes, plus 16 if it is asked in each call. `positional` counts\n"
+     "those that can be given by position; the first `positional_only` of them can only be\n"
+     "given by position.\n"
+     "`varargs` and `varkw` tell whether there are *args and **kwargs."},
     {Py_tp_new, signature_new},
     {Py_tp_dealloc, signature_dealloc},
     {Py_tp_members, signature_members},

@@ -26,8 +26,6 @@ typedef struct {
     char *flags;           /* by parameter: FJ_REQUIRED and those of flatten.h */
 } FjSignature;
 
-extern PyType_Spec fj_signature_spec;
-
 /* The objects that fj_bind creates for *args and **kwargs.  Owned, or NULL. */
 typedef struct {
     PyObject *varargs;
@@ -46,10 +44,6 @@ int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t narg
 PyObject *fj_bind_call_method(PyObject *object, const char *name, PyObject *first,
                               PyObject *second, PyObject *const *args, Py_ssize_t nargs,
                               PyObject *kwnames);
-
-/* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
- * perhaps **kwargs. */
-Py_ssize_t fj_bind_find(const FjSignature *signature, PyObject *name);
 
 static inline void
 fj_bind_release(FjPackedArgs *packed)

@@ -207,7 +207,6 @@ static void
 cache_dealloc(PyObject *op)
 {
     FjCache *self = (FjCache *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     cache_clear(op);
@@ -215,8 +214,7 @@ cache_dealloc(PyObject *op)
     Py_XDECREF(self->function);
     Py_XDECREF(self->signature);
     Py_XDECREF(self->hooks);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -252,6 +250,27 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
+ * of their results.  0, or -1 with an error. */
+static int
+set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
+{
+    PyTypeObject *type = self->structure->registry->state->structure;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
+        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
+        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
+            structure->nodes[0].code == FJ_ARGUMENTS) {
+            PyErr_SetString(PyExc_TypeError,
+                            "`outputs` must be a tuple of Structures that flatten() returned");
+            return -1;
+        }
+        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* insert_compiled(structure, call, outputs, may_raise) -> Variant */
 static PyObject *
 cache_insert_compiled(PyObject *op, PyObject *args)
@@ -277,8 +296,7 @@ cache_insert_compiled(PyObject *op, PyObject *args)
         return NULL;
     }
     variant->call = Py_NewRef(call);
-    if (fj_variant_set_outputs(variant, outputs,
-                               may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
+    if (set_outputs(variant, outputs, may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
         fj_cache_add(self, variant) < 0 || fj_cache_insert_traced(self, variant) < 0) {
         Py_CLEAR(variant);
     }
@@ -346,23 +364,13 @@ static PyMethodDef cache_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyObject *
-cache_get_calls(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->calls));
-}
-
-static PyObject *
-cache_get_hits(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjCache *)op)->hits));
-}
-
 static PyGetSetDef cache_getset[] = {
-    {"calls", cache_get_calls, NULL,
-     "The number of calls for which a variant was found or compiled.", NULL},
-    {"hits", cache_get_hits, NULL,
-     "The number of calls that a program ran, and that did not trace.", NULL},
+    {"calls", fj_get_total, NULL,
+     "The number of calls for which a variant was found or compiled.",
+     (void *)offsetof(FjCache, calls)},
+    {"hits", fj_get_total, NULL,
+     "The number of calls that a program ran, and that did not trace.",
+     (void *)offsetof(FjCache, hits)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -389,12 +397,9 @@ static PyMemberDef cache_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(cache_doc,
-             "Cache(registry, function, signature, hooks, maxsize, attributes)\n--\n\n"
-             "The variants of one function with one set of settings.");
-
 static PyType_Slot cache_slots[] = {
-    {Py_tp_doc, (void *)cache_doc},
+    {Py_tp_doc, "Cache(registry, function, signature, hooks, maxsize, attributes)\n--\n\n"
+                "The variants of one function with one set of settings."},
     {Py_tp_new, cache_new},
     {Py_tp_traverse, cache_traverse},
     {Py_tp_clear, cache_clear},

@@ -46,8 +46,6 @@ typedef struct {
     FjCount hits; /* calls that a program ran, and that did not trace */
 } FjCache;
 
-extern PyType_Spec fj_cache_spec;
-
 /* These functions lock the Cache. */
 
 /* (P) Looks up the variant of `structure`, which has been hashed.  1 with a new reference in

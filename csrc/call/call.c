@@ -36,7 +36,6 @@
 typedef struct {
     FjFilterJit *self;
     FjArgumentsHook *hook;      /* or NULL */
-    int given_up;               /* by the hook */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
     FjCache *cache;             /* that of `self` */
     FjVariant *last;            /* owned: that of the last such call, or NULL */
@@ -113,11 +112,8 @@ accept_arguments(Call *call, const FjStructure *structure, int is_new)
     if (FJ_LIKELY(call->hook == NULL)) {
         return structure == NULL ? -1 : 0;
     }
-    int result =
-        call->hook->accept(call->hook, structure,
-                           call->arrays.items + PyTuple_GET_SIZE(call->self->arrays), is_new);
-    call->given_up = result == 0;
-    return result > 0 ? 0 : -1;
+    PyObject *const *arrays = call->arrays.items + PyTuple_GET_SIZE(call->self->arrays);
+    return call->hook->accept(call->hook, structure, arrays, is_new) > 0 ? 0 : -1;
 }
 
 /* Flattens the arguments: a new reference to their Structure, or NULL with an error, or if the
@@ -140,23 +136,6 @@ flatten_arguments(Call *call)
     return structure;
 }
 
-/* Flattens the arguments and looks up the variant of their Structure, `*structure`, which the
- * caller owns.  1, 0 if there is none, or -1 with an error, or if the hook gives the call up.
- */
-static int
-look_up(Call *call, FjStructure **structure)
-{
-    if (fj_compat_enter_frames(1) < 0) {
-        return -1;
-    }
-    *structure = flatten_arguments(call);
-    int found = *structure == NULL || fj_structure_hash(*structure) < 0
-                    ? -1
-                    : fj_cache_find(call->cache, *structure, &call->variant);
-    fj_compat_leave_frames(1);
-    return found;
-}
-
 /* Finds the variant of the arguments without a prediction.  A new reference to their
  * Structure, or NULL with an error, or if the hook gives the call up.  `call->variant` is NULL
  * only if ON_MISS_GIVE_UP finds none.
@@ -174,7 +153,14 @@ find_variant(Call *call, OnMiss on_miss)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return NULL;
     }
-    int found = look_up(call, &structure);
+    int found = -1;
+    if (fj_compat_enter_frames(1) == 0) {
+        structure = flatten_arguments(call);
+        if (structure != NULL && fj_structure_hash(structure) == 0) {
+            found = fj_cache_find(call->cache, structure, &call->variant);
+        }
+        fj_compat_leave_frames(1);
+    }
     if (found == 0 && on_miss != ON_MISS_GIVE_UP) {
         call->variant = compile_variant(call, structure, on_miss == ON_MISS_INSERT);
         found = call->variant == NULL ? -1 : 1;
@@ -191,12 +177,10 @@ static int
 push_own_arrays(Call *call)
 {
     PyObject *own = call->self->arrays;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(own); i++) {
-        if (fj_leafbuf_push(&call->arrays, PyTuple_GET_ITEM(own, i)) < 0) {
-            return -1;
-        }
-    }
-    return 0;
+    Py_ssize_t count = PyTuple_GET_SIZE(own);
+    return FJ_LIKELY(count == 0)
+               ? 0
+               : fj_leafbuf_extend(&call->arrays, ((PyTupleObject *)own)->ob_item, count);
 }
 
 /* Whether the arguments match the predicted variant's Structure. */
@@ -304,14 +288,8 @@ build_result(Call *call, PyObject *result)
 {
     FjVariant *variant = call->variant;
     FjOutput *output = (FjOutput *)result;
-    FjStructure *structure;
     PyObject *tree = NULL;
-    if (FJ_UNLIKELY(Py_TYPE(result) != call->cache->registry->state->output)) {
-        PyErr_Format(PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
-                     Py_TYPE(result)->tp_name);
-        goto done;
-    }
-    structure = fj_variant_output_structure(variant, output);
+    FjStructure *structure = fj_variant_output_structure(variant, result);
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }
@@ -444,7 +422,6 @@ start_call(Call *call, FjFilterJit *self)
     }
     call->self = self;
     call->hook = NULL;
-    call->given_up = 0;
     call->cache = self->cache;
     call->last = NULL;
     call->variant = NULL;
@@ -495,7 +472,7 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py
         result = call_and_build(&call);
     }
     PyObject *reason = NULL;
-    if (FJ_UNLIKELY(result == NULL && !call.given_up)) {
+    if (FJ_UNLIKELY(result == NULL)) {
         fj_hooks_translate_error(self, call.variant, &call.arrays, &reason);
     }
     remember(&call, result == NULL);

@@ -52,9 +52,9 @@ int fj_hooks_wait(FjFilterJit *self, FjOutput *output);
  * 0 with an exception, that which was set before or that of the hook. */
 int fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays);
 
-/* Lets Python replace the exception that is set.  `variant` is NULL if none was found.  If the
- * call is to be handed over instead, `*reason` is a new str, and the exception is cleared; not
- * if `reason` is NULL. */
+/* Lets Python replace the exception that is set, if there is one.  `variant` is NULL if none
+ * was found.  If the call is to be handed over instead, `*reason` is a new str, and the
+ * exception is cleared; not if `reason` is NULL. */
 void fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                               PyObject **reason);
 

@@ -1,10 +1,12 @@
-/* The Python type CallProxy: a callable that calls another one with arguments of its own in
- * front, and has the attributes of an object.
+/* The Python types CallProxy, a callable that calls another one with arguments of its own in
+ * front and has the attributes of an object, and BoundMethod, a FilterJit bound to an
+ * instance.
  *
- * The public types are subclasses: a bound method (bound_method.c) has its instance in front
- * and the attributes of the FilterJit; a compiled function, a class in Python, has nothing in
- * front and the attributes of the object that describes it.  A partial, also in Python, has
- * the arguments that were given once in front.
+ * The public types are subclasses in Python.  A compiled function has nothing in front, and
+ * the attributes of the object that describes it; a partial has the arguments that were given
+ * once in front.  A bound method has its instance in front, and the attributes of the
+ * FilterJit: it is registered as a pytree whose children are the function and the instance, as
+ * equinox.Partial is, and like that it is compared by these, as a pytree.
  *
  * Python code can run in calls, which are those of the other callable, and where attributes
  * are looked up.
@@ -14,9 +16,19 @@
 #include <structmember.h>
 
 #include "base/scratch.h"
+#include "base/state.h"
 #include "call/attribute.h"
+#include "call/filter_jit.h"
 
 #define ARGS_INLINE 8
+
+typedef struct {
+    PyObject_VAR_HEAD vectorcallfunc vectorcall;
+    PyObject *function;
+    PyObject *attributes; /* the object whose attributes this one has too */
+    PyObject *weakrefs;
+    PyObject *args[]; /* those in front */
+} FjCallProxy;
 
 static PyObject *
 proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -49,9 +61,10 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     return result;
 }
 
-FjCallProxy *
-fj_call_proxy_new(PyTypeObject *type, PyObject *function, PyObject *attributes,
-                  Py_ssize_t count)
+/* A new object of `type`, CallProxy or a subclass, with room for `count` arguments, or NULL
+ * with an error. */
+static FjCallProxy *
+proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes, Py_ssize_t count)
 {
     FjCallProxy *self = (FjCallProxy *)type->tp_alloc(type, count);
     if (self != NULL) {
@@ -72,15 +85,15 @@ proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(own);
-    FjCallProxy *self = fj_call_proxy_new(type, function, attributes, count);
+    FjCallProxy *self = proxy_alloc(type, function, attributes, count);
     for (Py_ssize_t i = 0; self != NULL && i < count; i++) {
         self->args[i] = Py_NewRef(PyTuple_GET_ITEM(own, i));
     }
     return (PyObject *)self;
 }
 
-int
-fj_call_proxy_traverse(PyObject *op, visitproc visit, void *arg)
+static int
+proxy_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjCallProxy *self = (FjCallProxy *)op;
     Py_VISIT(Py_TYPE(op));
@@ -93,11 +106,10 @@ fj_call_proxy_traverse(PyObject *op, visitproc visit, void *arg)
 }
 
 /* There is no tp_clear: it is immutable, as a tuple is, and other objects break the cycles. */
-void
-fj_call_proxy_dealloc(PyObject *op)
+static void
+proxy_dealloc(PyObject *op)
 {
     FjCallProxy *self = (FjCallProxy *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     Py_XDECREF(self->function);
@@ -105,12 +117,11 @@ fj_call_proxy_dealloc(PyObject *op)
     for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
         Py_XDECREF(self->args[i]);
     }
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
-PyObject *
-fj_call_proxy_getattro(PyObject *op, PyObject *name)
+static PyObject *
+proxy_getattro(PyObject *op, PyObject *name)
 {
     return fj_attribute_get(op, name, ((FjCallProxy *)op)->attributes);
 }
@@ -131,19 +142,16 @@ static PyMemberDef proxy_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    proxy_doc,
-    "CallProxy(function, args, attributes)\n--\n\n"
-    "A callable that calls `function` with `args` in front, and has the attributes of\n"
-    "`attributes`.");
-
 static PyType_Slot proxy_slots[] = {
-    {Py_tp_doc, (void *)proxy_doc},
+    {Py_tp_doc,
+     "CallProxy(function, args, attributes)\n--\n\n"
+     "A callable that calls `function` with `args` in front, and has the attributes of\n"
+     "`attributes`."},
     {Py_tp_new, proxy_new},
     {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_traverse, fj_call_proxy_traverse},
-    {Py_tp_dealloc, fj_call_proxy_dealloc},
-    {Py_tp_getattro, fj_call_proxy_getattro},
+    {Py_tp_traverse, proxy_traverse},
+    {Py_tp_dealloc, proxy_dealloc},
+    {Py_tp_getattro, proxy_getattro},
     {Py_tp_methods, proxy_methods},
     {Py_tp_members, proxy_members},
     {0, NULL},
@@ -156,4 +164,74 @@ PyType_Spec fj_call_proxy_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = proxy_slots,
+};
+
+/* ---- BoundMethod ---- */
+
+/* It also has the `__module__` and `__doc__` of its function, as Python's bound methods have,
+ * though its type has its own: a descriptor in the type would take the place of these, and
+ * pickle finds a type by its `__module__`. */
+static PyObject *
+bound_getattro(PyObject *op, PyObject *name)
+{
+    if (PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "__module__") == 0 ||
+                                  PyUnicode_CompareWithASCIIString(name, "__doc__") == 0)) {
+        return PyObject_GetAttr(((FjCallProxy *)op)->function, name);
+    }
+    return proxy_getattro(op, name);
+}
+
+PyObject *
+fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *self)
+{
+    FjCallProxy *bound = proxy_alloc(type, function, function, 1);
+    if (bound != NULL) {
+        bound->args[0] = Py_NewRef(self);
+    }
+    return (PyObject *)bound;
+}
+
+int
+fj_bound_method_is(PyObject *object, PyObject *function, PyObject *self)
+{
+    const FjCallProxy *bound = (FjCallProxy *)object;
+    return Py_IS_TYPE(object, ((FjFilterJit *)function)->bound_type) &&
+           bound->function == function && bound->args[0] == self;
+}
+
+static PyObject *
+bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "self", NULL};
+    PyObject *function, *self;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundMethod", keywords, &function,
+                                     &self)) {
+        return NULL;
+    }
+    return fj_bound_method_new(type, function, self);
+}
+
+static PyMemberDef bound_members[] = {
+    {"__self__", T_OBJECT, offsetof(FjCallProxy, args), READONLY, "The instance."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot bound_slots[] = {
+    {Py_tp_doc, "BoundMethod(function, self)\n--\n\n"
+                "A FilterJit bound to an instance, without methods."},
+    {Py_tp_new, bound_new},
+    {Py_tp_traverse, proxy_traverse},
+    {Py_tp_dealloc, proxy_dealloc},
+    {Py_tp_getattro, bound_getattro},
+    {Py_tp_members, bound_members},
+    {0, NULL},
+};
+
+PyType_Spec fj_bound_method_spec = {
+    .name = "filterjit._core.BoundMethod",
+    .basicsize = sizeof(FjCallProxy),
+    .itemsize = sizeof(PyObject *),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
+    .slots = bound_slots,
 };

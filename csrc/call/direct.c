@@ -27,9 +27,9 @@
  */
 #include "call/direct.h"
 
-#include "base/scratch.h"
+#include "base/leafbuf.h"
 #include "base/state.h"
-#include "call/output.h"
+#include "call/variant.h"
 
 #define FEW 8 /* arguments that have room on the stack */
 #define MAX_RESTING 256
@@ -87,10 +87,7 @@ remove_entry(FjDirect *self, FjDirectEntry *entry)
 static int
 make_plan(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *arrays = PyTuple_New(nargs);
-    for (Py_ssize_t i = 0; arrays != NULL && i < nargs; i++) {
-        PyTuple_SET_ITEM(arrays, i, Py_NewRef(args[i]));
-    }
+    PyObject *arrays = fj_tuple_from(args, nargs);
     PyObject *plan = arrays == NULL
                          ? NULL
                          : PyObject_CallFunctionObjArgs(self->context->parts[FJ_PLAN],
@@ -276,28 +273,23 @@ is_host_array(const FjDirect *self, PyObject *argument)
 static PyObject *
 call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *room[FEW], *output = NULL;
-    PyObject **copies = fj_scratch_new(room, FEW, nargs);
-    Py_ssize_t count = 0;
-    for (; copies != NULL && count < nargs; count++) {
-        PyObject *x = args[count];
-        copies[count] =
-            is_host_array(self, x)
-                ? PyObject_CallMethodNoArgs(x, fj_state_of(Py_TYPE(self))->str_copy)
-                : Py_NewRef(x);
-        if (copies[count] == NULL) {
-            break;
-        }
+    PyObject *room[FEW + 1];
+    FjLeafBuf copies;
+    int result = 0;
+    fj_leafbuf_init(&copies, room, FEW + 1);
+    for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
+        result =
+            is_host_array(self, args[i])
+                ? fj_leafbuf_take(&copies, PyObject_CallMethodNoArgs(
+                                               args[i], fj_state_of(Py_TYPE(self))->str_copy))
+                : fj_leafbuf_push(&copies, args[i]);
     }
-    if (copies != NULL && count == nargs) {
-        output = PyObject_Vectorcall(self->jitted, copies, (size_t)nargs, NULL);
-    }
+    PyObject *output =
+        result < 0 ? NULL
+                   : PyObject_Vectorcall(self->jitted, copies.items, (size_t)nargs, NULL);
     PyObject *exception = fj_compat_take_exception(); /* none is set while arrays die */
-    while (count > 0) {
-        Py_DECREF(copies[--count]);
-    }
+    fj_leafbuf_clear(&copies);
     fj_compat_give_exception(exception);
-    fj_scratch_free(copies, room);
     return output;
 }
 
@@ -340,18 +332,16 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
 static PyObject *
 output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
 {
-    PyObject *output = NULL;
     int learned = 0;
     if (fj_direct_entry_learns(entry)) {
         FJ_LOCK(self);
         learned = fj_direct_entry_remember(entry, self->context, results);
         FJ_UNLOCK();
     }
-    if (learned == 0) {
-        output = fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+    if (learned < 0) {
+        Py_CLEAR(results);
     }
-    Py_DECREF(results);
-    return output;
+    return fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
 }
 
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,

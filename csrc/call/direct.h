@@ -31,8 +31,6 @@ typedef struct {
     PyObject *weakrefs;
 } FjDirect;
 
-extern PyType_Spec fj_direct_spec;
-
 /* A new Direct of the lane of this thread, or NULL with an error. */
 PyObject *fj_direct_new(PyTypeObject *type, PyObject *context, PyObject *jitted,
                         PyObject *source);

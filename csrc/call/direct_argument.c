@@ -22,14 +22,6 @@ fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
                : fj_direct_ask(context, FJ_GET_DATA, argument);
 }
 
-/* (P) Stores what one of the getters returns for an array.  0, or -1 with an error. */
-static int
-store(PyObject **place, const FjDirectContext *context, int part, PyObject *array)
-{
-    *place = fj_direct_ask(context, part, array);
-    return *place == NULL ? -1 : 0;
-}
-
 /* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
 static int
 describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
@@ -54,19 +46,16 @@ fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *c
         return describe_host(context, argument, value);
     }
     PyObject *array = fj_direct_array_of(context, value);
-    if (array == NULL ||
-        (array != value && store(&argument->impl, context, FJ_GET_IMPL, value) < 0)) {
-        Py_XDECREF(array);
-        return -1;
-    }
-    int result = store(&argument->aval, context, FJ_GET_AVAL, array) < 0 ||
-                         store(&argument->sharding, context, FJ_GET_SHARDING, array) < 0 ||
-                         store(&argument->committed, context, FJ_GET_COMMITTED, array) < 0 ||
-                         store(&argument->layout, context, FJ_GET_LAYOUT, array) < 0
-                     ? -1
-                     : 0;
-    Py_DECREF(array);
-    return result;
+    int done =
+        array != NULL &&
+        (array == value ||
+         (argument->impl = fj_direct_ask(context, FJ_GET_IMPL, value)) != NULL) &&
+        (argument->aval = fj_direct_ask(context, FJ_GET_AVAL, array)) != NULL &&
+        (argument->sharding = fj_direct_ask(context, FJ_GET_SHARDING, array)) != NULL &&
+        (argument->committed = fj_direct_ask(context, FJ_GET_COMMITTED, array)) != NULL &&
+        (argument->layout = fj_direct_ask(context, FJ_GET_LAYOUT, array)) != NULL;
+    Py_XDECREF(array);
+    return done ? 0 : -1;
 }
 
 int
@@ -79,18 +68,11 @@ fj_direct_differs(int way)
     return way;
 }
 
-/* (P) Whether a sharding equals that of an argument.  1, 0, or -1 with an error. */
-static int
-sharding_equals(FjDirectArgument *argument, PyObject *sharding)
+int
+fj_direct_equal(PyObject *x, PyObject *y)
 {
-    if (Py_TYPE(sharding) != Py_TYPE(argument->sharding)) {
-        return 0;
-    }
-    int equal = PyObject_RichCompareBool(sharding, argument->sharding, Py_EQ);
-    if (equal > 0) {
-        Py_XSETREF(argument->equal, Py_NewRef(sharding));
-    }
-    else if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
+    int equal = Py_TYPE(x) == Py_TYPE(y) ? PyObject_RichCompareBool(x, y, Py_EQ) : 0;
+    if (equal < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyErr_Clear();
         equal = 0;
     }
@@ -123,7 +105,10 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
     int equal = found == argument->sharding || found == argument->equal;
     if (!equal) {
         ++*compared;
-        equal = sharding_equals(argument, found);
+        equal = fj_direct_equal(found, argument->sharding);
+        if (equal > 0) {
+            Py_XSETREF(argument->equal, Py_NewRef(found));
+        }
     }
     Py_DECREF(found);
     if (equal <= 0) {

@@ -85,6 +85,10 @@ fj_direct_takes(const FjDirectContext *context, PyObject *argument)
  * error.  -1 if that is no Exception, as an interrupt; it stays set. */
 int fj_direct_differs(int way);
 
+/* (P) Whether two values are of one type and equal.  1; 0, also where the comparison raises an
+ * Exception; or -1 with another error. */
+int fj_direct_equal(PyObject *x, PyObject *y);
+
 /* (P) The array of an argument: itself, or that in random keys; NULL with an error. */
 PyObject *fj_direct_array_of(const FjDirectContext *context, PyObject *argument);
 

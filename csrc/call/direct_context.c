@@ -6,6 +6,8 @@
 
 #include <structmember.h>
 
+#include "base/state.h"
+
 static PyObject *
 context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -52,13 +54,11 @@ static void
 context_dealloc(PyObject *op)
 {
     FjDirectContext *self = (FjDirectContext *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     for (Py_ssize_t i = 0; i < FJ_NUM_PARTS; i++) {
         Py_XDECREF(self->parts[i]);
     }
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMethodDef context_methods[] = {
@@ -76,10 +76,8 @@ static PyMemberDef context_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(context_doc, "What direct calls share: how to ask JAX, and whether to ask.");
-
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, (void *)context_doc},
+    {Py_tp_doc, "What direct calls share: how to ask JAX, and whether to ask."},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},
     {Py_tp_dealloc, context_dealloc},

@@ -41,8 +41,6 @@ typedef struct {
     FjCount calls;
 } FjDirectContext;
 
-extern PyType_Spec fj_direct_context_spec;
-
 /* (P) What one of the objects returns for `x`: a new reference, or NULL with an error. */
 static inline PyObject *
 fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)

@@ -248,16 +248,11 @@ same_configuration(FjDirectEntry *entry, PyObject *now)
     int same = 1;
     Py_INCREF(was);
     for (Py_ssize_t i = 0; same > 0 && i < size; i++) {
-        PyObject *x = PyTuple_GET_ITEM(was, i), *y = PyTuple_GET_ITEM(now, i);
-        same = Py_TYPE(x) == Py_TYPE(y) ? PyObject_RichCompareBool(x, y, Py_EQ) : 0;
+        same = fj_direct_equal(PyTuple_GET_ITEM(was, i), PyTuple_GET_ITEM(now, i));
     }
     Py_DECREF(was);
     if (same > 0) {
         Py_SETREF(entry->configuration, Py_NewRef(now));
-    }
-    else if (same < 0 && PyErr_ExceptionMatches(PyExc_Exception)) {
-        PyErr_Clear();
-        same = 0;
     }
     return same;
 }

@@ -62,7 +62,6 @@ static void
 direct_dealloc(PyObject *op)
 {
     FjDirect *self = (FjDirect *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     direct_clear(op);
@@ -72,8 +71,7 @@ direct_dealloc(PyObject *op)
     for (int i = 0; i < FJ_LANES; i++) {
         Py_XDECREF(self->lanes[i]);
     }
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -119,21 +117,6 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyObject *
-direct_get_num_entries(PyObject *op, void *Py_UNUSED(closure))
-{
-    int most = 0;
-    for (int i = 0; i < FJ_LANES; i++) {
-        FjDirect *lane = fj_direct_of_lane((FjDirect *)op, i);
-        if (lane != NULL) {
-            FJ_LOCK(lane);
-            most = Py_MAX(most, lane->num_entries);
-            FJ_UNLOCK();
-        }
-    }
-    return PyLong_FromLong(most);
-}
-
-static PyObject *
 direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *refusal = NULL;
@@ -158,6 +141,8 @@ static PyMethodDef direct_methods[] = {
 static PyMemberDef direct_members[] = {
     {"jitted", T_OBJECT, offsetof(FjDirect, jitted), READONLY,
      "The callable that makes the calls that are not direct."},
+    {"num_entries", T_INT, offsetof(FjDirect, num_entries), READONLY,
+     "How many kinds of calls are direct, of the lane of threads that it was made in."},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjDirect, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjDirect, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -166,20 +151,16 @@ static PyMemberDef direct_members[] = {
 static PyGetSetDef direct_getset[] = {
     {"counts", direct_get_counts, NULL,
      "The number of calls by the way that they went: a dict from names in direct.c.", NULL},
-    {"num_entries", direct_get_num_entries, NULL, "How many kinds of calls are direct.", NULL},
     {"refusal", direct_get_refusal, NULL,
      "Why there was no plan the last time that one was wanted, or None.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(
-    direct_doc,
-    "Direct(context, jitted, source)\n--\n\n"
-    "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."
-    "\n\nOther attributes are those of `jitted`. Plans are made from `source`.");
-
 static PyType_Slot direct_slots[] = {
-    {Py_tp_doc, (void *)direct_doc},
+    {Py_tp_doc,
+     "Direct(context, jitted, source)\n--\n\n"
+     "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."
+     "\n\nOther attributes are those of `jitted`. Plans are made from `source`."},
     {Py_tp_new, direct_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_getattro, direct_getattro},

@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "walk/build.h"
 #include "call/attribute.h"
-#include "call/bound_method.h"
+#include "call/call_proxy.h"
 #include "call/call.h"
 #include "call/call_hooks.h"
 
@@ -70,29 +70,26 @@ filter_jit_rebuild(PyObject *type, PyObject *args)
         return NULL;
     }
     PyObject *arrays = fj_tuple_of(given);
-    if (arrays == NULL) {
-        return NULL;
-    }
     FjFilterJit *self = NULL;
-    PyObject *dict = NULL;
-    if (PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
+    if (arrays != NULL && PyTuple_GET_SIZE(arrays) != cache->function->open_leaves) {
         PyErr_Format(PyExc_ValueError, "this function holds %zd arrays, not %zd",
                      cache->function->open_leaves, PyTuple_GET_SIZE(arrays));
     }
-    else {
-        dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
-        self = dict == NULL ? NULL : allocate((PyTypeObject *)type);
+    else if (arrays != NULL) {
+        self = allocate((PyTypeObject *)type);
     }
     if (self == NULL) {
-        Py_XDECREF(dict);
-        Py_DECREF(arrays);
+        Py_XDECREF(arrays);
         return NULL;
     }
     self->arrays = arrays;
     self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
     self->hooks = Py_NewRef(cache->hooks);
     self->signature = Py_NewRef(Py_None);
-    self->dict = dict;
+    self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
+    if (self->dict == NULL) {
+        Py_CLEAR(self);
+    }
     return (PyObject *)self;
 }
 
@@ -134,7 +131,6 @@ static void
 filter_jit_dealloc(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     filter_jit_clear(op);
@@ -142,8 +138,7 @@ filter_jit_dealloc(PyObject *op)
     Py_XDECREF(self->hooks);
     Py_XDECREF(self->cache);
     Py_XDECREF(self->arrays);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 /* ---- the wrapped function ---- */
@@ -263,11 +258,9 @@ static PyGetSetDef filter_jit_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(filter_jit_doc, "FilterJit(function, hooks, signature, attributes)\n--\n\n"
-                             "The calls of a jitted function, without its methods.");
-
 static PyType_Slot filter_jit_slots[] = {
-    {Py_tp_doc, (void *)filter_jit_doc},
+    {Py_tp_doc, "FilterJit(function, hooks, signature, attributes)\n--\n\n"
+                "The calls of a jitted function, without its methods."},
     {Py_tp_new, filter_jit_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, filter_jit_traverse},

@@ -4,7 +4,6 @@
 
 #include "base/common.h"
 #include "call/cache.h"
-#include "call/output.h"
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
@@ -20,8 +19,6 @@ typedef struct {
     FjVariant *last[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, the variant of the last call, or
                                                * NULL: see fj_cache_predict */
 } FjFilterJit;
-
-extern PyType_Spec fj_filter_jit_spec;
 
 /* The variant of the last call of this lane of threads, which the caller owns, or NULL.
  *

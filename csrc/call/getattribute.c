@@ -32,12 +32,11 @@
  * is a FilterJit, so object.__getattribute__ either creates a bound method or returns the
  * instance's own attribute.
  */
-#include "call/getattribute.h"
+#include "base/state.h"
 
 #include <structmember.h>
 
-#include "call/attribute.h"
-#include "call/bound_method.h"
+#include "call/call_proxy.h"
 #include "call/filter_jit.h"
 
 typedef struct {
@@ -166,6 +165,14 @@ getattribute_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyOb
 
 /* ---- the Python type ---- */
 
+/* It becomes a method, as a function of Python's does. */
+static PyObject *
+getattribute_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
+{
+    return instance == NULL || instance == Py_None ? Py_NewRef(op)
+                                                   : PyMethod_New(op, instance);
+}
+
 static PyObject *
 getattribute_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -199,12 +206,10 @@ static void
 getattribute_dealloc(PyObject *op)
 {
     FjGetattribute *self = (FjGetattribute *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     Py_XDECREF(self->owner);
     Py_XDECREF(self->original);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -226,19 +231,16 @@ static PyMemberDef getattribute_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(getattribute_doc,
-             "Getattribute(owner, original)\n--\n\n"
-             "A __getattribute__ that finds jitted methods without calling `original`.\n\n"
-             "`owner` is the class that it is an attribute of, and `original` is the\n"
-             "__getattribute__ that the class inherits.");
-
 static PyType_Slot getattribute_slots[] = {
-    {Py_tp_doc, (void *)getattribute_doc},
+    {Py_tp_doc, "Getattribute(owner, original)\n--\n\n"
+                "A __getattribute__ that finds jitted methods without calling `original`.\n\n"
+                "`owner` is the class that it is an attribute of, and `original` is the\n"
+                "__getattribute__ that the class inherits."},
     {Py_tp_new, getattribute_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, getattribute_traverse},
     {Py_tp_dealloc, getattribute_dealloc},
-    {Py_tp_descr_get, fj_attribute_bind},
+    {Py_tp_descr_get, getattribute_bind},
     {Py_tp_methods, getattribute_methods},
     {Py_tp_members, getattribute_members},
     {0, NULL},

@@ -2,13 +2,20 @@
  *
  * Python code can run where references are dropped, and in the numbers that JAX passes back.
  */
-#include "call/output.h"
+#include "call/variant.h"
 
 #include <structmember.h>
 
 FjStructure *
-fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
+fj_variant_output_structure(const FjVariant *self, PyObject *op)
 {
+    const FjOutput *output = (FjOutput *)op;
+    if (FJ_UNLIKELY(Py_TYPE(op) != self->structure->registry->state->output)) {
+        /* Always NULL, as below: a hit needs no frame on the stack for these. */
+        return (FjStructure *)PyErr_Format(
+            PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
+            Py_TYPE(op)->tp_name);
+    }
     FjStructure *structure = output->structure;
     if (structure == NULL && output->trace >= 0 &&
         output->trace < FJ_LOAD_SIZE(self->num_traces)) {
@@ -16,8 +23,8 @@ fj_variant_output_structure(const FjVariant *self, const FjOutput *output)
         structure = traces[output->trace].structure;
     }
     if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
-        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
-        return NULL;
+        return (FjStructure *)PyErr_Format(PyExc_RuntimeError,
+                                           "an Output does not belong to its variant");
     }
     return structure;
 }
@@ -47,11 +54,14 @@ fj_output_flatten(PyObject *module, PyObject *op)
 PyObject *
 fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
 {
-    FjOutput *self = (FjOutput *)state->output->tp_alloc(state->output, 0);
-    if (self != NULL) {
-        self->arrays = Py_NewRef(arrays);
-        self->trace = trace;
+    FjOutput *self =
+        arrays == NULL ? NULL : (FjOutput *)state->output->tp_alloc(state->output, 0);
+    if (self == NULL) {
+        Py_XDECREF(arrays);
+        return NULL;
     }
+    self->arrays = arrays;
+    self->trace = trace;
     return (PyObject *)self;
 }
 
@@ -67,9 +77,8 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    PyObject *arrays = fj_tuple_of(args[1]); /* a tuple already, from JAX's C++ */
-    PyObject *output = arrays == NULL ? NULL : fj_output_new(state, arrays, trace);
-    Py_XDECREF(arrays);
+    /* It is a tuple already, from JAX's C++. */
+    PyObject *output = fj_output_new(state, fj_tuple_of(args[1]), trace);
     if (output != NULL && !PyLong_CheckExact(args[0])) {
         ((FjOutput *)output)->given_trace = Py_NewRef(args[0]);
     }
@@ -92,14 +101,12 @@ static void
 output_dealloc(PyObject *op)
 {
     FjOutput *self = (FjOutput *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     Py_XDECREF(self->arrays);
     Py_XDECREF(self->variant);
     Py_XDECREF(self->structure);
     Py_XDECREF(self->given_trace);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMemberDef output_members[] = {

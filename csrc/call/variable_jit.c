@@ -21,14 +21,12 @@
  *
  * Python code can run in all of this file, as in the files named above.
  */
-#include "call/variable_jit.h"
+#include "call/call.h"
 
 #include <structmember.h>
 
-#include "base/leafbuf.h"
 #include "base/state.h"
 #include "walk/flatten.h"
-#include "call/call.h"
 #include "call/filter_jit.h"
 #include "call/variables.h"
 
@@ -190,13 +188,8 @@ take_escape(FjVariableJit *self)
     PyObject *exception = fj_compat_take_exception();
     PyObject *reason = PyObject_Str(exception);
     Py_DECREF(exception);
-    if (reason != NULL) {
-        PyObject *before;
-        FJ_LOCK(self);
-        before = self->reason;
-        FJ_STORE_POINTER(self->reason, Py_NewRef(reason));
-        FJ_UNLOCK();
-        Py_XDECREF(before);
+    if (reason != NULL && PyObject_SetAttrString((PyObject *)self, "_reason", reason) < 0) {
+        Py_CLEAR(reason);
     }
     return reason;
 }
@@ -216,12 +209,10 @@ make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject 
     result = complete(call, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
         /* Not those of another walk: the call may have changed what is in the arguments. */
-        FjLeafBuf first = call->hook.objects;
-        first.count = call->num_variables;
-        PyObject *variables = fj_leafbuf_as_tuple(&first);
-        PyObject *answer = variables == NULL
-                               ? NULL
-                               : call_method(self, "_settle", variables, args, nargs, kwnames);
+        PyObject *variables = fj_tuple_from(call->hook.objects.items, call->num_variables);
+        PyObject *answer = variables == NULL ? NULL
+                                             : PyObject_CallMethod((PyObject *)self, "_settle",
+                                                                   "(O)", variables);
         if (answer == NULL) {
             Py_CLEAR(result);
         }
@@ -359,7 +350,6 @@ static void
 jit_dealloc(PyObject *op)
 {
     FjVariableJit *self = (FjVariableJit *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     jit_clear(op);
@@ -369,8 +359,7 @@ jit_dealloc(PyObject *op)
     Py_XDECREF(self->rules.key_type);
     Py_XDECREF(self->guards);
     Py_XDECREF(self->escape);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *
@@ -394,7 +383,7 @@ jit_nodes(PyObject *op, PyObject *tree)
         PyErr_SetObject(PyExc_ValueError, reason);
     }
     else if (covered > 0) {
-        result = fj_leafbuf_as_list(&objects);
+        result = fj_leafbuf_as_tuple(&objects);
     }
     Py_XDECREF(reason);
     Py_XDECREF(structure);
@@ -407,7 +396,7 @@ jit_nodes(PyObject *op, PyObject *tree)
 static PyMethodDef jit_methods[] = {
     {"_nodes", jit_nodes, METH_O,
      "_nodes($self, tree, /)\n--\n\n"
-     "Returns a list of the Variables and Pytrees in a tree, each once, in the order of a\n"
+     "Returns a tuple of the Variables and Pytrees in a tree, each once, in the order of a\n"
      "call.\n\n"
      "Raises ValueError for a tree with which a call would be handed over."},
     {NULL, NULL, 0, NULL},
@@ -422,13 +411,11 @@ static PyMemberDef jit_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(jit_doc,
-             "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n"
-             "--\n\n"
-             "A FilterJit that returns (result, indices, values), called with Variables.");
-
 static PyType_Slot jit_slots[] = {
-    {Py_tp_doc, (void *)jit_doc},
+    {Py_tp_doc,
+     "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n"
+     "--\n\n"
+     "A FilterJit that returns (result, indices, values), called with Variables."},
     {Py_tp_new, jit_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, jit_traverse},

@@ -10,19 +10,16 @@
 
 #include "structure/fields.h"
 
-/* Always 0, or -1 with MemoryError. */
-static int
-hand_over(PyObject **reason, const char *text)
-{
-    *reason = PyUnicode_FromString(text);
-    return *reason == NULL ? -1 : 0;
-}
+#define OF_ANOTHER_KIND "a Variable has attributes of another kind: `%.100s`"
 
-/* The same, for an object of a type that is not covered. */
+/* Sets the reason, as PyUnicode_FromFormat makes it.  Always 0, or -1 with MemoryError. */
 static int
-hand_over_type(PyObject **reason, const char *text, PyTypeObject *type)
+hand_over(PyObject **reason, const char *format, ...)
 {
-    *reason = PyUnicode_FromFormat("%s: `%.100s`", text, type->tp_name);
+    va_list values;
+    va_start(values, format);
+    *reason = PyUnicode_FromFormatV(format, values);
+    va_end(values);
     return *reason == NULL ? -1 : 0;
 }
 
@@ -44,8 +41,9 @@ check_leaf_type(PyTypeObject *type, int is_tracer, PyObject **reason)
 {
     return is_tracer
                ? hand_over(reason, "an argument is a tracer")
-               : hand_over_type(reason,
-                                "an argument has a leaf that is no array and no number", type);
+               : hand_over(reason,
+                           "an argument has a leaf that is no array and no number: `%.100s`",
+                           type->tp_name);
 }
 
 static int
@@ -56,8 +54,7 @@ check_variable(const FjVariableRules *rules, const FjNode *node, PyObject *varia
     if (!PyType_IsSubtype(Py_TYPE(variable), rules->variable_type) ||
         !fj_fields_are_plain(kind) || kind->dynamic != 1 || kind->extra_names != 1 ||
         kind->offsets[0] != rules->raw_value || state_offset(kind) <= 0) {
-        return hand_over_type(reason, "a Variable has attributes of another kind",
-                              Py_TYPE(variable));
+        return hand_over(reason, OF_ANOTHER_KIND, Py_TYPE(variable)->tp_name);
     }
     const FjNode *value = node + 1;
     if (!lenient && value->code != FJ_ARRAY && value->code != FJ_STATIC) {
@@ -85,11 +82,11 @@ fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *st
                 check_leaf_type(Py_TYPE(node->aux), node->flags & FJ_NODE_MAYBE_ARRAY, reason);
         }
         else if (node->code == FJ_CUSTOM || (node->code == FJ_MODULE && !has_number)) {
-            result = hand_over_type(
-                reason,
-                has_number ? "a Module is flattened by functions in Python"
-                           : "an argument is a pytree that is flattened in Python",
-                type);
+            result =
+                hand_over(reason, "%s: `%.100s`",
+                          has_number ? "a Module is flattened by functions in Python"
+                                     : "an argument is a pytree that is flattened in Python",
+                          type->tp_name);
         }
         else if (node->code == FJ_REF && !rules->graph) {
             result = hand_over(reason, "a Variable or Module occurs twice in the arguments");
@@ -118,7 +115,8 @@ check_leaf(const FjVariableRules *rules, PyTypeObject *type, int inside, PyObjec
     }
     /* Upstream makes it an array of JAX, or leaves it static. */
     return inside && rules->graph
-               ? hand_over_type(reason, "a Module holds a leaf that is no array of JAX", type)
+               ? hand_over(reason, "a Module holds a leaf that is no array of JAX: `%.100s`",
+                           type->tp_name)
                : 1;
 }
 
@@ -198,8 +196,7 @@ fj_variables_check_states(const FjStructure *structure, FjLeafBuf *objects, FjLe
         PyObject *variable = objects->items[i];
         FjNodeKind *kind = fj_node_kind(node);
         if (FJ_UNLIKELY(!fj_fields_are_plain(kind))) { /* its class has changed */
-            return hand_over_type(reason, "a Variable has attributes of another kind",
-                                  Py_TYPE(variable));
+            return hand_over(reason, OF_ANOTHER_KIND, Py_TYPE(variable)->tp_name);
         }
         objects->items[i] = objects->items[number];
         objects->items[number] = variable;

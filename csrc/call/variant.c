@@ -5,7 +5,7 @@
  * wherever references are dropped.  The array of traces moves as it grows, so whatever can run
  * Python code refers to a trace by its number, never by a pointer.
  */
-#include "call/output.h"
+#include "call/variant.h"
 
 #include <structmember.h>
 
@@ -73,25 +73,6 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     return trace;
 }
 
-int
-fj_variant_set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
-{
-    PyTypeObject *type = self->structure->registry->state->structure;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
-        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
-        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
-            structure->nodes[0].code == FJ_ARGUMENTS) {
-            PyErr_SetString(PyExc_TypeError,
-                            "`outputs` must be a tuple of Structures that flatten() returned");
-            return -1;
-        }
-        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 void
 fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
 {
@@ -122,10 +103,9 @@ variant_arguments(PyObject *op, PyObject *arrays)
     if (function == NULL) {
         return NULL;
     }
-    PyObject *arguments =
-        fj_build_arguments(self->structure, items + self->function->open_leaves);
-    return arguments == NULL ? (Py_DECREF(function), NULL)
-                             : Py_BuildValue("(NN)", function, arguments);
+    return Py_BuildValue(
+        "(NN)", function,
+        fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
 /* ---- deferred functions ---- */
@@ -193,28 +173,20 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetString(PyExc_TypeError, "finish takes (tree, marker)");
         return NULL;
     }
-    PyObject *tree = args[0];
-    FjVariant *self = (FjVariant *)op;
-    FjRegistry *registry = self->structure->registry;
+    FjRegistry *registry = ((FjVariant *)op)->structure->registry;
     FjOutput *output = NULL;
-    PyObject *tuple = NULL, *room[FJ_LEAFBUF_FEW];
+    PyObject *room[FJ_LEAFBUF_FEW];
     FjLeafBuf arrays;
     fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    FjStructure *structure = fj_flatten_tree(registry, tree, &arrays);
-    if (structure == NULL) {
-        goto done;
+    FjStructure *structure = fj_flatten_tree(registry, args[0], &arrays);
+    if (structure != NULL &&
+        (arrays.count > 0 || fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) == 0)) {
+        output = (FjOutput *)fj_output_new(registry->state, fj_leafbuf_as_tuple(&arrays), -1);
     }
-    if (arrays.count == 0 && fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) < 0) {
-        goto done;
-    }
-    tuple = fj_leafbuf_as_tuple(&arrays);
-    output = tuple == NULL ? NULL : (FjOutput *)fj_output_new(registry->state, tuple, -1);
     if (output != NULL) {
         output->variant = (FjVariant *)Py_NewRef(op);
         output->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
     }
-done:
-    Py_XDECREF(tuple);
     fj_leafbuf_clear(&arrays);
     Py_XDECREF(structure);
     return (PyObject *)output;
@@ -224,17 +196,11 @@ done:
 static PyObject *
 variant_result(PyObject *op, PyObject *value)
 {
-    FjVariant *self = (FjVariant *)op;
-    FjOutput *output = (FjOutput *)value;
-    if (Py_TYPE(value) != self->structure->registry->state->output) {
-        PyErr_SetString(PyExc_TypeError, "expected an Output");
-        return NULL;
-    }
-    FjStructure *structure = fj_variant_output_structure(self, output);
-    if (structure == NULL) {
-        return NULL;
-    }
-    return fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
+    FjStructure *structure = fj_variant_output_structure((FjVariant *)op, value);
+    return structure == NULL
+               ? NULL
+               : fj_build_tree(structure,
+                               ((PyTupleObject *)((FjOutput *)value)->arrays)->ob_item);
 }
 
 static PyObject *
@@ -284,7 +250,6 @@ static void
 variant_dealloc(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     variant_clear(op);
@@ -297,8 +262,7 @@ variant_dealloc(PyObject *op)
     }
     Py_XDECREF(self->function);
     Py_XDECREF(self->structure);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyMethodDef variant_methods[] = {
@@ -341,17 +305,12 @@ static PyMemberDef variant_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static PyObject *
-variant_get_hits(PyObject *op, void *Py_UNUSED(closure))
-{
-    return PyLong_FromUnsignedLongLong(fj_total(&((FjVariant *)op)->hits));
-}
-
 static PyGetSetDef variant_getset[] = {
     {"call", variant_get_call, variant_set_call,
      "The compiled callable, or None until there is one.", NULL},
-    {"hits", variant_get_hits, NULL,
-     "The number of calls that a program ran, and that did not trace.", NULL},
+    {"hits", fj_get_total, NULL,
+     "The number of calls that a program ran, and that did not trace.",
+     (void *)offsetof(FjVariant, hits)},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

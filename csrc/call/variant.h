@@ -63,8 +63,6 @@ typedef struct {
                                                        * NULL */
 } FjVariant;
 
-extern PyType_Spec fj_variant_spec;
-
 /* Whether the Cache keeps the variant, and counts it: it has been traced to the end, or it has
  * run without a trace. */
 static inline int
@@ -75,10 +73,6 @@ fj_variant_is_kept(const FjVariant *variant)
 
 /* A new variant without a callable, or NULL with an error. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
-
-/* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
- * of their results.  0, or -1 with an error. */
-int fj_variant_set_outputs(FjVariant *variant, PyObject *outputs, FjMayRaise may_raise);
 
 /* Stores whether the program of a trace can raise while it runs. */
 void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
@@ -102,5 +96,32 @@ fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
 /* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */
 Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
+
+/* ---- Output ---- */
+
+/* An Output: what the callable of a variant returns (output.c).  To JAX it is a pytree node,
+ * whose children are the arrays and whose aux data is the number of the trace.  JAX's caches
+ * live long and hold aux data, so this way they hold an int and no reference to objects of the
+ * user's. */
+typedef struct {
+    PyObject_HEAD PyObject *arrays; /* tuple */
+    FjVariant *variant;             /* NULL in one that JAX has unflattened */
+    FjStructure *structure;         /* NULL in one that JAX has unflattened */
+    PyObject *given_trace; /* what JAX has unflattened it with if that was of a subclass
+                            * of int: see ANY_TRACE in _call/_sharded_call.py; or NULL */
+    Py_ssize_t trace;      /* -1 until JAX flattens it */
+} FjOutput;
+
+/* The Structure of what this variant's callable returned, borrowed from the one or the other.
+ * NULL with an error if it is no Output, or does not belong to this variant. */
+FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
+
+/* An Output of a tuple of arrays, as JAX unflattens it: without a variant and a Structure.
+ * `arrays` is stolen; NULL is an error that is passed on.  NULL with an error. */
+PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
+
+/* Module functions: how JAX flattens and unflattens an Output. */
+PyObject *fj_output_flatten(PyObject *module, PyObject *output);
+PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 #endif

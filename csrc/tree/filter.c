@@ -186,24 +186,23 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix =
         fj_flatten_leaves(r->structure->registry, filter_tree, NULL, 0, &filters);
-    int result = prefix == NULL
-                     ? -1
-                     : fj_flatten_up_to(prefix, r->tree, "the tree", "the filter", &subtrees);
-    int fits = 1;
-    for (Py_ssize_t i = 0; result == 0 && fits && i < subtrees.count; i++) {
+    /* 1 as long as the trees fit, 0 where they do not, or -1 with an error. */
+    int result = prefix != NULL && fj_flatten_up_to(prefix, r->tree, "the tree", "the filter",
+                                                    &subtrees) == 0
+                     ? 1
+                     : -1;
+    for (Py_ssize_t i = 0; result > 0 && i < subtrees.count; i++) {
         part.tree = subtrees.items[i];
         part.leaves = r->leaves + done;
         part.first = r->first + done;
-        fits = count_leaves(&part, r->count - done);
-        if (fits > 0) {
-            result = run_subtree(&part, expression_of, filters.items[i], mask + done);
-            done += part.count;
-        }
-        else if (fits < 0) {
+        result = count_leaves(&part, r->count - done);
+        if (result > 0 &&
+            run_subtree(&part, expression_of, filters.items[i], mask + done) < 0) {
             result = -1;
         }
+        done += part.count;
     }
-    if (result == 0 && (!fits || done != r->count)) {
+    if (result == 0 || (result > 0 && done != r->count)) {
         PyErr_SetString(PyExc_ValueError,
                         "a tree of filters goes deeper than `is_leaf` lets the tree go, "
                         "or the tree changed meanwhile");
@@ -212,7 +211,7 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     fj_leafbuf_clear(&filters);
     fj_leafbuf_clear(&subtrees);
     Py_XDECREF(prefix);
-    return result;
+    return result < 0 ? -1 : 0;
 }
 
 /* ---- expressions ---- */

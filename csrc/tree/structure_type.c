@@ -5,12 +5,11 @@
  * `unflatten` is given, where flatten.c, build.c and words.c say, and where references are
  * dropped.
  */
-#include "tree/structure_type.h"
+#include "structure/structure.h"
 
 #include <structmember.h>
 
 #include "structure/children.h"
-#include "structure/structure.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
@@ -41,7 +40,6 @@ static void
 structure_dealloc(PyObject *op)
 {
     FjStructure *self = (FjStructure *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     for (uint32_t i = 0; i < self->count; i++) {
@@ -58,8 +56,7 @@ structure_dealloc(PyObject *op)
     PyMem_Free(self->nodes);
     Py_XDECREF(self->paths);
     Py_DECREF(self->registry);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 /* Adds a note with the path to the error of a static's __hash__ or __eq__.  For the Structures

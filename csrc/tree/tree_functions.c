@@ -179,9 +179,8 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
             return NULL;
         }
     }
-    PyObject *list = fj_tree_open_leaves(structure, leaves);
     fj_show((PyObject *)structure);
-    return list == NULL ? NULL : Py_BuildValue("(NO)", list, structure);
+    return Py_BuildValue("(NO)", fj_tree_open_leaves(structure, leaves), structure);
 }
 
 FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",

@@ -174,7 +174,7 @@ class VariableJit(core.VariableJit):  # type: ignore[misc, name-defined]
         self.finished += 1
         return answer[0]
 
-    def _settle(self, variables: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+    def _settle(self, variables: tuple[Any, ...]) -> None:
         self.settled += 1
 
 

@@ -97,9 +97,7 @@ class NNXJit(_core.VariableJit):
     def _finish(self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         return self._traced.finish(answer, args, kwargs)
 
-    def _settle(
-        self, variables: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> None:
+    def _settle(self, variables: tuple[Any, ...], /) -> None:
         for variable in variables:
             compat.settle(variable)
 

@@ -172,14 +172,14 @@ class TracedFunction:
             {k: None if k in self.static.names else x for k, x in kwargs.items()},
         )
 
-    def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the Variables and Pytrees in the arguments, in the order of a call."""
         args, kwargs = self.dynamic(args, kwargs)
         bound = self.signature.bind(*args, **kwargs).arguments
-        found: list[Any] = self.owner()._nodes(list(bound.values()))
+        found: tuple[Any, ...] = self.owner()._nodes(list(bound.values()))
         return found
 
-    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the Variables and Pytrees in the arguments of a trace.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import core, core_signature, make_jit, missing, testing
+from core_support import core, core_signature, make_jit, missing
 
 hypothesis = pytest.importorskip("hypothesis")
 st = hypothesis.strategies
@@ -33,6 +33,17 @@ def expected(fun: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any] 
         name = parameters[-1].name
         bound[name] = {**bound.get(name, {}), **{k: kwargs[k] for k in hidden}}
     return bound
+
+
+def bind(f: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+    """The arguments of a call by parameter; None if they do not fit."""
+    try:
+        variant, arrays = f._find_or_compile(*args, **kwargs)
+    except TypeError:
+        return None
+    names, values = f._parts()[0].signature.names, variant.arguments(arrays)[1]
+    given = zip(names, values, strict=True)
+    return {name: x for name, x in given if x is not f._hooks.registry}
 
 
 def make(source: str) -> Callable[..., Any]:
@@ -74,10 +85,9 @@ calls = st.tuples(
 @hypothesis.given(signatures(), st.lists(calls, min_size=1, max_size=5))
 def test_as_inspect_does(source: str, calls: list[Any]) -> None:
     fun = make(source)
-    signature = core_signature(fun)
+    f = make_jit(fun)
     for args, kwargs in calls:
-        bound = testing.bind(signature, *args, **kwargs)
-        assert bound == expected(fun, args, kwargs)
+        assert bind(f, *args, **kwargs) == expected(fun, args, kwargs)
 
 
 @quick
@@ -107,35 +117,32 @@ def test_attributes() -> None:
     assert (signature.positional, signature.varargs, signature.varkw) == (2, 2, 5)
     signature = core_signature(lambda: None)
     assert (signature.positional, signature.varargs, signature.varkw) == (0, -1, -1)
-    assert (
-        testing.bind(signature) == {}
-        and testing.bind(signature, 1) is None
-        and testing.bind(signature, a=1) is None
-    )
+    f = make_jit(lambda: None)
+    assert bind(f) == {} and bind(f, 1) is None and bind(f, a=1) is None
 
 
 @pytest.mark.parametrize("count", [15, 16, 17, 100, 254])
 def test_many_parameters(count: int) -> None:
     names = [f"p{i}" for i in range(count)]
     fun = make(", ".join(f"{n}=None" for n in names))
-    signature = core_signature(fun)
-    assert testing.bind(signature, *range(count)) == dict(zip(names, range(count), strict=True))
-    assert testing.bind(signature, **{names[-1]: 1}) == {names[-1]: 1}
-    assert testing.bind(signature, *range(count + 1)) is None
+    f = make_jit(fun)
+    assert bind(f, *range(count)) == dict(zip(names, range(count), strict=True))
+    assert bind(f, **{names[-1]: 1}) == {names[-1]: 1}
+    assert bind(f, *range(count + 1)) is None
     f = make_jit(fun)
     assert f(*range(count)) == f(**dict(zip(names, range(count), strict=True)))
     assert f._hooks.count("compile") == 1
 
 
 def test_names_that_are_not_interned() -> None:
-    signature = core_signature(lambda alpha, *, beta: None)
+    f = make_jit(lambda alpha, *, beta: None)
     name = "".join(["al", "pha"])
-    assert testing.bind(signature, **{name: 1, "".join(["be", "ta"]): 2}) == {"alpha": 1, "beta": 2}
+    assert bind(f, **{name: 1, "".join(["be", "ta"]): 2}) == {"alpha": 1, "beta": 2}
 
     class Name(str):
         pass
 
-    assert testing.bind(signature, **{Name("alpha"): 1, "beta": 2}) == {"alpha": 1, "beta": 2}
+    assert bind(f, **{Name("alpha"): 1, "beta": 2}) == {"alpha": 1, "beta": 2}
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ def test_nodes() -> None:
     expected = [tree, one, one.b, one.w, two, two.b, two.w, tree.rng]
     found = jit._nodes(tree)
     assert [id(x) for x in found[:-2]] == [id(x) for x in expected]
-    assert found[-2:] == [tree.table["a"], tree.table["k"]]
+    assert found[-2:] == (tree.table["a"], tree.table["k"])
     assert jit._nodes([1, "a", Maybe(True), Var(1), Var(Array(1), TraceState(False))])
     assert str(raised(ValueError, jit._nodes, [one, one])) == TWICE[0]
     assert raised(ValueError, jit._nodes, Box([]))

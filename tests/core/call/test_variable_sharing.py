@@ -146,7 +146,7 @@ def test_the_trace_sees_one_object() -> None:
     assert a[0] is c[0] and a[1] is not a[0].more
     assert b["a"] is a[0].v and b["b"] is a[1][1]["k"] is a[0].more[1]["k"]
     assert c[1] is a[1][0] and shape_of([a, b, c], {}) == shape_of(list(args), {})
-    assert jit._nodes(list(args)) == [t, t.more[0], t.more[1]["k"], t.more[1]["k"].w, t.v]
+    assert jit._nodes(list(args)) == (t, t.more[0], t.more[1]["k"], t.more[1]["k"].w, t.v)
 
 
 def test_an_object_that_is_no_pytree_of_variables_is_copied() -> None:
