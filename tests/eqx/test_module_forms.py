@@ -35,10 +35,9 @@ def test_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 @on_both
-def test_as_argument_and_result(jit: Jit, name: str) -> Any:
+def test_as_argument_and_result(jit: Jit, traces: Traces, name: str) -> Any:
     make = MODULES[name]
 
-    traces = Traces()
     seen: list[Any] = []
 
     @jit
@@ -86,7 +85,7 @@ def test_under_other_transformations(jit: Jit, name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["generic with __orig_class__", "cached property", "extra"])
 @on_both
-def test_as_a_carry(jit: Jit, name: str) -> Any:
+def test_as_a_carry(jit: Jit, traces: Traces, name: str) -> Any:
     """A returned tree has the structure of the argument, as JAX's loops and ``tree_map`` require."""
 
     def make() -> Any:
@@ -99,18 +98,12 @@ def test_as_a_carry(jit: Jit, name: str) -> Any:
             assert x.area == 2
         return x
 
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return jtu.tree_map(lambda v: v + 1, x)
-
+    f = jit(traces.counting(lambda x: jtu.tree_map(lambda v: v + 1, x)))
     x = make()
     without = f(GenericModule(ONE) if name in MODULES else Properties(ONE, TWO))
     out = f(x)
     looped, _ = jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)
-    return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out), traces.count
+    return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out)
 
 
 CALLABLE = [

@@ -17,7 +17,7 @@ from support.trees import ONE, TREES
 
 @pytest.mark.parametrize("name", TREES)
 @on_both
-def test_any_tree_can_be_passed(jit: Jit, name: str) -> Any:
+def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
     """Passes a tree by position, by keyword, recreated, copied and as it was returned. Compares what
     the function sees and returns, and how often it is traced."""
 
@@ -29,7 +29,6 @@ def test_any_tree_can_be_passed(jit: Jit, name: str) -> Any:
             return "array", leaf.shape, str(leaf.dtype), leaf.weak_type
         return comparable(leaf)
 
-    traces = Traces()
     seen: list[Any] = []
 
     @jit
@@ -101,15 +100,9 @@ def test_odd_numpy(name: str) -> None:
     check(outcome)
 
 
-def test_arrays_between_different_types(jit: Jit) -> None:
+def test_arrays_between_different_types(jit: Jit, traces: Traces) -> None:
     """A jax.Array, a NumPy array and a tracer in the same place use the same variant."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x["a"] + 1
-
+    f = jit(traces.counting(lambda x: x["a"] + 1))
     for x in (jnp.ones(3), np.ones(3, np.float32), jnp.ones(3)):
         assert comparable(f({"a": x})) == comparable(jnp.ones(3) + 1)
     assert comparable(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == comparable(jnp.ones(3) + 1)
@@ -138,9 +131,8 @@ def test_a_flatten_function_that_raises(jit: Jit) -> Any:
     return f(bad), f(bad)
 
 
-def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
+def test_wrapper_modules_are_told_apart(jit: Jit, traces: Traces) -> None:
     """The attributes that ``module_update_wrapper`` sets are part of the key."""
-    traces = Traces()
 
     class Wrapper(eqx.Module):
         fn: Any
@@ -158,11 +150,7 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     def two(x: Any) -> Any:
         return x + 2
 
-    @jit
-    def call(m: Any, x: Any) -> Any:
-        traces.tick()
-        return m(x)
-
+    call = jit(traces.counting(lambda m, x: m(x)))
     wrapped_one = eqx.module_update_wrapper(Wrapper(one))
     wrapped_two = eqx.module_update_wrapper(Wrapper(two))
     for _ in range(2):
@@ -174,14 +162,8 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     assert traces.count == 3
 
 
-def test_arrays_and_statics_at_the_same_place(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return isinstance(x[0], jax.core.Tracer)
-
+def test_arrays_and_statics_at_the_same_place(jit: Jit, traces: Traces) -> None:
+    f = jit(traces.counting(lambda x: isinstance(x[0], jax.core.Tracer)))
     for _ in range(2):
         for value, traced in ((1.0, False), (ONE, True), (None, False), ("a", False),
                               (np.float32(1), True), (jnp.sin, False)):  # fmt: skip

@@ -134,8 +134,17 @@ def check(body: Body) -> Any:
 
 
 def on_both(body: Callable[..., Any]) -> Callable[..., None]:
-    """Makes a test of a function whose `jit` is that of either implementation: see `check`."""
-    return without("jit")(body, lambda given: check(lambda jit: body(jit=jit, **given)))
+    """Makes a test of a function whose `jit` is that of either implementation: see `check`. If it
+    asks for `traces`, both must trace equally often too."""
+    asks = "traces" in inspect.signature(body).parameters
+
+    def run(jit: Jit, given: dict[str, Any]) -> Any:
+        if not asks:
+            return body(jit=jit, **given)
+        traces = Traces()
+        return body(jit=jit, traces=traces, **given), traces.count
+
+    return without("jit", "traces")(body, lambda given: check(lambda jit: run(jit, given)))
 
 
 def without(*names: str) -> Callable[..., Callable[..., None]]:
