@@ -16,12 +16,10 @@ VECTOR = jnp.arange(1.0, 4.0)
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 @on_both
-def test_outside_and_inside(jit: Jit, name: str) -> Any:
+def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     """Each transformation of a jitted function and in a jitted function: results and traces."""
 
     transform = TRANSFORMS[name]
-
-    traces = Traces()
 
     def counted(x: Any) -> Any:
         traces.tick()
@@ -73,9 +71,7 @@ def test_jaxprs_are_alike() -> None:
 # ---- nesting ----
 
 
-def test_recursion(jit: Jit) -> None:
-    traces = Traces()
-
+def test_recursion(jit: Jit, traces: Traces) -> None:
     @jit
     def factorial(n: Any, x: Any) -> Any:
         traces.tick()
@@ -115,9 +111,8 @@ def test_closures_over_tracers(jit: Jit) -> None:
     assert jax.vmap(f, in_axes=(0, None))(VECTOR, ONE).tolist() == [3, 6, 9]
 
 
-def test_tracers_in_every_place(jit: Jit) -> None:
+def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     """Tracers in containers, fields, keywords, and in the function itself."""
-    traces = Traces()
 
     @jit
     def f(x: Any, *rest: Any, k: Any, **more: Any) -> Any:
@@ -134,9 +129,7 @@ def test_tracers_in_every_place(jit: Jit) -> None:
     assert traces.count == 2  # under vmap, the constants of g are not weakly typed
 
 
-def test_statics_stay_static_under_transformations(jit: Jit) -> None:
-    traces = Traces()
-
+def test_statics_stay_static_under_transformations(jit: Jit, traces: Traces) -> None:
     @jit
     def f(x: Any, power: Any, flag: Any) -> Any:
         traces.tick()
@@ -148,6 +141,34 @@ def test_statics_stay_static_under_transformations(jit: Jit) -> None:
         assert jax.vmap(lambda x: f(x, 2, True))(VECTOR).tolist() == [1, 4, 9]
         assert jax.jit(lambda x: f(x, 2, False))(TWO) == 2
     assert traces.count == 3
+
+
+# ---- options of JAX ----
+
+
+@on_both
+def test_disable_jit(jit: Jit, traces: Traces) -> Any:
+    """The function runs in each call, on the arrays themselves."""
+
+    @jit
+    def f(tree: Any, name: str) -> Any:
+        traces.tick()
+        return {"out": jax.tree.map(jnp.sin, tree), "name": name}, float(tree["a"].sum()) > 0
+
+    with jax.disable_jit():
+        results = [f({"a": VECTOR, "b": [ONE]}, "name") for _ in range(3)]
+        grad = jax.grad(lambda x: jit(lambda y: (y**2, "static"))(x)[0])(2.0)
+    return results, grad
+
+
+@on_both
+def test_checking_leaks(jit: Jit) -> Any:
+    leaked: list[Any] = []
+    with jax.checking_leaks():
+        good = jit(lambda x: x + 1)(ONE)
+        with pytest.raises(Exception, match="Leaked") as info:
+            jit(lambda x: (leaked.append(x), x)[1])(ONE)
+    return good, type(info.value).__name__
 
 
 # ---- errors in transformations ----
@@ -175,9 +196,8 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_errors_of_the_function(jit: Jit, error: BaseException) -> None:
+def test_errors_of_the_function(jit: Jit, traces: Traces, error: BaseException) -> None:
     """An exception while tracing is raised unchanged, with the user's frames, in each call."""
-    traces = Traces()
 
     @jit
     def f(x: Any, fail: Any) -> Any:
