@@ -5,7 +5,7 @@ import dataclasses
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 import filterjit
 from filterjit._compat import _other_compat, _private, _registered_compat
-from support.exactness import X, check_exact, described, look, same_as_jax
+from support.exactness import X, changed, check_exact, described, look, same_as_jax
 from support.features import kind
 from support.processes import run_code
 
@@ -63,15 +63,9 @@ def test_static_fields() -> None:
 
 def test_attributes_that_are_replaced_added_and_deleted() -> None:
     cls = new_class()
-    changes = (("a", (X, X)), ("s", 2), ("s", "t"), ("b", X), ("a", X), ("extra", X), ("s", 2))
-
-    def trees() -> Iterator[Any]:
-        x = cls(X, b=[X, {"c": X}])
-        for name, value in changes:
-            object.__setattr__(x, name, value)
-            yield x
-            yield x
-
+    values = (("a", (X, X)), ("s", 2), ("s", "t"), ("b", X), ("a", X), ("extra", X), ("s", 2))
+    changes = [lambda x, given=given: object.__setattr__(x, *given) for given in values]
+    trees = changed(lambda: cls(X, b=[X, {"c": X}]), *changes)
     same_as_jax(look, trees)
     *_, x = trees()
     assert kind(x) == "object"
