@@ -43,6 +43,17 @@ class Traces:
         return counted
 
 
+def counting(jit: Jit, traces: Traces) -> Jit:
+    """Returns a decorator that jits functions and counts their traces."""
+
+    def decorator(fun: Any = None, **options: Any) -> Any:
+        if fun is None:
+            return functools.partial(decorator, **options)
+        return jit(traces.counting(fun) if inspect.isfunction(fun) else fun, **options)
+
+    return decorator
+
+
 # ---- comparable forms of values ----
 
 
