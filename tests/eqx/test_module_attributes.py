@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 import filterjit
-from support.comparison import Jit, Traces, check, check_calls, check_error, comparable, on_both
+from support.comparison import Jit, Traces, check_calls, check_error, comparable, on_both
 from support.features import kind
 from support.modules import (
     Child,
@@ -86,15 +86,13 @@ def test_the_sentinel_for_missing_fields_as_an_argument(jit: Jit) -> Any:
     return f(sentinel), f(x=sentinel), f([sentinel]), f(1, sentinel), f(1)
 
 
-def test_reading_through_getattribute() -> None:
+@on_both
+def test_reading_through_getattribute(jit: Jit) -> Any:
     """The values in the ``__dict__`` are traced."""
-
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: (x, x.a))
-        out, a = f(Intercepting(TWO))
-        return out.__dict__["a"], a, f(out)[1]
-
-    assert comparable(check(body)[1]) == comparable(jnp.array(200.0))
+    f = jit(lambda x: (x, x.a))
+    out, a = f(Intercepting(TWO))
+    assert comparable(a) == comparable(jnp.array(200.0))
+    return out.__dict__["a"], a, f(out)[1]
 
 
 def test_equality_of_modules_is_not_called() -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.comparison import Jit, Traces, check, check_calls, check_error, on_both
+from support.comparison import Jit, Traces, check_calls, check_error, on_both
 from support.features import attributes, kind
 from support.modules import (
     Abstract,
@@ -160,26 +160,26 @@ def test_made_inside(jit: Jit) -> Any:
     return f(ONE), f(TWO)
 
 
-def test_check_init_is_run_inside_and_nowhere_else() -> None:
-    def body(jit: Jit) -> Any:
-        runs: list[Any] = []
+@on_both
+def test_check_init_is_run_inside_and_nowhere_else(jit: Jit) -> Any:
+    runs: list[Any] = []
 
-        class Counting(eqx.Module):
-            a: Any
+    class Counting(eqx.Module):
+        a: Any
 
-            def __check_init__(self) -> None:
-                runs.append(type(self.a).__name__)
+        def __check_init__(self) -> None:
+            runs.append(type(self.a).__name__)
 
-        @jit
-        def f(x: Any) -> Any:
-            return x, Counting(x.a + 1)
+    @jit
+    def f(x: Any) -> Any:
+        return x, Counting(x.a + 1)
 
-        x = Counting(ONE)
-        f(x)
-        f(f(x)[1])
-        return [r if r == "ArrayImpl" else "tracer" for r in runs]
-
-    assert check(body) == ["ArrayImpl", "tracer"]
+    x = Counting(ONE)
+    f(x)
+    f(f(x)[1])
+    found = [r if r == "ArrayImpl" else "tracer" for r in runs]
+    assert found == ["ArrayImpl", "tracer"]
+    return found
 
 
 def change(x: Any) -> Any:

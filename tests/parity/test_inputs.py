@@ -11,7 +11,7 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, comparable, on_both
+from support.comparison import Jit, Traces, comparable, on_both
 from support.trees import ONE, TREES
 
 
@@ -90,14 +90,12 @@ ODD_NUMPY: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", ODD_NUMPY)
-def test_odd_numpy(name: str) -> None:
-    def outcome(jit: Jit) -> Any:
-        try:
-            return jit(lambda x: (x, x.shape, str(x.dtype)))(ODD_NUMPY[name]())
-        except (TypeError, ValueError, OverflowError) as e:
-            return type(e).__name__, str(e).split("<")[0][:50]
-
-    check(outcome)
+@on_both
+def test_odd_numpy(jit: Jit, name: str) -> Any:
+    try:
+        return jit(lambda x: (x, x.shape, str(x.dtype)))(ODD_NUMPY[name]())
+    except (TypeError, ValueError, OverflowError) as e:
+        return type(e).__name__, str(e).split("<")[0][:50]
 
 
 def test_arrays_between_different_types(jit: Jit, traces: Traces) -> None:

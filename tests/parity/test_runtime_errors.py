@@ -11,7 +11,7 @@ import pytest
 
 import filterjit
 from filterjit._observe import _jaxpr
-from support.comparison import Jit, Traces, check, on_both, runtime_message
+from support.comparison import Jit, Traces, on_both, runtime_message
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -208,21 +208,18 @@ CALLBACKS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
-def test_callbacks_that_raise(name: str) -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-        f = jit(traces.counting(lambda x: CALLBACKS[name](x)))
-        results = []
-        for x in (ONE, BAD, BAD, ONE):
-            try:
-                results.append(f(x))
-            except (jax.errors.JaxRuntimeError, ValueError) as e:  # JAX raises one or the other
-                results.append(("raised", "no negatives" in str(e)))
-        return results, traces.count
-
-    results, count = check(body)
+@on_both
+def test_callbacks_that_raise(jit: Jit, traces: Traces, name: str) -> Any:
+    f = jit(traces.counting(lambda x: CALLBACKS[name](x)))
+    results = []
+    for x in (ONE, BAD, BAD, ONE):
+        try:
+            results.append(f(x))
+        except (jax.errors.JaxRuntimeError, ValueError) as e:  # JAX raises one or the other
+            results.append(("raised", "no negatives" in str(e)))
     assert results[1] == results[2] == ("raised", True)
-    assert count == 1
+    assert traces.count == 1
+    return results
 
 
 def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:

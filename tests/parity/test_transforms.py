@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from support.callables import Affine, square
-from support.comparison import Jit, Traces, check, on_both
+from support.comparison import Jit, Traces, on_both
 from support.transforms import TRANSFORMS
 from support.trees import ONE, TWO
 
@@ -53,19 +53,19 @@ def test_between_two_transformations(jit: Jit, outer: str, inner: str) -> Any:
     return TRANSFORMS[outer](scalar)(VECTOR if inner == "vmap" or outer != "vmap" else ONE[None])
 
 
-def test_jaxprs_are_alike() -> None:
+@on_both
+def test_jaxprs_are_alike(jit: Jit) -> Any:
     """The jaxpr holds one nested jit with the function's name and the same equations."""
 
-    def body(jit: Jit) -> Any:
-        def named(x: Any, y: Any) -> Any:
-            return jnp.sin(x) * y, "static"
+    def named(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y, "static"
 
-        jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
-        (equation,) = jaxpr.eqns
-        inner = equation.params["jaxpr"].jaxpr
-        return equation.params["name"], [e.primitive.name for e in inner.eqns]
-
-    assert check(body) == ("named", ["sin", "mul"])
+    jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
+    (equation,) = jaxpr.eqns
+    inner = equation.params["jaxpr"].jaxpr
+    found = equation.params["name"], [e.primitive.name for e in inner.eqns]
+    assert found == ("named", ["sin", "mul"])
+    return found
 
 
 # ---- nesting ----
