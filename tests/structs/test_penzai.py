@@ -18,7 +18,6 @@ import filterjit
 from filterjit._compat import _other_compat, _private, _registered_compat
 from support.exactness import X, changed, check_exact, described, look, same_as_jax
 from support.features import kind
-from support.processes import run_code
 
 pytest.importorskip("penzai")
 from penzai import pz
@@ -286,16 +285,3 @@ def test_what_calls_a_method() -> None:
     for other in (None, len, operator.methodcaller("g"), operator.methodcaller("f", 1)):
         assert not called(other, "f")
     assert not called(operator.methodcaller("f", key=1), "f")
-
-
-def test_nothing_of_penzai_is_imported() -> None:
-    run_code(
-        """
-        import sys
-        import jax, jax.numpy as jnp
-        import filterjit
-
-        filterjit.filter_jit(lambda x: x)(jax.tree_util.Partial(max, jnp.ones(3)))
-        assert "penzai" not in sys.modules
-        """
-    )
