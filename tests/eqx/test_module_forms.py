@@ -11,7 +11,7 @@ import jax.tree_util as jtu
 import pytest
 
 from support.comparison import Jit, Traces, check_calls, check_error, on_both
-from support.features import attributes, kind
+from support.features import kind
 from support.modules import (
     Abstract,
     ByProperty,
@@ -33,36 +33,9 @@ def test_kind(name: str) -> None:
     assert kind(x) == ("custom" if name in NOT_NATIVE else "module")
 
 
-@pytest.mark.parametrize("name", MODULES)
-@on_both
-def test_as_argument_and_result(jit: Jit, traces: Traces, name: str) -> Any:
-    make = MODULES[name]
-
-    seen: list[Any] = []
-
-    @jit
-    def f(x: Any, y: Any) -> Any:
-        traces.tick()
-        leaves, treedef = jtu.tree_flatten(x)
-        seen.append((type(x).__name__, len(leaves), attributes(x)))
-        changed = jtu.tree_map(lambda leaf: leaf + y if eqx.is_array(leaf) else leaf, x)
-        assert jtu.tree_structure(changed) == treedef
-        return x, [changed]
-
-    x = make()
-    out, (changed,) = f(x, ONE)
-    counts = [traces.count]
-    again = f(out, ONE)
-    counts.append(traces.count)
-    twice = f(changed, ONE)
-    counts.append(traces.count)
-    f(make(), ONE)
-    counts.append(traces.count)
-    same = [jtu.tree_structure(t) == jtu.tree_structure(x) for t in (out, changed, again[0])]
-    return out, changed, again, twice, seen, counts, same, type(out) is type(x)
-
-
-@pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
+@pytest.mark.parametrize(
+    "name", ["simple", "wrapper", "custom", "only arrays set", "Linear", "shared"]
+)
 @on_both
 def test_under_other_transformations(jit: Jit, name: str) -> Any:
     """Modules with tracers of all kinds in their fields."""

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 
 from support.comparison import Jit, Traces, comparable, on_both
-from support.trees import ONE, TREES
+from support.features import attributes
+from support.trees import MODULES, ONE, TREES
+
+EVERY = TREES | {f"Modules: {name}": make for name, make in MODULES.items()}
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", EVERY)
 @on_both
 def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
-    """Passes a tree by position, by keyword, recreated, copied and as it was returned. Compares what
-    the function sees and returns, and how often it is traced."""
+    """Passes a tree by position, by keyword, recreated, copied, as it was returned, and with other
+    arrays. Compares what the function sees and returns, and how often it is traced."""
 
-    make = TREES[name]
+    make = EVERY[name]
     duplicate = (lambda x: x) if name in ("module", "device") else copy.copy
 
     def show(leaf: Any) -> Any:
@@ -35,20 +38,23 @@ def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
     def f(x: Any, *rest: Any, k: Any = None) -> Any:
         traces.tick()
         seen.append([show(leaf) for leaf in jtu.tree_leaves((x, rest, k))])
-        seen.append(str(jtu.tree_structure(x)))
+        seen.append((str(jtu.tree_structure(x)), attributes(x)))
         seen.append([jtu.tree_structure(t) == jtu.tree_structure(x) for t in (*rest, k)])
-        return x, rest, k, type(x).__name__
+        changed = jtu.tree_map(lambda v: v * 2 if eqx.is_inexact_array(v) else v, x)
+        assert jtu.tree_structure(changed) == jtu.tree_structure(x)
+        return x, rest, k, type(x).__name__, changed
 
     value = make()
     results = [f(value), f(value), f(x=value), f(make()), f(duplicate(make()))]
     counts = [traces.count]
-    results.append(f(results[0][0]))
-    counts.append(traces.count)
+    for returned in (results[0][0], results[0][-1]):
+        results.append(f(returned))
+        counts.append(traces.count)
     results.append(f([value], {"k": value}, k=value))
     counts.append(traces.count)
     structure = jtu.tree_structure(value)
-    same = [jtu.tree_structure(r[0]) == structure for r in results[:6]]
-    return results, counts, seen, same
+    same = [jtu.tree_structure(t) == structure for r in results[:7] for t in (r[0], r[-1])]
+    return results, counts, seen, same, type(results[0][0]) is type(value)
 
 
 # ---- arrays ----
