@@ -339,19 +339,6 @@ def make(n):
 for n, f in enumerate([make(n) for n in range(8)]):
     check(f(X), n)
 
-## a server
-f = jit(lambda x: jnp.sum(x * 2))
-def answer(n):
-    assert np.allclose(f(np.ones(n % 4 + 1, np.float32)), 2 * (n % 4 + 1))
-with ThreadPoolExecutor(8) as pool:
-    list(pool.map(answer, range(400)))
-
-## donates
-f = jit(lambda x: x * 2, donate="all")
-x = jnp.ones(3)
-check(f(x))
-assert x.is_deleted()
-
 ## a static argument that changes
 f, ns = jit(lambda x, ns: x * sum(ns)), [1, 1]
 y = f(X, ns)
@@ -445,20 +432,6 @@ def test_four_processes_at_once(tmp_path: Path, scale: str) -> None:
         for (value, said), s in zip(one.starts(starts, status=None), scales, strict=True):
             assert float(value) == float(s) or "StaleProgramError" in said, said
             assert scale == "3" or said == "", said
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
-    """A limit on the size of files stands for it; later starts find what there is."""
-    limit = """
-import resource
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["BYTES"]), hard))
-"""
-    one = program(tmp_path, limit + _DOUBLES, **PROVEN)
-    for number, size in enumerate(["300", "2000", "0", "10000000", "0", "300", "10000000"]):
-        value, said = one.start(START=str(number), BYTES=size, SCALE=str(2 + number % 2))
-        assert float(value) == 2 + number % 2 or "StaleProgramError" in said, (number, said)
 
 
 TRUST = {"proven": [False, False, True], "always": [False, True, True], "never": [False] * 3}

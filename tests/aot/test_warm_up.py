@@ -305,26 +305,3 @@ def test_arrays_that_are_placed_or_donated(tmp_path: Path) -> None:
 
 def _double(x: Any) -> Any:
     return x * 2
-
-
-@pytest.mark.usefixtures("no_cache_afterwards")
-def test_what_is_not_kept(tmp_path: Path) -> None:
-    """A trace that fails, which raises again, and one with a callback."""
-
-    def fails(x: Any) -> Any:
-        raise KeyError("this one")
-
-    def calls_back(x: Any) -> Any:
-        jax.debug.callback(lambda x: None, x)
-        return x
-
-    with filterjit.program_cache(tmp_path) as cache:
-        for _ in range(2):
-            (one,) = filter_jit(copied(fails)).warm_up_all([((spec(2),), {})]).signatures
-            assert isinstance(one.error, KeyError)
-            f = filter_jit(copied(calls_back))
-            (one,) = f.warm_up_all([((spec(2),), {})]).signatures
-            assert not one.loaded and one.error is None
-            cache.wait()
-            assert "is not kept in the program cache" in str(f.report())
-    assert list(tmp_path.glob("*/*.fjit")) == []

@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 import pytest
 
 from support.comparison import Traces, check_installed, check_installed_error, on_install
@@ -202,50 +201,6 @@ def test_loop_of_solves_is_traced_once() -> None:
 
     counts = check_installed(program)[1]
     assert len(set(counts)) == 1
-
-
-def test_gradients_in_a_loop_are_traced_once() -> None:
-    """Training a neural differential equation."""
-
-    def program() -> Any:
-        traces = Traces()
-        optimiser = optax.sgd(1e-2)
-
-        def field(t: Any, y: Any, model: Any) -> Any:
-            return model(y)
-
-        @eqx.filter_jit
-        def train(model: Any, state: Any, y0: Any, target: Any) -> Any:
-            traces.tick()
-
-            def loss(model: Any) -> Any:
-                solution = diffrax.diffeqsolve(
-                    diffrax.ODETerm(field),
-                    diffrax.Heun(),
-                    0.0,
-                    1.0,
-                    0.5,
-                    y0,
-                    args=model,
-                    saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, 3)),
-                    max_steps=4,
-                )
-                return jnp.mean((solution.ys - target) ** 2)
-
-            value, grads = eqx.filter_value_and_grad(loss)(model)
-            updates, state = optimiser.update(grads, state)
-            return eqx.apply_updates(model, updates), state, value
-
-        model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
-        state = optimiser.init(eqx.filter(model, eqx.is_array))
-        values = []
-        for _ in range(3):
-            model, state, value = train(model, state, Y0, jnp.zeros((3, 2)))
-            values.append(value)
-        return values, model, traces.count
-
-    values, _, count = check_installed(program)
-    assert count == 1 and values[-1] < values[0]
 
 
 @on_install

@@ -11,34 +11,34 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Jit, check, first_line, on_both, runtime_message
+from support.comparison import Jit, first_line, on_both, runtime_message
 from support.features import Guard, X, fails, printed
 from support.trees import ONE, TWO
 
 
-def test_announce_transform() -> None:
-    def body(jit: Jit) -> Any:
-        name = f"here {id(jit)}"  # JAX does not announce a name that it has cached
+@on_both
+def test_announce_transform(jit: Jit) -> Any:
+    name = f"here {id(jit)}"  # JAX does not announce a name that it has cached
 
-        def f(x: Any) -> Any:
-            return eqx.debug.announce_transform(x, name=name) * 2
+    def f(x: Any) -> Any:
+        return eqx.debug.announce_transform(x, name=name) * 2
 
-        text = printed(lambda: (jit(f)(ONE), jax.vmap(jax.grad(jit(f)))(X)))
-        return text.replace(name, "").splitlines()
+    text = printed(lambda: (jit(f)(ONE), jax.vmap(jax.grad(jit(f)))(X)))
+    found = text.replace(name, "").splitlines()
+    assert found
+    return found
 
-    assert check(body)
 
+@on_both
+def test_backward_nan(jit: Jit) -> Any:
+    def f(x: Any) -> Any:
+        return jnp.sqrt(eqx.debug.backward_nan(x, name="root", terminate=False))
 
-def test_backward_nan() -> None:
-    def body(jit: Jit) -> Any:
-        def f(x: Any) -> Any:
-            return jnp.sqrt(eqx.debug.backward_nan(x, name="root", terminate=False))
-
-        out: list[Any] = []
-        text = printed(lambda: out.append(jit(jax.grad(f))(jnp.array(0.0))))
-        return out, text
-
-    assert "root" in check(body)[1]
+    out: list[Any] = []
+    text = printed(lambda: out.append(jit(jax.grad(f))(jnp.array(0.0))))
+    found = out, text
+    assert "root" in found[1]
+    return found
 
 
 @on_both
@@ -51,25 +51,25 @@ def test_backward_nan_terminates(jit: Jit) -> Any:
     return type(info.value).__name__, runtime_message(info.value)
 
 
-def test_breakpoint_if(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_both
+def test_breakpoint_if(jit: Jit, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "stdin", io.StringIO("p x\nc\n"))
 
-    def body(jit: Jit) -> Any:
-        sys.stdin.seek(0)
+    sys.stdin.seek(0)
 
-        @jit
-        def f(x: Any) -> Any:
-            # Without `num_frames`, JAX flattens the variables of pytest's frames too. Where flattening
-            # raises, JAX does not give back the recursion depth that it took, and CPython 3.13 has
-            # 10,000 levels for C code: the tests that followed failed with RecursionError.
-            eqx.debug.breakpoint_if(x > 1, backend="cli", num_frames=1)
-            return x + 1
+    @jit
+    def f(x: Any) -> Any:
+        # Without `num_frames`, JAX flattens the variables of pytest's frames too. Where flattening
+        # raises, JAX does not give back the recursion depth that it took, and CPython 3.13 has
+        # 10,000 levels for C code: the tests that followed failed with RecursionError.
+        eqx.debug.breakpoint_if(x > 1, backend="cli", num_frames=1)
+        return x + 1
 
-        out: list[Any] = []
-        quiet = printed(lambda: out.append(f(ONE)))
-        return quiet, printed(lambda: out.append(f(TWO))), out
-
-    assert "jdb" in check(body)[1]
+    out: list[Any] = []
+    quiet = printed(lambda: out.append(f(ONE)))
+    found = quiet, printed(lambda: out.append(f(TWO))), out
+    assert "jdb" in found[1]
+    return found
 
 
 @on_both
@@ -96,19 +96,19 @@ def test_get_num_traces_of_methods(jit: Jit) -> Any:
     return eqx.debug.get_num_traces(f), eqx.debug.get_num_traces(g)
 
 
-def test_store_and_inspect_dce() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(x: Any) -> Any:
-            kept, dropped = jnp.sin(x), jnp.cos(x)
-            kept, dropped = eqx.debug.store_dce((kept, dropped), name=name)
-            return kept
+@on_both
+def test_store_and_inspect_dce(jit: Jit) -> Any:
+    @jit
+    def f(x: Any) -> Any:
+        kept, dropped = jnp.sin(x), jnp.cos(x)
+        kept, dropped = eqx.debug.store_dce((kept, dropped), name=name)
+        return kept
 
-        name = f"pair {id(jit)}"
-        f(X)
-        return printed(lambda: eqx.debug.inspect_dce(name))
-
-    assert "(f32[3], <DCE'd>)" in check(body)
+    name = f"pair {id(jit)}"
+    f(X)
+    found = printed(lambda: eqx.debug.inspect_dce(name))
+    assert "(f32[3], <DCE'd>)" in found
+    return found
 
 
 @on_both

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 
 import filterjit
-from support.comparison import Jit, Traces, check, check_calls, check_error, comparable, on_both
+from support.comparison import Jit, Traces, check_calls, check_error, comparable, on_both
 from support.features import kind
 from support.modules import (
     Child,
@@ -22,7 +22,7 @@ from support.modules import (
     Weekday,
     Wrapper,
 )
-from support.trees import KEY, MODULES, ONE, TWO, scale, unset
+from support.trees import MODULES, ONE, TWO, scale, unset
 
 
 def test_a_wrapper_with_and_without_attributes_are_two_variants() -> None:
@@ -34,17 +34,11 @@ def test_a_wrapper_with_and_without_attributes_are_two_variants() -> None:
 
 
 @on_both
-def test_orig_class_is_no_field(jit: Jit) -> Any:
+def test_orig_class_is_no_field(jit: Jit, traces: Traces) -> Any:
     """``M[int]()`` has one attribute more than fields, and does not share the trace in either."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x
-
+    f = jit(traces.counting(lambda x: x))
     one, two = f(GenericModule[int](ONE)), f(GenericModule[str](ONE))
-    return hasattr(one, "__orig_class__"), hasattr(two, "__orig_class__"), traces.count
+    return hasattr(one, "__orig_class__"), hasattr(two, "__orig_class__")
 
 
 @on_both
@@ -56,42 +50,30 @@ def test_class_attributes_with_the_names_of_fields(jit: Jit) -> Any:
 
 
 @on_both
-def test_property_over_a_field(jit: Jit) -> Any:
+def test_property_over_a_field(jit: Jit, traces: Traces) -> Any:
     """A property that the class is given later takes precedence over the field of that name."""
 
     class Late(eqx.Module):
         a: Any
         b: Any = 1
 
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x.a, list(jtu.tree_leaves(x))
-
+    f = jit(traces.counting(lambda x: (x.a, list(jtu.tree_leaves(x)))))
     x = Late(ONE)
     before = f(x)
     Late.shadow = property(lambda self: self.a * 2)  # type: ignore[attr-defined]
-    return before, f(x), f(Late(TWO)), traces.count
+    return before, f(x), f(Late(TWO))
 
 
 @on_both
-def test_attributes_set_past_the_freeze(jit: Jit) -> Any:
+def test_attributes_set_past_the_freeze(jit: Jit, traces: Traces) -> Any:
     """An attribute that is not a field is not compared, and is not copied."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x, hasattr(x, "extra")
-
+    f = jit(traces.counting(lambda x: (x, hasattr(x, "extra"))))
     x = Module(ONE)
     object.__setattr__(x, "extra", TWO)
     first = f(x)
     object.__setattr__(x, "extra", 5)
     second = f(x)
-    return first[1], second[1], hasattr(first[0], "extra"), traces.count
+    return first[1], second[1], hasattr(first[0], "extra")
 
 
 @on_both
@@ -104,15 +86,13 @@ def test_the_sentinel_for_missing_fields_as_an_argument(jit: Jit) -> Any:
     return f(sentinel), f(x=sentinel), f([sentinel]), f(1, sentinel), f(1)
 
 
-def test_reading_through_getattribute() -> None:
+@on_both
+def test_reading_through_getattribute(jit: Jit) -> Any:
     """The values in the ``__dict__`` are traced."""
-
-    def body(jit: Jit) -> Any:
-        f = jit(lambda x: (x, x.a))
-        out, a = f(Intercepting(TWO))
-        return out.__dict__["a"], a, f(out)[1]
-
-    assert comparable(check(body)[1]) == comparable(jnp.array(200.0))
+    f = jit(lambda x: (x, x.a))
+    out, a = f(Intercepting(TWO))
+    assert comparable(a) == comparable(jnp.array(200.0))
+    return out.__dict__["a"], a, f(out)[1]
 
 
 def test_equality_of_modules_is_not_called() -> None:
@@ -128,23 +108,15 @@ def test_equality_of_modules_in_static_fields() -> None:
 
 
 @on_both
-def test_bound_methods_share_the_trace_of_equal_instances(jit: Jit) -> Any:
-    traces = Traces()
-
-    @jit
-    def f(g: Any, x: Any) -> Any:
-        traces.tick()
-        return g(x), type(g).__name__
-
+def test_bound_methods_share_the_trace_of_equal_instances(jit: Jit, traces: Traces) -> Any:
+    f = jit(traces.counting(lambda g, x: (g(x), type(g).__name__)))
     results = [f(Concrete(s).apply, ONE) for s in (ONE, TWO, 3, ONE)]
     results.append(f(Concrete(ONE).twice, ONE))
-    return results, traces.count
+    return results
 
 
 @on_both
-def test_enumeration(jit: Jit) -> Any:
-    traces = Traces()
-
+def test_enumeration(jit: Jit, traces: Traces) -> Any:
     @jit
     def f(day: Any, x: Any) -> Any:
         traces.tick()
@@ -209,15 +181,9 @@ def test_mixed_with_an_exception() -> None:
 
 
 @on_both
-def test_classes_made_in_a_loop(jit: Jit) -> Any:
+def test_classes_made_in_a_loop(jit: Jit, traces: Traces) -> Any:
     """Classes with equal names are different classes, and dead classes free their entries."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x
-
+    f = jit(traces.counting(lambda x: x))
     results = []
     for i in range(6):
 
@@ -227,29 +193,14 @@ def test_classes_made_in_a_loop(jit: Jit) -> Any:
 
         results.append(f(Local(ONE)))
         assert type(results[-1]) is Local
-    return results, traces.count
+    return results
 
 
 @on_both
-def test_tree_functions_of_equinox_inside(jit: Jit) -> Any:
-    @jit
-    def f(model: Any, x: Any) -> Any:
-        params, static = eqx.partition(model, eqx.is_inexact_array)
-        model = eqx.combine(params, static)
-        model = eqx.tree_at(lambda m: m.layers[0].bias, model, replace_fn=lambda b: b + x)
-        return model, eqx.tree_equal(model, model), eqx.filter(model, eqx.is_array)
-
-    model = eqx.nn.MLP(2, 2, 3, 1, key=KEY)
-    return f(model, ONE), eqx.tree_pformat(f(model, ONE)[0])
-
-
-@on_both
-def test_a_record_of_modules(jit: Jit) -> Any:
+def test_a_record_of_modules(jit: Jit, traces: Traces) -> Any:
     """Named tuples, dataclasses and dicts that hold Modules of all kinds, and are held by them."""
 
     record = collections.namedtuple("record", ["one", "two"])
-
-    traces = Traces()
 
     @jit
     def f(x: Any) -> Any:
@@ -261,4 +212,4 @@ def test_a_record_of_modules(jit: Jit) -> Any:
     )
     for _ in range(3):
         x = f(x)
-    return x, traces.count
+    return x

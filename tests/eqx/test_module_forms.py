@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.comparison import Jit, Traces, check, check_calls, check_error, on_both
-from support.features import attributes, kind
+from support.comparison import Jit, Traces, check_calls, check_error, on_both
+from support.features import kind
 from support.modules import (
     Abstract,
     ByProperty,
@@ -33,37 +33,9 @@ def test_kind(name: str) -> None:
     assert kind(x) == ("custom" if name in NOT_NATIVE else "module")
 
 
-@pytest.mark.parametrize("name", MODULES)
-@on_both
-def test_as_argument_and_result(jit: Jit, name: str) -> Any:
-    make = MODULES[name]
-
-    traces = Traces()
-    seen: list[Any] = []
-
-    @jit
-    def f(x: Any, y: Any) -> Any:
-        traces.tick()
-        leaves, treedef = jtu.tree_flatten(x)
-        seen.append((type(x).__name__, len(leaves), attributes(x)))
-        changed = jtu.tree_map(lambda leaf: leaf + y if eqx.is_array(leaf) else leaf, x)
-        assert jtu.tree_structure(changed) == treedef
-        return x, [changed]
-
-    x = make()
-    out, (changed,) = f(x, ONE)
-    counts = [traces.count]
-    again = f(out, ONE)
-    counts.append(traces.count)
-    twice = f(changed, ONE)
-    counts.append(traces.count)
-    f(make(), ONE)
-    counts.append(traces.count)
-    same = [jtu.tree_structure(t) == jtu.tree_structure(x) for t in (out, changed, again[0])]
-    return out, changed, again, twice, seen, counts, same, type(out) is type(x)
-
-
-@pytest.mark.parametrize("name", ["simple", "wrapper", "custom", "only arrays set", "Linear"])
+@pytest.mark.parametrize(
+    "name", ["simple", "wrapper", "custom", "only arrays set", "Linear", "shared"]
+)
 @on_both
 def test_under_other_transformations(jit: Jit, name: str) -> Any:
     """Modules with tracers of all kinds in their fields."""
@@ -86,7 +58,7 @@ def test_under_other_transformations(jit: Jit, name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["generic with __orig_class__", "cached property", "extra"])
 @on_both
-def test_as_a_carry(jit: Jit, name: str) -> Any:
+def test_as_a_carry(jit: Jit, traces: Traces, name: str) -> Any:
     """A returned tree has the structure of the argument, as JAX's loops and ``tree_map`` require."""
 
     def make() -> Any:
@@ -99,18 +71,12 @@ def test_as_a_carry(jit: Jit, name: str) -> Any:
             assert x.area == 2
         return x
 
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return jtu.tree_map(lambda v: v + 1, x)
-
+    f = jit(traces.counting(lambda x: jtu.tree_map(lambda v: v + 1, x)))
     x = make()
     without = f(GenericModule(ONE) if name in MODULES else Properties(ONE, TWO))
     out = f(x)
     looped, _ = jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)
-    return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out), traces.count
+    return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out)
 
 
 CALLABLE = [
@@ -167,26 +133,26 @@ def test_made_inside(jit: Jit) -> Any:
     return f(ONE), f(TWO)
 
 
-def test_check_init_is_run_inside_and_nowhere_else() -> None:
-    def body(jit: Jit) -> Any:
-        runs: list[Any] = []
+@on_both
+def test_check_init_is_run_inside_and_nowhere_else(jit: Jit) -> Any:
+    runs: list[Any] = []
 
-        class Counting(eqx.Module):
-            a: Any
+    class Counting(eqx.Module):
+        a: Any
 
-            def __check_init__(self) -> None:
-                runs.append(type(self.a).__name__)
+        def __check_init__(self) -> None:
+            runs.append(type(self.a).__name__)
 
-        @jit
-        def f(x: Any) -> Any:
-            return x, Counting(x.a + 1)
+    @jit
+    def f(x: Any) -> Any:
+        return x, Counting(x.a + 1)
 
-        x = Counting(ONE)
-        f(x)
-        f(f(x)[1])
-        return [r if r == "ArrayImpl" else "tracer" for r in runs]
-
-    assert check(body) == ["ArrayImpl", "tracer"]
+    x = Counting(ONE)
+    f(x)
+    f(f(x)[1])
+    found = [r if r == "ArrayImpl" else "tracer" for r in runs]
+    assert found == ["ArrayImpl", "tracer"]
+    return found
 
 
 def change(x: Any) -> Any:

@@ -9,7 +9,7 @@ import jax.tree_util as jtu
 import pytest
 
 from support.comparison import Jit, Traces, on_both
-from support.trees import KEY, ONE, TWO, shared_layer
+from support.trees import KEY, ONE, TWO
 
 
 class Counter(eqx.Module):
@@ -45,9 +45,7 @@ class Model(eqx.Module):
 
 
 @on_both
-def test_stateful_training(jit: Jit) -> Any:
-    traces = Traces()
-
+def test_stateful_training(jit: Jit, traces: Traces) -> Any:
     def loss(model: Any, state: Any, x: Any) -> Any:
         out, state = jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(
             x, state
@@ -94,44 +92,3 @@ def test_state_made_inside(jit: Jit) -> Any:
         return counter(x, state)[0]
 
     return make(ONE), make(TWO)
-
-
-@on_both
-def test_stateful_sequential(jit: Jit) -> Any:
-    def make() -> Any:
-        layers = [eqx.nn.Linear(2, 3, key=KEY), eqx.nn.BatchNorm(3, "b", mode="batch")]
-        return eqx.nn.Sequential([*layers, eqx.nn.Lambda(jnp.tanh)])
-
-    model, state = eqx.nn.make_with_state(make)()
-
-    @jit
-    def f(model: Any, x: Any, state: Any) -> Any:
-        return jax.vmap(model, axis_name="b", in_axes=(0, None), out_axes=(0, None))(x, state)
-
-    out = []
-    for _ in range(3):
-        y, state = f(model, jnp.ones((4, 2)), state)
-        out.append((y, jtu.tree_leaves(state)))
-    return out
-
-
-@on_both
-def test_shared_layers(jit: Jit) -> Any:
-    traces = Traces()
-
-    @jit
-    def step(shared: Any, x: Any) -> Any:
-        traces.tick()
-
-        def loss(shared: Any) -> Any:
-            one, two = shared()
-            return jnp.sum(two(one(x)) ** 2)
-
-        grads = eqx.filter_grad(loss)(shared)
-        return eqx.apply_updates(shared, jtu.tree_map(lambda g: -0.1 * g, grads))
-
-    shared = shared_layer()
-    for _ in range(3):
-        shared = step(shared, jnp.ones(2))
-    one, two = shared()
-    return one, two, traces.count

@@ -11,37 +11,37 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Jit, check, on_both
+from support.comparison import Jit, on_both
 from support.features import Guard, TwoFields, X, positive, printed
 from support.trees import ONE, TWO
 
 
-def test_debug_print() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(x: Any, name: str) -> Any:
-            jax.debug.print("{n}: {x}", n=name, x=x, ordered=True)
-            return x + 1
+@on_both
+def test_debug_print(jit: Jit) -> Any:
+    @jit
+    def f(x: Any, name: str) -> Any:
+        jax.debug.print("{n}: {x}", n=name, x=x, ordered=True)
+        return x + 1
 
-        return printed(lambda: [f(ONE, "first"), f(TWO, "first"), f(ONE, "second")])
+    found = printed(lambda: [f(ONE, "first"), f(TWO, "first"), f(ONE, "second")])
+    assert found == "first: 1.0\nfirst: 2.0\nsecond: 1.0\n"
+    return found
 
-    assert check(body) == "first: 1.0\nfirst: 2.0\nsecond: 1.0\n"
 
+@on_both
+def test_debug_callback(jit: Jit) -> Any:
+    seen: list[Any] = []
 
-def test_debug_callback() -> None:
-    def body(jit: Jit) -> Any:
-        seen: list[Any] = []
+    @jit
+    def f(x: Any) -> Any:
+        jax.debug.callback(lambda v, *, k: seen.append((float(v), k)), x, k="k", ordered=True)
+        return x
 
-        @jit
-        def f(x: Any) -> Any:
-            jax.debug.callback(lambda v, *, k: seen.append((float(v), k)), x, k="k", ordered=True)
-            return x
-
-        f(ONE), f(TWO), jax.lax.scan(lambda c, _: (f(c) + 1, None), ONE, None, length=3)
-        jax.effects_barrier()
-        return seen
-
-    assert check(body) == [(1.0, "k"), (2.0, "k"), (1.0, "k"), (2.0, "k"), (3.0, "k")]
+    f(ONE), f(TWO), jax.lax.scan(lambda c, _: (f(c) + 1, None), ONE, None, length=3)
+    jax.effects_barrier()
+    found = seen
+    assert found == [(1.0, "k"), (2.0, "k"), (1.0, "k"), (2.0, "k"), (3.0, "k")]
+    return found
 
 
 @on_both
@@ -64,35 +64,35 @@ NAMED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_name_of_the_program(name: str) -> None:
+@on_both
+def test_name_of_the_program(jit: Jit, name: str) -> Any:
     """Profiles, dumps and logs show the program's name."""
 
-    def body(jit: Jit) -> Any:
-        f = jit(NAMED[name]())
-        (found,) = re.findall(r"module @(\w+)", f.lower(TWO).as_text())
-        (compiled,) = re.findall(r"HloModule (\w+)", f.lower(TWO).compile().compiled.as_text())
-        return found, compiled
+    f = jit(NAMED[name]())
+    (found,) = re.findall(r"module @(\w+)", f.lower(TWO).as_text())
+    (compiled,) = re.findall(r"HloModule (\w+)", f.lower(TWO).compile().compiled.as_text())
+    found = found, compiled
+    assert found[0].startswith("jit_")
+    return found
 
-    assert check(body)[0].startswith("jit_")
 
+@on_both
+def test_names_in_nested_programs(jit: Jit) -> Any:
+    @jit
+    def inner(x: Any) -> Any:
+        return x + 1
 
-def test_names_in_nested_programs() -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def inner(x: Any) -> Any:
-            return x + 1
+    @jit
+    def outer(x: Any) -> Any:
+        with jax.named_scope("my_scope"):
+            return inner(x) * 2
 
-        @jit
-        def outer(x: Any) -> Any:
-            with jax.named_scope("my_scope"):
-                return inner(x) * 2
-
-        text = outer.lower(ONE).lowered.as_text(debug_info=True)
-        jaxpr = jax.make_jaxpr(outer)(ONE)
-        found = sorted(set(re.findall(r"jit\(\w+\)|my_scope", text)))
-        return found, [e.params["name"] for e in jaxpr.eqns]
-
-    assert {"jit(inner)", "jit(outer)", "my_scope"} <= set(check(body)[0])
+    text = outer.lower(ONE).lowered.as_text(debug_info=True)
+    jaxpr = jax.make_jaxpr(outer)(ONE)
+    found = sorted(set(re.findall(r"jit\(\w+\)|my_scope", text)))
+    found = found, [e.params["name"] for e in jaxpr.eqns]
+    assert {"jit(inner)", "jit(outer)", "my_scope"} <= set(found[0])
+    return found
 
 
 def messages_of(caplog: pytest.LogCaptureFixture, run: Callable[[], Any]) -> list[str]:
@@ -101,17 +101,17 @@ def messages_of(caplog: pytest.LogCaptureFixture, run: Callable[[], Any]) -> lis
     return [r.getMessage() for r in caplog.records if r.name.startswith("jax")]
 
 
-def test_explain_cache_misses(caplog: pytest.LogCaptureFixture) -> None:
-    def body(jit: Jit) -> Any:
-        @jit
-        def some_function(x: Any, n: Any) -> Any:
-            return x + 1
+@on_both
+def test_explain_cache_misses(jit: Jit, caplog: pytest.LogCaptureFixture) -> Any:
+    @jit
+    def some_function(x: Any, n: Any) -> Any:
+        return x + 1
 
-        with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
-            told = messages_of(
-                caplog,
-                lambda: [some_function(x, n) for x, n in ((X, 1), (X[:2], 1), (X, "n"), (X, 1))],
-            )
-        return any("some_function" in m for m in told)
-
-    assert check(body)
+    with jax.explain_cache_misses(True), caplog.at_level(logging.WARNING):
+        told = messages_of(
+            caplog,
+            lambda: [some_function(x, n) for x, n in ((X, 1), (X[:2], 1), (X, "n"), (X, 1))],
+        )
+    found = any("some_function" in m for m in told)
+    assert found
+    return found

@@ -124,10 +124,7 @@ def uses(trees: Callable[[], list[Any]], method: Callable[[Any], Any]) -> Callab
             doubled = jtu.tree_map(lambda v: v * 2 if eqx.is_array(v) else v, x)
             return x, {"doubled": doubled}, y
 
-        @jit
-        def made(x: Any) -> Any:
-            traces.tick()
-            return trees()
+        made = jit(traces.counting(lambda x: trees()))
 
         @jit
         def loss(x: Any) -> Any:
@@ -276,7 +273,7 @@ def test_expected_and_unexpected_classes_together(monkeypatch: pytest.MonkeyPatc
 
 
 @on_both
-def test_fields_changed_after_the_registration(jit: Jit) -> Any:
+def test_fields_changed_after_the_registration(jit: Jit, traces: Traces) -> Any:
     """The fields of the dataclass are not those that were registered."""
 
     class Changed(eqx.Module):
@@ -287,16 +284,10 @@ def test_fields_changed_after_the_registration(jit: Jit) -> Any:
     values = [Changed(ONE, TWO), Changed(ONE), Changed(TWO, ONE), Changed(1, 5)]
     fields: Any = Changed.__dataclass_fields__
     fields["b"].metadata = {"static": True}  # registered as dynamic
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x, eqx.is_array(x.b)
-
+    f = jit(traces.counting(lambda x: (x, eqx.is_array(x.b))))
     results = [f(x) for x in values]
     assert [kind(x) for x in values] == ["custom"] * 4
-    return results, traces.count
+    return results
 
 
 @on_both
@@ -448,11 +439,7 @@ def everything(path: Path) -> Any:
             traces.tick()
             return self.a * x
 
-    @filterjit.filter_jit
-    def f(x: Any, y: Any) -> Any:
-        traces.tick()
-        return x, y * 2
-
+    f = filterjit.filter_jit(traces.counting(lambda x, y: (x, y * 2)))
     results = [f(x, ONE) for x in (modules(classes) + dataclasses_of(classes)) * 2]
     results += [Method(ONE)(TWO), Method(TWO)(TWO), traces.count]
     info, *checked = raises_with_message(filterjit.filter_jit)

@@ -1,9 +1,13 @@
 """Helpers of the tests of reports and explanations."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
+import pytest
 
+import filterjit
 from filterjit import filter_jit
 
 X = jnp.ones(3)
@@ -19,6 +23,15 @@ def jitted(**options: Any) -> tuple[Any, list[None]]:
         return a
 
     return f, traces
+
+
+@contextlib.contextmanager
+def switched(**switches: bool) -> Iterator[None]:
+    """Sets attributes of `filterjit.switches`, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in switches.items():
+            patch.setattr(filterjit.switches, name, value)
+        yield
 
 
 def row_of(f: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from explain_support import X, build_seconds, row_of
+from explain_support import X, build_seconds, row_of, switched
 
 import filterjit
 from filterjit import _core, filter_jit
@@ -115,13 +115,10 @@ def test_direct_calls_are_turned_off() -> None:
     f = filter_jit(lambda x: x + 1)
     for _ in range(30):
         f(X)
-    filterjit.switches.direct = False
-    try:
+    with switched(direct=False):
         for _ in range(5):
             assert (f(X) == X + 1).all()
         assert row_of(f)["passed_on"]["direct calls are turned off"] == 5
-    finally:
-        filterjit.switches.direct = True
     before = row_of(f)["direct"]
     f(X)
     assert row_of(f)["direct"] == before + 1
@@ -233,24 +230,6 @@ def test_what_retraces_took_is_the_cost_of_later_traces_in_calls() -> None:
     row = row_of(inner_of_again)
     (last,) = (v for v in row["variants"] if v["label"] == "n=3")
     assert row["again"] == pytest.approx(build_seconds(last))
-
-
-def test_what_recreated_functions_took_is_that_of_all_but_the_first() -> None:
-    def make() -> Any:
-        def recreated_for_again(x: Any) -> Any:
-            return x * 2
-
-        return filter_jit(recreated_for_again)
-
-    functions = [make() for _ in range(3)]
-    for f in functions:
-        f(X)
-    rows = [row_of(f) for f in functions]
-    builds = [build_seconds(row) for row in rows]
-    assert min(builds) > 0
-    assert [row["again"] for row in rows] == pytest.approx([0, *builds[1:]])
-    total = in_all("recreated_for_again")
-    assert total["functions"] == 3 and total["again"] == pytest.approx(sum(builds[1:]))
 
 
 def test_two_functions_in_one_decorator_have_two_rows() -> None:
@@ -462,20 +441,26 @@ def test_a_failed_trace_takes_time_but_is_not_counted() -> None:
 
 
 def test_recreated_functions_are_added_up() -> None:
+    """What they took again is what all but the first took."""
+
     def make(n: int) -> Any:
         def recreated(x: Any) -> Any:
             return x * n
 
         return filter_jit(recreated)
 
+    builds, again = [], []
     for n in range(6):
         f = make(n)
         f(X), f(X), f(X)
+        builds.append(build_seconds(row_of(f)))
+        again.append(row_of(f)["again"])
+    assert min(builds) > 0 and again == pytest.approx([0, *builds[1:]])
     del f
     gc.collect()
     row = in_all("make.<locals>.recreated")
     assert [row[k] for k in ("functions", "calls", "hits", "traces")] == [6, 18, 12, 6]
-    assert row["compiling"] > 0
+    assert row["compiling"] > 0 and row["again"] == pytest.approx(sum(builds[1:]))
     alive = [make(n) for n in range(2)]
     for f in alive:
         f(X)

@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from explain_support import jitted
+from explain_support import jitted, switched
 
 import filterjit
 from filterjit import RetraceError, RetraceWarning, filter_jit
@@ -36,14 +36,10 @@ def test_log(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_explain_all(caplog: pytest.LogCaptureFixture) -> None:
     f, _ = jitted()
-    filterjit.switches.explain = True
-    try:
-        with caplog.at_level(logging.WARNING, "filterjit"):
-            f(X)
-            caplog.clear()
-            f(jnp.ones(3))
-    finally:
-        filterjit.switches.explain = False
+    with caplog.at_level(logging.WARNING, "filterjit"), switched(explain=True):
+        f(X)
+        caplog.clear()
+        f(jnp.ones(3))
     f(jnp.ones(4))
     assert len(caplog.records) == 1 and "float32[3]" in caplog.text
 
@@ -86,12 +82,8 @@ def test_retraces_in_installed_libraries_are_one_line(
     )
     monkeypatch.syspath_prepend(folder)
     solve = importlib.import_module("solver_of_test").solve
-    filterjit.switches.explain = True
-    try:
-        with caplog.at_level(logging.WARNING, "filterjit"):
-            solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
-    finally:
-        filterjit.switches.explain = False
+    with caplog.at_level(logging.WARNING, "filterjit"), switched(explain=True):
+        solve(X, 1), solve(jnp.ones(3), 1), solve(X, 2.0), solve({"a": X, "b": X}, 3)
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == (
         "solver_of_test.solve (solver_of_test.py:2) compiles again because `a`: different shape: was "
@@ -165,13 +157,9 @@ def test_a_function_that_counts_allows_some() -> None:
 def test_what_is_traced_ahead_of_time_is_no_retrace(caplog: pytest.LogCaptureFixture) -> None:
     shapes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (2, 3, 4)]
     f, traces = jitted(on_retrace="raise")
-    filterjit.switches.explain = True
-    try:
-        with caplog.at_level(logging.WARNING, "filterjit"):
-            assert not f.warm_up_all([((s,), {}) for s in shapes]).errors
-            f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
-    finally:
-        filterjit.switches.explain = False
+    with caplog.at_level(logging.WARNING, "filterjit"), switched(explain=True):
+        assert not f.warm_up_all([((s,), {}) for s in shapes]).errors
+        f.lower(X, 1).compile(), f.trace(X, 2), f.eval_shape(X, 3)
     assert len(traces) == 6 and caplog.records == []
     for n in (2, 3, 4):
         f(jnp.ones(n)), f(X, 1), f(X, 2)
@@ -473,10 +461,7 @@ def test_explanations_cost_nothing_on_a_hit() -> None:
     for f in (plain, explained):
         f(X, 1), f(X, 1)
     expected = _python_calls(lambda: plain(X, 1))
-    filterjit.switches.explain = True
-    try:
+    with switched(explain=True):
         for f in (plain, explained):
             assert _python_calls(lambda f=f: f(X, 1)) == expected  # type: ignore[misc]
-    finally:
-        filterjit.switches.explain = False
     assert len(expected) == 1  # the lambda

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import filterjit
-from support.comparison import Traces, _without_addresses, comparable
+from support.plain import described
 
 _CALLS = 12
 _NUMBERS: list[Any] = [0, 1, -1, 2, True, False, 0.0, -0.0, 1.0, 1 + 0j, float("inf")]
@@ -98,18 +98,10 @@ def _change(choose: random.Random, tree: Any) -> Any:
     return jax.tree.map(other, tree)
 
 
-def _outcome(f: Any, args: Any, kwargs: Any) -> Any:
-    try:
-        return comparable(f(*args, **kwargs))
-    except Exception as e:
-        return type(e).__name__, _without_addresses(str(e).split("\n")[0])
-
-
-def program(jit: Any, seed: int, traces: Traces) -> Iterator[Any]:
+def program(jit: Any, seed: int) -> Iterator[Any]:
     choose = random.Random(seed)
 
     def f(a: Any, b: Any, n: Any = 0, *, k: Any = None) -> Any:
-        traces.tick()
         if isinstance(n, jax.core.Tracer):
             return a, n
         return jax.tree.map(lambda x: x * 2, (a, b)), isinstance(k, tuple), k if n == 2 else n == 1
@@ -139,7 +131,7 @@ def program(jit: Any, seed: int, traces: Traces) -> Iterator[Any]:
                 a = {"a": [a, choose.choice(_BAD)]}
             args, kwargs = [((a, b, n), {"k": k}), ((a, b), {"k": k, "n": n}), ((a, b), {}),
                             ((), {"n": n, "b": b, "a": a})][call]  # fmt: skip
-            yield _outcome(jitted, args, kwargs)
+            yield described(jitted, *args, **kwargs)
             yield [x.is_deleted() for x in jax.tree.leaves((a, b)) if isinstance(x, jax.Array)]
         if choose.random() < 0.1:
             jitted.clear_cache()
@@ -153,8 +145,8 @@ def compare(seed: int) -> int:
         made.append(filterjit.jit(*args, **kwargs))
         return made[-1]
 
-    expected = list(program(jax.jit, seed, Traces()))
-    found = list(program(ours, seed, Traces()))
+    expected = list(program(jax.jit, seed))
+    found = list(program(ours, seed))
     for i, (x, y) in enumerate(zip(expected, found, strict=True)):
         assert x == y, f"seed {seed}: observation {i}"
     return sum(f._hooks.handed_over.total() for f in made)

@@ -15,7 +15,7 @@ from flax import nnx
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
 from filterjit._nnx._cached_partial import CachedJit
-from support.comparison import Traces, without
+from support.comparison import Traces, counting, without
 from support.lifetimes import collect
 from support.nnx import Node, describe, needs_this_flax, outcome
 
@@ -41,7 +41,7 @@ def compare(program: Any) -> None:
     expected, traces = None, None
     for kind, (jit, cached_partial) in KINDS.items():
         made = Traces()
-        found = list(map(describe, program(jit, cached_partial, made)))
+        found = list(map(describe, program(counting(jit, made), cached_partial)))
         expected = found if expected is None else expected
         traces = made.count if traces is None else traces
         assert found == expected, kind
@@ -50,19 +50,18 @@ def compare(program: Any) -> None:
 
 def in_each_kind(program: Any) -> Any:
     """Makes a test of a program: see `compare`."""
-    make = without("jit", "cached_partial", "traces")
+    make = without("jit", "cached_partial")
     return make(program, lambda given: compare(functools.partial(program, **given)))
 
 
 @in_each_kind
-def test_a_training_step(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_a_training_step(jit: Any, cached_partial: Any) -> Iterator[Any]:
     rngs = nnx.Rngs(0)
     model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(3)])
     optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
 
     @jit
     def step(model: Any, optimizer: Any, y: Any, scale: Any = 1.0) -> Any:
-        traces()
         loss, grads = nnx.value_and_grad(lambda m: ((m(y) * scale - 1) ** 2).mean())(model)
         optimizer.update(model, grads)
         return loss
@@ -89,9 +88,7 @@ BODIES: dict[str, Callable[[Any], None]] = {
 
 @pytest.mark.parametrize("body", BODIES)
 @in_each_kind
-def test_a_call_that_changes_the_graph(
-    jit: Any, cached_partial: Any, traces: Any, body: str
-) -> Iterator[Any]:
+def test_a_call_that_changes_the_graph(jit: Any, cached_partial: Any, body: str) -> Iterator[Any]:
     m = Node(1.0, child=Node(2.0))
 
     @jit
@@ -118,14 +115,13 @@ def test_the_text_of_the_error() -> None:
 
 
 @in_each_kind
-def test_what_may_change(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_what_may_change(jit: Any, cached_partial: Any) -> Iterator[Any]:
     """Other arguments, for a while within the call, and the Modules that were given."""
 
     m, n = Node(1.0, child=Node(2.0)), Node(3.0)
 
     @jit
     def f(m: Any, n: Any) -> Any:
-        traces()
         m.v[...] += n.v
         n.extra = nnx.Param(m.child.v * 2)
         m.scratch = nnx.Intermediate(m.v * 1)
@@ -145,12 +141,11 @@ def test_what_may_change(jit: Any, cached_partial: Any, traces: Any) -> Iterator
 
 
 @in_each_kind
-def test_other_arguments_that_share(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_other_arguments_that_share(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node(1.0, child=Node(2.0))
 
     @jit
     def f(m: Any, n: Any, v: Any) -> Any:
-        traces()
         v[...] += 1
         return m is n, n.v is v, m.child is n, m.child.v is v
 
@@ -165,7 +160,7 @@ def test_other_arguments_that_share(jit: Any, cached_partial: Any, traces: Any) 
 
 
 @in_each_kind
-def test_results(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_results(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node(1.0, child=Node(2.0))
     cached = cached_partial(jit(lambda m: (m, m.child, m.v)), m)
     first, second = cached(), cached()
@@ -181,12 +176,11 @@ def test_results(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
 
 
 @in_each_kind
-def test_other_first_arguments(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_other_first_arguments(jit: Any, cached_partial: Any) -> Iterator[Any]:
     v = nnx.Param(jnp.ones(2))
 
     @jit
     def f(tree: Any, y: Any, *rest: Any) -> Any:
-        traces()
         tree["a"][0][...] += y
         return tree["n"] + sum(rest)
 
@@ -200,7 +194,7 @@ def test_other_first_arguments(jit: Any, cached_partial: Any, traces: Any) -> It
 
 
 @in_each_kind
-def test_errors(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_errors(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node()
     yield outcome(cached_partial, jit(lambda m: None), m, graph=False)
     yield outcome(cached_partial, jit(lambda m: None), m, graph_updates=False)
@@ -214,7 +208,7 @@ def test_errors(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
 
 
 @in_each_kind
-def test_calls_that_are_handed_over(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_calls_that_are_handed_over(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node(1.0)
 
     def body(m: Any, n: Any, y: Any = 1.0) -> Any:
@@ -241,7 +235,7 @@ def test_calls_that_are_handed_over(jit: Any, cached_partial: Any, traces: Any) 
 
 
 @in_each_kind
-def test_donation(jit: Any, cached_partial: Any, traces: Any) -> Iterator[Any]:
+def test_donation(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node(1.0)
     cached = cached_partial(jit(lambda m, y: m.v.set_value(m.v + y), donate_argnums=0), m)
     for _ in range(3):

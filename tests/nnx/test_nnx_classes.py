@@ -3,7 +3,7 @@ besides calls: tree functions, explanations, files."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import jax
@@ -15,7 +15,7 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.comparison import Traces, comparable, outcome, same, without
-from support.exactness import X, check_exact, described, look, same_as_jax
+from support.exactness import X, changed, check_exact, described, look, same_as_jax
 
 pytest.importorskip("flax.nnx")
 import flax.errors
@@ -170,14 +170,8 @@ def test_the_class_of_an_instance_changes() -> None:
     class Other(Net):
         pass
 
-    def trees() -> Iterator[Any]:
-        m = Net()
-        yield m
-        object.__setattr__(m, "__class__", Other)
-        yield m
-        yield m
-
-    assert check_exact(trees) == 2
+    change = lambda m: object.__setattr__(m, "__class__", Other)
+    assert check_exact(changed(Net, change)) == 2
 
 
 # ---- the trace state ----

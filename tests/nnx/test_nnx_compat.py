@@ -81,12 +81,11 @@ def test_calls_are_made_by_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "supported", False)
     monkeypatch.setattr(compat, "VARIABLE_TYPE", compat._NoVariable)
 
-    def program(jit: Any, traces: Any) -> Any:
+    def program(jit: Any) -> Any:
         m = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
 
         @jit
         def f(m: Any, x: Any) -> Any:
-            traces()
             return m(x)
 
         for x in (jnp.ones((3, 2)), jnp.ones((2, 2))):
@@ -100,7 +99,7 @@ def test_calls_are_made_by_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_names_for_shardings(monkeypatch: pytest.MonkeyPatch) -> None:
-    def program(jit: Any, traces: Any) -> Any:
+    def program(jit: Any) -> Any:
         sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         yield jit(lambda x: x + 1, in_shardings=sharding)(jnp.ones(2))
 

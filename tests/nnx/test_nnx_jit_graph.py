@@ -90,12 +90,11 @@ def test_changes_of_the_graph(mode: str, model: str) -> None:
         pytest.skip("JAX recurses until the stack is full")
     for name, body in BODIES.items():
 
-        def program(jit: Any, traces: Any, body: Any = body) -> Any:
+        def program(jit: Any, body: Any = body) -> Any:
             m = MODELS[model]()
 
             @jit
             def f(m: Any) -> Any:
-                traces()
                 return body(m)
 
             for _ in range(3):
@@ -127,12 +126,11 @@ def test_what_is_handed_over(body: str) -> None:
 def test_between_calls() -> None:
     """Variables that are changed, replaced or deleted between calls."""
 
-    def program(jit: Any, traces: Any) -> Any:
+    def program(jit: Any) -> Any:
         m = _plain()
 
         @jit
         def f(m: Any) -> Any:
-            traces()
             for _, v in nnx.iter_graph(m):
                 if isinstance(v, nnx.Param):
                     v[...] += 1

@@ -41,13 +41,12 @@ def loss_of(model: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize("layers", [1, 8])
 @in_each_mode(modes=["graph"])
-def test_a_model_and_its_optimizer(jit: Any, traces: Any, layers: int) -> Iterator[Any]:
+def test_a_model_and_its_optimizer(jit: Any, layers: int) -> Iterator[Any]:
     model = MLP(layers)
     optimizer = nnx.ModelAndOptimizer(model, optax.adam(1e-2))
 
     @jit
     def step(model: Any, optimizer: Any, y: Any) -> Any:
-        traces()
         assert optimizer.model is model
         loss, grads = nnx.value_and_grad(loss_of)(model, y)
         optimizer.update(grads)
@@ -60,7 +59,7 @@ def test_a_model_and_its_optimizer(jit: Any, traces: Any, layers: int) -> Iterat
 
 
 @in_each_mode(modes=GRAPH)
-def test_an_optimizer_that_holds_the_variables(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
+def test_an_optimizer_that_holds_the_variables(jit: Any, mode: str) -> Iterator[Any]:
     """The result of a call, with its sharing, is the argument of the next."""
 
     class SGD(nnx.Pytree):
@@ -91,7 +90,6 @@ def test_an_optimizer_that_holds_the_variables(jit: Any, traces: Any, mode: str)
 
     @jit
     def step(model: Any, optimizer: Any, y: Any) -> Any:
-        traces()
         loss, grads = nnx.value_and_grad(loss_of)(model, y)
         optimizer.update(grads)
         return loss
@@ -107,7 +105,7 @@ def test_an_optimizer_that_holds_the_variables(jit: Any, traces: Any, mode: str)
 
 
 @in_each_mode(modes=GRAPH)
-def test_tied_weights(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
+def test_tied_weights(jit: Any, mode: str) -> Iterator[Any]:
     class Tied(nnx.Module):
         def __init__(self) -> None:
             self.first, self.last = MLP(seed=1), MLP(seed=2)
@@ -120,7 +118,6 @@ def test_tied_weights(jit: Any, traces: Any, mode: str) -> Iterator[Any]:
 
     @jit
     def step(model: Any, y: Any) -> Any:
-        traces()
         loss, grads = nnx.value_and_grad(loss_of, **MODES[mode])(model, y)
         model.first.layers[2].kernel[...] -= 0.1
         return loss, jax.tree.leaves(grads)
@@ -150,13 +147,12 @@ def _pairs(m: Any, n: Any) -> list[tuple[Any, ...]]:
 
 
 @in_each_mode(modes=GRAPH)
-def test_what_is_shared_decides_which_program_runs(jit: Any, traces: Any) -> Iterator[Any]:
+def test_what_is_shared_decides_which_program_runs(jit: Any) -> Iterator[Any]:
     m, n = Node(1.0), Node(2.0)
     m.child = n.child = Node(3.0)
 
     @jit
     def f(m: Any, n: Any, tree: Any) -> Any:
-        traces()
         m.v[...] += 1
         n.v[...] *= 3
         tree["a"][...] -= 5
@@ -182,13 +178,12 @@ def test_what_is_shared_decides_which_program_runs(jit: Any, traces: Any) -> Ite
 
 @pytest.mark.slow
 @in_each_mode(modes=["graph"])
-def test_sharing_that_changes_in_a_large_model(jit: Any, traces: Any) -> Iterator[Any]:
+def test_sharing_that_changes_in_a_large_model(jit: Any) -> Iterator[Any]:
     """The record and what is remembered of the Variables hide no change."""
     m, n = MLP(seed=1), MLP(seed=2)
 
     @jit
     def f(m: Any, n: Any, extra: Any) -> Any:
-        traces()
         for i, layer in enumerate([*m.layers[:6], *n.layers[2:4], n.layers[7], *extra]):
             layer.bias[...] = layer.bias * 1.5 + i
         return len({id(layer) for layer in [*m.layers, *n.layers, *extra]})
@@ -252,14 +247,13 @@ BODIES: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("body", BODIES)
 @in_each_mode(handed_over=None, modes=GRAPH)
-def test_changes_of_what_is_shared(jit: Any, traces: Any, body: str) -> Iterator[Any]:
+def test_changes_of_what_is_shared(jit: Any, body: str) -> Iterator[Any]:
     m, n = Node(1.0), Node(2.0)
     m.child = n.child = Node(3.0)
     n.v = m.v
 
     @jit
     def f(m: Any, n: Any) -> Any:
-        traces()
         m.v[...] += 1
         return BODIES[body](m, n)
 
@@ -271,14 +265,13 @@ def test_changes_of_what_is_shared(jit: Any, traces: Any, body: str) -> Iterator
 
 
 @in_each_mode(modes=GRAPH)
-def test_donation_of_what_is_shared(jit: Any, traces: Any) -> Iterator[Any]:
+def test_donation_of_what_is_shared(jit: Any) -> Iterator[Any]:
     for options in ({"donate_argnums": 0}, {"donate_argnums": 1}, {"donate_argnums": (0, 1)}):
         m = Node(1.0)
         n = Node(2.0, child=m)
 
         @jit(**options)
         def f(m: Any, n: Any) -> Any:
-            traces()
             m.v[...] += 1
             n.v[...] += m.v
             return n.child is m
@@ -291,9 +284,9 @@ def test_donation_of_what_is_shared(jit: Any, traces: Any) -> Iterator[Any]:
 
 
 @in_each_mode(handed_over=True, modes=["tree"])
-def test_tree_mode_raises(jit: Any, traces: Any) -> Iterator[Any]:
+def test_tree_mode_raises(jit: Any) -> Iterator[Any]:
     m = Node(1.0, child=Node(2.0))
-    f = jit(lambda m, n: (traces(), m.v + n.v)[1])
+    f = jit(lambda m, n: m.v + n.v)
     for args in ((m, m), (m, m.child), ([m.v, m.v], m)):
         yield outcome(f, *args)
     yield f(m.child, Node(1.0))

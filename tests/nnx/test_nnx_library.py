@@ -12,8 +12,8 @@ import pytest
 
 from filterjit import filter_jit
 from filterjit._trees import _registry
-from support.comparison import Traces, comparable
-from support.exactness import X, check_exact, same_as_jax
+from support.comparison import Jit, Traces, on
+from support.exactness import X, changed, check_exact, same_as_jax
 
 pytest.importorskip("flax.nnx")
 optax = pytest.importorskip("optax")
@@ -45,15 +45,7 @@ def test_a_list_that_changes() -> None:
         lambda xs: xs.__delitem__(0),
     ]
 
-    def trees() -> Iterator[Any]:
-        xs = nnx.List([nnx.Param(X + i) for i in range(12)])
-        yield xs
-        for change in changes:
-            change(xs)
-            yield xs
-            yield xs
-
-    check_exact(trees)
+    check_exact(changed(lambda: nnx.List([nnx.Param(X + i) for i in range(12)]), *changes))
 
 
 def test_keys_that_look_like_numbers() -> None:
@@ -73,18 +65,12 @@ def test_dicts() -> None:
         return nnx.Dict(b=nnx.Param(X), a=nnx.Param(X + 1), **more)
 
     assert check_exact(lambda: [make(), make(c=X), make(c=1), make(c=2), make()]) == 4
-
-    def trees() -> Iterator[Any]:
-        d = make()
-        yield d
-        d["new"] = nnx.Param(X)
-        yield d
-        del d["a"]
-        yield d
-        d["a"] = nnx.Param(X)
-        yield d
-
-    assert check_exact(trees, kind="described") == 4 - 1
+    changes: list[Callable[[Any], object]] = [
+        lambda d: d.__setitem__("new", nnx.Param(X)),
+        lambda d: d.__delitem__("a"),
+        lambda d: d.__setitem__("a", nnx.Param(X)),
+    ]
+    assert check_exact(changed(make, *changes), kind="described") == 4 - 1
 
 
 class Block(nnx.Module):
@@ -136,55 +122,48 @@ def test_more_attributes_than_cpython_keeps_in_a_block() -> None:
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_training_with_a_returned_module(train: bool) -> None:
+@on(jax.jit, filter_jit)
+def test_training_with_a_returned_module(jit: Jit, traces: Traces, train: bool) -> Any:
     """What the README says: a call returns what it changes."""
 
-    def body(jit: Any) -> Any:
-        traces = Traces()
+    @jit
+    def step(model: Any, optimizer: Any, x: Any) -> Any:
+        traces.tick()
 
-        @jit
-        def step(model: Any, optimizer: Any, x: Any) -> Any:
-            traces.tick()
+        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
 
-            graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+        def loss(params: Any) -> Any:
+            model = nnx.merge(graphdef, params, rest, copy=True)
+            return jnp.mean(model(x) ** 2), nnx.state(model, nnx.BatchStat)
 
-            def loss(params: Any) -> Any:
-                model = nnx.merge(graphdef, params, rest, copy=True)
-                return jnp.mean(model(x) ** 2), nnx.state(model, nnx.BatchStat)
+        (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        nnx.update(model, new)
+        optimizer.update(model, grads)
+        return model, optimizer, value
 
-            (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
-            nnx.update(model, new)
-            optimizer.update(model, grads)
-            return model, optimizer, value
-
-        model = sequential()
-        model.train() if train else model.eval()
-        optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
-        values = []
-        for _ in range(4):
-            model, optimizer, value = step(model, optimizer, BATCH)
-            values.append(value)
-        return jtu.tree_leaves((nnx.state(model), optimizer, values)), traces.count
-
-    theirs = body(jax.jit)
-    assert comparable(body(filter_jit)) == comparable(theirs)
-    assert theirs[1] == 1
+    model = sequential()
+    model.train() if train else model.eval()
+    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+    values = []
+    for _ in range(4):
+        model, optimizer, value = step(model, optimizer, BATCH)
+        values.append(value)
+    assert traces.count == 1
+    return jtu.tree_leaves((nnx.state(model), optimizer, values))
 
 
-def test_changes_inside_are_not_written_back() -> None:
-    def body(jit: Any) -> Any:
-        metric = nnx.metrics.Average()
+@on(jax.jit, filter_jit)
+def test_changes_inside_are_not_written_back(jit: Jit) -> Any:
+    metric = nnx.metrics.Average()
 
-        @jit
-        def update(metric: Any, x: Any) -> Any:
-            metric.update(values=x)
-            return metric
+    @jit
+    def update(metric: Any, x: Any) -> Any:
+        metric.update(values=x)
+        return metric
 
-        new = update(metric, BATCH)
-        return metric.count[...], metric.total[...], new.count[...], new.total[...]
-
-    assert comparable(body(filter_jit)) == comparable(body(jax.jit))
-    assert body(filter_jit)[0] == 0
+    new = update(metric, BATCH)
+    assert metric.count[...] == 0
+    return metric.count[...], metric.total[...], new.count[...], new.total[...]
 
 
 # ---- shared Variables ----
@@ -206,15 +185,11 @@ def test_shared_variables_are_a_tree() -> None:
 
 
 def test_a_shared_variable_that_is_no_longer_shared() -> None:
-    def trees() -> Iterator[Any]:
-        m = Tied()
-        yield m
-        m.b = nnx.Param(X + 1)
-        yield m
-        m.a.set_metadata("tag", 1)
-        yield m
-
-    assert check_exact(trees) == 2
+    changes: list[Callable[[Any], object]] = [
+        lambda m: setattr(m, "b", nnx.Param(X + 1)),
+        lambda m: m.a.set_metadata("tag", 1),
+    ]
+    assert check_exact(changed(Tied, *changes)) == 2
 
 
 # ---- State ----
@@ -265,25 +240,18 @@ def test_a_state_with_its_own_init() -> None:
 
 
 def test_a_state_that_changes() -> None:
-    def trees() -> Iterator[Any]:
-        s = nnx.State({"a": X, "b": {"c": X}, "n": "text"})
-        changes: list[Callable[[], object]] = [
-            lambda: s.__setitem__("d", X),
-            lambda: s.__delitem__("a"),
-            lambda: s["b"].__setitem__("c", X + 1),
-            lambda: s["b"].__setitem__("e", X + 1),
-            lambda: s.__setitem__("n", "other"),
-            lambda: s.__setitem__("n", nnx.Param(X)),
-            lambda: s.__setitem__("b", nnx.State({"c": X})),
-            lambda: object.__setattr__(s, "_mapping", {"a": X}),
-            lambda: object.__setattr__(s, "_mapping", nnx.State({"a": X, "b": 1})._mapping),
-        ]
-        yield s
-        for change in changes:
-            change()
-            for _ in range(4):
-                yield s
-
+    changes: list[Callable[[Any], object]] = [
+        lambda s: s.__setitem__("d", X),
+        lambda s: s.__delitem__("a"),
+        lambda s: s["b"].__setitem__("c", X + 1),
+        lambda s: s["b"].__setitem__("e", X + 1),
+        lambda s: s.__setitem__("n", "other"),
+        lambda s: s.__setitem__("n", nnx.Param(X)),
+        lambda s: s.__setitem__("b", nnx.State({"c": X})),
+        lambda s: object.__setattr__(s, "_mapping", {"a": X}),
+        lambda s: object.__setattr__(s, "_mapping", nnx.State({"a": X, "b": 1})._mapping),
+    ]
+    trees = changed(lambda: nnx.State({"a": X, "b": {"c": X}, "n": "text"}), *changes)
     check_exact(trees, lambda s: (s, X, re.sub("0x.*?>", "", repr(jtu.tree_structure(s)))))
 
 
@@ -291,11 +259,5 @@ def test_a_state_whose_mapping_is_no_dict() -> None:
     class Own(dict):  # type: ignore[type-arg]
         pass
 
-    def trees() -> Iterator[Any]:
-        s = nnx.State({"a": X})
-        yield s
-        object.__setattr__(s, "_mapping", Own({"a": X, "b": X}))
-        yield s
-        yield s
-
-    check_exact(trees)
+    change = lambda s: object.__setattr__(s, "_mapping", Own({"a": X, "b": X}))
+    check_exact(changed(lambda: nnx.State({"a": X}), change))

@@ -10,7 +10,7 @@ import pytest
 
 from filterjit import filter_jit, flatten
 from filterjit._trees import _registry
-from support.exactness import X, check_exact, look, same_as_jax
+from support.exactness import X, changed, check_exact, look, same_as_jax
 from support.modules import Holder
 
 pytest.importorskip("flax.nnx")
@@ -98,13 +98,9 @@ def test_values_of_variables(name: str) -> None:
 
 
 def test_the_value_becomes_another_tree() -> None:
-    def trees() -> Iterator[Any]:
-        v = nnx.Param(X)
-        for value in (X, (X, X), [X, X], {"a": X}, X, (X, X), None, X):
-            v.set_value(value)
-            yield v
-
-    check_exact(trees, traces=5)
+    values = ((X, X), [X, X], {"a": X}, X, (X, X), None, X)
+    changes = [lambda v, value=value: v.set_value(value) for value in values]
+    check_exact(changed(lambda: nnx.Param(X), *changes, times=1), traces=5)
 
 
 def test_values_that_are_no_arrays_are_static() -> None:
@@ -235,20 +231,6 @@ def test_a_module() -> None:
     check_exact(lambda: [Net(), Net(4), Net(-1), Net(-2)], lambda m: m(X), traces=4)
 
 
-def changed(*changes: Change | None, make: Callable[[], Any] = Net) -> Callable[[], Iterator[Any]]:
-    """Returns a function that yields an instance, and again after each of the changes."""
-
-    def trees() -> Iterator[Any]:
-        x = make()
-        for change in (None, *changes):
-            if change is not None:
-                change(x)
-            for _ in range(4):
-                yield x
-
-    return trees
-
-
 def replace_dict(**attributes: Any) -> Change:
     def change(x: Any) -> None:
         new = {**vars(x), **attributes}
@@ -318,12 +300,11 @@ MODULES: dict[str, list[Change]] = {
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_that_change(name: str) -> None:
-    check_exact(changed(*MODULES[name]))
+    check_exact(changed(Net, *MODULES[name]))
     # Inside a list, beside one that does not change.
     other = Net()
-    check_exact(
-        changed(*[lambda x, c=c: c(x[0]) for c in MODULES[name]], make=lambda: [Net(), other])
-    )
+    inside = [lambda x, change=change: change(x[0]) for change in MODULES[name]]
+    check_exact(changed(lambda: [Net(), other], *inside))
 
 
 def test_instances_with_their_own_sets_of_data_attributes() -> None:

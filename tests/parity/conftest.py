@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import filterjit
-from support.comparison import Jit
+from support.comparison import Jit, Traces
 from support.direct import direct  # noqa: F401
 from support.functions import Counted
 
@@ -25,6 +25,12 @@ def jit(request: pytest.FixtureRequest) -> Jit:
 def ours(jit: Jit) -> bool:
     """Whether `jit` is filterjit's: for differences from Equinox that are decisions."""
     return jit is filterjit.filter_jit
+
+
+@pytest.fixture
+def traces() -> Traces:
+    """Counts how often the functions of the test are traced."""
+    return Traces()
 
 
 @pytest.fixture

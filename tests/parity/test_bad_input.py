@@ -72,10 +72,9 @@ def target(x: Any, *rest: Any, k: Any = None, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", UNHASHABLE)
-def test_unhashable_statics(jit: Jit, ours: bool, name: str) -> None:
+def test_unhashable_statics(jit: Jit, traces: Traces, ours: bool, name: str) -> None:
     """The error names the place. The next good call traces no more often, whether the bad call was
     the first or came later."""
-    traces = Traces()
     f = jit(traces.counting(target))
     make, path = UNHASHABLE[name]
     args, kwargs = make(5)
@@ -150,9 +149,8 @@ def notes(error: BaseException) -> str:
                                   lambda v: Point(1, v)],
                          ids=["itself", "list", "Module", "named tuple"])  # fmt: skip
 @pytest.mark.parametrize("method", ["hash", "eq"])
-def test_methods_that_raise(jit: Jit, ours: bool, wrap: Any, method: str) -> None:
+def test_methods_that_raise(jit: Jit, traces: Traces, ours: bool, wrap: Any, method: str) -> None:
     """JAX turns the error into a ValueError; filterjit raises it unchanged, with a note."""
-    traces = Traces()
     f = jit(traces.counting(target))
     good, bad = wrap(Rebel("one")), Rebel("one" if method == "hash" else "two")
     assert f(good) == 1
@@ -180,8 +178,9 @@ def test_methods_that_raise(jit: Jit, ours: bool, wrap: Any, method: str) -> Non
     ],
     ids=["top", "nested", "named tuple", "tuples"],
 )
-def test_keys_that_cannot_be_sorted(jit: Jit, ours: bool, bad: Any, path: str) -> None:
-    traces = Traces()
+def test_keys_that_cannot_be_sorted(
+    jit: Jit, traces: Traces, ours: bool, bad: Any, path: str
+) -> None:
     f = jit(traces.counting(target))
     assert f({"a": 1}) == 1
     for _ in range(2):
@@ -220,10 +219,9 @@ ENDLESS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless_trees(name: str) -> None:
+def test_endless_trees(name: str, traces: Traces) -> None:
     """A RecursionError, not a crash, of an argument, a static and a result. Runs on filterjit only:
     JAX's own flattening may crash."""
-    traces = Traces()
     f = filterjit.filter_jit(traces.counting(target))
     assert f([1]) == 1
     tree, module = ENDLESS[name](), Module(1)

@@ -50,8 +50,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("parameters", CALLS)
-def test_calls_that_bind_alike_share_a_program(jit: Jit, parameters: str) -> None:
-    traces = Traces()
+def test_calls_that_bind_alike_share_a_program(jit: Jit, traces: Traces, parameters: str) -> None:
     names: dict[str, Any] = {"tick": traces.tick, "ONE": ONE, "TWO": TWO, "THREE": THREE}
     exec(f"def plain({parameters}): return locals()", names)
     exec(f"def traced({parameters}): tick(); return dict(locals())", names)
@@ -94,9 +93,7 @@ def test_partials_bind(jit: Jit) -> None:
             assert jit(partial(f, ONE, w=0))(TWO, w=3) == 1 + 20 + 100 + 3000
 
 
-def test_methods_bind(jit: Jit) -> None:
-    traces = Traces()
-
+def test_methods_bind(jit: Jit, traces: Traces) -> None:
     class M(eqx.Module):
         a: Any
 

@@ -86,6 +86,7 @@ CASES: dict[str, Callable[[Callable[..., Any]], tuple[Any, ...]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("donate", MODES)
 @pytest.mark.parametrize("name", CASES)
 @on_both
@@ -93,10 +94,7 @@ def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
     """Returns a function, its arguments and keyword arguments, and the result."""
 
     def run(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            f = jit(fun, donate=donate)
-            results = f(*args, **kwargs)
+        results = jit(fun, donate=donate)(*args, **kwargs)
         holder = getattr(fun, "__self__", None)
         state = vars(holder) if isinstance(holder, PlainLayer) else fun
         return results, deleted(state), deleted(args), deleted(kwargs)
@@ -104,11 +102,11 @@ def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
     return CASES[name](run)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("donate", MODES)
 @on_both
-def test_methods_decorated_in_a_class(jit: Jit, donate: str) -> Any:
+def test_methods_decorated_in_a_class(jit: Jit, traces: Traces, donate: str) -> Any:
     """`self` is the first argument."""
-    traces = Traces()
 
     class M(eqx.Module):
         w: Any
@@ -119,15 +117,11 @@ def test_methods_decorated_in_a_class(jit: Jit, donate: str) -> Any:
             return M(self.w + 1), x * 2, y
 
     m, x, y = M(array(1)), array(2), array(3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result = m.step(x, y)
+    result = m.step(x, y)
     first = deleted(m, x, y)
     m2, x2 = result[0], array(5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        result2 = M.step(self=m2, x=x2)
-    return first, deleted(m2, x2), result2[1], traces.count
+    result2 = M.step(self=m2, x=x2)
+    return first, deleted(m2, x2), result2[1]
 
 
 EXPECTED = {
@@ -171,20 +165,19 @@ def test_warnings(jit: Jit, donate: str) -> None:
     assert all(text.count("float32") == buffers for text in texts)
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("donate", MODES)
 def test_warnings_as_errors(jit: Jit, donate: str) -> None:
     """With ``-W error`` the warning is an error, again for each size."""
     f = jit(make_unused(), donate=donate)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for size in (3, 5):
-            x, y = array(1, size), array(2, size)
-            if donate.startswith("warn"):
-                with pytest.raises(UserWarning, match=UNUSABLE):
-                    f(x, y)
-                assert deleted(x, y) == [False, False]
-            else:
-                assert f(x, y) == 3 * size
+    for size in (3, 5):
+        x, y = array(1, size), array(2, size)
+        if donate.startswith("warn"):
+            with pytest.raises(UserWarning, match=UNUSABLE):
+                f(x, y)
+            assert deleted(x, y) == [False, False]
+        else:
+            assert f(x, y) == 3 * size
 
 
 @pytest.mark.parametrize("donate", ["all", "all-except-first"])
@@ -252,15 +245,14 @@ def test_retrace_keeps_the_places(jit: Jit) -> None:
             assert all(deleted(rest))
 
 
+@pytest.mark.filterwarnings("error")
 def test_wrappers_with_other_modes_do_not_interfere(jit: Jit) -> None:
     def f(x: Any, y: Any) -> Any:
         return x + 1, y + 1
 
     for donate in MODES * 2:
         x, y = array(1), array(2)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            jit(f, donate=donate)(x, y)
+        jit(f, donate=donate)(x, y)
         assert deleted(x, y) == EXPECTED[donate][:2]
 
 

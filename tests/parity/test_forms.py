@@ -149,9 +149,7 @@ def test_refused_values_of_donate(bad: Any) -> None:
     ids=str,
 )
 @on_both
-def test_jitkwargs(jit: Jit, options: dict[str, Any]) -> Any:
-    traces = Traces()
-
+def test_jitkwargs(jit: Jit, traces: Traces, options: dict[str, Any]) -> Any:
     def f(x: Any, y: Any, z: Any = 3) -> Any:
         traces.tick()
         return x + 1, z
@@ -212,8 +210,7 @@ def test_own_signature_attribute(jit: Jit) -> Any:
 # ---- copies and pickles ----
 
 
-def test_copies_behave_alike(jit: Jit) -> None:
-    traces = Traces()
+def test_copies_behave_alike(jit: Jit, traces: Traces) -> None:
     f = jit(traces.counting(scale))
     affine = jit(Affine(TWO))
     for twin in (copy.copy(f), copy.deepcopy(f)):

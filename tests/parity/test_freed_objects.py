@@ -202,11 +202,12 @@ def test_programs_of_methods_that_refer_to_the_instance_die(form: str) -> list[A
 
 
 @pytest.mark.parametrize("form", METHODS)
-def test_programs_of_methods_live_as_long_as_the_instance(form: str, jit: Jit) -> None:
+def test_programs_of_methods_live_as_long_as_the_instance(
+    form: str, jit: Jit, traces: Traces
+) -> None:
     """A wrapper that is made again shares the programs, as in Equinox."""
     if form in ("own attribute", "options"):
         pytest.skip("not for both")
-    traces = Traces()
 
     class Counting:
         @traces.counting

@@ -349,8 +349,7 @@ def test_freeze_of_freeze_and_partial_of_freeze() -> None:
 # ---- its programs ----
 
 
-def test_its_programs_are_its_own() -> None:
-    traces = Traces()
+def test_its_programs_are_its_own(traces: Traces) -> None:
     f = filter_jit(traces.counting(lambda w, x: w * x))
     first, second = f.freeze(X), f.freeze(X)
     assert first != second and hash(first) != hash(second) and first == first

@@ -126,9 +126,7 @@ WRAPS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
-def test_places_of_functions(wrap: Callable[[Any], Any]) -> None:
-    traces = Traces()
-
+def test_places_of_functions(wrap: Callable[[Any], Any], traces: Traces) -> None:
     @filterjit.filter_jit(functions="structure")
     def f(tree: Any, x: Any) -> Any:
         traces.tick()
@@ -447,9 +445,7 @@ def test_another_object_at_the_same_address() -> None:
         assert comparable(f(act, X)) == comparable(X * float(scale))
 
 
-def test_results_are_not_of_a_changed_function() -> None:
-    traces = Traces()
-
+def test_results_are_not_of_a_changed_function(traces: Traces) -> None:
     @filterjit.filter_jit(functions="structure")
     def f(layer: Any) -> Any:
         traces.tick()
@@ -522,8 +518,7 @@ def test_functions_that_change_while_traced_do_not_share(apply: Counted) -> None
 # ---- combined with other features ----
 
 
-def test_the_two_options_do_not_share() -> None:
-    traces = Traces()
+def test_the_two_options_do_not_share(traces: Traces) -> None:
     fun = traces.counting(lambda act, x: act(x))
     act = scaled(2.0)
     for options in ({}, {"functions": "identity"}, {"functions": "structure"}) * 2:

@@ -11,17 +11,20 @@ import jax.tree_util as jtu
 import numpy as np
 import pytest
 
-from support.comparison import Jit, Traces, check, comparable, on_both
-from support.trees import ONE, TREES
+from support.comparison import Jit, Traces, comparable, on_both
+from support.features import attributes
+from support.trees import MODULES, ONE, TREES
+
+EVERY = TREES | {f"Modules: {name}": make for name, make in MODULES.items()}
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", EVERY)
 @on_both
-def test_any_tree_can_be_passed(jit: Jit, name: str) -> Any:
-    """Passes a tree by position, by keyword, recreated, copied and as it was returned. Compares what
-    the function sees and returns, and how often it is traced."""
+def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
+    """Passes a tree by position, by keyword, recreated, copied, as it was returned, and with other
+    arrays. Compares what the function sees and returns, and how often it is traced."""
 
-    make = TREES[name]
+    make = EVERY[name]
     duplicate = (lambda x: x) if name in ("module", "device") else copy.copy
 
     def show(leaf: Any) -> Any:
@@ -29,27 +32,29 @@ def test_any_tree_can_be_passed(jit: Jit, name: str) -> Any:
             return "array", leaf.shape, str(leaf.dtype), leaf.weak_type
         return comparable(leaf)
 
-    traces = Traces()
     seen: list[Any] = []
 
     @jit
     def f(x: Any, *rest: Any, k: Any = None) -> Any:
         traces.tick()
         seen.append([show(leaf) for leaf in jtu.tree_leaves((x, rest, k))])
-        seen.append(str(jtu.tree_structure(x)))
+        seen.append((str(jtu.tree_structure(x)), attributes(x)))
         seen.append([jtu.tree_structure(t) == jtu.tree_structure(x) for t in (*rest, k)])
-        return x, rest, k, type(x).__name__
+        changed = jtu.tree_map(lambda v: v * 2 if eqx.is_inexact_array(v) else v, x)
+        assert jtu.tree_structure(changed) == jtu.tree_structure(x)
+        return x, rest, k, type(x).__name__, changed
 
     value = make()
     results = [f(value), f(value), f(x=value), f(make()), f(duplicate(make()))]
     counts = [traces.count]
-    results.append(f(results[0][0]))
-    counts.append(traces.count)
+    for returned in (results[0][0], results[0][-1]):
+        results.append(f(returned))
+        counts.append(traces.count)
     results.append(f([value], {"k": value}, k=value))
     counts.append(traces.count)
     structure = jtu.tree_structure(value)
-    same = [jtu.tree_structure(r[0]) == structure for r in results[:6]]
-    return results, counts, seen, same
+    same = [jtu.tree_structure(t) == structure for r in results[:7] for t in (r[0], r[-1])]
+    return results, counts, seen, same, type(results[0][0]) is type(value)
 
 
 # ---- arrays ----
@@ -91,25 +96,17 @@ ODD_NUMPY: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", ODD_NUMPY)
-def test_odd_numpy(name: str) -> None:
-    def outcome(jit: Jit) -> Any:
-        try:
-            return jit(lambda x: (x, x.shape, str(x.dtype)))(ODD_NUMPY[name]())
-        except (TypeError, ValueError, OverflowError) as e:
-            return type(e).__name__, str(e).split("<")[0][:50]
-
-    check(outcome)
+@on_both
+def test_odd_numpy(jit: Jit, name: str) -> Any:
+    try:
+        return jit(lambda x: (x, x.shape, str(x.dtype)))(ODD_NUMPY[name]())
+    except (TypeError, ValueError, OverflowError) as e:
+        return type(e).__name__, str(e).split("<")[0][:50]
 
 
-def test_arrays_between_different_types(jit: Jit) -> None:
+def test_arrays_between_different_types(jit: Jit, traces: Traces) -> None:
     """A jax.Array, a NumPy array and a tracer in the same place use the same variant."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return x["a"] + 1
-
+    f = jit(traces.counting(lambda x: x["a"] + 1))
     for x in (jnp.ones(3), np.ones(3, np.float32), jnp.ones(3)):
         assert comparable(f({"a": x})) == comparable(jnp.ones(3) + 1)
     assert comparable(jax.jit(lambda x: f({"a": x}))(jnp.ones(3))) == comparable(jnp.ones(3) + 1)
@@ -138,9 +135,8 @@ def test_a_flatten_function_that_raises(jit: Jit) -> Any:
     return f(bad), f(bad)
 
 
-def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
+def test_wrapper_modules_are_told_apart(jit: Jit, traces: Traces) -> None:
     """The attributes that ``module_update_wrapper`` sets are part of the key."""
-    traces = Traces()
 
     class Wrapper(eqx.Module):
         fn: Any
@@ -158,11 +154,7 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     def two(x: Any) -> Any:
         return x + 2
 
-    @jit
-    def call(m: Any, x: Any) -> Any:
-        traces.tick()
-        return m(x)
-
+    call = jit(traces.counting(lambda m, x: m(x)))
     wrapped_one = eqx.module_update_wrapper(Wrapper(one))
     wrapped_two = eqx.module_update_wrapper(Wrapper(two))
     for _ in range(2):
@@ -174,14 +166,8 @@ def test_wrapper_modules_are_told_apart(jit: Jit) -> None:
     assert traces.count == 3
 
 
-def test_arrays_and_statics_at_the_same_place(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return isinstance(x[0], jax.core.Tracer)
-
+def test_arrays_and_statics_at_the_same_place(jit: Jit, traces: Traces) -> None:
+    f = jit(traces.counting(lambda x: isinstance(x[0], jax.core.Tracer)))
     for _ in range(2):
         for value, traced in ((1.0, False), (ONE, True), (None, False), ("a", False),
                               (np.float32(1), True), (jnp.sin, False)):  # fmt: skip

@@ -18,9 +18,7 @@ def total(x: Any) -> Any:
     return jnp.sum(jnp.sin(x) * x)
 
 
-def test_gradient_through_a_jitted_module(jit: Jit) -> None:
-    traces = Traces()
-
+def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     class Model(eqx.Module):
         w: Any
         b: Any = 1.0
@@ -54,14 +52,8 @@ def test_vmap_over_a_jitted_module(jit: Jit) -> None:
     assert out.tolist() == [3, 5, 7]
 
 
-def test_jitted_modules_as_arguments(jit: Jit) -> None:
-    traces = Traces()
-
-    @jit
-    def call(f: Any, x: Any) -> Any:
-        traces.tick()
-        return f(x)
-
+def test_jitted_modules_as_arguments(jit: Jit, traces: Traces) -> None:
+    call = jit(traces.counting(lambda f, x: f(x)))
     for w in (ONE, TWO, jnp.array(3.0)):
         assert call(jit(Affine(w)), ONE) == w + 1
     assert traces.count == 1
@@ -84,16 +76,10 @@ def test_jitted_functions_as_results(jit: Jit) -> None:
         assert model.__wrapped__.name == "affine"
 
 
-def test_jitted_functions_under_jax_jit(jit: Jit) -> None:
+def test_jitted_functions_under_jax_jit(jit: Jit, traces: Traces) -> None:
     """As a pytree argument of ``jax.jit``: its leaves are the arrays (and Equinox's name)."""
     params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-    traces = Traces()
-
-    @jax.jit
-    def f(params: Any, x: Any) -> Any:
-        traces.tick()
-        return eqx.combine(params, static)(x)
-
+    f = jax.jit(traces.counting(lambda params, x: eqx.combine(params, static)(x)))
     assert f(params, ONE) == 3
     assert f(jtu.tree_map(lambda a: a * 2, params), ONE) == 5
     assert traces.count == 1
@@ -124,9 +110,7 @@ def test_structure_of_equal_wrappers(jit: Jit) -> None:
     assert both(ONE) == 4
 
 
-def test_bound_methods_are_trees(jit: Jit) -> None:
-    traces = Traces()
-
+def test_bound_methods_are_trees(jit: Jit, traces: Traces) -> None:
     class Model(eqx.Module):
         w: Any
 

@@ -351,9 +351,7 @@ def test_a_pattern_of_no_leaf() -> None:
         lax.scan(lambda c, x: (c, x), {"n": 0}, X, traced="rate")
 
 
-def test_an_error_of_a_branch_is_its_own_and_raised_once() -> None:
-    traces = Traces()
-
+def test_an_error_of_a_branch_is_its_own_and_raised_once(traces: Traces) -> None:
     def wrong(x: Any) -> Any:
         traces.tick()
         raise TypeError("another structure")
@@ -388,9 +386,7 @@ def never(c: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_function_is_traced_once_and_is_freed(name: str) -> None:
-    traces = Traces()
-
+def test_a_function_is_traced_once_and_is_freed(name: str, traces: Traces) -> None:
     def body(*args: Any) -> Any:
         traces.tick()
         return args if name == "scan" else args[-1]

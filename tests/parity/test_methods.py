@@ -22,9 +22,7 @@ XS = jnp.arange(6.0).reshape(3, 2)
 @pytest.mark.parametrize("donate", ["none", "all-except-first"])
 @pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
 @on_both
-def test_methods_in_a_class_body(jit: Jit, base: type, donate: str) -> Any:
-    traces = Traces()
-
+def test_methods_in_a_class_body(jit: Jit, traces: Traces, base: type, donate: str) -> Any:
     class C(base):  # type: ignore[misc, valid-type]
         a: Any = 3
 
@@ -60,7 +58,7 @@ def test_methods_in_a_class_body(jit: Jit, base: type, donate: str) -> Any:
     assert C.method.__qualname__.endswith("C.method")
     assert C.method.__doc__ == "The method's own text."
     assert str(inspect.signature(C.method)) == "(self, x: Any, y: Any = 1) -> Any"
-    return results, traces.count
+    return results
 
 
 def test_bound_method_looks_like_the_function(jit: Jit, ours: bool) -> None:
@@ -118,9 +116,7 @@ def test_classmethods_and_staticmethods(jit: Jit, base: type) -> Any:
 
 
 @on_both
-def test_inheritance_and_super(jit: Jit) -> Any:
-    traces = Traces()
-
+def test_inheritance_and_super(jit: Jit, traces: Traces) -> Any:
     class A(eqx.Module):
         a: Any
 
@@ -149,7 +145,7 @@ def test_inheritance_and_super(jit: Jit) -> Any:
     results = [cls(TWO).f(ONE) for cls in (A, B, C)]
     results += [cls(TWO).g(ONE) for cls in (A, B, C)]
     results += [cls(3).g(ONE) for cls in (A, B, C)]
-    return results, traces.count
+    return results
 
 
 def test_jitted_abstract_method_is_abstract(jit: Jit, ours: bool) -> None:
@@ -313,9 +309,8 @@ def test_errors_while_bound_methods_are_compared() -> None:
     assert one == one
 
 
-def test_bound_methods_as_static_values(jit: Jit) -> None:
+def test_bound_methods_as_static_values(jit: Jit, traces: Traces) -> None:
     """Equal ones share, and one that was changed in place does not."""
-    traces = Traces()
 
     class A(eqx.Module):
         n: Any
@@ -324,11 +319,7 @@ def test_bound_methods_as_static_values(jit: Jit) -> None:
         def f(self, x: Any) -> Any:
             return x * self.n
 
-    @jit
-    def call(h: Holder, x: Any) -> Any:
-        traces.tick()
-        return h.s(x)
-
+    call = jit(traces.counting(lambda h, x: h.s(x)))
     for n in (2, 2, 3, 2):
         assert call(Holder(None, A(n).f), ONE) == n
     assert traces.count == 2

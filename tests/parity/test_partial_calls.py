@@ -24,8 +24,7 @@ def _mlp() -> Any:
     return eqx.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
 
 
-def test_serving_loop() -> None:
-    traces = Traces()
+def test_serving_loop(traces: Traces) -> None:
     f = filterjit.filter_jit(traces.counting(lambda model, x, scale=1.0: model(x) * scale))
     model = _mlp()
     p = f.partial(model)

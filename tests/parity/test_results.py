@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.comparison import Jit, Traces, check, comparable, on_both
+from support.comparison import Jit, Traces, comparable, on_both
 from support.modules import Module
 from support.trees import ARRAY, TREES, identity
 
@@ -17,23 +17,17 @@ ONE = jnp.array(1.0)
 
 @pytest.mark.parametrize("name", TREES)
 @on_both
-def test_any_tree_is_returned(jit: Jit, name: str) -> Any:
+def test_any_tree_is_returned(jit: Jit, traces: Traces, name: str) -> Any:
     """Returns a captured tree and a recreated one. Two calls share no containers."""
 
     make = TREES[name]
 
-    traces = Traces()
     value = make()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return value
-
+    f = jit(traces.counting(lambda x: value))
     first, second = f(ONE), f(ONE)
     structures = [jtu.tree_structure(r) == jtu.tree_structure(value) for r in (first, second)]
     shared = isinstance(first, (list, dict, eqx.Module)) and first is second
-    return first, second, structures, shared, traces.count
+    return first, second, structures, shared
 
 
 def test_static_results_are_the_very_objects(jit: Jit) -> None:
@@ -49,9 +43,8 @@ def test_static_results_are_the_very_objects(jit: Jit) -> None:
         assert result[2] is identity
 
 
-def test_another_structure_for_another_shape(jit: Jit) -> None:
+def test_another_structure_for_another_shape(jit: Jit, traces: Traces) -> None:
     """One variant with several traces, each with its own tree."""
-    traces = Traces()
 
     @jit
     def f(x: Any) -> Any:
@@ -77,20 +70,20 @@ def test_another_structure_for_another_shape(jit: Jit) -> None:
     assert traces.count == 6
 
 
-def test_shared_containers_are_separated() -> None:
+@on_both
+def test_shared_containers_are_separated(jit: Jit) -> Any:
     """A pytree is a tree: a list that occurs twice becomes two lists."""
 
-    def body(jit: Jit) -> Any:
-        @jit
-        def f(x: Any) -> Any:
-            shared = [x]
-            model = Module(x)
-            return shared, shared, (model, model)
+    @jit
+    def f(x: Any) -> Any:
+        shared = [x]
+        model = Module(x)
+        return shared, shared, (model, model)
 
-        a, b, (m, n) = f(ARRAY)
-        return a is b, m is n, f(ARRAY)
-
-    assert check(body)[:2] == (False, False)
+    a, b, (m, n) = f(ARRAY)
+    found = a is b, m is n, f(ARRAY)
+    assert found[:2] == (False, False)
+    return found
 
 
 def test_functions_made_inside(jit: Jit) -> None:
@@ -121,14 +114,8 @@ def test_escaped_tracers_are_jax_errors(jit: Jit) -> Any:
     [{1: 1, "a": 2}, {"a": {None: 1, 0: 2}}],
     ids=["unsortable", "nested"],
 )
-def test_results_that_are_no_trees(jit: Jit, bad: Any) -> None:
-    traces = Traces()
-
-    @jit
-    def f(x: Any, ok: Any) -> Any:
-        traces.tick()
-        return (x, None) if ok else (x, bad)
-
+def test_results_that_are_no_trees(jit: Jit, traces: Traces, bad: Any) -> None:
+    f = jit(traces.counting(lambda x, ok: (x, None) if ok else (x, bad)))
     assert f(ONE, True)[0] == 1
     for _ in range(2):
         with pytest.raises((TypeError, ValueError), match=r"sort|compar|<"):

@@ -11,7 +11,7 @@ import pytest
 
 import filterjit
 from filterjit._observe import _jaxpr
-from support.comparison import Jit, Traces, check, on_both, runtime_message
+from support.comparison import Jit, Traces, on_both, runtime_message
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -68,6 +68,14 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "eqxi.while_loop": lambda x: eqxi.while_loop(
         lambda c: c < 3, lambda c: checked(c) + 4, x, max_steps=4, kind="checkpointed"
     ),
+    "buffers of a loop": lambda x: eqxi.while_loop(
+        lambda c: c[0] < 3,
+        lambda c: (c[0] + 1, c[1].at[c[0]].set(checked(x * c[0]))),
+        (0, jnp.zeros(3)),
+        buffers=lambda c: c[1],
+        max_steps=3,
+        kind="checkpointed",
+    ),
     "closure_convert": lambda x: eqx.filter_closure_convert(checked, x)(x),
     "branched": lambda x: eqx.branched_error_if(
         x, x < 0, jnp.where(x < -5, 0, 1), ["first", "second"]
@@ -93,9 +101,8 @@ def raised(call: Callable[[], Any]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @on_both
-def test_error_at_the_call(jit: Jit, name: str) -> Any:
+def test_error_at_the_call(jit: Jit, traces: Traces, name: str) -> Any:
     """Errors in the first call and in later ones, before and after good calls, without new traces."""
-    traces = Traces()
 
     def f(x: Any) -> Any:
         traces.tick()
@@ -104,7 +111,7 @@ def test_error_at_the_call(jit: Jit, name: str) -> Any:
     first, second = jit(f), jit(lambda x: f(x))
     results = [raised(lambda: first(BAD)), raised(lambda: first(BAD)), first(ONE)]
     results += [second(ONE), raised(lambda: second(BAD)), second(ONE), second(ONE)]
-    return results, traces.count
+    return results
 
 
 @pytest.mark.parametrize("name", ["plain", "with another output", "scan", "branched"])
@@ -201,26 +208,18 @@ CALLBACKS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLBACKS)
-def test_callbacks_that_raise(name: str) -> None:
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        @jit
-        def f(x: Any) -> Any:
-            traces.tick()
-            return CALLBACKS[name](x)
-
-        results = []
-        for x in (ONE, BAD, BAD, ONE):
-            try:
-                results.append(f(x))
-            except (jax.errors.JaxRuntimeError, ValueError) as e:  # JAX raises one or the other
-                results.append(("raised", "no negatives" in str(e)))
-        return results, traces.count
-
-    results, count = check(body)
+@on_both
+def test_callbacks_that_raise(jit: Jit, traces: Traces, name: str) -> Any:
+    f = jit(traces.counting(lambda x: CALLBACKS[name](x)))
+    results = []
+    for x in (ONE, BAD, BAD, ONE):
+        try:
+            results.append(f(x))
+        except (jax.errors.JaxRuntimeError, ValueError) as e:  # JAX raises one or the other
+            results.append(("raised", "no negatives" in str(e)))
     assert results[1] == results[2] == ("raised", True)
-    assert count == 1
+    assert traces.count == 1
+    return results
 
 
 def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:
@@ -237,15 +236,9 @@ def test_retrace_with_an_error_in_one_shape_only(jit: Jit) -> None:
         assert f(VECTOR).tolist() == [2, 4, 6]
 
 
-def test_first_called_within_a_trace(jit: Jit) -> None:
+def test_first_called_within_a_trace(jit: Jit, traces: Traces) -> None:
     """Inside a trace it is not yet known whether the program can raise. A later call raises."""
-    traces = Traces()
-
-    @jit
-    def f(x: Any) -> Any:
-        traces.tick()
-        return checked(x)
-
+    f = jit(traces.counting(lambda x: checked(x)))
     assert jax.jit(lambda x: f(x))(ONE) == 1
     assert jax.eval_shape(f, ONE).shape == ()
     assert raised(lambda: f(BAD))[1].startswith("negative!")

@@ -14,8 +14,7 @@ from support.modules import Holder
 from support.trees import ONE
 
 
-def test_two_wrappers_share(jit: Jit) -> None:
-    traces = Traces()
+def test_two_wrappers_share(jit: Jit, traces: Traces) -> None:
     f = traces.counting(lambda x: x + 1)
     one, two = jit(f), jit(f)
     assert one == two
@@ -28,9 +27,7 @@ def test_two_wrappers_share(jit: Jit) -> None:
     assert traces.count == 1
 
 
-def test_wrappers_made_in_a_loop_share(jit: Jit) -> None:
-    traces = Traces()
-
+def test_wrappers_made_in_a_loop_share(jit: Jit, traces: Traces) -> None:
     class M(eqx.Module):
         w: Any
         n: int = eqx.field(static=True, default=1)
@@ -56,8 +53,7 @@ def test_wrappers_made_in_a_loop_share(jit: Jit) -> None:
     assert traces.count == 4
 
 
-def test_partials_made_in_a_loop_share(jit: Jit) -> None:
-    traces = Traces()
+def test_partials_made_in_a_loop_share(jit: Jit, traces: Traces) -> None:
     f = traces.counting(lambda a, x: a * x)
     for i in range(4):
         assert jit(eqx.Partial(f, ONE * i))(ONE) == i
@@ -69,9 +65,8 @@ def test_partials_made_in_a_loop_share(jit: Jit) -> None:
     assert traces.count == 5
 
 
-def test_other_options_do_not_share(ours: bool, jit: Jit) -> None:
+def test_other_options_do_not_share(ours: bool, jit: Jit, traces: Traces) -> None:
     """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
-    traces = Traces()
     f = traces.counting(lambda x: x + 1)
     for options in (
         {},
@@ -97,18 +92,13 @@ def test_code_replaced_in_place(jit: Jit) -> None:
     assert jitted(jnp.ones(1)) == 6
 
 
-def test_wrappers_as_static_arguments(jit: Jit) -> None:
+def test_wrappers_as_static_arguments(jit: Jit, traces: Traces) -> None:
     """Equal wrappers in static fields share."""
-    traces = Traces()
 
     def g(x: Any) -> Any:
         return x * 2
 
-    @jit
-    def f(h: Any, x: Any) -> Any:
-        traces.tick()
-        return h.s(x)
-
+    f = jit(traces.counting(lambda h, x: h.s(x)))
     for _ in range(3):
         assert f(Holder(None, jit(g)), ONE) == 2
     assert traces.count == 1

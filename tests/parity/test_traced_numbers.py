@@ -23,9 +23,7 @@ def scaled(y: Any, rate: Any, n: Any = 2, *rest: Any, k: Any = 1, **more: Any) -
 NUMBERS = [0.1, 0.2, 3, True, 2j, np.float32(2), jnp.float32(3), jnp.ones(3), 0.4]
 
 
-def test_numbers_are_traced_as_by_jax() -> None:
-    traces = Traces()
-
+def test_numbers_are_traced_as_by_jax(traces: Traces) -> None:
     def f(y: Any, rate: Any, n: Any = 2) -> Any:
         traces.tick()
         assert isinstance(rate, jax.core.Tracer) and type(n) is int
@@ -55,12 +53,11 @@ def test_other_arguments_are_as_before() -> None:
     assert f.cache_info().variants == count + 1
 
 
-def test_trees_and_all_kinds_of_parameters() -> None:
+def test_trees_and_all_kinds_of_parameters(traces: Traces) -> None:
     class Config(eqx.Module):
         rate: Any
         size: int = eqx.field(static=True)
 
-    traces = Traces()
     f = filter_jit(traces.counting(scaled), traced=("rate", "rest", "k", "other"))
     for i in range(5):
         rate = {"a": [float(i), Config(i, 3)]}
@@ -135,8 +132,7 @@ BY_PATH = ["**.rate", "opt.rate", "['opt'].*", Filter("**") & "*.rate", ~Filter(
 
 
 @pytest.mark.parametrize("chosen", BY_PATH, ids=repr)
-def test_numbers_chosen_by_path(chosen: Any) -> None:
-    traces = Traces()
+def test_numbers_chosen_by_path(chosen: Any, traces: Traces) -> None:
     f = filter_jit(traces.counting(trained), traced={"config": chosen})
     plain = jax.jit(lambda rate, size, y: trained(config_of(rate, size), y), static_argnames="size")
     for rate in [*NUMBERS[:-2], 0.7]:
@@ -152,8 +148,7 @@ def test_numbers_chosen_by_path(chosen: Any) -> None:
 
 @pytest.mark.parametrize("chosen", [is_float, Filter("opt.**") & is_float, {"opt": is_float,
     "name": False, "size": False}], ids=["function", "both", "tree"])  # fmt: skip
-def test_numbers_chosen_by_a_function_of_leaves(chosen: Any) -> None:
-    traces = Traces()
+def test_numbers_chosen_by_a_function_of_leaves(chosen: Any, traces: Traces) -> None:
     f = filter_jit(traces.counting(trained), traced={"config": chosen})
     for rate in (0.1, 0.2, float("nan"), 0.3):
         assert comparable(f(config_of(rate), x)) == comparable(x[:2] * rate)
@@ -231,9 +226,7 @@ def test_numbers_of_a_module_that_is_passed_again() -> None:
 
 
 @pytest.mark.parametrize("chosen", [True, "**.rate", is_float], ids=["whole", "path", "function"])
-def test_beside_functions_by_structure(chosen: Any) -> None:
-    traces = Traces()
-
+def test_beside_functions_by_structure(chosen: Any, traces: Traces) -> None:
     def body(c: Any, y: Any) -> Any:
         traces.tick()
         return c["f"](y) * c["rate"]

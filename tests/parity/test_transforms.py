@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from support.callables import Affine, square
-from support.comparison import Jit, Traces, check, on_both
+from support.comparison import Jit, Traces, on_both
 from support.transforms import TRANSFORMS
 from support.trees import ONE, TWO
 
@@ -16,12 +16,10 @@ VECTOR = jnp.arange(1.0, 4.0)
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 @on_both
-def test_outside_and_inside(jit: Jit, name: str) -> Any:
+def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     """Each transformation of a jitted function and in a jitted function: results and traces."""
 
     transform = TRANSFORMS[name]
-
-    traces = Traces()
 
     def counted(x: Any) -> Any:
         traces.tick()
@@ -55,27 +53,25 @@ def test_between_two_transformations(jit: Jit, outer: str, inner: str) -> Any:
     return TRANSFORMS[outer](scalar)(VECTOR if inner == "vmap" or outer != "vmap" else ONE[None])
 
 
-def test_jaxprs_are_alike() -> None:
+@on_both
+def test_jaxprs_are_alike(jit: Jit) -> Any:
     """The jaxpr holds one nested jit with the function's name and the same equations."""
 
-    def body(jit: Jit) -> Any:
-        def named(x: Any, y: Any) -> Any:
-            return jnp.sin(x) * y, "static"
+    def named(x: Any, y: Any) -> Any:
+        return jnp.sin(x) * y, "static"
 
-        jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
-        (equation,) = jaxpr.eqns
-        inner = equation.params["jaxpr"].jaxpr
-        return equation.params["name"], [e.primitive.name for e in inner.eqns]
-
-    assert check(body) == ("named", ["sin", "mul"])
+    jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
+    (equation,) = jaxpr.eqns
+    inner = equation.params["jaxpr"].jaxpr
+    found = equation.params["name"], [e.primitive.name for e in inner.eqns]
+    assert found == ("named", ["sin", "mul"])
+    return found
 
 
 # ---- nesting ----
 
 
-def test_recursion(jit: Jit) -> None:
-    traces = Traces()
-
+def test_recursion(jit: Jit, traces: Traces) -> None:
     @jit
     def factorial(n: Any, x: Any) -> Any:
         traces.tick()
@@ -115,9 +111,8 @@ def test_closures_over_tracers(jit: Jit) -> None:
     assert jax.vmap(f, in_axes=(0, None))(VECTOR, ONE).tolist() == [3, 6, 9]
 
 
-def test_tracers_in_every_place(jit: Jit) -> None:
+def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     """Tracers in containers, fields, keywords, and in the function itself."""
-    traces = Traces()
 
     @jit
     def f(x: Any, *rest: Any, k: Any, **more: Any) -> Any:
@@ -134,9 +129,7 @@ def test_tracers_in_every_place(jit: Jit) -> None:
     assert traces.count == 2  # under vmap, the constants of g are not weakly typed
 
 
-def test_statics_stay_static_under_transformations(jit: Jit) -> None:
-    traces = Traces()
-
+def test_statics_stay_static_under_transformations(jit: Jit, traces: Traces) -> None:
     @jit
     def f(x: Any, power: Any, flag: Any) -> Any:
         traces.tick()
@@ -148,6 +141,34 @@ def test_statics_stay_static_under_transformations(jit: Jit) -> None:
         assert jax.vmap(lambda x: f(x, 2, True))(VECTOR).tolist() == [1, 4, 9]
         assert jax.jit(lambda x: f(x, 2, False))(TWO) == 2
     assert traces.count == 3
+
+
+# ---- options of JAX ----
+
+
+@on_both
+def test_disable_jit(jit: Jit, traces: Traces) -> Any:
+    """The function runs in each call, on the arrays themselves."""
+
+    @jit
+    def f(tree: Any, name: str) -> Any:
+        traces.tick()
+        return {"out": jax.tree.map(jnp.sin, tree), "name": name}, float(tree["a"].sum()) > 0
+
+    with jax.disable_jit():
+        results = [f({"a": VECTOR, "b": [ONE]}, "name") for _ in range(3)]
+        grad = jax.grad(lambda x: jit(lambda y: (y**2, "static"))(x)[0])(2.0)
+    return results, grad
+
+
+@on_both
+def test_checking_leaks(jit: Jit) -> Any:
+    leaked: list[Any] = []
+    with jax.checking_leaks():
+        good = jit(lambda x: x + 1)(ONE)
+        with pytest.raises(Exception, match="Leaked") as info:
+            jit(lambda x: (leaked.append(x), x)[1])(ONE)
+    return good, type(info.value).__name__
 
 
 # ---- errors in transformations ----
@@ -175,9 +196,8 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_errors_of_the_function(jit: Jit, error: BaseException) -> None:
+def test_errors_of_the_function(jit: Jit, traces: Traces, error: BaseException) -> None:
     """An exception while tracing is raised unchanged, with the user's frames, in each call."""
-    traces = Traces()
 
     @jit
     def f(x: Any, fail: Any) -> Any:

@@ -1,7 +1,7 @@
 """What is known of Flax's private names: without each of them, and where Flax has other functions,
 its classes are flattened by their registered functions, and results stay the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -168,11 +168,7 @@ def test_modules_with_another_flatten(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(m: Any) -> Any:
         return m.kernel[...] * len(vars(m)), m
 
-    def trees() -> Iterator[Any]:
-        for hidden in (None, 1, 2, None, 1):
-            yield Net(hidden)
-
-    same_as_jax(read, trees)
+    same_as_jax(read, lambda: [Net(hidden) for hidden in (None, 1, 2, None, 1)])
 
 
 def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None:

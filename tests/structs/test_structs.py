@@ -3,7 +3,7 @@ they are under ``jax.jit``."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.comparison import Traces, comparable, outcome
-from support.exactness import X, check_exact, described, look, same_as_jax
+from support.exactness import X, changed, check_exact, described, look, same_as_jax
 
 struct = pytest.importorskip("flax.struct")
 from flax.core import FrozenDict, freeze  # noqa: E402
@@ -266,15 +266,7 @@ def test_fields_that_are_changed(slots: bool) -> None:
             lambda x: vars(x).pop("s"),  # the default of the class is found
         ]
 
-    def trees() -> Iterator[Any]:
-        x = make(cls)
-        yield x
-        for change in changes:
-            change(x)
-            for _ in range(4):
-                yield x
-
-    check_exact(trees)
+    check_exact(changed(lambda: make(cls), *changes))
 
 
 @pytest.mark.parametrize("cls", [Plain, Slots, Flax, FrozenSlots])
@@ -290,15 +282,9 @@ def test_a_field_that_is_deleted(cls: Any) -> None:
 
 
 def test_getattr_is_asked_where_a_field_is_not_set() -> None:
-    def trees() -> Iterator[Any]:
-        x = make(Getattr)
-        yield x
-        del x.s
-        yield x
-        yield x
-        x.s = "set"
-        yield x
-
+    trees = changed(
+        lambda: make(Getattr), lambda x: delattr(x, "s"), lambda x: setattr(x, "s", "set")
+    )
     check_exact(trees, lambda x: (x.a, X * len(str(x.s))))
 
 
@@ -367,18 +353,9 @@ def test_a_property_in_the_place_of_a_field() -> None:
         a: Any
         s: Any = static(default=1)
 
-    def trees() -> Iterator[Any]:
-        x = Local(X)
-        yield x
-        yield x
-        for value in (2, 3):
-            Local.s = property(lambda _, value=value: value, lambda *_: None)
-            yield x
-            yield x
-        Local.s = 1
-        yield x
-
-    check_exact(trees, lambda x: X * x.s)
+    values = [property(lambda _, n=n: n, lambda *_: None) for n in (2, 3)]
+    changes = [lambda _, value=value: setattr(Local, "s", value) for value in (*values, 1)]
+    check_exact(changed(lambda: Local(X), *changes), lambda x: X * x.s)
 
 
 def test_an_undecorated_subclass() -> None:
@@ -475,21 +452,14 @@ def test_the_hash_of_a_result() -> None:
 
 
 def test_a_frozen_dict_that_is_changed_inside() -> None:
-    def trees() -> Iterator[Any]:
-        x = FrozenDict({"a": X, "b": X})
-        for change in [
-            lambda: None,
-            lambda: x._dict.pop("a"),
-            lambda: x._dict.update(n=1),
-            lambda: x._dict.update(n=True),
-            lambda: object.__setattr__(x, "_dict", {"z": X}),
-            lambda: object.__setattr__(x, "_dict", FrozenDict({"z": X, "y": X})),
-        ]:
-            change()
-            for _ in range(4):
-                yield x
-
-    check_exact(trees)
+    changes: list[Callable[[Any], object]] = [
+        lambda x: x._dict.pop("a"),
+        lambda x: x._dict.update(n=1),
+        lambda x: x._dict.update(n=True),
+        lambda x: object.__setattr__(x, "_dict", {"z": X}),
+        lambda x: object.__setattr__(x, "_dict", FrozenDict({"z": X, "y": X})),
+    ]
+    check_exact(changed(lambda: FrozenDict({"a": X, "b": X}), *changes))
 
 
 # ---- Partial ----

@@ -3,7 +3,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import pytest
 
 from filterjit import filter_jit
 from support.comparison import comparable
-from support.exactness import X, check_exact, look, same_as_jax
+from support.exactness import X, changed, check_exact, look, same_as_jax
 
 optax = pytest.importorskip("optax")
 frozen_dict = pytest.importorskip("flax.core")
@@ -94,15 +94,9 @@ def test_chex(mappable: bool, frozen: bool) -> None:
 
     assert number(filter_jit) == number(jax.jit) > 0
 
-    def trees() -> Iterator[Any]:
-        y = one()
-        yield y
-        object.__setattr__(y, "a", (X, X))
-        yield y
-        object.__setattr__(y, "extra", 1)
-        yield y
-
-    same_as_jax(look, trees)  # rebuilt without `extra`
+    values = (("a", (X, X)), ("extra", 1))
+    changes = [lambda x, given=given: object.__setattr__(x, *given) for given in values]
+    same_as_jax(look, changed(one, *changes))  # rebuilt without `extra`
     if mappable:
         assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "b", "posted"}
 

@@ -43,6 +43,17 @@ class Traces:
         return counted
 
 
+def counting(jit: Jit, traces: Traces) -> Jit:
+    """Returns a decorator that jits functions and counts their traces."""
+
+    def decorator(fun: Any = None, **options: Any) -> Any:
+        if fun is None:
+            return functools.partial(decorator, **options)
+        return jit(traces.counting(fun) if inspect.isfunction(fun) else fun, **options)
+
+    return decorator
+
+
 # ---- comparable forms of values ----
 
 
@@ -125,17 +136,36 @@ def runtime_message(error: BaseException) -> str:
 # ---- the same code on both implementations ----
 
 
-def check(body: Body) -> Any:
-    """Runs `body` with both, asserts that both return the same, and returns Equinox's result."""
-    of_equinox = body(eqx.filter_jit)
-    of_filterjit = body(filterjit.filter_jit)
-    assert comparable(of_filterjit) == comparable(of_equinox)
-    return of_equinox
+def check(body: Body, jits: Iterable[Jit] = (eqx.filter_jit, filterjit.filter_jit)) -> Any:
+    """Runs `body` with each of them, asserts that all return the same, and returns the first result,
+    which is Equinox's."""
+    first, *others = (body(jit) for jit in jits)
+    for other in others:
+        assert comparable(other) == comparable(first)
+    return first
 
 
-def on_both(body: Callable[..., Any]) -> Callable[..., None]:
-    """Makes a test of a function whose `jit` is that of either implementation: see `check`."""
-    return without("jit")(body, lambda given: check(lambda jit: body(jit=jit, **given)))
+def on(*jits: Jit) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Makes a test of a function whose `jit` is each of these: see `check`. If it asks for `traces`,
+    they must trace equally often too."""
+
+    def make(body: Callable[..., Any]) -> Callable[..., None]:
+        asks = "traces" in inspect.signature(body).parameters
+
+        def run(jit: Jit, given: dict[str, Any]) -> Any:
+            if not asks:
+                return body(jit=jit, **given)
+            traces = Traces()
+            return body(jit=jit, traces=traces, **given), traces.count
+
+        return without("jit", "traces")(
+            body, lambda given: check(lambda jit: run(jit, given), jits)
+        )
+
+    return make
+
+
+on_both = on(eqx.filter_jit, filterjit.filter_jit)
 
 
 def without(*names: str) -> Callable[..., Callable[..., None]]:

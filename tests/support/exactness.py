@@ -3,7 +3,7 @@ same function without jit, which cannot be wrong, and the number of traces with 
 
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -55,6 +55,22 @@ def look(tree: Any) -> Any:
 
     seen = zlib.crc32(_text(jtu.tree_structure(tree)).encode()) % 99_991
     return jtu.tree_map(double, tree), tree, X * seen
+
+
+def changed(
+    make: Callable[[], Any], *changes: Callable[[Any], object], times: int = 4
+) -> Callable[[], Iterator[Any]]:
+    """Returns a function that yields what `make` makes, and again after each of the changes: so many
+    times that there is a record of it, or once."""
+
+    def trees() -> Iterator[Any]:
+        x = make()
+        for change in (lambda _: None, *changes):
+            change(x)
+            for _ in range(times):
+                yield x
+
+    return trees
 
 
 def same_as_jax(fun: Callable[..., Any], trees: Callable[[], Iterable[Any]]) -> int:

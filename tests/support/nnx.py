@@ -14,14 +14,14 @@ from flax import nnx
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
 
-from .comparison import Traces
+from .comparison import Traces, counting
 
 MODES = {
     "graph": {"graph": True, "graph_updates": True},
     "graph without updates": {"graph": True, "graph_updates": False},
     "tree": {"graph": False},
 }
-Program = Callable[[Callable[..., Any]], Iterator[Any]]
+Program = Callable[[Any], Iterator[Any]]
 
 
 def describe(x: Any, seen: dict[int, int] | None = None) -> Any:
@@ -77,28 +77,26 @@ needs_this_flax = pytest.mark.skipif(
 )
 
 
-def compare(
-    program: Callable[[Any, Traces], Iterator[Any]], mode: str, handed_over: bool | None = False
-) -> Any:
-    """Runs a generator of observations on both; `program` gets the decorator and a counter.
+def compare(program: Program, mode: str, handed_over: bool | None = False, again: int = 0) -> Any:
+    """Runs a generator of observations on both; `program` gets the decorator. Counts the traces of
+    all functions that it jits.
 
-    `handed_over`: whether calls were handed over to upstream; None if either will do.
+    `handed_over`: whether calls were handed over to upstream; None if either will do. `again`: how
+    many of them were traced here before.
     """
     results: list[tuple[list[Any], int]] = []
     made: list[Any] = []
     for jit in (nnx.jit, filterjit.nnx.jit):
 
-        def decorator(fun: Any = None, *, jit: Any = jit, **options: Any) -> Any:
-            if fun is None:
-                return functools.partial(decorator, jit=jit, **options)
+        def make(fun: Any, jit: Any = jit, **options: Any) -> Any:
             made.append(jit(fun, **MODES[mode], **options))
             return made[-1]
 
         traces = Traces()
-        results.append((list(map(describe, program(decorator, traces))), traces.count))
+        results.append((list(map(describe, program(counting(make, traces)))), traces.count))
     (expected, upstream_traces), (found, traces_here) = results
     assert found == expected, [(a, b) for a, b in zip(found, expected, strict=False) if a != b]
-    assert traces_here <= upstream_traces
+    assert traces_here <= upstream_traces + again
     ours = [f for f in made if isinstance(f, filterjit.nnx.NNXJit)]
     assert ours
     if handed_over is not None:
@@ -111,11 +109,11 @@ def in_each_mode(
     program: Callable[..., Iterator[Any]] | None = None,
     handed_over: bool | None = False,
     modes: Iterable[str] = MODES,
+    again: int = 0,
 ) -> Any:
-    """Makes a test of a program, which gets `jit`, `traces`, and `mode` if it asks for it: see
-    `compare`."""
+    """Makes a test of a program, which gets `jit`, and `mode` if it asks for it: see `compare`."""
     if program is None:
-        return functools.partial(in_each_mode, handed_over=handed_over, modes=modes)
+        return functools.partial(in_each_mode, handed_over=handed_over, modes=modes, again=again)
     asks = "mode" in inspect.signature(program).parameters
 
     @pytest.mark.parametrize("mode", sorted(modes))
@@ -123,10 +121,10 @@ def in_each_mode(
     def test(mode: str, **given: Any) -> None:
         if asks:
             given["mode"] = mode
-        compare(lambda jit, traces: program(jit=jit, traces=traces, **given), mode, handed_over)
+        compare(lambda jit: program(jit=jit, **given), mode, handed_over, again)
 
     parameters = inspect.signature(program).parameters
-    left = [x for name, x in parameters.items() if name not in ("jit", "traces", "mode")]
+    left = [x for name, x in parameters.items() if name not in ("jit", "mode")]
     mode = inspect.Parameter("mode", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     test.__signature__ = inspect.Signature([mode, *left])  # type: ignore[attr-defined]
     return test

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import filterjit
 
@@ -73,14 +74,10 @@ def run_code(
     *arguments: str | Path,
     options: Sequence[str] = (),
     timeout: float = 120,
-    status: int | None = 0,
-    cwd: Path | None = None,
-    env: dict[str, str] | None = None,
-    stdin: str | bytes | None = None,
+    **more: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `code`, whose indentation is removed, with `options` of the interpreter."""
-    command = (*options, "-c", textwrap.dedent(code), *arguments)
-    return run(*command, timeout=timeout, status=status, cwd=cwd, env=env, stdin=stdin)
+    """Runs `code`, whose indentation is removed, with `options` of the interpreter: see `run`."""
+    return run(*options, "-c", textwrap.dedent(code), *arguments, timeout=timeout, **more)
 
 
 def run_on_terminal(

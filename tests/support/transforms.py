@@ -1,5 +1,6 @@
 """Transformations of JAX and Equinox, by name."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,11 +48,15 @@ TRANSFORMS: dict[str, Transform] = {
     "filter_checkpoint": eqx.filter_checkpoint,
     "filter_closure_convert": lambda f: lambda x: eqx.filter_closure_convert(f, x)(x),
     "filter_eval_shape": lambda f: lambda x: eqx.filter_eval_shape(f, x),
+    "filter_jacfwd": eqx.filter_jacfwd,
     "filter_hessian": lambda f: eqx.filter_hessian(lambda x: jnp.sum(f(x))),
     "filter_jacrev": eqx.filter_jacrev,
     "filter_custom_vjp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_vjp(f)(x))),
     "filter_custom_jvp": lambda f: jax.grad(lambda x: jnp.sum(_filter_custom_jvp(f)(x))),
     "noinline": lambda f: eqxi.noinline(f),
+    **{f"eqxi while_loop, {kind}": lambda f, kind=kind: _eqxi_while_loop(f, kind) for kind in ("lax", "checkpointed", "bounded")},
+    "grad of eqxi while_loop": lambda f: jax.grad(lambda x: jnp.sum(_eqxi_while_loop(f, "checkpointed")(x))),
+    "eqxi scan, lax": lambda f: lambda x: eqxi.scan(lambda c, _: (f(c) * 0.1, c), x, None, length=2, kind="lax"),
     "eqxi scan": lambda f: lambda x: eqxi.scan(lambda c, _: (f(c) * 0.1, None), x, None, length=2, kind="checkpointed")[0],
     "pure_callback beside": lambda f: lambda x: f(x) + jax.pure_callback(lambda y: y, x, x),
 }  # fmt: skip
@@ -76,19 +81,29 @@ def _custom_vjp(f: Any) -> Any:
 
 
 def _filter_custom_vjp(f: Any) -> Any:
+    """Its rules get a static value, and whether the array is perturbed."""
+
     @eqx.filter_custom_vjp
-    def g(x: Any) -> Any:
+    def g(x: Any, name: str) -> Any:
         return f(x)
 
-    g.def_fwd(lambda perturbed, x: (f(x), x))
-    g.def_bwd(lambda residual, t, perturbed, x: t * f(residual))
-    return g
+    g.def_fwd(lambda perturbed, x, name: (f(x), (x, perturbed)))
+    g.def_bwd(lambda residual, t, perturbed, x, name: t * f(residual[0]) * (perturbed + len(name)))
+    return lambda x: g(x, "static")
 
 
 def _filter_custom_jvp(f: Any) -> Any:
     @eqx.filter_custom_jvp
-    def g(x: Any) -> Any:
+    def g(x: Any, *, name: str) -> Any:
         return f(x)
 
-    g.def_jvp(lambda primals, tangents: (g(*primals), tangents[0] * 2))
-    return g
+    g.def_jvp(lambda primals, tangents, name: (g(*primals, name=name), tangents[0] * len(name)))
+    return lambda x: g(x, name="static")
+
+
+def _eqxi_while_loop(f: Any, kind: str) -> Any:
+    """With three steps of at most four."""
+    options = {"checkpoints": 2} if kind == "checkpointed" else {}
+    step = lambda c: (c[0] + 1, f(c[1]) * 0.1)
+    loop = functools.partial(eqxi.while_loop, lambda c: c[0] < 3, step, max_steps=4, kind=kind)
+    return lambda x: loop((0, x), **options)[1]
