@@ -89,15 +89,15 @@ def before_trace(
     if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
     explanation = explain()
-    kind = explanation.causes[0].kind if explanation.causes else "first"
-    if recorder.log is not None and kind not in ("first", "options"):
+    if not explanation.causes or explanation.causes[0].kind in ("first", "options"):
+        return
+    is_retrace = not explanation.causes[0].is_of_function  # else it is another function
+    if recorder.log is not None:
         recorder.set_reason(explanation)
-    if switches.explain and kind not in ("first", "options"):
+    if switches.explain or (is_retrace and on_retrace == "log"):
         _log(cache.record, explanation)
-    if kind in ("first", "options") or explanation.causes[0].is_of_function:
-        return  # no program of this very function is compiled
-    if on_retrace == "log" and not switches.explain:
-        _log(cache.record, explanation)
+    if not is_retrace:
+        return
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":
