@@ -48,8 +48,10 @@ def explain(
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
-    if deleted := deleted_arrays(paths, arrays):
-        return Explanation(_name_of(cache), False, deleted)
+    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    if deleted:
+        causes = [Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted]
+        return Explanation(_name_of(cache), False, tuple(causes))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
     explanation = explain_trace(cache, fun, variant, structure, now, earlier)
@@ -58,12 +60,6 @@ def explain(
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, now.avals, now.placements or (), shardings)
     return dataclasses.replace(explanation, **placement)
-
-
-def deleted_arrays(paths: Sequence[list[Any]], arrays: Sequence[Any]) -> tuple[Cause, ...]:
-    """Returns the arrays of a call that were deleted, with which it raises."""
-    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
-    return tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
 
 
 def explain_trace(

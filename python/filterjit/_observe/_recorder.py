@@ -103,6 +103,14 @@ class _Thread(threading.local):
         return self.stack[-1] if self.stack else self.untraced
 
 
+def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple[Any, ...]]:
+    """Returns the record and the variant of the function whose program JAX compiles in this thread
+    without a trace, and the arrays of the call; None of the function if it is not known."""
+    fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
+    observed = getattr(fun, "observed", None)
+    return (None, None, ()) if observed is None else (*observed(), arrays)
+
+
 class _Recorder:
     def __init__(self) -> None:
         self.log: EventLog | None = None
@@ -212,15 +220,13 @@ class _Recorder:
 
         If `is_compiled`, it also records where the arrays are.
         """
-        call = _jax_compat.jit_call_under_way()
-        observed = None if call is None else getattr(call[0], "observed", None)
-        if call is None or observed is None:
+        record, variant, arrays = call_under_way()
+        if record is None:
             return None, [self.other_programs]
-        record, variant = observed()
         if variant is None:
             return record, [record.cost]
         if is_compiled:
-            _records.record_compiled(variant, call[1])
+            _records.record_compiled(variant, arrays)
         cost = _records.record_of(variant).cost
         return record, [record.cost, cost, *([record.again] if cost.compiles else [])]
 
