@@ -36,7 +36,7 @@ def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
     if misses.compared < _MANY - 1:
         return None
     enough = _SHARE * misses.compared
-    found = [misses.latest[key] for key, n in misses.counts.items() if n >= enough]
+    found = [misses.latest[key] for key, n in misses.counts.copy().items() if n >= enough]
     return sentence(begin, found, cache) if found else None
 
 

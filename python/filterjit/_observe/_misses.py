@@ -111,7 +111,7 @@ class Misses:
     def merge(self, other: "Misses") -> None:
         """Adds the comparisons of other compilations to these."""
         self.compared += other.compared
-        self.counts += other.counts
+        self.counts += other.counts.copy()  # at once: calls of other threads add to it
         self.latest.update(other.latest)
 
     def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
