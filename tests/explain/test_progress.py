@@ -114,15 +114,15 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_progress, "_REFRESH", 0.01)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(filterjit.switches, "progress", True)
-    watcher = _progress._Watcher()
 
     def work(i: int) -> None:
         for k in range(10):
-            job = watcher.job(f"job {i}")
-            watcher.begin(job)
+            job = _progress.job_of(f"job {i}")
+            assert job is not None
+            job.begin()
             time.sleep(0.005 * ((i + k) % 8))
-            watcher.end(job)
-            watcher.end(job)  # a second end does nothing
+            job.end()
+            job.end()  # a second end does nothing
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -142,14 +142,13 @@ def test_a_failing_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(_progress, "_PATIENCE", 0.0)
     monkeypatch.setattr(terminal, "write", lambda text: 1 / 0)
-    watcher = _progress._Watcher()
-    job = watcher.job("job")
-    watcher.begin(job)
+    job = _progress.Job("job")
+    job.begin()
     time.sleep(0.2)
-    watcher.end(job)
+    job.end()
     assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
 
 
 def test_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
-    assert _progress.watcher.job("job") is None
+    assert _progress.job_of("job") is None

@@ -22,6 +22,7 @@ import pytest
 
 import filterjit
 from filterjit._base import _locks
+from filterjit._observe._misses import Misses
 from filterjit._observe._recorder import recorder
 from support.processes import CORE, run_code
 from support.threads import at_once
@@ -94,6 +95,46 @@ def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             fun.__dict__["__filterjit_caches__"] = _caches.Owned(len.__class__, {})  # another's
             found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
             assert len({id(x) for x in found}) == 1
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_explanations_while_functions_of_the_same_code_are_made() -> None:
+    made = []
+
+    def make(_: int) -> None:
+        for _ in range(250):
+            made.append(filterjit.filter_jit(lambda x: x + 1))
+            assert not made[-1].explain(X)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert at_once(4, make) == [None] * 4
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_a_report_while_calls_find_causes() -> None:
+    misses, is_over = Misses(), threading.Event()
+
+    def add(i: int) -> None:
+        if i:
+            while not is_over.is_set():
+                misses.counts["static", str(len(misses.counts) % 300)] += 1
+                if len(misses.counts) == 300:
+                    misses.counts.clear()
+            return
+        try:
+            for _ in range(2000):
+                Misses().merge(misses)
+        finally:
+            is_over.set()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        assert at_once(2, add) == [None] * 2
     finally:
         sys.setswitchinterval(before)
 

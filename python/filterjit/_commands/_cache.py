@@ -8,7 +8,8 @@ from collections import Counter
 
 from .._aot._store import Listed, Store
 from .._observe._labels import told_apart
-from .._terminal._text import align
+from .._observe._wording import count
+from .._terminal._text import align, shorten
 
 _KIND = re.compile(r"^(an array|the (int|float|complex|str|bytes|path|dtype|class|function)) ")
 _WIDTH = 60  # characters of a program's arguments
@@ -63,13 +64,13 @@ def _told_apart(entries: list[Listed]) -> list[str]:
             for i in alike
         ]
         for i, words in zip(alike, told_apart(values), strict=True):
-            found[i] = words if len(words) <= _WIDTH else words[: _WIDTH - 3] + "..."
+            found[i] = shorten(words, _WIDTH)
     return found
 
 
 def _states(one: Listed) -> str:
     """Returns how many kinds of calls have the program, by what the index says of them."""
-    return ", ".join(f"{count} {state}" for state, count in Counter(one.states).items()) or "none"
+    return ", ".join(f"{n} {state}" for state, n in Counter(one.states).items()) or "none"
 
 
 def _printable(text: str) -> str:
@@ -81,7 +82,7 @@ def _size(entries: list[Listed]) -> int:
 
 
 def _total(entries: list[Listed]) -> str:
-    return f"{len(entries):,} program{'s' * (len(entries) != 1)}, {_megabytes(_size(entries))}"
+    return f"{count(len(entries), 'program')}, {_megabytes(_size(entries))}"
 
 
 def _megabytes(nbytes: int) -> str:

@@ -51,9 +51,7 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
     inherit(options.explain)
     switches.explain = switches.explain or options.explain
     if options.report or html is not None:
-        after_import("jax", _start_report)
-    if html is not None:
-        after_import("jax", _start_events)
+        after_import("jax", lambda: _start_report(log_events=html is not None))
     try:
         _run_module(argv) if module else _run_script(argv)
     except SystemExit:
@@ -66,20 +64,17 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
             _finish(argv[0], options, html, begin, time.perf_counter())
 
 
-def _start_report() -> None:
+def _start_report(log_events: bool) -> None:
     from .._observe._function_records import functions
     from .._observe._recorder import recorder
 
     recorder.listen()  # also to a program that filterjit jits nothing of
     functions.keep_alive()
     functions.time_calls(True)
+    if log_events:
+        from .._observe._page import EventLog
 
-
-def _start_events() -> None:
-    from .._observe._page import EventLog
-    from .._observe._recorder import recorder
-
-    recorder.log = EventLog()
+        recorder.log = EventLog()
 
 
 def _finish(

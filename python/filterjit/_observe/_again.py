@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from .. import _core
 from ._causes import JIT_ONCE, TITLES, Cause, in_order
-from ._compare import of_numbers
 from ._function_records import FunctionRecord
+from ._remedies import of_number
 from ._wording import list_first
 
 _MANY = 10  # traces that are worth a sentence
@@ -36,7 +36,7 @@ def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
     if misses.compared < _MANY - 1:
         return None
     enough = _SHARE * misses.compared
-    found = [misses.latest[key] for key, n in misses.counts.items() if n >= enough]
+    found = [misses.latest[key] for key, n in misses.counts.copy().items() if n >= enough]
     return sentence(begin, found, cache) if found else None
 
 
@@ -54,8 +54,8 @@ def sentence(begin: str, causes: Sequence[Cause], cache: _core.Cache | None) -> 
     alike = [cause for cause in found if cause.kind == first.kind]
     places = list_first([cause.place for cause in alike], _MOST_CAUSES, " and ")
     example = f", such as {first.was} and {first.now}" if first.was else ""
-    if all(cause._number is not None for cause in alike):
-        remedy = of_numbers(alike, cache)
+    if numbers := [cause._number for cause in alike if cause._number is not None]:
+        remedy = of_number(cache, numbers)
     else:
         remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
     begin += f" because of {places}" if first.path else ""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base._package import public_type
+from ._remedies import ENDLESS
 from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
@@ -47,6 +48,12 @@ TITLES = {
 }
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
 
+# The kinds of causes of which there can be any number.
+_ENDLESS = frozenset(
+    {"function", "bound method", "recreated", "static", "identity", "shape", "changed in place"}
+    | {"evicted"}
+)
+
 
 @public_type
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +86,14 @@ class Cause:
     def is_of_function(self) -> bool:
         """Whether the function itself differs, so that the call is its first one."""
         return self.path.startswith(WHOLE_FUNCTION)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there can be any number of such causes. A program has the other ones on purpose, or
+        has few of them."""
+        if self.kind in ("class", "structure"):  # those of another type are given on purpose
+            return self.remedy in ENDLESS
+        return self.kind in _ENDLESS and not self.remedy.endswith("this is normal.")
 
     @property
     def place(self) -> str:

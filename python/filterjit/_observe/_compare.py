@@ -16,7 +16,15 @@ from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, valu
 from .._trees._nodes import Node, tree_of
 from ._causes import Cause, in_order
 from ._records import Aval, TraceRecord
-from ._remedies import decorator_of, of_number, of_value
+from ._remedies import (
+    CLASS_ONCE,
+    SAME_ATTRIBUTES,
+    SAME_KEYS,
+    SAME_LENGTH,
+    decorator_of,
+    of_number,
+    of_value,
+)
 from ._wording import (
     class_name,
     describe,
@@ -36,16 +44,8 @@ _SHARING_REMEDY = (
 )
 
 _NEW_CLASS = "a new class of the same name"
-_CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
 _SAME_CLASS = "Pass the same class on every call: each class has its own program."
-_SAME_LENGTH = "Each length has its own program: keep it the same, or put the items into one array."
-_SAME_KEYS = "Give the dict the same keys on every call."
 _SAME_ORDER = "Give the dict the same keys in the same order on every call."
-_SAME_ATTRIBUTES = "Give the object the same attributes on every call, and change none from static."
-
-ENDLESS = frozenset({_CLASS_ONCE, _SAME_LENGTH, _SAME_KEYS, _SAME_ATTRIBUTES})
-"""What helps where a class or a structure is another one, and there can be any number of these."""
-
 _CHANGED = "Create a new object instead of changing this one: each value has its own program."
 _ON_EVERY_CALL = (
     "Pass the argument on every call or on none: an argument that is left out is not equal to its "
@@ -115,11 +115,10 @@ class Comparison:
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
         self._compare(tree_of(was, first_array), tree_of(now, first_array), path)
-        numbers = [cause for cause in self.causes if cause._number is not None]
-        if len(numbers) > 1:
-            remedy = of_numbers(numbers, cache)
+        if numbers := [cause._number for cause in self.causes if cause._number is not None]:
+            remedy = of_number(cache, numbers)  # one option for all of them
             self.causes = [
-                dataclasses.replace(cause, remedy=remedy) if cause in numbers else cause
+                cause if cause._number is None else dataclasses.replace(cause, remedy=remedy)
                 for cause in self.causes
             ]
         self.causes = in_order(self.causes)
@@ -177,13 +176,13 @@ class Comparison:
         elif was.type is not now.type:
             names = class_name(was.type), class_name(now.type)
             if names[0] == names[1]:
-                self._add("class", path, f"`{names[0]}`", _NEW_CLASS, _CLASS_ONCE)
+                self._add("class", path, f"`{names[0]}`", _NEW_CLASS, CLASS_ONCE)
             else:
                 self._add("class", path, f"`{names[0]}`", f"`{names[1]}`", _SAME_CLASS)
         elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
             return self._compare_keys(was, now, path)
         elif len(was.children) != len(now.children):
-            self._add_nodes("structure", path, was, now, _SAME_LENGTH)
+            self._add_nodes("structure", path, was, now, SAME_LENGTH)
         elif isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
             self._compare_jitted(was.detail, now.detail, path)
         else:
@@ -219,9 +218,9 @@ class Comparison:
         """Compares dicts of other keys, and instances of a class that have other attributes, or others
         that are static."""
         is_dict = was.kind != "module"
-        changes, remedy = _other_keys([*was.detail], [*now.detail]), _SAME_ATTRIBUTES
+        changes, remedy = _other_keys([*was.detail], [*now.detail]), SAME_ATTRIBUTES
         if is_dict:
-            remedy = _SAME_KEYS if changes else _SAME_ORDER
+            remedy = SAME_KEYS if changes else _SAME_ORDER
             changes = changes or f"one in the order {_list_keys(now.detail)}"
         words = f"a dict of {_list_keys(was.detail)}" if is_dict else describe_node(was, None)
         changes = changes or "one of which other attributes are static"
@@ -266,10 +265,10 @@ class Comparison:
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
-            self._add("class", path, describe(x), _NEW_CLASS, _CLASS_ONCE)
+            self._add("class", path, describe(x), _NEW_CLASS, CLASS_ONCE)
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
-            self._add("class", path, *words, _CLASS_ONCE)
+            self._add("class", path, *words, CLASS_ONCE)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             or_array = ", or an array (`jnp.asarray`), whose value may change" if numbers else ""
@@ -333,16 +332,15 @@ class Comparison:
         return f"a new {noun}", f"{again} Define it once, outside the loop{option}."
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, remedy, number = "static", of_value(y, self._in_field), None
-        if type(y) in (int, float, complex) and self._is_leaf and path:
-            number, remedy = path, of_number(self.cache, [path])
+        kind, remedy = "static", of_value(y, self._in_field)
+        is_number = type(y) in (int, float, complex) and self._is_leaf and path
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
             own = ", or define `__eq__` and `__hash__` in its class"
             how = "" if is_library_class(type(y)) else own
             remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
-        self._add(kind, path, *in_words(x, y, describe), remedy, number)
+        self._add(kind, path, *in_words(x, y, describe), remedy, path if is_number else None)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -424,11 +422,6 @@ def _list_values(values: Sequence[tuple[str, str, Any, Any]]) -> str:
 def _look_up(x: Any, name: str, default: Any) -> Any:
     """Reads an attribute; of a ``functools.partial``, `func` in the place of ``__wrapped__``."""
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
-
-
-def of_numbers(causes: Sequence[Cause], cache: _core.Cache | None) -> str:
-    """Returns what helps where some Python numbers differ: one option for all of them."""
-    return of_number(cache, [cause._number or () for cause in causes])
 
 
 def distance(causes: Iterable[Cause]) -> int:

@@ -12,7 +12,7 @@ import jax
 
 from .. import _core
 from .._base._errors import array_paths, format_path, is_deleted
-from .._base._unwrap import code_of, codes_of, innermost, is_function
+from .._base._unwrap import innermost, is_function
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
@@ -48,8 +48,10 @@ def explain(
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
-    if deleted := deleted_arrays(paths, arrays):
-        return Explanation(_name_of(cache), False, deleted)
+    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
+    if deleted:
+        causes = [Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted]
+        return Explanation(_name_of(cache), False, tuple(causes))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
     explanation = explain_trace(cache, fun, variant, structure, now, earlier)
@@ -58,12 +60,6 @@ def explain(
     shardings = _records.resolve(wanted(variant, arrays))
     placement = placement_of(paths, now.avals, now.placements or (), shardings)
     return dataclasses.replace(explanation, **placement)
-
-
-def deleted_arrays(paths: Sequence[list[Any]], arrays: Sequence[Any]) -> tuple[Cause, ...]:
-    """Returns the arrays of a call that were deleted, with which it raises."""
-    deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
-    return tuple(Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted)
 
 
 def explain_trace(
@@ -153,14 +149,8 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
         return [Cause("cleared", "", "", "", "The cache was cleared.")]
-    codes = codes_of(fun)
-    code = code_of(fun)
-    alike = functions.by_code.get(code) if code is not None else None
-    others = [
-        other
-        for other, its in list((alike or {}).items())
-        if other is not cache and its == codes and _was_traced(other)
-    ]
+    alike = functions.of_code(fun)
+    others = [other for other in alike if other is not cache and _was_traced(other)]
     for other in others:
         options = str(other.hooks.settings), str(cache.hooks.settings)
         if other.function == cache.function and options[0] != options[1]:

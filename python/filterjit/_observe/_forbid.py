@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from .._base._checks import one_of
 from .._base._later import later
 from .._base._package import public
-from .._compat import _jax_compat
 from . import _records
-from ._recorder import recorder
+from ._recorder import call_under_way, recorder
 
 if TYPE_CHECKING:
     from . import _explain
@@ -162,13 +161,11 @@ recorder.guard = _before
 
 def _explain_program(name: str) -> tuple[str, Any]:
     """Returns what `refuse` asks of a program that JAX is about to compile."""
-    call = _jax_compat.jit_call_under_way()
-    observed = None if call is None else getattr(call[0], "observed", None)
-    record, variant = (None, None) if observed is None else observed()
+    record, variant, arrays = call_under_way()
     cache = None if record is None else record.cache()
-    if call is None or cache is None or variant is None:
+    if cache is None or variant is None:
         return f"`{name}`: compiles: JAX has no program of it for these arguments", name
-    now, earlier = _records.TraceRecord.of(call[1], placed=True), _records.record_of(variant).traces
+    now, earlier = _records.TraceRecord.of(arrays, placed=True), _records.record_of(variant).traces
     return text_of(_explain.explain_trace(cache, None, variant, variant.structure, now, earlier))
 
 

@@ -130,7 +130,7 @@ class FunctionRecord:
         self.timed = self.timed or other.timed
         self.refused += other.refused
         self.captured = other.captured or self.captured
-        self.handed_over += other.handed_over
+        self.handed_over += other.handed_over.copy()  # at once: calls of other threads add to it
         self.misses.merge(other.misses)
 
 
@@ -207,6 +207,16 @@ class _Functions:
         """Returns the caches that exist, with their records."""
         pairs = ((ref(), ref.record) for ref in list(self._refs))
         return [(cache, record) for cache, record in pairs if cache is not None]
+
+    def of_code(self, fun: Any) -> list[_core.Cache]:
+        """Returns the caches of functions that have the code of `fun` and wrap the same code."""
+        code, codes = code_of(fun), codes_of(fun)
+        alike = None if code is None else self.by_code.get(code)
+        if alike is None:
+            return []
+        # `keyrefs` copies at once: other threads add caches.
+        caches = [ref() for ref in alike.keyrefs()]
+        return [cache for cache in caches if cache is not None and alike.get(cache) == codes]
 
     def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
         """Returns for each place that has made functions which were called or compiled, the sum of their

@@ -12,26 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
-from .._base._later import later
 from .._terminal import _notebook
 
 if TYPE_CHECKING:
-    from . import _compare
     from ._causes import Cause
     from ._records import TraceRecord
-else:
-    _compare = later("_observe._compare")
 
 MANY = 8  # compilations in a row
 _MOST_MADE = 10_000
 _ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
-
-# The kinds of causes of which there can be any number. A program has the other ones on purpose, or
-# has few of them.
-_TOLD = frozenset(
-    {"function", "bound method", "recreated", "class", "structure", "static", "identity", "shape"}
-    | {"changed in place", "evicted"}
-)
 
 Key = tuple[str, str]
 """The kind and the path of a cause."""
@@ -122,7 +111,7 @@ class Misses:
     def merge(self, other: "Misses") -> None:
         """Adds the comparisons of other compilations to these."""
         self.compared += other.compared
-        self.counts += other.counts
+        self.counts += other.counts.copy()  # at once: calls of other threads add to it
         self.latest.update(other.latest)
 
     def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
@@ -143,7 +132,7 @@ class Misses:
             # What was traced is a part of another function's program; or it is another's affair.
             self._length, self._common = 1, set()
             return ()
-        told = {key for key, cause in causes.items() if _is_told(cause)}
+        told = {key for key, cause in causes.items() if cause.is_endless}
         self._common &= told
         # A program that is used again has paid for its trace.
         has_paid = last.record.hits - last.hits > 1
@@ -154,12 +143,6 @@ class Misses:
         untold = self._common - self._told
         self._told |= untold
         return [cause for key, cause in causes.items() if key in untold]
-
-
-def _is_told(cause: "Cause") -> bool:
-    if cause.kind in ("class", "structure"):  # those of another type are given on purpose
-        return cause.remedy in _compare.ENDLESS
-    return cause.kind in _TOLD and not cause.remedy.endswith("this is normal.")
 
 
 def _part_of_program() -> Any:

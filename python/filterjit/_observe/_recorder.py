@@ -21,7 +21,7 @@ import jax
 
 from .. import _core
 from .._compat import _jax_compat
-from .._terminal._progress import Job, watcher
+from .._terminal._progress import Job, job_of
 from . import _jaxpr, _records
 from ._function_records import FunctionRecord, clear_caches, clear_with_equinox, functions
 from ._records import Cost
@@ -38,6 +38,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
 
+@dataclasses.dataclass(eq=False)
 class _Work:
     """What JAX does for a call: a trace, and what follows until the call is over; or what it compiles in
     a thread without a trace.
@@ -46,6 +47,8 @@ class _Work:
         record: of the function that is traced; None without a trace.
         costs: what its cost is added to: those of the function and of the variant, and the part of
             that of the function which it belongs to.
+        on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
+        is_proof: whether it proves a program that runs already, and costs no call anything.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
         traced: the seconds that the trace took; None before its end, and after JAX has told its
@@ -54,30 +57,29 @@ class _Work:
         job: what a terminal shows meanwhile.
         reason: why this is a retrace, if it is and events are logged.
         started_at: when the trace began.
-        on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
-        is_proof: whether it proves a program that runs already, and costs no call anything.
     """
 
-    def __init__(self, record: FunctionRecord | None = None, costs: Sequence[Cost] = ()) -> None:
-        self.record = record
-        self.costs = [*costs]
-        self.tracing = False
-        self.counted = 0.0
-        self.traced: float | None = None
-        self.compiled_at: float | None = None
-        self.job: Job | None = None
-        self.reason: Explanation | None = None
-        self.started_at = time.perf_counter()
-        self.on_purpose = False
-        self.is_proof = False
+    record: FunctionRecord | None = None
+    costs: list[Cost] = dataclasses.field(default_factory=list)
+    on_purpose: bool = False
+    is_proof: bool = False
+    tracing: bool = False
+    counted: float = 0.0
+    traced: float | None = None
+    compiled_at: float | None = None
+    job: Job | None = None
+    reason: "Explanation | None" = None
+    started_at: float = dataclasses.field(default_factory=time.perf_counter)
 
     def show(self, record: FunctionRecord) -> None:
         """Shows on a terminal that a function compiles, until `hide`."""
-        self.job = watcher.job(record.name_and_place)
-        watcher.begin(self.job)
+        self.job = job_of(record.name_and_place)
+        if self.job is not None:
+            self.job.begin()
 
     def hide(self) -> None:
-        watcher.end(self.job)
+        if self.job is not None:
+            self.job.end()
         self.job = None
 
 
@@ -99,6 +101,14 @@ class _Thread(threading.local):
     def work(self) -> _Work:
         """What an event of JAX belongs to."""
         return self.stack[-1] if self.stack else self.untraced
+
+
+def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple[Any, ...]]:
+    """Returns the record and the variant of the function whose program JAX compiles in this thread
+    without a trace, and the arrays of the call; None of the function if it is not known."""
+    fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
+    observed = getattr(fun, "observed", None)
+    return (None, None, ()) if observed is None else (*observed(), arrays)
 
 
 class _Recorder:
@@ -210,15 +220,13 @@ class _Recorder:
 
         If `is_compiled`, it also records where the arrays are.
         """
-        call = _jax_compat.jit_call_under_way()
-        observed = None if call is None else getattr(call[0], "observed", None)
-        if call is None or observed is None:
+        record, variant, arrays = call_under_way()
+        if record is None:
             return None, [self.other_programs]
-        record, variant = observed()
         if variant is None:
             return record, [record.cost]
         if is_compiled:
-            _records.record_compiled(variant, call[1])
+            _records.record_compiled(variant, arrays)
         cost = _records.record_of(variant).cost
         return record, [record.cost, cost, *([record.again] if cost.compiles else [])]
 
@@ -231,8 +239,7 @@ class _Recorder:
 
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
-        work = _Work(record, [record.cost, _records.record_of(variant).cost])
-        work.on_purpose = on_purpose
+        work = _Work(record, [record.cost, _records.record_of(variant).cost], on_purpose)
         if stack and stack[-1].is_proof:
             work.is_proof, work.costs = True, stack[-1].costs
         variant.defer(lambda: self._end(stack, work))
@@ -243,8 +250,7 @@ class _Recorder:
     def proving(self, record: FunctionRecord) -> Iterator[None]:
         """A context in which what JAX does in this thread is a proof, which counts for nothing."""
         stack = self._thread.stack
-        work = _Work(record)
-        work.on_purpose = work.is_proof = True
+        work = _Work(record, on_purpose=True, is_proof=True)
         stack.append(work)
         try:
             yield

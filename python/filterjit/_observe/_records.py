@@ -93,7 +93,6 @@ class TraceRecord:
         placements: of the arrays of the call that traced; None until the program has run.
         wanted: the sharding of each array that `in_shardings` gives, or None (until the program
             has run, it may be a PartitionSpec); empty without that option.
-        on_purpose: whether it was made ahead of time, which is no retrace.
         number: is greater than those of all traces before it.
     """
 
@@ -101,7 +100,6 @@ class TraceRecord:
     context: dict[str, Any]
     placements: tuple[Placed, ...] | None = None
     wanted: tuple[Any, ...] = ()
-    on_purpose: bool = False
     number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
 
     @classmethod

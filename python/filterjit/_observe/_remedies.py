@@ -15,27 +15,13 @@ from .._base._words import format_pattern
 from .._compat import _jax_compat
 from ._wording import dtype_of
 
-_FLAG = "A flag has two programs, one for each value: this is normal."
-_MODE = (
-    "Each {kind} has its own program: this is normal if there are few. Leave it out if the function "
-    "does not need it."
-)
-_PATH = (
-    "Each path has its own program. Leave it out, or read the file before the call and pass what is "
-    "in it."
-)
-_MEMBER = "Each member has its own program: this is normal."
-_DTYPE = "Each dtype has its own program: this is normal."
-_FUNCTION = "Each function has its own program: this is normal if there are few."
-_CLASS = "Each class has its own program: this is normal if there are few."
-_ARRAY = "An array in a static field is compared by its contents. Make the field not static."
-_OTHER = "Each value has its own program. If a part of it changes often, pass that as an array of its own."
-_NUMBER = (
-    "If the function only computes with it, {how}. If it is a size or a shape, each value needs its "
-    "own program."
-)
-_TO_ARRAY = "make it an array (`jnp.asarray`)"
-_NO_STATIC = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
+CLASS_ONCE = "Define the class once, outside the loop: each definition is a new class."
+SAME_LENGTH = "Each length has its own program: keep it the same, or put the items into one array."
+SAME_KEYS = "Give the dict the same keys on every call."
+SAME_ATTRIBUTES = "Give the object the same attributes on every call, and change none from static."
+
+ENDLESS = frozenset({CLASS_ONCE, SAME_LENGTH, SAME_KEYS, SAME_ATTRIBUTES})
+"""What helps where a class or a structure is another one, and there can be any number of these."""
 
 
 def decorator_of(cache: _core.Cache) -> str:
@@ -49,24 +35,33 @@ def of_value(x: Any, in_field: bool = False) -> str:
     `in_field` says that the value is in a field that its class declares to be static.
     """
     if isinstance(x, bool):
-        return _FLAG
+        return "A flag has two programs, one for each value: this is normal."
     if isinstance(x, enum.Enum):
-        return _MEMBER
+        return "Each member has its own program: this is normal."
     if isinstance(x, (int, float, complex)):
         return of_number(None, (), in_field)
     if isinstance(x, _jax_compat.ARRAY_TYPES):
-        return _ARRAY
+        return "An array in a static field is compared by its contents. Make the field not static."
     if isinstance(x, (str, bytes)):
-        return _MODE.format(kind="string" if isinstance(x, str) else "value")
+        return (
+            f"Each {'string' if isinstance(x, str) else 'value'} has its own program: this is normal "
+            "if there are few. Leave it out if the function does not need it."
+        )
     if isinstance(x, os.PathLike):
-        return _PATH
+        return (
+            "Each path has its own program. Leave it out, or read the file before the call and pass "
+            "what is in it."
+        )
     if dtype_of(x) is not None:
-        return _DTYPE
+        return "Each dtype has its own program: this is normal."
     if isinstance(x, type):
-        return _CLASS
+        return "Each class has its own program: this is normal if there are few."
     if is_function(x):
-        return _FUNCTION
-    return _OTHER
+        return "Each function has its own program: this is normal if there are few."
+    return (
+        "Each value has its own program. If a part of it changes often, pass that as an array of its "
+        "own."
+    )
 
 
 def of_number(
@@ -79,16 +74,19 @@ def of_number(
         paths: of such numbers, which are leaves of arguments.
         in_field: whether the number is in a field that its class declares to be static.
     """
-    how = _TO_ARRAY + (", and its field not static" if in_field else "")
+    how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
     if cache is not None and paths and {path[0] for path in paths} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
-            how = _NO_STATIC
+            how = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
         elif decorator_of(cache) == "filter_jit" and (option := _traced(paths)):
             if cache.hooks.settings.traced:
                 how = f"add {option.strip('(,)')} to the option `traced`, or {how}"
             else:
                 how = f"jit it with `filterjit.filter_jit(traced={option})`, or {how}"
-    return _NUMBER.format(how=how)
+    return (
+        f"If the function only computes with it, {how}. If it is a size or a shape, each value needs "
+        "its own program."
+    )
 
 
 _MOST_NUMBERS = 3  # of one argument that an option names

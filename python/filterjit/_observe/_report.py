@@ -4,7 +4,7 @@ import dataclasses
 import sys
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +24,7 @@ from ._placement import HOST, recorded_placement, unplaced
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
 from ._report_output import Report
-from ._wording import STAGES, list_first, show_bytes, total
+from ._wording import STAGES, add_up, list_first, show_bytes, total
 
 
 @public_type
@@ -51,7 +51,7 @@ def cache_info(cache: _core.Cache) -> CacheInfo:
     variants = cache.variants()
     cache.record.refresh()
     calls, hits = cache.record.calls, cache.record.hits
-    size = _sum_of_sizes(map(_bytes_of, variants))
+    size = add_up(map(_bytes_of, variants))
     return CacheInfo(hits, max(0, calls - hits), len(variants), cache.maxsize, size)
 
 
@@ -108,12 +108,6 @@ def _is_internal(name: str, file: str | None, line: int | None) -> bool:
 # ---- the size of executables ----
 
 
-def _sum_of_sizes(sizes: Iterable[int | None]) -> int | None:
-    """Returns the sum of the sizes that are not None; None if all are."""
-    measured = [size for size in sizes if size is not None]
-    return sum(measured) if measured else None
-
-
 def _bytes_of(variant: _core.Variant) -> int | None:
     """Returns the size of a variant's executables: of their code, or of their serialized form on
     devices that do not tell the size of the code (the CPU).
@@ -128,7 +122,7 @@ def _bytes_of(variant: _core.Variant) -> int | None:
         sizes = [_bytes_of_trace(variant, trace) for trace in record.traces]
         if record.executable is not None:
             sizes.append(_bytes_of_executable(record.executable))
-        record.cached_size = key, _sum_of_sizes(sizes)
+        record.cached_size = key, add_up(sizes)
     return record.cached_size[1]
 
 
@@ -282,7 +276,7 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         "loaded": sum(v["loaded"] for v in variants),
         "cause": _again.main_cause(whole, next(iter(caches), None)),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
-        "bytes": _sum_of_sizes(v["bytes"] for v in variants),
+        "bytes": add_up(v["bytes"] for v in variants),
         "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": variants,

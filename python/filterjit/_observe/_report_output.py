@@ -8,7 +8,7 @@ from typing import Any
 from .._base import _versions
 from .._base._package import public_type
 from .._terminal._text import Table, escape, shorten
-from ._wording import TIMES, shorten_name, show_bytes, show_seconds, total
+from ._wording import TIMES, add_up, shorten_name, show_bytes, show_seconds, total
 
 
 @public_type
@@ -177,8 +177,7 @@ _SPARE = sorted((head for head in _COLUMNS if _COLUMNS[head][2]), key=lambda x: 
 def _sum(functions: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the figures of several functions, added up; those that none has are None."""
     names = [name for name, _, _ in _COLUMNS.values() if name != "bytes_a_device"]
-    figures = {name: [f[name] for f in functions if f[name] is not None] for name in names}
-    return {name: sum(values) if values else None for name, values in figures.items()}
+    return {name: add_up(f[name] for f in functions) for name in names}
 
 
 def _shorten_labels(labels: list[str]) -> list[str]:

@@ -70,7 +70,6 @@ def before_trace(
         RetraceError: if `on_retrace` forbids the trace.
         ForbiddenCompileError: if `forbid_compile` does.
     """
-    trace.on_purpose = recorder.is_on_purpose()
     if jax.config.jax_disable_jit:
         return
 
@@ -79,7 +78,7 @@ def before_trace(
         return _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
 
     _forbid.refuse(lambda: _forbid.text_of(explain()), own=1)
-    if trace.on_purpose:
+    if recorder.is_on_purpose():
         return
     text = _tell_of_many(cache, fun, variant, trace)
     if text is not None and on_retrace is None and _is_for_user(cache.record):
@@ -89,15 +88,15 @@ def before_trace(
     if not (switches.explain or recorder.log is not None or on_retrace is not None):
         return
     explanation = explain()
-    kind = explanation.causes[0].kind if explanation.causes else "first"
-    if recorder.log is not None and kind not in ("first", "options"):
+    if not explanation.causes or explanation.causes[0].kind in ("first", "options"):
+        return
+    is_retrace = not explanation.causes[0].is_of_function
+    if recorder.log is not None:
         recorder.set_reason(explanation)
-    if switches.explain and kind not in ("first", "options"):
+    if switches.explain or (is_retrace and on_retrace == "log"):
         _log(cache.record, explanation)
-    if kind in ("first", "options") or explanation.causes[0].is_of_function:
+    if not is_retrace:
         return  # no program of this very function is compiled
-    if on_retrace == "log" and not switches.explain:
-        _log(cache.record, explanation)
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":

@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,12 @@ def show_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+def add_up(figures: Iterable[Any]) -> Any:
+    """Returns the sum of the figures that are known, which are not None; None if none is."""
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None
 
 
 def total(row: dict[str, Any]) -> float:

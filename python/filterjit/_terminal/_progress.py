@@ -45,6 +45,7 @@ class Job:
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
     def begin(self) -> None:
+        """Shows the job if it is not over within two seconds."""
         try:
             self._thread.start()
         except BaseException:
@@ -52,6 +53,7 @@ class Job:
             raise
 
     def end(self) -> None:
+        """Removes the job from the terminal. A second call does nothing."""
         self._end.put(None)
         if self._thread.is_alive():
             self._thread.join()
@@ -126,25 +128,6 @@ class _Line:
 _line = _Line()
 
 
-class _Watcher:
-    """Begins and ends jobs, if there is a terminal to show them on."""
-
-    @staticmethod
-    def job(what: str) -> Job | None:
-        """Returns a job for `begin` and `end`; None if nothing is to be shown."""
-        return Job(what) if _enabled() else None
-
-    @staticmethod
-    def begin(job: Job | None) -> None:
-        """Shows `job` if it is not over within two seconds."""
-        if job is not None:
-            job.begin()
-
-    @staticmethod
-    def end(job: Job | None) -> None:
-        """Ends `job`, and removes it from the terminal. A second call does nothing."""
-        if job is not None:
-            job.end()
-
-
-watcher = _Watcher()
+def job_of(what: str) -> Job | None:
+    """Returns a job to begin and end; None if there is nothing to show it on."""
+    return Job(what) if _enabled() else None
