@@ -138,9 +138,7 @@ class Misses:
         has_paid = last.record.hits - last.hits > 1
         if not self._common or has_paid:
             self._length, self._common = 2, told
-        if self._length < MANY or self._common <= self._told:
-            return ()
-        untold = self._common - self._told
+        untold = self._common - self._told if self._length >= MANY else set()
         self._told |= untold
         return [cause for key, cause in causes.items() if key in untold]
 

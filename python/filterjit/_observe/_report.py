@@ -132,12 +132,12 @@ def _bytes_of_trace(variant: _core.Variant, trace: TraceRecord) -> int | None:
         _jax_compat.spec_of(aval, placed[0] if placed is not None and placed[1] else None)
         for aval, placed in zip(trace.avals, placements, strict=True)
     ]
-    try:
+
+    def find() -> Any:
         with without_compiling():
-            compiled = variant.call.trace(*avals).lower().compile()
-    except Exception:
-        return None
-    return _bytes_of_executable(compiled.runtime_executable)
+            return variant.call.trace(*avals).lower().compile().runtime_executable()
+
+    return _bytes_of_executable(find)
 
 
 def _bytes_of_executable(executable: Callable[[], Any]) -> int | None:
