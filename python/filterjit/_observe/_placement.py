@@ -81,7 +81,7 @@ def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> di
             wanted = trace.wanted or (None,) * len(paths)
             placed = list(trace.placements)
             if _jax_compat.signatures_of(variant.call) == 1:
-                for i in record.placed:
+                for i in list(record.placed):
                     placed[i] = wanted[i] and (wanted[i], True)
             return placement_of(paths, trace.avals, placed, wanted)
     return {"moves": (), "replicated": (), "bytes_a_device": None}

@@ -171,7 +171,8 @@ class VariantRecord:
         compiled: what JAX has compiled without a trace, since the arrays were in other places.
         cost: what they and their programs cost.
         program: what the last program that was traced contains.
-        placed: the positions of arrays that the first call placed on devices itself.
+        placed: the positions of arrays that first calls placed on devices themselves; another thread
+            may add to it.
         loaded: how many programs were found in a program cache.
         kept: what a program cache has made of each of its programs.
         executable: returns the executable of a program that was compiled ahead of time.
@@ -236,7 +237,7 @@ def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
         trace = record.traces[-1]
         trace.wanted = resolve(trace.wanted)
         found = list(map(placement, arrays))
-        for i in record.placed:
+        for i in list(record.placed):
             if trace.wanted and trace.avals[i].sharding is not None:  # it was placed for this trace
                 found[i] = trace.wanted[i] and (trace.wanted[i], True)
         trace.placements = tuple(found)
