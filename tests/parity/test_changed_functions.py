@@ -5,6 +5,7 @@ JAX traces what `jax.lax.scan`, ``jax.jit`` and the like are given once, by iden
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,16 +20,17 @@ from filterjit._compat import _constants_compat
 ONES = jnp.ones(3)
 
 
-def _scale(held: Any, x: Any) -> Any:
-    return x * held[0]
+def _scale(held: Any, *xs: Any) -> Any:
+    """`xs` has more than one item where a body has an index too, or a reduction is given it."""
+    return math.prod(xs) * held[0]
 
 
 def _closure(held: Any) -> Any:
-    return lambda x: x * held[0]
+    return lambda *xs: _scale(held, *xs)
 
 
 def _default(held: Any) -> Any:
-    return lambda x, held=held: x * held[0]
+    return lambda *xs, held=held: _scale(held, *xs)
 
 
 @dataclasses.dataclass
@@ -38,17 +40,17 @@ class Scale:
     def __hash__(self) -> int:
         return id(self)
 
-    def __call__(self, x: Any) -> Any:
-        return x * self.held[0]
+    def __call__(self, *xs: Any) -> Any:
+        return _scale(self.held, *xs)
 
-    def of(self, x: Any) -> Any:
-        return x * self.held[0]
+    def of(self, *xs: Any) -> Any:
+        return _scale(self.held, *xs)
 
 
 HOLDERS: dict[str, Callable[[Any], Any]] = {
     "closure": _closure,
     "default": _default,
-    "closure in a closure": lambda held: (lambda f: lambda x: f(x))(_closure(held)),
+    "closure in a closure": lambda held: (lambda f: lambda *xs: f(*xs))(_closure(held)),
     "partial": lambda held: functools.partial(_scale, held),
     "method": lambda held: Scale(held).of,
     "callable": Scale,
@@ -65,7 +67,10 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
     "jit": lambda f, x: jax.jit(f)(x),
     "checkpoint": lambda f, x: jax.checkpoint(f)(x),
     "cond": lambda f, x: jax.lax.cond(x[0] > 0, f, f, x),
-    "fori_loop": lambda f, x: jax.lax.fori_loop(0, 1, lambda i, x: f(x), x),
+    "fori_loop": lambda f, x: jax.lax.fori_loop(1, 2, f, x),
+    "fori_loop, traced length": lambda f, x: jax.lax.fori_loop(1, 1 + x[0].astype(int), f, x),
+    "reduce_window": lambda f, x: jax.lax.reduce_window(x, jnp.float32(1), f, (1,), (1,), "VALID"),
+    "composite": lambda f, x: jax.lax.composite(f, "test.scale")(x),
     "while_loop": lambda f, x: jax.lax.while_loop(lambda x: x[0] < 2, f, x),
     "scan of trees": lambda f, x: lax.scan(lambda c, x: (c, f(x)), "a", x[None])[1][0],
     "cond of trees": lambda f, x: lax.cond(x[0] > 0, f, f, x),
@@ -110,9 +115,14 @@ def test_functions_that_are_compared_by_identity() -> None:
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("use", ["scan", "jit", "cond"])
-def test_names_that_jax_lacks(monkeypatch: pytest.MonkeyPatch, use: str) -> None:
-    monkeypatch.setattr(_constants_compat, "_evict", [])
+@pytest.mark.parametrize("lacking", ["the registry of caches", "all caches"])
+@pytest.mark.parametrize("use", ["scan", "jit", "cond", "checkpoint", "fori_loop"])
+def test_names_that_jax_lacks(monkeypatch: pytest.MonkeyPatch, use: str, lacking: str) -> None:
+    if lacking == "all caches":
+        if use in ("checkpoint", "fori_loop"):
+            pytest.skip("what `jax.jit` has for that does not know them")
+        monkeypatch.setattr(_constants_compat, "_WEAK", ())
+    monkeypatch.setattr(_constants_compat, "_caches", None)
     test_a_trace_sees_what_a_function_holds(use, "closure", [2.0])
 
 

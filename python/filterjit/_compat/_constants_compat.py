@@ -4,7 +4,7 @@ JAX converts an array to a dtype of its own once, and answers with that as long 
 even if the array has been changed in place: where 64 bits become 32, what is kept is a copy. A change
 of ``jax_enable_x64`` is not noticed either.
 
-A function that is given to `jax.lax.scan`, ``jax.jit``, `jax.checkpoint` and others is traced once for
+A function that is given to `jax.lax.scan`, ``jax.jit``, `jax.lax.reduce` and others is traced once for
 the same shapes, even if what it holds has been changed in place.
 """
 
@@ -21,14 +21,33 @@ from . import _jax_compat, _private
 
 _canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
 
-# What makes JAX forget the traces of a function, in each of its caches.
-_evict: list[Callable[[Any], object]] = [
-    evict
-    for evict in (
-        _private.private("jax._src.interpreters.partial_eval", "trace_to_jaxpr", "evict_weakref"),
-        _private.private("jax._src.ad_checkpoint", "_trace_to_jaxpr", "evict_weakref"),
-    )
-    if evict is not None
+# All caches that JAX has registered, and some by their names: those that refer weakly to what they are
+# asked for, and of the others, those that are asked for a function.
+_caches = _private.private("jax._src.util", "_caches")
+_WEAK = (
+    ("jax._src.interpreters.partial_eval", "trace_to_jaxpr"),
+    ("jax._src.ad_checkpoint", "_trace_to_jaxpr"),
+    ("jax._src.lax.control_flow.loops", "_fori_body_fun"),
+    ("jax._src.lax.control_flow.loops", "_fori_scan_body_fun"),
+)
+_STRONG = (
+    ("jax._src.lax.lax", "_reduction_jaxpr"),
+    ("jax._src.lax.lax", "_variadic_reduction_jaxpr"),
+)
+
+
+def _weak_caches() -> list[Any]:
+    try:
+        caches = list(_caches)
+    except (TypeError, RuntimeError):  # there is no such name, or another thread adds one
+        caches = [_private.private(*names) for names in _WEAK]
+    return [cache for cache in caches if hasattr(cache, "evict_weakref")]
+
+
+_strong_caches = [
+    cache
+    for names in _STRONG
+    if hasattr(cache := _private.private(*names), "cache_keys") and hasattr(cache, "cache_clear")
 ]
 
 _also: list[Callable[[Any], object]] = []
@@ -103,7 +122,12 @@ def trace_again(function: Any) -> None:
     for forget in _also:
         forget(function)
     with contextlib.suppress(Exception):  # it has no hash, say, and JAX keeps nothing of it
-        for evict in _evict:
-            evict(function)
-        if not _evict:
-            _jax_compat.jit(function).clear_cache()
+        for cache in _strong_caches:
+            if any(x is function for _, args, _ in cache.cache_keys() for x in args):
+                cache.cache_clear()  # of all functions: each is traced again
+        if weakref.getweakrefcount(function):
+            caches = _weak_caches()
+            for cache in caches:
+                cache.evict_weakref(function)
+            if not caches:
+                _jax_compat.jit(function).clear_cache()
