@@ -60,6 +60,13 @@ def test_sets_have_one_order() -> None:
     """In all processes: a program cache finds programs by such JSON."""
     for cls in (set, frozenset):
         assert _encode.Coder().encode(cls("yzx"))[1:] == ["x", "y", "z"]
+        functions = [getattr(np.linalg, name) for name in np.linalg.__all__]
+        coder = _encode.Coder([np.linalg.norm])
+        _, *codes = coder.encode(cls(functions))
+        # Those that are found by their names have numbers in the order of these.
+        own = [code for code in codes if code != ["object", 0]]
+        assert own == [["object", i + 1] for i in range(len(own))]
+        assert coder.names == sorted(coder.names)
 
 
 @pytest.mark.parametrize("name", nodes(X))

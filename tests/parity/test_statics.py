@@ -52,6 +52,13 @@ def test_five_variants(place: str) -> None:
     assert len(f.variants) == 5
 
 
+def test_an_int_that_repr_refuses(jit: Jit) -> None:
+    f = jit(lambda x, n: x + n % 7)
+    for n in (10**5000, 10**5000 + 1):
+        assert f(ONE, n) == ONE + n % 7
+        assert f(ONE, n) == ONE + n % 7
+
+
 def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
     """By decision the order counts in a static field, where the function can see it: Equinox
     answers with the order of the first call."""

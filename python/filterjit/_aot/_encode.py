@@ -190,13 +190,19 @@ class Coder:
             return [x]
         found = _parts_of(x)
         if found is not None:
-            tag, parts = found[0], list(map(self.encode, found[1]))
-            if tag in ("set", "frozenset"):
-                parts.sort(key=repr)  # the same in all processes: the digest of a program has it
-            return [[tag, len(parts)], *itertools.chain.from_iterable(parts)]
+            tag, parts = found
+            if tag in ("set", "frozenset"):  # in an order that is the same in all processes
+                parts = sorted(parts, key=self._text)
+            codes = list(map(self.encode, parts))
+            return [[tag, len(codes)], *itertools.chain.from_iterable(codes)]
         if not callable(x) and id(x) not in self._numbers:
             raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")
         return [self.object(x)]
+
+    def _text(self, x: Any) -> str:
+        """Returns a text that decides what a value is decoded to, whatever was encoded before it."""
+        alone = Coder(self.objects[: self._known])
+        return repr((alone.encode(x), alone.names))
 
     def decode(self, codes: Json) -> Any:
         """Raises Unsupported if something is missing or has changed, and any exception if the JSON is

@@ -16,6 +16,7 @@ from .._call._hooks import registry_for
 from .._call._named import Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
+from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
 from . import _encode, _file, _program, _world
 from ._compiled_hooks import CompiledHooks
@@ -86,6 +87,8 @@ def load(
             return _load(header, specs, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
+    except ForbiddenCompileError:
+        raise
     except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
         raise _file.malformed(path, e) from e
 

@@ -33,8 +33,9 @@ _REMEDY = (
 
 _forbids: list["_Forbid"] = []  # those that hold, of which the last one says what is done
 
-_here: contextvars.ContextVar[Literal["allow", "refuse"] | None]
-_here = contextvars.ContextVar("filterjit_compile", default=None)
+# The contexts that this thread or task is in, as they were entered: whoever leaves takes out their own.
+_here: contextvars.ContextVar[tuple[tuple[Literal["allow", "refuse"], object], ...]]
+_here = contextvars.ContextVar("filterjit_compile", default=())
 
 
 @public
@@ -115,17 +116,21 @@ def without_compiling() -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _setting(value: Literal["allow", "refuse"]) -> Iterator[None]:
-    before = _here.get()
+    mine = value, object()
     try:
-        _here.set(value)
+        _here.set((*_here.get(), mine))
         yield
     finally:
-        _here.set(before)
+        _here.set(tuple([one for one in _here.get() if one is not mine]))
+
+
+def _is(value: Literal["allow", "refuse"]) -> bool:
+    return any(one == value for one, _ in _here.get()[-1:])
 
 
 def refuse_at_once() -> None:
     """Raises inside of `without_compiling`."""
-    if _here.get() == "refuse":
+    if _is("refuse"):
         raise ForbiddenCompileError("JAX would trace or compile")
 
 
@@ -137,7 +142,7 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
         own: the number of traces that have begun for it.
     """
     forbid = next(iter(_forbids[-1:]), None)  # another thread may end it
-    if forbid is None or _here.get() == "allow" or recorder.is_proof():
+    if forbid is None or _is("allow") or recorder.is_proof():
         return
     if forbid.action == "log" and recorder.depth() > own:
         return  # what it is a part of is logged

@@ -79,7 +79,7 @@ def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
     for _, _, cls, detail, _ in structure._nodes():
         for x in (cls, *(detail if type(detail) is tuple else (detail,))):
             if type(x) in _ATOMS:
-                key.append(repr(x))
+                key.append(hex(x) if type(x) is int else repr(x))  # repr refuses long ones
                 continue
             try:
                 ref: Any = weakref.ref(x)  # of an object that lives, it is one and the same
