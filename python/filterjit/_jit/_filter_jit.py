@@ -28,10 +28,12 @@ from .._observe import _function_records
 
 if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
+    from .._call import _sharding_options
     from .._observe import _causes, _explain, _report, _report_output
     from . import _freeze, _partial
 else:  # what no call needs
     _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
+    _sharding_options = later("_call._sharding_options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
 
@@ -382,7 +384,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
         shardings = self._hooks.settings.shardings
         if shardings is None:
             return (None,) * len(arrays)
-        return shardings.specs_of_inputs(variant, self._parts()[0].signature, arrays)
+        call = _sharding_options.SeenCall(variant, self._parts()[0].signature, arrays)
+        return shardings.specs_of_inputs(call)
 
     def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""
