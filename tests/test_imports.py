@@ -32,6 +32,7 @@ LEFT_OUT = {
     "_nnx": set(),
     "_shardings": set(),
     "_call._kept": set(),
+    "_call._plain_hooks": set(),
     "_call._processes": set(),
     "_call._sharded_call": set(),
     "_call._sharding_options": set(),

@@ -59,14 +59,18 @@ class _Peer:
         if self._before is not None:
             return
         changes = self._changes()
-        if changes is None:
-            return
-        before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+        if changes is not None:
+            before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+            self._apply(changes, before, before)
+
+    def _apply(self, changes: _Changes, before: _Changes, then: _Changes | None) -> None:
+        """Makes changes, with which `then` is what was replaced. If it is interrupted, nothing is: all is
+        as it was `before`."""
         try:
-            _apply(changes)
-            self._before = before
+            _set(changes)
+            self._before = then
         except BaseException:
-            _apply(before)
+            _set(before)
             self._before = None
             raise
 
@@ -85,19 +89,11 @@ class _Peer:
         with _lock:
             self.wanted = False
             self._hook.remove()
-            before = self._before
-            if before is None:
-                return
-            try:
-                _apply(before)
-                self._before = None
-            except BaseException:
-                _apply(before)
-                self._before = None
-                raise
+            if self._before is not None:
+                self._apply(self._before, self._before, None)
 
 
-def _apply(changes: _Changes) -> None:
+def _set(changes: _Changes) -> None:
     for owner, name, value in changes:
         setattr(owner, name, value)
 
@@ -174,19 +170,17 @@ def _changes_of_equinox() -> _Changes | None:
 def _changes_of_flax() -> _Changes:
     # Not from `filterjit.nnx`, which may be what imports Flax.
     from ._nnx._cached_partial import cached_partial
-    from ._nnx._nnx_jit import jit as ours
+    from ._nnx._nnx_jit import jit
 
     nnx = sys.modules["flax.nnx"]
-    changes: _Changes = [(nnx, "jit", ours)]
     compat = getattr(nnx, "compat", None)
-    if hasattr(compat, "jit"):
-        jit = functools.partial(ours, graph=True, graph_updates=True)
-        changes.append((compat, "jit", jit))
-    if hasattr(nnx, "cached_partial"):
-        changes.append((nnx, "cached_partial", cached_partial))
-    if hasattr(compat, "cached_partial"):
-        partial = functools.partial(cached_partial, graph=True, graph_updates=True)
-        changes.append((compat, "cached_partial", partial))
+    changes: _Changes = []
+    for ours in (jit, cached_partial):
+        name = ours.__name__
+        in_graphs = functools.partial(ours, graph=True, graph_updates=True)
+        for owner, function in ((nnx, ours), (compat, in_graphs)):
+            if hasattr(owner, name):  # an older version lacks some
+                changes.append((owner, name, function))
     return changes
 
 

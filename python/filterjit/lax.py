@@ -235,7 +235,7 @@ def _array_of(number: Any, like: Any) -> str | None:
     if not _is_number(number) or like is None:
         return None
     if _is_number(like):
-        kinds = [(bool, int, float, complex).index(type(x)) for x in (number, like)]
+        kinds = [NUMBERS.index(type(x)) for x in (number, like)]
         fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # as JAX promotes weak types
         return f"jnp.asarray({type(like)(number)!r})" if fits else None
     dtype = getattr(like, "dtype", None)

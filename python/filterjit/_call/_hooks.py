@@ -90,6 +90,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """The Structures of what `freeze` was given, and the arrays that it made constants."""
         return [], []
 
+    def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
+        """Returns a function and its arguments, which make `f` again, for pickles; None if the function
+        that it wraps and the settings tell all."""
+        return None
+
     def needed_by(self, fun: Any) -> Any:
         """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
         return None

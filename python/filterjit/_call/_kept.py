@@ -217,8 +217,6 @@ class KeptCall:
                 assert others[0] is not None
                 variant.call = others[0].call
             elif self._num_calls >= _SOME_CALLS:
-                if isinstance(self.jitted, ShardedCall):
-                    self.jitted.makes_calls = True
                 variant.call = self.traced
 
     def is_loaded(self, arrays: tuple[Any, ...]) -> bool:

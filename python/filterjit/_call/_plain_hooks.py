@@ -3,6 +3,7 @@
 
 import collections
 import types
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from ._hooks import FunctionHooks
-from ._named import HandOver, Named
+from ._named import HandOver
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -84,9 +85,7 @@ class PlainHooks(AsInJax):
         self._made_of = made_of
         self.handed_over: collections.Counter[str] = collections.Counter()
 
-    def reduce(self) -> tuple[Any, ...]:
-        """Returns a function and its arguments, which make the jitted function again, for
-        pickles."""
+    def reduce(self, f: _core.FilterJit) -> tuple[Any, ...]:
         return self._made_of
 
     def function(self, f: _core.FilterJit) -> Any:
@@ -126,28 +125,32 @@ class PlainHooks(AsInJax):
         self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> Any:
         __tracebackhide__ = True
-        self.handed_over[reason] += 1
-        f._parts()[0].record.handed_over = self.handed_over
-        try:
-            return self.upstream(*args, **kwargs)
-        except (TypeError, ValueError) as e:
-            explain_no_key(e, reason, f, self.settings.static, args, kwargs)
-            raise
+        return hand_over(f, self.upstream, self.handed_over, reason, args, kwargs)
 
 
-def explain_no_key(
-    exception: BaseException,
-    reason: str,
+def hand_over(
     f: _core.FilterJit,
-    static: Named,
+    upstream: Callable[..., Any],
+    handed_over: collections.Counter[str],
+    reason: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-) -> None:
-    """Adds notes to an error of a call that was handed over because its arguments are no key: which
-    static ones cannot be hashed."""
-    if reason == NO_KEY:
-        names = f._parts()[0].signature.names
-        _errors.name_unhashable(exception, static.given(names, args, kwargs))
+) -> Any:
+    """Makes a call of `f` by `upstream`, and counts it.
+
+    The error of arguments that are no key gets notes of which static ones cannot be hashed.
+    """
+    __tracebackhide__ = True
+    handed_over[reason] += 1
+    cache = f._parts()[0]
+    cache.record.handed_over = handed_over
+    try:
+        return upstream(*args, **kwargs)
+    except (TypeError, ValueError) as e:
+        if reason == NO_KEY:
+            static = f._hooks.settings.static
+            _errors.name_unhashable(e, static.given(cache.signature.names, args, kwargs))
+        raise
 
 
 # JAX's errors of arguments, before the function runs, which name those of the flat function.

@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base import _errors
@@ -33,12 +32,12 @@ from .._base._words import key_paths
 from .._compat import _jax_compat
 from .._observe import _records
 from .._shardings._place import is_tracing, place
-from .._shardings._specs import Spec, same_spec
+from .._shardings._specs import Spec, on_mesh, same_spec
 from .._trees import _registry
 from ._donation import same_memory, tell_unused
 from ._flat_function import FlatFunction
 from ._settings import Settings
-from ._sharding_options import Shardings
+from ._sharding_options import SeenCall, Shardings
 
 _MOST_KEYS = 4096
 _T = TypeVar("_T")
@@ -146,22 +145,20 @@ class ShardedCall:
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}
         self.is_dispatching = False
-        self.makes_calls = True  # whether it sets the `call` of its variant
 
     # ---- specs ----
 
-    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> Needs:
-        variant, donated = self.variant(), self.flat.donated
-        assert variant is not None
-        if donated is None:
-            find = self.settings.donate.positions
-            donated = find(variant, self.signature, self.flat.registry, tracers)
-        return Needs(self._specs_of_tracers(tracers), donated)
-
-    def _specs_of_tracers(self, tracers: tuple[Any, ...]) -> tuple[Spec, ...]:
+    def _seen(self, arrays: tuple[Any, ...]) -> SeenCall:
         variant = self.variant()
         assert variant is not None
-        return self.shardings.specs_of_inputs(variant, self.signature, tracers)
+        return SeenCall(variant, self.signature, arrays)
+
+    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> Needs:
+        call, donated = self._seen(tracers), self.flat.donated
+        if donated is None:
+            find = self.settings.donate.positions
+            donated = find(call.variant, self.signature, self.flat.registry, tracers)
+        return Needs(self.shardings.specs_of_inputs(call), donated)
 
     def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
         """Returns what a call needs; rules and filters see tracers of its arrays, as in a trace."""
@@ -169,7 +166,8 @@ class ShardedCall:
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
         """Returns the specs for a call, whose filters of donated arrays are not asked."""
-        return _for_tracers(self._specs_of_tracers, arrays)
+        find = self.shardings.specs_of_inputs
+        return _for_tracers(lambda tracers: find(self._seen(tracers)), arrays)
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -177,12 +175,10 @@ class ShardedCall:
         """Returns the specs of the arrays of a result. An array of which nothing is said, and
         which the function itself moves nowhere, has the spec of the donated array in the same place
         of an argument, so that it takes its memory."""
-        variant = self.variant()
-        assert variant is not None
-        shardings, results = self.shardings, output.arrays
-        specs = list(shardings.specs_of_outputs(tree, results, variant, self.signature, arrays))
-        donated = program.needs.donated
-        if not (donated and shardings.follows_donated):
+        call, results = self._seen(arrays), output.arrays
+        specs = list(self.shardings.specs_of_outputs(tree, results, call))
+        variant, donated = call.variant, program.needs.donated
+        if not (donated and self.shardings.follows_donated):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
@@ -194,14 +190,11 @@ class ShardedCall:
                 by_path.setdefault(key, []).append(j)
         for i in donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
-                fits = same_memory(arrays[i], output.arrays[j]) and j not in taken.values()
-                if (
-                    fits
-                    and specs[j] is None
-                    and not _jax_compat.is_moved(arrays[i], output.arrays[j])
-                ):
+                if j in taken.values() or not same_memory(arrays[i], results[j]):
+                    continue
+                if specs[j] is None and not _jax_compat.is_moved(arrays[i], results[j]):
                     specs[j] = program.inputs[i]
-                if fits and same_spec(specs[j], program.inputs[i]):
+                if same_spec(specs[j], program.inputs[i]):
                     taken[i] = j
                     break
         if self.settings.tells_unused and (program.outputs is None or not self.needs_outputs):
@@ -209,7 +202,7 @@ class ShardedCall:
                 donated,
                 variant,
                 arrays,
-                output.arrays,
+                results,
                 taken=taken,
                 inputs=program.inputs,
                 outputs=specs,
@@ -244,9 +237,7 @@ class ShardedCall:
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
         specs = self.specs_of_arrays(arrays)
-        variant = self.variant()
-        assert variant is not None
-        models = self.shardings.positions_of_models(variant, self.signature, arrays)
+        models = self.shardings.positions_of_models(self._seen(arrays))
         todo = [i for i in models if specs[i] is not None and _is_uncommitted(arrays[i])]
         if not todo:
             return arrays
@@ -316,7 +307,7 @@ class ShardedCall:
                 self._by_key.clear()
             self._by_key[key] = program
         variant = self.variant()
-        if is_call and self.makes_calls and variant is not None:
+        if is_call and variant is not None:
             with self._lock:
                 self.is_dispatching = self.is_dispatching or len(self._programs) > 1
                 variant.call = self if self.is_dispatching else program.call
@@ -377,12 +368,9 @@ def _is_uncommitted(x: Any) -> bool:
 
 def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
     """Returns what stands for arrays when they are placed."""
-    mesh = jax.sharding.get_mesh()
+    shardings = on_mesh(specs, jax.sharding.get_mesh())
     return [
-        _jax_compat.spec_of(
-            _jax_compat.aval(x), NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s
-        )
-        for x, s in zip(arrays, specs, strict=True)
+        _jax_compat.spec_of(_jax_compat.aval(x), s) for x, s in zip(arrays, shardings, strict=True)
     ]
 
 

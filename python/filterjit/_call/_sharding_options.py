@@ -1,5 +1,6 @@
 """The options `in_shardings`, `out_shardings` and `mesh` of a jitted function."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,21 @@ from .._shardings._place import is_value, specs_of
 from .._shardings._specs import Spec, is_spec
 from .._trees._nodes import span
 from ._named import check_names
+
+
+@dataclasses.dataclass(frozen=True)
+class SeenCall:
+    """A call of a variant, as shardings look at it.
+
+    Attributes:
+        variant: the variant.
+        signature: of the function.
+        arrays: those of the call, or tracers in their place.
+    """
+
+    variant: _core.Variant
+    signature: _core.Signature
+    arrays: tuple[Any, ...]
 
 
 class Shardings:
@@ -105,45 +121,34 @@ class Shardings:
             return inputs[i] if i < min(len(inputs), signature.positional) else None
         return inputs
 
-    def _values(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> Iterator[tuple[int, Any, Any]]:
+    def _values(self, call: SeenCall) -> Iterator[tuple[int, Any, Any]]:
         """Yields the number, the argument and its value of each parameter that was given."""
-        for i, argument in enumerate(variant.arguments(arrays)[1]):
+        for i, argument in enumerate(call.variant.arguments(call.arrays)[1]):
             if type(argument) is not _core.Registry:
-                yield i, argument, self._value_of(signature, i, argument)
+                yield i, argument, self._value_of(call.signature, i, argument)
 
-    def specs_of_inputs(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> tuple[Spec, ...]:
+    def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
         """Returns the spec of each array of a call; those in the function itself have none."""
-        specs: list[Spec] = [None] * variant.function.num_leaves
-        for i, argument, value in self._values(variant, signature, arrays):
-            specs += specs_of(value, argument, self.mesh, [signature.names[i]])
+        specs: list[Spec] = [None] * call.variant.function.num_leaves
+        for i, argument, value in self._values(call):
+            specs += specs_of(value, argument, self.mesh, [call.signature.names[i]])
         return tuple(specs)
 
-    def positions_of_models(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> list[int]:
+    def positions_of_models(self, call: SeenCall) -> list[int]:
         """Returns the positions of the arrays in arguments that have more than one spec: rules, or
         a tree of specs."""
-        own = variant.function.num_leaves
+        own = call.variant.function.num_leaves
         found: list[int] = []
-        for i, _, value in self._values(variant, signature, arrays):
+        for i, _, value in self._values(call):
             if value is not None and not is_spec(value):
-                first, count = span(variant.structure, i)
+                first, count = span(call.variant.structure, i)
                 found += range(own + first, own + first + count)
         return found
 
     def specs_of_outputs(
-        self,
-        tree: Any,
-        results: Sequence[Any],
-        variant: _core.Variant,
-        signature: _core.Signature,
-        arrays: tuple[Any, ...],
+        self, tree: Any, results: Sequence[Any], call: SeenCall
     ) -> tuple[Spec, ...]:
-        """Returns the spec of each array in `results`, those of the result `tree` of a trace with
-        these `arrays`."""
+        """Returns the spec of each array in `results`, those of the result `tree` of the trace of a
+        call."""
         specs = specs_of(self.outputs, tree, self.mesh, ["the result"])
         return (*specs, *[None] * (len(results) - len(specs)))  # one that stands for no arrays

@@ -20,18 +20,16 @@ def compiled_call(compiled: Any, check: Callable[[tuple[Any, ...]], None] | None
     Fallback: `compiled` itself, which calls it from Python.
     """
     create = _private.private_attribute(compiled, "_executable", "create_cpp_call")
-    parameters = getattr(compiled, "_params", None)
-    call = None
-    if check is not None:
-        executable = getattr(parameters, "executable", None)
-        if create is None or not isinstance(parameters, tuple) or executable is None:
-            return _checked(compiled, check)
-        first = len(getattr(parameters, "const_args", None) or ())
-        parameters = parameters._replace(executable=_Checked(executable, check, first))  # type: ignore[attr-defined]
-    if create is not None and isinstance(parameters, tuple):
+    if create is not None:
         with contextlib.suppress(AttributeError, TypeError):
-            call = create(parameters)
-    return compiled if call is None else call
+            parameters = compiled._params
+            if check is not None:
+                first = len(executable_constants(compiled))
+                executable = _Checked(parameters.executable, check, first)
+                parameters = parameters._replace(executable=executable)
+            if (call := create(parameters)) is not None:
+                return call
+    return compiled if check is None else _checked(compiled, check)
 
 
 class _Checked:

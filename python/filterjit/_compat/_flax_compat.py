@@ -52,7 +52,7 @@ def object_fields(cls: type) -> ObjectFields | None:
             ("_dict",), (), (None,), dict_fields=("_dict",), factories={"_hash": _none}
         )
     state = _private.loaded("flax.nnx.statelib", "State")
-    if isinstance(state, type) and issubclass(cls, state) and _has_own(cls, state, "__init__"):
+    if isinstance(state, type) and issubclass(cls, state) and inherits(cls, state, "__init__"):
         return ObjectFields(("_mapping",), (), (None,), dict_fields=("_mapping",))
     trace_state = _private.loaded("flax.nnx.tracers", "TraceState")
     if trace_state is None:
@@ -61,7 +61,7 @@ def object_fields(cls: type) -> ObjectFields | None:
     variable = _private.loaded("flax.nnx.variablelib", "Variable")
     flatten = _private.loaded("flax.nnx.variablelib", "_variable_flatten")
     if isinstance(variable, type) and issubclass(cls, variable):
-        if _registered_compat.registered_flatten(cls) is flatten is not None and _has_own(
+        if _registered_compat.registered_flatten(cls) is flatten is not None and inherits(
             cls, variable, "_new"
         ):
             metadata = "_var_metadata"
@@ -76,7 +76,7 @@ def object_fields(cls: type) -> ObjectFields | None:
     return None
 
 
-def _has_own(cls: type, base: type, name: str) -> bool:
+def inherits(cls: type, base: type, name: str) -> bool:
     """Whether a class has the function of `base` by this name, and not one of its own."""
     function, inherited = getattr(cls, name, None), getattr(base, name, None)
     unbound = [getattr(f, "__func__", f) for f in (function, inherited)]
@@ -95,7 +95,7 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
     if (
         flatten is None
         or flatten is not getattr(base, "_pytree__flatten", None)
-        or not _has_own(cls, base, "_pytree__unflatten")
+        or not inherits(cls, base, "_pytree__unflatten")
         or _registered_compat.registered_unflatten(cls) != getattr(cls, "_pytree__unflatten", None)
         or not _reads_its_dict(cls)
     ):

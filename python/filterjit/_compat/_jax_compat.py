@@ -41,21 +41,6 @@ KEY_TYPE: type | None = _private.private(
 ) or _private.private("jax._src.prng", "PRNGKeyArray")
 
 
-# Types of statics that JAX never changes: a value always equals itself. Fallback: without those that
-# a version lacks, whose values are then compared by their ``==`` on each call.
-IMMUTABLE_TYPES: frozenset[type] = frozenset(
-    found
-    for found in (
-        _private.private("jax.numpy", "ufunc"),
-        _private.private("jax.sharding", "PartitionSpec"),
-        _private.private("jax.sharding", "NamedSharding"),
-        _private.private("jax.sharding", "SingleDeviceSharding"),
-        _private.private("jax.sharding", "Mesh"),
-    )
-    if isinstance(found, type)
-)
-
-
 # The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
 # the error is logged as well as raised.
 CALLBACK_LOGGER = "jax._src.callback"

@@ -260,10 +260,6 @@ def reads_shardings(upstream: Any) -> bool:
     )
 
 
-def is_sharding(x: Any) -> bool:
-    return isinstance(x, (jax.sharding.PartitionSpec, jax.sharding.Sharding))
-
-
 def as_jax_prefix(prefix: Any) -> Any:
     """Returns what upstream gives ``jax.jit`` in the place of a prefix with ``StateSharding``."""
     return jax.tree.map(

@@ -11,7 +11,7 @@ import operator
 from typing import Any
 
 from . import _private, _registered_compat
-from ._flax_compat import ObjectFields
+from ._flax_compat import ObjectFields, inherits
 
 # The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
 _STRUCT_FUNCTIONS = (
@@ -33,7 +33,7 @@ def object_fields(cls: type) -> ObjectFields | None:
         or struct not in cls.__mro__  # not issubclass: an ABC's virtual subclass inherits nothing
         or not _calls(_registered_compat.registered_flatten(cls), "tree_flatten")
         or _registered_compat.registered_unflatten(cls) != getattr(cls, "tree_unflatten", None)
-        or not all(_inherits(cls, struct, name) for name in _STRUCT_FUNCTIONS)
+        or not all(inherits(cls, struct, name) for name in _STRUCT_FUNCTIONS)
     ):
         return None
     fields = dataclasses.fields(cls)
@@ -47,9 +47,3 @@ def _calls(function: Any, name: str) -> bool:
     which JAX registers a class that flattens itself."""
     caller = operator.methodcaller(name)
     return type(function) is type(caller) and function.__reduce__() == caller.__reduce__()
-
-
-def _inherits(cls: type, base: Any, name: str) -> bool:
-    """Whether an attribute of a class is that of `base`, and not another in its place."""
-    found = next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
-    return found is not None and found is base.__dict__.get(name)

@@ -49,9 +49,7 @@ def registered_flatten(cls: type) -> Callable[[Any], Any] | None:
 
     Fallback: None, and nodes are flattened by `flatten_one_level`.
     """
-    registry = _private.private("jax._src.tree_util", "_registry")
-    flatten: Any = getattr(registry.get(cls), "to_iter", None) if registry else None
-    return flatten if callable(flatten) else None
+    return _registered(cls, "to_iter")
 
 
 def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
@@ -59,9 +57,13 @@ def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
 
     Fallback: None, and nodes are rebuilt by a treedef.
     """
+    return _registered(cls, "from_iter")
+
+
+def _registered(cls: type, name: str) -> Callable[..., Any] | None:
     registry = _private.private("jax._src.tree_util", "_registry")
-    unflatten: Any = getattr(registry.get(cls), "from_iter", None) if registry else None
-    return unflatten if callable(unflatten) else None
+    function: Any = getattr(registry.get(cls), name, None) if registry else None
+    return function if callable(function) else None
 
 
 class _RegisteredStatic:

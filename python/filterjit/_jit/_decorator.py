@@ -7,9 +7,9 @@ import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from .._aot._program_option import Path, folder_of
+from .._aot._program_option import Path
 from .._base import _errors
-from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names, positive_int
+from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names
 from .._base._package import public
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
@@ -17,8 +17,8 @@ from .._call._donation import Donation
 from .._call._settings import OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
-from .._observe._retraces import OnRetrace, check_on_retrace
-from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit
+from .._observe._retraces import OnRetrace
+from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit, own_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -249,18 +249,21 @@ def filter_jit(
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = Chosen.of("traced", traced) or NOTHING
-    positive_int("filter_jit(..., maxsize=...)", maxsize)
-    check_on_retrace("filter_jit", on_retrace)
+    own = own_options("filter_jit", on_retrace, maxsize, program_cache)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
         from .._call._sharding_options import Shardings
 
         shardings = Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
-        donate, functions, maxsize, on_retrace, shardings, same_on_all_processes,
-        tuple(jitkwargs.items()), traced=traced,
-        program_cache=folder_of(program_cache),
-    )  # fmt: skip
+        **own,
+        donate=donate,
+        functions=functions,
+        shardings=shardings,
+        same_on_all_processes=same_on_all_processes,
+        jitkwargs=tuple(jitkwargs.items()),
+        traced=traced,
+    )
     return _jit(settings, fun)
 
 

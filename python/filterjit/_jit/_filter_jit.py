@@ -13,25 +13,28 @@ from typing import TYPE_CHECKING, Any, Concatenate, final
 from jax import tree_util as jtu
 
 from .. import _core
-from .._aot import _program_option as _program_option  # says where calls find programs
+from .._aot._program_option import Path, folder_of  # which says where calls find programs
+from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
 from .._base._later import later
 from .._base._package import suggesting
 from .._base._words import note_context
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
-from .._call._plain_hooks import PlainHooks
 from .._call._settings import Settings
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
 from .._observe import _function_records
+from .._observe._retraces import OnRetrace, check_on_retrace
 
 if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
+    from .._call import _sharding_options
     from .._observe import _causes, _explain, _report, _report_output
     from . import _freeze, _partial
 else:  # what no call needs
     _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
+    _sharding_options = later("_call._sharding_options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
 
@@ -382,7 +385,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
         shardings = self._hooks.settings.shardings
         if shardings is None:
             return (None,) * len(arrays)
-        return shardings.specs_of_inputs(variant, self._parts()[0].signature, arrays)
+        call = _sharding_options.SeenCall(variant, self._parts()[0].signature, arrays)
+        return shardings.specs_of_inputs(call)
 
     def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""
@@ -433,11 +437,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
         if is_found_by_name(self):
             return str(self.__qualname__)
         hooks = self._hooks
-        if isinstance(hooks, _freeze.FrozenHooks):
-            return hooks.reduce(self)
-        if isinstance(hooks, PlainHooks):
-            return hooks.reduce()
-        return _rebuild, (self.__wrapped__, hooks.settings)
+        return hooks.reduce(self) or (_rebuild, (self.__wrapped__, hooks.settings))
 
 
 jtu.register_pytree_node(FilterJit, lambda f: f._parts()[::-1], FilterJit._rebuild)
@@ -450,6 +450,17 @@ jtu.register_pytree_with_keys(
     lambda _, children: BoundFilterJit(*children),
     lambda f: ((f.__func__, f.__self__), None),
 )
+
+
+def own_options(
+    function: str, on_retrace: OnRetrace, maxsize: int, program_cache: Path
+) -> dict[str, Any]:
+    """Returns the options that all decorators have and ``jax.jit`` has not; raises ValueError where
+    `function` takes none such."""
+    check_on_retrace(function, on_retrace)
+    positive_int(f"{function}(..., maxsize=...)", maxsize)
+    folder = folder_of(program_cache)
+    return {"on_retrace": on_retrace, "maxsize": maxsize, "program_cache": folder}
 
 
 NO_OPTIONS = Settings()

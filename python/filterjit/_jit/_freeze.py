@@ -178,8 +178,8 @@ class FrozenHooks(FunctionHooks):
         of = self.of
         _signature.raise_misfit(of.__name__, of.__qualname__, of.__signature__, args, kwargs)
 
-    def reduce(self, f: _core.FilterJit, /) -> tuple[Any, ...]:
-        """Returns the function and the arguments that were given to `freeze`, for pickles."""
+    def reduce(self, f: _core.FilterJit) -> tuple[Any, ...]:
+        """Returns `freeze`, with the function and the arguments that it was given."""
         of, given = self.of, self.of.structure.unflatten(self.of.arrays)
         count = 1 + len(of.names)
         kwargs = dict(zip(given.names[count:], given.values[count:], strict=True))

@@ -7,8 +7,8 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import jax
 
-from .._aot._program_option import Path, folder_of
-from .._base._checks import NOT_GIVEN, known_options, option_names, positive_int
+from .._aot._program_option import Path
+from .._base._checks import NOT_GIVEN, known_options, option_names
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
@@ -18,9 +18,9 @@ from .._call._settings import OptionsOfJax, Settings
 from .._call._sharding_options import Shardings
 from .._call._signature import ANY
 from .._compat import _jax_compat
-from .._observe._retraces import OnRetrace, check_on_retrace
+from .._observe._retraces import OnRetrace
 from .._shardings._place import is_value
-from ._filter_jit import FilterJit
+from ._filter_jit import FilterJit, own_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -118,17 +118,6 @@ def jit(
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
-
-
-def own_options(
-    function: str, on_retrace: OnRetrace, maxsize: int, program_cache: Path
-) -> dict[str, Any]:
-    """Returns the options that ``jax.jit`` does not have; raises ValueError where `function` takes none
-    such."""
-    check_on_retrace(function, on_retrace)
-    positive_int(f"{function}(..., maxsize=...)", maxsize)
-    folder = folder_of(program_cache)
-    return {"on_retrace": on_retrace, "maxsize": maxsize, "program_cache": folder}
 
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:

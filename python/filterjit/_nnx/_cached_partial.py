@@ -29,7 +29,7 @@ class CachedJit(NNXJit):
     def __reduce__(self) -> tuple[Any, ...]:
         return _make, (self.original, self.count, self.upstream_partial)
 
-    def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_upstream(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         return self.upstream_partial(*args[self.count :], **kwargs)
 

@@ -15,14 +15,14 @@ from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import HandOver, Named, named_by, without_iterators
-from .._call._plain_hooks import NO_KEY, AsInJax, explain_no_key
+from .._call._plain_hooks import NO_KEY, AsInJax, hand_over
 from .._call._settings import Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._decorator import filter_jit
-from .._jit._filter_jit import FilterJit, is_found_by_name
-from .._jit._plain import own_options, settings_as_in_jax
+from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
+from .._jit._plain import settings_as_in_jax
 from .._observe._causes import Explanation
 from .._observe._report import CacheInfo
 from .._observe._report_output import Report
@@ -81,16 +81,10 @@ class NNXJit(_core.VariableJit):
         __tracebackhide__ = True
         if reason in ONCE and self._reason == reason:
             del self._reason
-        self.handed_over[reason] += 1
         inner: Any = self._inner
-        inner._parts()[0].record.handed_over = self.handed_over
-        try:
-            return self._call_upstream(args, kwargs)
-        except (TypeError, ValueError) as e:
-            explain_no_key(e, reason, inner, self._traced.static, args, kwargs)
-            raise
+        return hand_over(inner, self._call_upstream, self.handed_over, reason, args, kwargs)
 
-    def _call_upstream(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_upstream(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         return self.upstream(*args, **kwargs)
 

@@ -8,12 +8,11 @@ import jax
 from .. import _core
 from .._call import _signature
 from .._call._named import HandOver
-from .._call._sharding_options import Shardings
+from .._call._sharding_options import SeenCall, Shardings
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
-from .._trees._registry import leaves_of
-from ._trace import DO_NOT_FIT, Mark, Prefixes, TracedFunction, registry, specs_of
+from ._trace import DO_NOT_FIT, Prefixes, TracedFunction, registry, specs_of
 
 
 class NNXShardings(Shardings):
@@ -30,22 +29,16 @@ class NNXShardings(Shardings):
     def check_names(self, signature: _core.Signature) -> None:
         pass
 
-    def specs_of_inputs(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> tuple[Spec, ...]:
-        return self._look(variant, signature, arrays)[0]
+    def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
+        return self._look(call)[0]
 
-    def positions_of_models(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> list[int]:
+    def positions_of_models(self, call: SeenCall) -> list[int]:
         if not self.traced.returns_all:  # a Variable that a call does not change stays where it is
             return []
-        specs, values = self._look(variant, signature, arrays)
+        specs, values = self._look(call)
         return [i for i in values if _is_auto(specs[i])]
 
-    def _look(
-        self, variant: _core.Variant, signature: _core.Signature, arrays: tuple[Any, ...]
-    ) -> tuple[tuple[Spec, ...], list[int]]:
+    def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
         """Returns the spec of each array of a call, and the positions of the values of Variables,
         in the order of the Variables.
 
@@ -53,18 +46,18 @@ class NNXShardings(Shardings):
             HandOver: if the prefix does not fit.
         """
         # No array is the same object as another one, and Python's numbers have shapes.
-        avals = map(_jax_compat.aval, arrays)
+        avals = map(_jax_compat.aval, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
-        arguments = variant.arguments(tuple(stand_ins))[1]
-        args, kwargs = _signature.call_with_arguments(_as_call, signature, arguments, registry)
+        arguments = call.variant.arguments(tuple(stand_ins))[1]
+        args, kwargs = _signature.call_with_arguments(_as_call, call.signature, arguments, registry)
         positions = {id(x): i for i, x in enumerate(stand_ins)}
-        specs: list[Spec] = [None] * len(arrays)
+        specs: list[Spec] = [None] * len(stand_ins)
         try:
             pure = self.traced.pure_arguments(args, kwargs)
             found = specs_of(self.prefixes.given, pure)
             for x, spec in zip(jax.tree.leaves(pure), found, strict=True):
                 specs[positions[id(x)]] = spec
-            _check(specs, arrays)
+            _check(specs, call.arrays)
         except HandOver:
             raise
         except Exception as e:
@@ -77,18 +70,11 @@ class NNXShardings(Shardings):
         return tuple(specs), values
 
     def specs_of_outputs(
-        self,
-        tree: Any,
-        results: Sequence[Any],
-        variant: _core.Variant,
-        signature: _core.Signature,
-        arrays: tuple[Any, ...],
+        self, tree: Any, results: Sequence[Any], call: SeenCall
     ) -> tuple[Spec, ...]:
-        specs, values = self._look(variant, signature, arrays)
+        specs, values = self._look(call)
         try:
-            marked = self.traced.mark(tree, [specs[i] for i in values])
-            leaves = leaves_of(marked)
-            found = [x.spec for x in leaves if type(x) is Mark]
+            found = self.traced.specs_of_answer(tree, [specs[i] for i in values])
             found += [None] * (len(results) - len(found))  # one that stands for no arrays
             _check(found, results)
         except Exception as e:

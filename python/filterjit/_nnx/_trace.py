@@ -22,7 +22,7 @@ from .. import _core
 from .._call._donation import Donation
 from .._call._named import HandOver, Named
 from .._compat import _nnx_compat as compat
-from .._shardings._specs import Spec
+from .._shardings._specs import Spec, is_spec
 from .._trees import _registry
 from .._trees._registry import is_traced
 
@@ -82,16 +82,9 @@ class Prefixes:
             raise HandOver("this version of Flax has other names for shardings")
         for name, prefix in (("in_shardings", given), ("out_shardings", outputs)):
             leaves = jax.tree.leaves(compat.as_jax_prefix(prefix))
-            if not all(map(compat.is_sharding, leaves)):
+            if not all(map(is_spec, leaves)):
                 raise HandOver(f"{name} has a leaf that is no sharding")
         return cls(given, compat.expanded_prefix(upstream), outputs)
-
-
-class Mark:
-    """Stands for an array of a result, with its spec."""
-
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
 
 
 def specs_of(prefix: Any, tree: Any) -> list[Spec]:
@@ -105,15 +98,10 @@ def specs_of(prefix: Any, tree: Any) -> list[Spec]:
     return found
 
 
-def mark(prefix: Any, tree: Any) -> Any:
-    """Returns a tree with marks in the place of its leaves."""
-    leaves = list(map(Mark, specs_of(prefix, tree)))
-    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
-
-
-def _mark_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> tuple[Any, ...]:
-    """Returns new values of Variables with marks in the place of arrays."""
-    return tuple(mark(specs[i], x) for i, x in zip(_unpack(indices), values, strict=True))
+def _specs_of_each(indices: bytes, values: tuple[Any, ...], specs: list[Spec]) -> list[Spec]:
+    """Returns the specs of the arrays in new values of Variables."""
+    pairs = zip(_unpack(indices), values, strict=True)
+    return [spec for i, x in pairs for spec in specs_of(specs[i], x)]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -164,7 +152,7 @@ class TracedFunction:
         values = [x for static, x in self.static.of_call(args, kwargs) if static]
         if any(
             compat.is_variable(x) or isinstance(x, compat.Pytree)
-            for x in _leaves(values, lambda x: isinstance(x, compat.Pytree))
+            for x in jax.tree.leaves(values, is_leaf=lambda x: isinstance(x, compat.Pytree))
         ):
             raise HandOver("a static argument is a Variable or a Module")
         return (
@@ -236,17 +224,17 @@ class TracedFunction:
     def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
         raise NotImplementedError
 
-    def mark(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> tuple[Any, Any, Any]:
-        """Returns what a trace has returned with marks in the place of arrays; `specs` are those
-        of the Variables in the arguments."""
+    def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Spec]) -> list[Spec]:
+        """Returns the specs of the arrays in what a trace has returned; `specs` are those of the
+        Variables in the arguments."""
         assert self.prefixes is not None
         out, indices, values = answer
-        out = mark(self.prefixes.outputs, out)
+        found = specs_of(self.prefixes.outputs, out)
         if indices is None:
-            return out, None, self.mark_updates(values, specs)
-        return out, indices, _mark_each(indices, values, specs)
+            return found + self.specs_of_updates(values, specs)
+        return found + _specs_of_each(indices, values, specs)
 
-    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
+    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
         raise NotImplementedError
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -277,8 +265,8 @@ class GraphFunction(TracedFunction):
         found: tuple[Any, Any] = self.updates.split((), dynamic, self._prefix)
         return found
 
-    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
-        return mark(self._prefix, updates)
+    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
+        return specs_of(self._prefix, updates)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         nodes = self.start(args, kwargs)
@@ -298,7 +286,7 @@ class GraphFunction(TracedFunction):
             or leaves[0] != len(changed)
             # There are arrays of Modules:
             or ((self.donation or self.prefixes) and leaves[1] != len(variables))
-            or any(map(compat.is_node_states, _leaves(out, compat.is_node_states)))
+            or _has(out, compat.is_node_states)
         ):
             self.check(out, after)
             return out, None, tuple(after)
@@ -317,9 +305,9 @@ class GraphFunction(TracedFunction):
         return self.updates.merge(nodes, (*after, out))[-1]
 
 
-def _leaves(tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
-    leaves: list[Any] = jax.tree.leaves(tree, is_leaf=is_leaf)
-    return leaves
+def _has(tree: Any, is_one: Callable[[Any], bool]) -> bool:
+    """Whether there is such a node in a tree."""
+    return any(map(is_one, jax.tree.leaves(tree, is_leaf=is_one)))
 
 
 def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
@@ -356,9 +344,9 @@ class TreeFunction(TracedFunction):
         found: tuple[Any, Any] = compat.to_tree(dynamic, None if inputs is None else (inputs, None))
         return found
 
-    def mark_updates(self, updates: Any, specs: list[Any]) -> Any:
+    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
         indices, variables = updates
-        return indices, _mark_each(indices, variables, specs)
+        return _specs_of_each(indices, variables, specs)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         nodes = self.start(args, kwargs)
@@ -372,11 +360,11 @@ class TreeFunction(TracedFunction):
         if self.graph:
             out = compat.to_tree(out, self.prefixes and self.prefixes.outputs)
         compat.check_no_aliases(current, out)
-        special = self.graph and any(map(compat.is_tree_state, _leaves(out, compat.is_tree_state)))
-        pairs = zip(
-            _leaves(current, compat.is_variable), _leaves(snapshot, compat.is_variable), strict=True
+        special = self.graph and _has(out, compat.is_tree_state)
+        now, then = (
+            jax.tree.leaves(tree, is_leaf=compat.is_variable) for tree in (current, snapshot)
         )
-        for variable, before in pairs:
+        for variable, before in zip(now, then, strict=True):
             if compat.is_variable(variable):
                 changed, more = compat.has_changed(variable, before)
                 special |= more

@@ -31,6 +31,7 @@ from ._specs import (
     is_spec,
     keep_axes,
     mesh_in_force,
+    on_mesh,
     problem_of,
     rest_of,
     show_path,
@@ -66,9 +67,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
         return _specs_of_prefix(value, tree, mesh, where)
     if axes is not None and axes.manual:
         found = [_outside(s, axes.manual) if isinstance(s, PartitionSpec) else s for s in found]
-    if mesh is not None:
-        return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in found]
-    return found
+    return found if mesh is None else on_mesh(found, mesh)
 
 
 def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
@@ -156,9 +155,7 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
             concrete = jax.sharding.get_mesh()
             if concrete.empty:
                 raise ValueError(_NO_MESH)
-            specs = [
-                NamedSharding(concrete, s) if isinstance(s, PartitionSpec) else s for s in specs
-            ]
+            specs = on_mesh(specs, concrete)
         todo = [i for i, s in enumerate(specs) if s is not None]
         here = [i for i in todo if specs[i].is_fully_addressable]
         on_devices = jax.device_put([arrays[i] for i in here], [specs[i] for i in here])

@@ -187,7 +187,7 @@ class ShardingRules:
             total += size
             rule = "-" if one.rule is None else _show_key(self._keys[one.rule])
             shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            spec = "as it is" if one.spec is None else str(_short_spec(one.spec))
+            spec = "as it is" if one.spec is None else str(getattr(one.spec, "spec", one.spec))
             note = f" ({one.note})" if one.note else ""
             rows.append((show_path(one.path), shape, spec, f"{size:,}", rule + note))
         rows.append(("", "", "", f"{total:,}", ""))
@@ -294,10 +294,6 @@ def _pairs(rules: Any) -> list[tuple[Any, Any]]:
 
 def _show_key(key: Any) -> str:
     return "..." if key is ... else repr(key)
-
-
-def _short_spec(spec: Any) -> Any:
-    return getattr(spec, "spec", spec)
 
 
 def _plain_dtype(dtype: Any) -> Any:

@@ -129,6 +129,11 @@ def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec
     return PartitionSpec(*(x if len(x) > 1 else x[0] if x else None for x in kept), **rest)
 
 
+def on_mesh(specs: Sequence[Spec], mesh: Any) -> list[Spec]:
+    """Returns specs with the sharding over a mesh in the place of each PartitionSpec."""
+    return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in specs]
+
+
 def same_spec(a: Spec, b: Spec) -> bool:
     """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
     return bool(a == b) or _written_out(a) == _written_out(b)

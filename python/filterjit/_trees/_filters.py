@@ -181,7 +181,7 @@ def entry_expression(spec: Any) -> Expression:
     Raises:
         ValueError: `spec` is not a filter, or it contains a path pattern.
     """
-    if isinstance(spec, str) or (isinstance(spec, Filter) and _has_path(spec.expression)):
+    if isinstance(spec, str) or (isinstance(spec, Filter) and _kinds(spec.expression) & _PATHS):
         raise ValueError(
             f"a tree of filters cannot contain a path pattern: {spec!r}. A pattern filters a whole "
             "tree; combine the two by `&` or `|`."
@@ -199,11 +199,18 @@ def _not_a_filter(spec: Any, where: str) -> ValueError:
     )
 
 
-def _has_path(expression: Expression) -> bool:
-    return isinstance(expression, tuple) and (
-        expression[0] in ("path", "path or none")
-        or any(_has_path(p) for p in expression[1:] if isinstance(p, tuple))
-    )
+_PATHS = {"path", "path or none"}
+
+
+def _kinds(expression: Expression) -> set[str]:
+    """Returns the kinds of the filters that an expression combines by ``&``, ``|`` and ``~``."""
+    match expression:
+        case bool():
+            return set()
+        case ("and" | "or" | "not", *operands):
+            return set().union(*map(_kinds, operands))
+        case _:
+            return {expression[0]}
 
 
 def or_none(expression: Expression) -> Expression:
@@ -218,22 +225,12 @@ def or_none(expression: Expression) -> Expression:
 
 def may_take_none(expression: Expression) -> bool:
     """Whether a path pattern in a filter may match no leaf, since `missing` is ``"ignore"``."""
-    match expression:
-        case ("path or none", _):
-            return True
-        case ("and" | "or" | "not", *operands):
-            return any(map(may_take_none, operands))
-    return False
+    return "path or none" in _kinds(expression)
 
 
 def depends_on_leaves(expression: Expression) -> bool:
     """Whether which leaves a filter takes depends on the leaves, and not on their paths alone."""
-    match expression:
-        case bool() | ("path" | "path or none", _):
-            return False
-        case ("and" | "or" | "not", *operands):
-            return any(map(depends_on_leaves, operands))
-    return True
+    return not _kinds(expression) <= _PATHS
 
 
 def _simple_expression(spec: Any, where: str) -> Expression:

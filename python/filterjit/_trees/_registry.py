@@ -21,7 +21,13 @@ import jax.tree_util as jtu
 from .. import _core
 from .._base import _words
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _other_compat, _registered_compat
-from ._static_keys import immutable_of, static_contents, static_key
+from ._static_keys import (
+    has_other_dict,
+    immutable_of,
+    is_like_generated,
+    static_contents,
+    static_key,
+)
 
 _BUILTIN: dict[type, str] = {
     type(None): "none",
@@ -36,7 +42,6 @@ _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
 
-_DICT = type("_", (), {}).__dict__["__dict__"]  # the descriptor of `__dict__` in usual classes
 flatten_one_level = _registered_compat.flatten_one_level()
 
 
@@ -96,7 +101,7 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     if equinox is None or details is None or not issubclass(cls, equinox.Module):
         return None
     if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
-        type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT) for c in cls.__mro__
+        map(has_other_dict, cls.__mro__)
     ):
         return None  # its attributes may be stored elsewhere than in `x.__dict__`
     missing, wrapper = details
@@ -154,20 +159,11 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
     return "object", _key_of(cls), data, meta, None, (), "init" if sets else "call", {}
 
 
-@dataclasses.dataclass
-class _Example:
-    """Has an ``__init__`` that `dataclasses` generates."""
-
-    x: int
-
-
 def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
     """Whether a call of a dataclass with these keyword arguments runs nothing but an ``__init__``
     that `dataclasses` has generated, and this calls no function of the user's."""
-    code, example = getattr(cls.__init__, "__code__", None), _Example.__init__.__code__
     return (
-        isinstance(code, types.CodeType)
-        and (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
+        is_like_generated(cls.__init__, "__init__")
         and hasattr(cls, "__dataclass_params__")
         and all(field.init for field in dataclasses.fields(cls))
         and {field.name for field in dataclasses.fields(cls)} == set(names)
@@ -276,10 +272,22 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
     return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
 
 
+# Types of statics that JAX never changes: a value always equals itself.
+_IMMUTABLE: frozenset[type] = frozenset(
+    {
+        jax.numpy.ufunc,
+        jax.sharding.PartitionSpec,
+        jax.sharding.NamedSharding,
+        jax.sharding.SingleDeviceSharding,
+        jax.sharding.Mesh,
+    }
+)
+
+
 def _key_of(cls: type) -> Any:
     """Returns the key of a type, as the docstring of `_core.Registry` has it."""
     key = static_key(cls)
-    if key is _core.identity or cls in _jax_compat.IMMUTABLE_TYPES:
+    if key is _core.identity or cls in _IMMUTABLE:
         return key, True
     contents = _flax_compat.contents(cls)
     return (

@@ -364,6 +364,12 @@ def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -
     return attributes
 
 
+def has_other_dict(cls: Any) -> bool:
+    """Whether a class has a ``__dict__`` of its own making, so that attributes may be elsewhere."""
+    own = cls.__dict__
+    return "__dict__" in own and type(own["__dict__"]) is not types.GetSetDescriptorType
+
+
 def is_known(cls: Any, base: Any) -> bool:
     """Whether the contents that a base has, and the attributes, are all that there is in an
     instance of a class: its memory has no room for more. When in doubt, they are not."""
@@ -374,7 +380,7 @@ def is_known(cls: Any, base: Any) -> bool:
     ):  # other negative offsets: before the instance's memory
         pointers += offset != was and (offset > 0 or offset == -_POINTER)
     return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER and not any(
-        type(c.__dict__.get("__dict__", _DICT)) is not type(_DICT)  # attributes may be elsewhere
+        has_other_dict(c)
         or "n_unnamed_fields" in c.__dict__  # as `time.struct_time`, a tuple with hidden items
         for c in cls.__mro__
         if c not in base.__mro__
@@ -382,7 +388,6 @@ def is_known(cls: Any, base: Any) -> bool:
 
 
 _POINTER = struct.calcsize("P")
-_DICT = type("_", (), {}).__dict__["__dict__"]  # the descriptor of `__dict__` in usual classes
 _first = operator.itemgetter(0)
 
 
@@ -416,20 +421,17 @@ def _fields(names: list[str]) -> Key:
 
 @dataclasses.dataclass
 class _Example:
-    """Has an ``__eq__`` that `dataclasses` generates."""
+    """Has an ``__eq__`` and an ``__init__`` that `dataclasses` generates."""
 
     x: int
 
 
-def _is_like_generated(function: Any) -> bool:
-    """Whether `dataclasses` generates such functions; not whether the function is in a file, since
-    the functions of ``python -c`` are not either."""
-    code = getattr(function, "__code__", None)
-    example = _Example.__eq__.__code__
-    return (
-        isinstance(code, types.CodeType)
-        and code.co_qualname == example.co_qualname
-        and code.co_filename == example.co_filename
+def is_like_generated(function: Any, name: str) -> bool:
+    """Whether `dataclasses` generates such methods of this name; not whether the function is in a
+    file, since the functions of ``python -c`` are not either."""
+    code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
+    return isinstance(code, types.CodeType) and (
+        (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
     )
 
 
@@ -437,7 +439,7 @@ def _generated_fields(cls: Any, definer: Any) -> list[tuple[str, bool]] | None:
     """Returns the fields of a class whose ``__eq__``, which `definer` has, was generated from them,
     and whether it compares them; None for other classes."""
     function = definer.__dict__["__eq__"]
-    if "__dataclass_fields__" in definer.__dict__ and _is_like_generated(function):
+    if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, "__eq__"):
         return [(f.name, f.compare) for f in dataclasses.fields(cls)]
     if "__attrs_attrs__" in definer.__dict__ and str(
         getattr(getattr(function, "__code__", None), "co_filename", "")
