@@ -8,6 +8,7 @@ Arrays in carries, operands, `xs` and results are traced. Everything else is sta
 import jax  # (first: `install` waits for it, and then imports the modules below)
 
 # isort: on
+import cmath
 import dataclasses
 import functools
 import weakref
@@ -26,6 +27,7 @@ from ._compat import _constants_compat, _flax_compat, _jax_compat
 from ._observe._causes import lines_of
 from ._observe._compare import Comparison
 from ._trees._filters import Expression, as_expression, or_none
+from ._trees._nodes import walk
 from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -194,7 +196,14 @@ def _differences(
         has_option: whether the option `traced` is to be told, which is not given.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
-    causes = Comparison(registry, *structures).told
+    compared = Comparison(registry, *structures)
+    if not compared.causes and (changed := _changed_in_place(one, other)) is not None:
+        place = f"`{format_path(changed)}`" if changed else root
+        return (
+            f"  {place}: was changed in place. What is static is the same in each "
+            "step: a function is traced once, and not called again"
+        )
+    causes = compared.told
     lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
     was, now = _leaves(one), _leaves(other)
     for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
@@ -218,6 +227,14 @@ def _differences(
 _MOST_REMEDIES = 3
 
 
+def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
+    """Returns the path of a static of `one` that is another value now than at the beginning."""
+    for i, (_, path) in enumerate(walk(one.structure)):
+        if not one.structure._equal_nodes(i, other.structure, i):
+            return path
+    return None
+
+
 def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
     """Returns the path and the leaf of each array and each number, by the text of the path."""
     leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
@@ -237,13 +254,29 @@ def _array_of(number: Any, like: Any) -> str | None:
     if _is_number(like):
         kinds = [NUMBERS.index(type(x)) for x in (number, like)]
         fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # as JAX promotes weak types
-        return f"jnp.asarray({type(like)(number)!r})" if fits else None
+        text = _text_of(type(like)(number), jnp.result_type(like)) if fits else None
+        return None if text is None else f"jnp.asarray({text})"
     dtype = getattr(like, "dtype", None)
-    if not jnp.issubdtype(dtype, np.number) or jnp.result_type(number, dtype) != dtype:
+    is_bool = dtype == np.bool_ and type(number) is bool
+    if not (is_bool or jnp.issubdtype(dtype, np.number)):
+        return None
+    text = _text_of(number, dtype) if jnp.result_type(number, dtype) == dtype else None
+    if text is None:
         return None
     if like.shape:
-        return f"jnp.full({like.shape}, {number!r}, {str(dtype)!r})"
-    return f"jnp.asarray({number!r}, {str(dtype)!r})"
+        return f"jnp.full({like.shape}, {text}, {str(dtype)!r})"
+    return f"jnp.asarray({text}, {str(dtype)!r})"
+
+
+def _text_of(number: Any, dtype: Any) -> str | None:
+    """Returns a number as it is written in code; None if arrays of the dtype cannot hold it."""
+    try:
+        np.asarray(number, dtype)
+    except OverflowError:
+        return None
+    if cmath.isfinite(number):
+        return repr(number)
+    return None if type(number) is complex else f"jnp.{number}".replace("jnp.-", "-jnp.")
 
 
 # For each function that is alive, by its address: a reference to it, and what JAX traces in its place, by

@@ -286,6 +286,22 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         + "`[0]`: was the int 0, is the float 0.5\n  `[1]`: was the float 1.5, is the int 1\n"
         "  -> Put an array into `init`: `jnp.asarray(0.0)`, or pass `traced='0'`.$",
     ),
+    "the best so far": (
+        lambda: lax.scan(lambda c, x: (jnp.minimum(c, x), x), float("inf"), X),
+        CHANGES + "the carry: was the float inf, is an array\n"
+        "  -> Put an array into `init`: `jnp.asarray(jnp.inf, 'float32')`, or pass `traced=True`.",
+    ),
+    "a number that the dtype cannot hold": (
+        lambda: lax.scan(lambda c, x: (x, x), 300, jnp.ones(3, "int8")),
+        CHANGES + "the carry: was the int 300, is an array$"),
+    "a flag": (
+        lambda: lax.while_loop(lambda c: c[0], lambda c: (jnp.asarray(False),), (True,)),
+        "`[0]`: was True, is an array\n  -> Put an array into `init_val`: `jnp.asarray(True, 'bool')`",
+    ),
+    "a static that is changed in place": (
+        lambda: lax.scan(lambda c, x: (c.s.append(1) or c, x), Holder(X, []), X),
+        CHANGES + "`s`: was changed in place. What is static is the same in each step",
+    ),
     "a field": (lambda: lax.scan(lambda c, x: (Module(c.a, "other"), x), Module(X, "name"), X),
         CHANGES + "`name`: was the str 'name', is the str 'other'"),
     "a new function": (lambda: lax.scan(lambda c, x: (new_function(), x), new_function(), X),
