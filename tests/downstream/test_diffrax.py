@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Traces, check_installed, check_installed_error, on_install
+from support.comparison import Traces, check_installed_error, on_install
 
 pytestmark = pytest.mark.slow
 
@@ -24,30 +24,28 @@ def oscillate(t: Any, y: Any, args: Any) -> Any:
     return jnp.array([[0.0, 1.0], [-1.0, 0.0]]) @ y * args
 
 
-def test_solution() -> None:
+@on_install
+def test_solution() -> Any:
     """Returns the contents of a solution: times, values, statistics and result."""
 
-    def program() -> Any:
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(oscillate),
-            diffrax.Tsit5(),
-            t0=0.0,
-            t1=2.0,
-            dt0=None,
-            y0=Y0,
-            args=jnp.array(2.0),
-            saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 2.0, 5), dense=True),
-            stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-4),
-            max_steps=64,
-        )
-        ok = bool(solution.result == diffrax.RESULTS.successful)
-        interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
-        # A jitted method, and a jitted method under vmap.
-        many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
-        return solution.ts, solution.ys, solution.stats, ok, interpolated, many
-
-    *_, ok, _, _ = check_installed(program)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(oscillate),
+        diffrax.Tsit5(),
+        t0=0.0,
+        t1=2.0,
+        dt0=None,
+        y0=Y0,
+        args=jnp.array(2.0),
+        saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 2.0, 5), dense=True),
+        stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-4),
+        max_steps=64,
+    )
+    ok = bool(solution.result == diffrax.RESULTS.successful)
+    interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
+    # A jitted method, and a jitted method under vmap.
+    many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
     assert ok
+    return solution.ts, solution.ys, solution.stats, ok, interpolated, many
 
 
 def loss_of(adjoint: Any) -> Any:
@@ -107,13 +105,12 @@ def test_error_under_vmap() -> None:
     check_installed_error(lambda: jax.vmap(solve)(jnp.ones(2)), "maximum number of solver steps")
 
 
-def test_failure_without_an_error() -> None:
-    def program() -> Any:
-        solution = too_few_steps(throw=False)
-        reached = bool(solution.result == diffrax.RESULTS.max_steps_reached)
-        return solution.ys, reached, diffrax.RESULTS[solution.result], solution.stats
-
-    assert check_installed(program)[1]
+@on_install
+def test_failure_without_an_error() -> Any:
+    solution = too_few_steps(throw=False)
+    reached = bool(solution.result == diffrax.RESULTS.max_steps_reached)
+    assert reached
+    return solution.ys, reached, diffrax.RESULTS[solution.result], solution.stats
 
 
 @on_install
@@ -173,34 +170,32 @@ def test_interpolation() -> Any:
     )
 
 
-def test_loop_of_solves_is_traced_once() -> None:
-    def program() -> Any:
-        traces = Traces()
+@on_install
+def test_loop_of_solves_is_traced_once() -> Any:
+    traces = Traces()
 
-        def field(t: Any, y: Any, args: Any) -> Any:
-            traces.tick()
-            return -y * args["rate"]
+    def field(t: Any, y: Any, args: Any) -> Any:
+        traces.tick()
+        return -y * args["rate"]
 
-        y, counts = Y0, []
-        for i in range(4):
-            # Everything is recreated each time, as in users' programs.
-            solution = diffrax.diffeqsolve(
-                diffrax.ODETerm(field),
-                diffrax.Tsit5(),
-                0.0,
-                0.5,
-                0.1,
-                y,
-                args={"rate": jnp.array(float(i))},
-                saveat=diffrax.SaveAt(t1=True),
-                stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
-            )
-            y = solution.ys[0]
-            counts.append(traces.count)
-        return y, counts
-
-    counts = check_installed(program)[1]
+    y, counts = Y0, []
+    for i in range(4):
+        # Everything is recreated each time, as in users' programs.
+        solution = diffrax.diffeqsolve(
+            diffrax.ODETerm(field),
+            diffrax.Tsit5(),
+            0.0,
+            0.5,
+            0.1,
+            y,
+            args={"rate": jnp.array(float(i))},
+            saveat=diffrax.SaveAt(t1=True),
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-3),
+        )
+        y = solution.ys[0]
+        counts.append(traces.count)
     assert len(set(counts)) == 1
+    return y, counts
 
 
 @on_install

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from support.comparison import Traces, check_installed, check_installed_error, on_install
+from support.comparison import Traces, check_installed_error, on_install
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +32,12 @@ ROOTS = {
 
 
 @pytest.mark.parametrize("name", ROOTS)
-def test_root(name: str) -> None:
-    def program() -> Any:
-        solution = optx.root_find(residual, ROOTS[name](), Y0, ARGS)
-        ok = bool(solution.result == optx.RESULTS.successful)
-        return solution.value, solution.stats, solution.aux, ok
-
-    assert check_installed(program)[-1]
+@on_install
+def test_root(name: str) -> Any:
+    solution = optx.root_find(residual, ROOTS[name](), Y0, ARGS)
+    ok = bool(solution.result == optx.RESULTS.successful)
+    assert ok
+    return solution.value, solution.stats, solution.aux, ok
 
 
 @on_install
@@ -101,22 +100,21 @@ def test_failure_without_an_error() -> Any:
     return found.value, optx.RESULTS[found.result], found.stats["num_steps"]
 
 
-def test_loop_is_traced_once() -> None:
-    def program() -> Any:
-        traces = Traces()
+@on_install
+def test_loop_is_traced_once() -> Any:
+    traces = Traces()
 
-        def fun(y: Any, args: Any) -> Any:
-            traces.tick()
-            return y**3 - args
+    def fun(y: Any, args: Any) -> Any:
+        traces.tick()
+        return y**3 - args
 
-        y, counts = jnp.ones(()), []
-        for target in (2.0, 3.0, 4.0):
-            solver = optx.Newton(rtol=1e-5, atol=1e-5)
-            y = optx.root_find(fun, solver, y, jnp.full((), target)).value
-            counts.append(traces.count)
-        return y, counts
-
-    assert len(set(check_installed(program)[1])) == 1
+    y, counts = jnp.ones(()), []
+    for target in (2.0, 3.0, 4.0):
+        solver = optx.Newton(rtol=1e-5, atol=1e-5)
+        y = optx.root_find(fun, solver, y, jnp.full((), target)).value
+        counts.append(traces.count)
+    assert len(set(counts)) == 1
+    return y, counts
 
 
 @on_install

@@ -10,7 +10,7 @@ import jax.tree_util as jtu
 import optax
 import pytest
 
-from support.comparison import Traces, check_installed, on_install
+from support.comparison import Traces, on_install
 
 KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (8, 4))
@@ -76,7 +76,8 @@ def test_classifier(name: str, donate: Any) -> Any:
     return told, model, state, evaluate(model), traces.count
 
 
-def test_recurrent_and_partitioned() -> None:
+@on_install
+def test_recurrent_and_partitioned() -> Any:
     """A recurrent model with a frozen part, a scan and a filter specification."""
 
     class Recurrent(eqx.Module):
@@ -87,48 +88,44 @@ def test_recurrent_and_partitioned() -> None:
             step = lambda h, x: (self.cell(x, h), None)
             return self.head(jax.lax.scan(step, jnp.zeros(4), xs)[0])
 
-    def program() -> Any:
-        keys = jax.random.split(KEY)
-        model = Recurrent(eqx.nn.GRUCell(4, 4, key=keys[0]), eqx.nn.Linear(4, 1, key=keys[1]))
-        spec = jtu.tree_map(lambda _: False, model)
-        spec = eqx.tree_at(lambda m: (m.head.weight, m.head.bias), spec, (True, True))
-        optimiser = optax.sgd(0.1)
+    keys = jax.random.split(KEY)
+    model = Recurrent(eqx.nn.GRUCell(4, 4, key=keys[0]), eqx.nn.Linear(4, 1, key=keys[1]))
+    spec = jtu.tree_map(lambda _: False, model)
+    spec = eqx.tree_at(lambda m: (m.head.weight, m.head.bias), spec, (True, True))
+    optimiser = optax.sgd(0.1)
 
-        @eqx.filter_jit
-        def train(model: Any, state: Any) -> Any:
-            trained, frozen = eqx.partition(model, spec)
-            loss = lambda t: jnp.sum(eqx.combine(t, frozen)(X) ** 2)
-            grads = eqx.filter_grad(loss)(trained)
-            updates, state = optimiser.update(grads, state)
-            return eqx.apply_updates(model, updates), state
+    @eqx.filter_jit
+    def train(model: Any, state: Any) -> Any:
+        trained, frozen = eqx.partition(model, spec)
+        loss = lambda t: jnp.sum(eqx.combine(t, frozen)(X) ** 2)
+        grads = eqx.filter_grad(loss)(trained)
+        updates, state = optimiser.update(grads, state)
+        return eqx.apply_updates(model, updates), state
 
-        state = optimiser.init(eqx.partition(model, spec)[0])
-        for _ in range(3):
-            model, state = train(model, state)
-        return model
-
-    check_installed(program)
+    state = optimiser.init(eqx.partition(model, spec)[0])
+    for _ in range(3):
+        model, state = train(model, state)
+    return model
 
 
-def test_ensemble_and_checkpoint(tmp_path: Path) -> None:
+@on_install
+def test_ensemble_and_checkpoint(tmp_path: Path) -> Any:
     """An ensemble of models, saved half-way and loaded."""
 
-    def program() -> Any:
-        make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))
+    make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))
 
-        @eqx.filter_jit
-        def train(models: Any) -> Any:
-            @eqx.filter_vmap
-            def grad(model: Any) -> Any:
-                return eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(X) ** 2))(model)
+    @eqx.filter_jit
+    def train(models: Any) -> Any:
+        @eqx.filter_vmap
+        def grad(model: Any) -> Any:
+            return eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(X) ** 2))(model)
 
-            return eqx.apply_updates(models, jtu.tree_map(lambda g: -0.1 * g, grad(models)))
+        return eqx.apply_updates(models, jtu.tree_map(lambda g: -0.1 * g, grad(models)))
 
-        models = train(make(jax.random.split(KEY, 3)))
-        path = tmp_path / "models.eqx"
-        eqx.tree_serialise_leaves(path, models)
-        loaded = eqx.tree_deserialise_leaves(path, make(jax.random.split(KEY, 3)))
-        return train(loaded), train(models)
-
-    loaded, kept = check_installed(program)
-    assert eqx.tree_equal(loaded, kept)
+    models = train(make(jax.random.split(KEY, 3)))
+    path = tmp_path / "models.eqx"
+    eqx.tree_serialise_leaves(path, models)
+    loaded = eqx.tree_deserialise_leaves(path, make(jax.random.split(KEY, 3)))
+    once, other = train(loaded), train(models)
+    assert eqx.tree_equal(once, other)
+    return once, other

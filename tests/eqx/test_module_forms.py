@@ -79,25 +79,6 @@ def test_as_a_carry(jit: Jit, traces: Traces, name: str) -> Any:
     return without, jtu.tree_map(jnp.add, x, out), looped, f(x), f(out)
 
 
-CALLABLE = [
-    "of functions", "wrapper", "wrapper of a Module", "wrapper in a wrapper", "bound method",
-    "bound method of a nested one", "eqx.Partial", "filter_grad",
-    "filter_checkpoint", "filter_closure_convert",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CALLABLE)
-@on_both
-def test_as_the_function(jit: Jit, name: str) -> Any:
-    make = MODULES[name]
-
-    x = make()
-    args = () if name == "eqx.Partial" else (TWO,)
-    f = jit(x)
-    through = jit(lambda g, *a: g(*a))
-    return f(*args), f(*args), through(x, *args), through(f, *args), f.__wrapped__
-
-
 # ---- static fields ----
 
 

@@ -44,14 +44,14 @@ class Traces:
 
 
 def counting(jit: Jit, traces: Traces) -> Jit:
-    """Returns a decorator that jits functions and counts their traces."""
+    """Returns a decorator that jits functions and counts their traces; `__wrapped__` is `jit`."""
 
     def decorator(fun: Any = None, **options: Any) -> Any:
         if fun is None:
             return functools.partial(decorator, **options)
         return jit(traces.counting(fun) if inspect.isfunction(fun) else fun, **options)
 
-    return decorator
+    return functools.update_wrapper(decorator, jit)
 
 
 # ---- comparable forms of values ----
