@@ -3,6 +3,8 @@ written, and under which settings. `test_compiled_calls.py` calls what is loaded
 """
 
 import concurrent.futures
+import dataclasses
+import enum
 import functools
 import json
 import os
@@ -146,6 +148,42 @@ def test_what_would_not_be_equal_is_refused(place: str) -> None:
     with pytest.raises(ValueError, match="would not be equal after loading"):
         encoded(tree(np.dtype("i4", metadata={"unit": "m"})))
     encoded(tree(np.dtype("i4")))
+
+
+@dataclasses.dataclass
+class Unset:
+    size: int = dataclasses.field(init=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Unset(), "a `Unset` with a field that is not set"),
+        (enum.Flag("Flags", "A B")(3), "which is no member of its class"),
+    ],
+    ids=["field", "flags"],
+)
+def test_what_cannot_be_written(value: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=rf"a file cannot hold .*\n.*{why}"):
+        encoded(Custom(X, label=value))
+
+
+class Matrix:
+    """Takes no other leaves than those that it is made for."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        if x.ndim != 2:
+            raise ValueError("not a matrix")
+
+
+jax.tree_util.register_pytree_node(Matrix, lambda m: ((m.x,), None), lambda _, xs: Matrix(*xs))
+
+
+def test_what_cannot_be_built_again(tmp_path: Path) -> None:
+    compiled = filter_jit(lambda m: m.x * 2).compile(Matrix(jnp.ones((2, 2))))
+    with pytest.raises(ValueError, match="the arguments cannot be built of other leaves"):
+        compiled.save(tmp_path / "file")
 
 
 # ---- what a file tells ----

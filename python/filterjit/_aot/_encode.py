@@ -280,6 +280,8 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
     if cls is _flax_compat.hashable_mapping():
         return "mapping", _columns(x)
     if isinstance(x, enum.Enum):
+        if x.name not in cls.__members__:
+            raise Unsupported(f"{short(x)}, which is no member of its class")
         return "enum", [cls, x.name]
     if isinstance(x, np.dtype):
         return "dtype", [encode_dtype(x)]
@@ -287,7 +289,10 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
         return "namedtuple", [cls, *x]
     if isinstance(x, type) or not dataclasses.is_dataclass(x):
         return _parts_of_jax(x)
-    fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    try:
+        fields = {f.name: getattr(x, f.name) for f in dataclasses.fields(x)}
+    except AttributeError as e:
+        raise Unsupported(f"a `{cls.__qualname__}` with a field that is not set ({e})") from None
     if getattr(x, "__dict__", fields).keys() != fields.keys():
         raise Unsupported(f"{short(x)} has attributes other than its fields")
     return "instance", [cls, *_columns(fields)]

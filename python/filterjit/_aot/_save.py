@@ -97,6 +97,14 @@ def _contents(
             "portable=True"
         )
     nodes = _encode.encode_structure(registry, result, "the result")
+    for what, encoded in ("the arguments", arguments), ("the result", nodes):
+        try:
+            _encode.decode_tree(encoded)
+        except Exception as e:
+            raise Unsupported(
+                f"{what} cannot be built of other leaves, as `load` does ({type(e).__name__}: {e}). JAX asks "
+                "that the functions that a class is registered with take any leaves"
+            ) from e
     header, blobs = _program.encode(prepared.name, stage, nodes, exported)
     own = [_program.encode_array(x) for x in prepared.function_arrays]
     header["info"] |= {
