@@ -2,7 +2,7 @@
 
 `exact` turns a tree into nested tuples. Two of these are equal exactly if the two trees may share a
 compiled program: if they have the same nodes, types, keys and static values (all that is not an
-array), by the rules of the README. Nothing here uses the C core. Nothing keeps objects alive that
+array), by the rules of docs/statics.md. Nothing here uses the C core. Nothing keeps objects alive that
 are compared by identity, so the address of a dead object can be reused while a test runs.
 """
 

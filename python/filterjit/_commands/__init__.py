@@ -1,1 +1,1 @@
-"""The commands of ``python -m filterjit``."""
+"""What the commands of ``python -m filterjit`` do; their options are in `__main__`."""

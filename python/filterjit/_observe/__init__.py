@@ -7,8 +7,9 @@ No code in this package runs on a hit. The C core counts calls, and reads the cl
 placements of its arrays, and the configuration of JAX (`_records`). For a call that is not a hit,
 ``FilterJit._find`` returns the Structure of the arguments without compiling anything. If a variant
 has this Structure, the arrays are compared with the records of its traces. Otherwise the Structure
-is compared node by node with those of the function's variants (`_nodes`, `_compare`), and the
-explanation names the differences from the closest one (`_causes`). JAX may compile a call again
+is compared node by node with those of the function's variants (`_trees._nodes`, `_compare`), and the
+explanation names the differences from the closest one (`_causes`, with the kinds of causes, and
+`_remedies`). JAX may compile a call again
 without tracing it, for a new sharding; the recorder hears of it, and records where the arrays of the
 call are.
 

@@ -4,13 +4,13 @@ Static values are the leaves of a pytree that are not arrays, the values of stat
 data. Two of them may share a compiled program only if the traced function cannot tell them apart,
 but the ``==`` of many types is coarser than that: a dataclass with 1 equals one with True.
 
-The C core (``structure/statics.c``) knows the exact rule for a few built-in types. For any other
-type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
+The C core knows the exact rule for a few built-in types (``fj_static_rule`` in
+``structure/statics.h``). For any other type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
 in its place: its contents, which the core compares by the same rule, down to the built-in types.
 The core takes them on each call, or looks whether they are the same objects, so it notices that
 they were changed in place.
 
-The table, in the order in which the rules are tried:
+The table, of which the first row that fits holds:
 
 ===========================================  =======================================================
 type                                         compared
@@ -46,7 +46,8 @@ mapping in which Flax says of attributes whether they are data, are *immutable*:
 compared with itself again. Of lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
 and of an ``nnx.GraphDef``, which consists of such values, the core sees by addresses that a value has
 not changed, and compares two values field by field (``structure/snapshot.h``). It takes the keys only
-where it does not see that they are equal.
+where it does not see that they are equal, and without a GIL: so `static_contents` and the key of a type
+say the same.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
@@ -589,7 +590,7 @@ def immutable_of(cls: type) -> Callable[[Any], bool] | None:
 def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
     """Returns the names of attributes such that two values of the type are equal if these are.
 
-    The C core then reads them itself, and calls the key only where they differ. Returns True if
+    The C core then reads them itself, and calls the key only where it cannot. Returns True if
     nothing changes a value itself, but perhaps what is in its key; None if neither is known.
     """
     if cls in (types.MethodType, jtu.PyTreeDef):
