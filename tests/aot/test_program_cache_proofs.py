@@ -355,6 +355,13 @@ try:
         time.sleep(0.01)
 except filterjit.StaleProgramError as e:
     assert "`stale`" in str(e) and str(calls) in str(e), (calls, str(e))
+    try:
+        with filterjit.forbid_compile():
+            stale(X)
+    except filterjit.ForbiddenCompileError as forbidden:
+        assert "its program in the program cache was stale" in str(forbidden)
+    else:
+        raise AssertionError("it traces")
     assert np.allclose(stale(X), 3), "what a stale program is followed by"
 
 ## what a trace sets, another one reads

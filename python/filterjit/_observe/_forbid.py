@@ -170,13 +170,19 @@ def _explain_program(name: str) -> tuple[str, Any]:
     cache = None if record is None else record.cache()
     if cache is None or variant is None:
         return f"`{name}`: compiles: JAX has no program of it for these arguments", name
-    now, earlier = _records.TraceRecord.of(arrays, placed=True), _records.record_of(variant).traces
-    return text_of(_explain.explain_trace(cache, None, variant, variant.structure, now, earlier))
+    now, of_variant = _records.TraceRecord.of(arrays, placed=True), _records.record_of(variant)
+    structure, earlier = variant.structure, of_variant.traces
+    return text_of(
+        _explain.explain_trace(cache, None, variant, structure, now, earlier), of_variant
+    )
 
 
-def text_of(explanation: "Explanation") -> tuple[str, Any]:
-    """Returns what `refuse` asks, of a call of which something is to be compiled."""
+def text_of(explanation: "Explanation", record: "_records.VariantRecord") -> tuple[str, Any]:
+    """Returns what `refuse` asks, of a call of which something is to be compiled, and its variant's
+    record."""
     name, text = explanation.name, str(explanation)
-    if explanation.hit:  # it was traced, and not compiled, or for another device
+    if record.kept and record.kept[-1].state == "stale":
+        text = f"{name}: compiles: its program in the program cache was stale"
+    elif explanation.hit:  # it was traced, and not compiled, or for another device
         text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
     return text, (name, explanation.kinds)

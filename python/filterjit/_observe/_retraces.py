@@ -73,11 +73,13 @@ def before_trace(
     if jax.config.jax_disable_jit:
         return
 
+    record = _records.record_of(variant)
+
     def explain() -> "Explanation":
-        earlier = [t for t in _records.record_of(variant).traces if t is not trace]
+        earlier = [t for t in record.traces if t is not trace]
         return _explain.explain_trace(cache, fun, variant, variant.structure, trace, earlier)
 
-    _forbid.refuse(lambda: _forbid.text_of(explain()), own=1)
+    _forbid.refuse(lambda: _forbid.text_of(explain(), record), own=1)
     if recorder.is_on_purpose():
         return
     text = _tell_of_many(cache, fun, variant, trace)
