@@ -232,6 +232,17 @@ def test_errors() -> None:
         PartialFilterJit(f, (), {1: 2})  # type: ignore[dict-item]
 
 
+def test_what_its_function_has_and_it_has_not() -> None:
+    f = filterjit.filter_jit(lambda x, y: x).partial(1)
+    for name, has in (("warm_up", True), ("report", True), ("shape", False)):
+        with pytest.raises(
+            AttributeError, match=f"`PartialFilterJit` has no attribute `{name}`"
+        ) as e:
+            getattr(f, name)
+        assert (f"`.func.{name}`" in str(e.value)) == has
+        assert hasattr(f.func, name) == has
+
+
 def test_copies_and_its_repr() -> None:
     f = filterjit.filter_jit(everything)
     p = PartialFilterJit(f, ([1, 2],), {"k": {"a": 3}})

@@ -24,6 +24,11 @@ class _Given:
         self._args = tuple(values[: len(args)])
         self._keywords = dict(zip(keywords, values[len(args) :], strict=True))
 
+    def __getattr__(self, name: str) -> Any:
+        """Is asked for what neither this nor a PartialFilterJit has."""
+        also = f"; its function has: `.func.{name}`" if hasattr(type(self._function), name) else ""
+        raise AttributeError(f"`PartialFilterJit` has no attribute `{name}`{also}")
+
 
 def _copies(function: _core.FilterJit[..., Any], values: Iterable[Any]) -> list[Any]:
     """Returns the values with containers of their own, and the same arrays and statics."""
