@@ -186,8 +186,8 @@ fj_compat_give_exception(PyObject *exception)
 #endif
 }
 
-/* Counts a C function that may recurse by way of Python code as three Python frames, if
- * `counts` is true.  0, or -1 with RecursionError.
+/* Counts a C function that may recurse by way of Python code as three Python frames.  0, or -1
+ * with RecursionError.
  *
  * Such a function takes much of the C stack.  Python 3.12 and 3.13 count Python frames and C
  * frames apart, and their limits are so high that a recursion with one Python frame for each
@@ -196,33 +196,25 @@ fj_compat_give_exception(PyObject *exception)
 #define FJ_COMPAT_FRAMES 3
 
 static inline int
-fj_compat_enter_frames(int counts)
+fj_compat_enter_frames(void)
 {
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
-    if (counts) {
-        PyThreadState *thread = PyThreadState_Get();
-        if (thread->py_recursion_remaining <= FJ_COMPAT_FRAMES) {
-            PyErr_SetString(PyExc_RecursionError,
-                            "maximum recursion depth exceeded in a jitted call");
-            return -1;
-        }
-        thread->py_recursion_remaining -= FJ_COMPAT_FRAMES;
+    PyThreadState *thread = PyThreadState_Get();
+    if (thread->py_recursion_remaining <= FJ_COMPAT_FRAMES) {
+        PyErr_SetString(PyExc_RecursionError,
+                        "maximum recursion depth exceeded in a jitted call");
+        return -1;
     }
-#else
-    (void)counts;
+    thread->py_recursion_remaining -= FJ_COMPAT_FRAMES;
 #endif
     return 0;
 }
 
 static inline void
-fj_compat_leave_frames(int counts)
+fj_compat_leave_frames(void)
 {
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
-    if (counts) {
-        PyThreadState_Get()->py_recursion_remaining += FJ_COMPAT_FRAMES;
-    }
-#else
-    (void)counts;
+    PyThreadState_Get()->py_recursion_remaining += FJ_COMPAT_FRAMES;
 #endif
 }
 

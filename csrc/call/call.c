@@ -154,12 +154,12 @@ find_variant(Call *call, OnMiss on_miss)
         return NULL;
     }
     int found = -1;
-    if (fj_compat_enter_frames(1) == 0) {
+    if (fj_compat_enter_frames() == 0) {
         structure = flatten_arguments(call);
         if (structure != NULL && fj_structure_hash(structure) == 0) {
             found = fj_cache_find(call->cache, structure, &call->variant);
         }
-        fj_compat_leave_frames(1);
+        fj_compat_leave_frames();
     }
     if (found == 0 && on_miss != ON_MISS_GIVE_UP) {
         call->variant = compile_variant(call, structure, on_miss == ON_MISS_INSERT);

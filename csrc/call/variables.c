@@ -157,10 +157,10 @@ is_valid(PyObject *state, PyObject **reason)
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
-    int result = fj_compat_enter_frames(1);
+    int result = fj_compat_enter_frames();
     if (result == 0) {
         result = fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
-        fj_compat_leave_frames(1);
+        fj_compat_leave_frames();
     }
     Py_LeaveRecursiveCall();
     return result == 0 ? hand_over(reason, "a Variable is of another trace level") : result;

@@ -45,7 +45,6 @@ static void
 kind_dealloc(PyObject *op)
 {
     FjNodeKind *self = (FjNodeKind *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     kind_clear(op);
     Py_CLEAR(self->names);
@@ -54,8 +53,7 @@ kind_dealloc(PyObject *op)
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
     PyMem_Free(self->dict_fields);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyType_Slot kind_slots[] = {

@@ -151,8 +151,6 @@ fj_node_kind_fields(const FjNodeKind *kind)
     return kind->dynamic + kind->statics;
 }
 
-extern PyType_Spec fj_node_kind_spec;
-
 /* A new kind of the type, as which nothing has been read yet; NULL with an error. */
 FjNodeKind *fj_node_kind_new(PyTypeObject *kinds, PyTypeObject *type);
 

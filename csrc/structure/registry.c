@@ -348,7 +348,6 @@ static void
 registry_dealloc(PyObject *op)
 {
     FjRegistry *self = (FjRegistry *)op;
-    PyTypeObject *type = Py_TYPE(op);
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     registry_clear(op);
@@ -367,8 +366,7 @@ registry_dealloc(PyObject *op)
     Py_XDECREF(self->keyed);
     Py_XDECREF(self->by_identity);
     Py_XDECREF(self->forget);
-    type->tp_free(op);
-    Py_DECREF(type);
+    fj_object_free(op);
 }
 
 static PyObject *

@@ -44,8 +44,6 @@ struct FjRegistry {
     PyObject *weakrefs;
 };
 
-extern PyType_Spec fj_registry_spec;
-
 /* (P) The kind of `object`'s type: a new reference, or NULL with an error. */
 FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 

@@ -135,8 +135,6 @@ fj_static_key(PyObject *function, PyObject *value)
 
 /* ---- values ---- */
 
-extern PyType_Spec fj_identity_spec;
-
 /* Whether `value` is inert: 1 or 0.  Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 

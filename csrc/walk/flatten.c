@@ -328,7 +328,7 @@ fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const 
                      .may_stop = 1,
                      .expected = &expected};
     int result = 0;
-    if (fj_compat_enter_frames(1) < 0) {
+    if (fj_compat_enter_frames() < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
@@ -337,7 +337,7 @@ fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const 
                 ? fj_expected_pass(&expected, trees[i] == NULL ? FJ_MISSING : FJ_KIND_COUNT)
                 : fj_flatten_object(&f, trees[i]);
     }
-    fj_compat_leave_frames(1);
+    fj_compat_leave_frames();
     return result == 0 ? 1 : expected.differs ? 0 : -1;
 }
 

@@ -441,12 +441,8 @@ fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
                      FjKnownArguments *known)
 {
     int result = FJ_MATCH_YES;
-    if (fj_compat_enter_frames(0) < 0) {
-        return FJ_MATCH_ERROR;
-    }
     for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
         result = match_argument(m, objects[i], known == NULL ? NULL : fj_known_find(known, i));
     }
-    fj_compat_leave_frames(0);
     return result;
 }
