@@ -140,4 +140,4 @@ def _kind(x: Any) -> tuple[Any, ...]:
     if x.ndim > 1:
         is_made = isinstance(x, jax.Array)
         order = _executable_compat.order_of_layout(x) if is_made else tuple(range(x.ndim))
-    return _jax_compat.aval(x), sharding, committed, order
+    return jax.typeof(x), sharding, committed, order

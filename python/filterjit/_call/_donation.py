@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import jax
+
 from .. import _core
 from .._base import _errors
 from .._base._checks import one_of
-from .._compat import _jax_compat
 from .._observe._retraces import stack_level
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
@@ -170,7 +171,7 @@ def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, m
 
 def same_memory(x: Any, y: Any) -> bool:
     """Returns whether one array can take the memory of the other."""
-    a, b = _jax_compat.aval(x), _jax_compat.aval(y)
+    a, b = jax.typeof(x), jax.typeof(y)
     return (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
@@ -208,7 +209,7 @@ def tell_unused(
         if fitting:
             free.remove(fitting[0])
             continue
-        aval = _jax_compat.aval(arrays[i])
+        aval = jax.typeof(arrays[i])
         why = f"all results of that shape are {outputs[equal[0]]}" if equal else "no such result"
         where = _errors.format_path(paths[i])
         placed = "" if spec is None else f", {spec}"

@@ -76,7 +76,7 @@ def _kind(arrays: tuple[Any, ...]) -> Any:
     if config.jax_disable_jit or config.jax_debug_nans or config.jax_debug_infs:
         return None
     try:
-        return context, tuple([(_jax_compat.aval(x), placement(x)) for x in arrays])
+        return context, tuple([(jax.typeof(x), placement(x)) for x in arrays])
     except TypeError:
         return None  # no arrays of JAX, which says so itself
 

@@ -113,7 +113,7 @@ class Comparison:
             return  # it will not run, or as a part of another program
         mesh = self._mesh or _jax_compat.concrete_mesh()
         try:
-            kinds = tuple([(_jax_compat.aval(x), placement(x)) for x in arrays])
+            kinds = tuple([(jax.typeof(x), placement(x)) for x in arrays])
         except TypeError:
             return  # no arrays of JAX, which says so itself
         key = kinds, mesh, _jax_compat.trace_context()

@@ -299,7 +299,7 @@ class ShardedCall:
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
         """Returns the program for arrays, with its ``jax.jit``; the next call of the variant calls that if
         this is a call and there is no other."""
-        key = tuple(map(_jax_compat.aval, arrays)), jax.sharding.get_abstract_mesh()
+        key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
         if program is None:
             program = self._program_for(self.needs_of_arrays(arrays), arrays)
@@ -369,9 +369,7 @@ def _is_uncommitted(x: Any) -> bool:
 def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
     """Returns what stands for arrays when they are placed."""
     shardings = on_mesh(specs, jax.sharding.get_mesh())
-    return [
-        _jax_compat.spec_of(_jax_compat.aval(x), s) for x, s in zip(arrays, shardings, strict=True)
-    ]
+    return [_jax_compat.spec_of(jax.typeof(x), s) for x, s in zip(arrays, shardings, strict=True)]
 
 
 def _key(path: Sequence[Any]) -> tuple[str, ...]:

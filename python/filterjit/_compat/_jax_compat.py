@@ -242,11 +242,6 @@ def jit_options(x: Any) -> tuple[str, ...] | None:
     return None if info is None else tuple(repr(getattr(info, k, None)) for k in names + shardings)
 
 
-def aval(x: Any) -> Any:
-    """Returns the aval of an array: its shape, dtype and weak type, as ``jax.jit`` traces it."""
-    return jax.typeof(x)
-
-
 def settings() -> Callable[[], AbstractContextManager[None]]:
     """Returns a function that returns a context in which JAX's settings and mesh are those of now.
 
@@ -296,7 +291,7 @@ def is_moved(x: Any, result: Any) -> bool:
 
     Fallback: only whether their types say so.
     """
-    of, to = aval(x), aval(result)
+    of, to = jax.typeof(x), jax.typeof(result)
     for names in (("sharding", "spec"), ("memory_space",)):
         if _private.private_attribute(of, *names) != _private.private_attribute(to, *names):
             return True

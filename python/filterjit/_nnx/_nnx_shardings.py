@@ -9,7 +9,6 @@ from .. import _core
 from .._call import _signature
 from .._call._named import HandOver
 from .._call._sharding_options import SeenCall, Shardings
-from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
 from ._trace import DO_NOT_FIT, Prefixes, TracedFunction, registry, specs_of
@@ -46,7 +45,7 @@ class NNXShardings(Shardings):
             HandOver: if the prefix does not fit.
         """
         # No array is the same object as another one, and Python's numbers have shapes.
-        avals = map(_jax_compat.aval, call.arrays)
+        avals = map(jax.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
         arguments = call.variant.arguments(tuple(stand_ins))[1]
         args, kwargs = _signature.call_with_arguments(_as_call, call.signature, arguments, registry)

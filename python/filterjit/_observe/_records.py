@@ -46,7 +46,7 @@ class Aval:
 
     @classmethod
     def of(cls, x: Any) -> "Aval":
-        aval = _jax_compat.aval(x)
+        aval = jax.typeof(x)
         sharding = getattr(aval, "sharding", None)
         mesh = getattr(sharding, "mesh", None)
         on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
