@@ -127,7 +127,7 @@ class State:
         assert _callback_filters() == self.callback_filters
         assert recorder._thread.stack == []
         assert (
-            _forbid._here.get() is None
+            _forbid._here.get() == ()
             and _forbid._forbids == []
             and recorder._thread.untraced.job is None
         )
