@@ -18,6 +18,7 @@ from filterjit import filter_jit, lax
 from filterjit._compat import _constants_compat
 
 ONES = jnp.ones(3)
+OLD_JAX = jax.__version_info__ < (0, 11)
 
 
 def _scale(held: Any, *xs: Any) -> Any:
@@ -85,6 +86,8 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("use", USES)
 def test_a_trace_sees_what_a_function_holds(use: str, holder: str, held: Any) -> None:
+    if OLD_JAX and use.startswith(("fori_loop", "composite")):
+        pytest.skip("JAX 0.10 still finds an older trace: docs/statics.md")
     held = held.copy()
     f = filter_jit(lambda f, x: USES[use](f, x), functions="structure")
     holding = HOLDERS[holder](held)
@@ -116,11 +119,11 @@ def test_functions_that_are_compared_by_identity() -> None:
 
 
 @pytest.mark.parametrize("lacking", ["the registry of caches", "all caches"])
-@pytest.mark.parametrize("use", ["scan", "jit", "cond", "checkpoint", "fori_loop"])
+@pytest.mark.parametrize("use", ["scan", "jit", "cond", "checkpoint"])
 def test_names_that_jax_lacks(monkeypatch: pytest.MonkeyPatch, use: str, lacking: str) -> None:
     if lacking == "all caches":
-        if use in ("checkpoint", "fori_loop"):
-            pytest.skip("what `jax.jit` has for that does not know them")
+        if use == "checkpoint":
+            pytest.skip("what `jax.jit` has for that does not know it")
         monkeypatch.setattr(_constants_compat, "_WEAK", ())
     monkeypatch.setattr(_constants_compat, "_caches", None)
     test_a_trace_sees_what_a_function_holds(use, "closure", [2.0])

@@ -21,34 +21,39 @@ from . import _jax_compat, _private
 
 _canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
 
-# All caches that JAX has registered, and some by their names: those that refer weakly to what they are
-# asked for, and of the others, those that are asked for a function.
+# All caches that JAX has registered, of which those count that refer weakly to what they are asked for;
+# and some by their names: two of these, and of the others, those that are asked for a function.
 _caches = _private.private("jax._src.util", "_caches")
 _WEAK = (
     ("jax._src.interpreters.partial_eval", "trace_to_jaxpr"),
     ("jax._src.ad_checkpoint", "_trace_to_jaxpr"),
-    ("jax._src.lax.control_flow.loops", "_fori_body_fun"),
-    ("jax._src.lax.control_flow.loops", "_fori_scan_body_fun"),
 )
 _STRONG = (
     ("jax._src.lax.lax", "_reduction_jaxpr"),
     ("jax._src.lax.lax", "_variadic_reduction_jaxpr"),
 )
 
+_strong_caches = [
+    cache for names in _STRONG if hasattr(cache := _private.private(*names), "cache_clear")
+]
+# In JAX 0.10, whose caches do not tell their keys, the trace of what is dropped here may be found for
+# another object, where that gets its address. So no more is dropped than a function's own traces.
+_is_old = not all(hasattr(cache, "cache_keys") for cache in _strong_caches)
+
 
 def _weak_caches() -> list[Any]:
     try:
-        caches = list(_caches)
+        caches = [] if _is_old else list(_caches)
     except (TypeError, RuntimeError):  # there is no such name, or another thread adds one
-        caches = [_private.private(*names) for names in _WEAK]
+        caches = []
+    caches = caches or [_private.private(*names) for names in _WEAK]
     return [cache for cache in caches if hasattr(cache, "evict_weakref")]
 
 
-_strong_caches = [
-    cache
-    for names in _STRONG
-    if hasattr(cache := _private.private(*names), "cache_keys") and hasattr(cache, "cache_clear")
-]
+def _may_know(cache: Any, function: Any) -> bool:
+    """Whether a cache may have been asked for a function."""
+    return _is_old or any(x is function for _, args, _ in cache.cache_keys() for x in args)
+
 
 _also: list[Callable[[Any], object]] = []
 
@@ -123,7 +128,7 @@ def trace_again(function: Any) -> None:
         forget(function)
     with contextlib.suppress(Exception):  # it has no hash, say, and JAX keeps nothing of it
         for cache in _strong_caches:
-            if any(x is function for _, args, _ in cache.cache_keys() for x in args):
+            if _may_know(cache, function):
                 cache.cache_clear()  # of all functions: each is traced again
         if weakref.getweakrefcount(function):
             caches = _weak_caches()
