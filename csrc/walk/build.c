@@ -16,8 +16,8 @@ static PyObject *
 build_node_of_its_own(FjBuilder *b, const FjNode *node)
 {
     PyObject *(*build)(FjBuilder *, const FjNode *) = fj_readers[node->code]->build;
-    if (node->arity == 0 ||
-        node->flags & FJ_NODE_SHALLOW) { /* no grandchildren: no recursion */
+    /* A node without grandchildren needs no recursion. */
+    if (node->arity == 0 || node->flags & FJ_NODE_SHALLOW) {
         return build(b, node);
     }
     if (Py_EnterRecursiveCall(" while building a pytree")) {
