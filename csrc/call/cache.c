@@ -320,24 +320,6 @@ cache_insert_traced(PyObject *op, PyObject *value)
     Py_RETURN_NONE;
 }
 
-/* ignore_trace(variant, trace) */
-static PyObject *
-cache_ignore_trace(PyObject *op, PyObject *args)
-{
-    PyObject *variant;
-    Py_ssize_t trace;
-    if (!PyArg_ParseTuple(args, "O!n:ignore_trace", fj_state_of(Py_TYPE(op))->variant,
-                          &variant, &trace)) {
-        return NULL;
-    }
-    if (trace < 0 || trace >= FJ_LOAD_SIZE(((FjVariant *)variant)->num_traces)) {
-        PyErr_SetString(PyExc_IndexError, "the variant has no such trace");
-        return NULL;
-    }
-    fj_variant_set_may_raise((FjVariant *)variant, trace, FJ_MAY_RAISE_NO);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef cache_methods[] = {
     {"insert_compiled", cache_insert_compiled, METH_VARARGS,
      "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
@@ -349,12 +331,6 @@ static PyMethodDef cache_methods[] = {
      "insert_traced($self, variant, /)\n--\n\n"
      "Adds a variant that `FilterJit._find_or_compile` compiled, if it has been traced.\n\n"
      "Does nothing if there is an equal variant."},
-    {"ignore_trace", cache_ignore_trace, METH_VARARGS,
-     "ignore_trace($self, variant, trace, /)\n--\n\n"
-     "Says that no call runs the program of a trace.\n\n"
-     "Calls of a variant prepare for a program that can raise until it is known of each "
-     "trace\n"
-     "that its program cannot."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
      "Drops all variants."},

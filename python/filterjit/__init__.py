@@ -13,13 +13,7 @@ if TYPE_CHECKING:
     from . import types as types
     from ._aot._file import saved_info
     from ._aot._load import load
-    from ._aot._program_option import program_cache
-    from ._base._errors import (
-        MismatchError,
-        ProcessMismatchError,
-        StaleProgramError,
-        StaticArgumentError,
-    )
+    from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
@@ -43,7 +37,6 @@ __all__ = [
     "RetraceError",
     "RetraceWarning",
     "ShardingRules",
-    "StaleProgramError",
     "StaticArgumentError",
     "allow_compile",
     "clear_caches",
@@ -61,7 +54,6 @@ __all__ = [
     "partition",
     "partition_dict",
     "place",
-    "program_cache",
     "report",
     "saved_info",
     "switches",
@@ -72,12 +64,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_base._errors": (
-        "MismatchError",
-        "ProcessMismatchError",
-        "StaleProgramError",
-        "StaticArgumentError",
-    ),
+    "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._forbid": ("ForbiddenCompileError", "allow_compile", "forbid_compile"),
     "_observe._function_records": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning"),
@@ -92,7 +79,6 @@ _MODULES = {
     "_observe._report": ("report", "time_calls"),
     "_aot._file": ("saved_info",),
     "_aot._load": ("load",),
-    "_aot._program_option": ("program_cache",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }
 

@@ -14,7 +14,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] [--program-cache PATH] [--trust WORD] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
         description=(
             "Runs a script or a module as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -43,17 +43,6 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="print to stderr why, whenever a jitted function compiles again",
     )
-    parser.add_argument(
-        "--program-cache",
-        metavar="PATH",
-        help="keep compiled programs in this folder, so that the next run compiles only what has "
-        "changed",
-    )
-    parser.add_argument(
-        "--trust",
-        choices=("proven", "always", "never"),
-        help="which of these programs run before they are traced",
-    )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.set_defaults(run=_run_program)
 
@@ -63,7 +52,7 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
     the latter."""
     for i, argument in enumerate(argv[1:], 1):
-        if argv[i - 1] in ("--html", "--program-cache", "--trust"):
+        if argv[i - 1] == "--html":
             continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
@@ -80,8 +69,6 @@ def _run_program(options: argparse.Namespace) -> int:
     if not program:
         options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
 
-    if options.program_cache == "":
-        options.error("--program-cache is empty")
     if options.html is not None and not _can_write(options.html):
         options.error(f"can't write {options.html!r}")
 
@@ -117,70 +104,6 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _bytes(text: str) -> int:
-    number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    try:
-        value = float(number) * 1024 ** ("", "K", "M", "G", "T").index(unit)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 500M or 2G")
-    return int(value)
-
-
-def _add_cache(commands: Any) -> None:
-    parser = commands.add_parser(
-        "cache",
-        help="list and prune the folder of a program cache",
-        description=(
-            "Lists the programs in the folder of a program cache, the one that was used last "
-            "first. Reads no program, and runs nothing."
-        ),
-    )
-    parser.add_argument("path", help="the folder that `filterjit.program_cache` was given")
-    removing = parser.add_mutually_exclusive_group()
-    removing.add_argument(
-        "--prune",
-        metavar="BYTES",
-        type=_bytes,
-        help="remove the programs whose last use is longest ago until BYTES are left, such as "
-        "500M or 2G",
-    )
-    removing.add_argument(
-        "--clear", action="store_const", dest="prune", const=0, help="remove all programs"
-    )
-    parser.set_defaults(run=_run_cache)
-
-
-def _run_cache(options: argparse.Namespace) -> int:
-    from ._commands import _cache
-
-    return _with_exit_status(_cache.run, options)
-
-
-def _add_bench(commands: Any) -> None:
-    parser = commands.add_parser(
-        "bench",
-        help="time calls with filterjit, equinox.filter_jit, jax.jit and other libraries",
-        description=(
-            "Times calls with many kinds of pytrees, alternately with each library, and prints a "
-            "table of ratios. Needs a source checkout, where benchmarks/dispatch.py has more "
-            "options."
-        ),
-    )
-    parser.add_argument("--quick", action="store_true", help="measure less, with rougher results")
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw how the time grows with the number of arrays"
-    )
-    parser.set_defaults(run=_run_bench)
-
-
-def _run_bench(options: argparse.Namespace) -> int:
-    from ._commands import _bench
-
-    return _bench.run(options)
-
-
 class _ShowVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from ._base._versions import describe
@@ -203,8 +126,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_show(commands)
-    _add_cache(commands)
-    _add_bench(commands)
     for command in commands.choices.values():
         command.set_defaults(error=command.error, known=[*command._option_string_actions])
     return parser

@@ -8,7 +8,6 @@ import jax  # noqa: F401 (first: `install` waits for it, and then imports the mo
 
 # isort: on
 from ._aot._file import SavedInfo
-from ._aot._program_option import ProgramCache
 from ._aot._stages import Compiled, Lowered, Traced
 from ._aot._warm_up import Warmed, WarmUp
 from ._base._switches import Switches
@@ -29,7 +28,6 @@ __all__ = [
     "Lowered",
     "Move",
     "PartialFilterJit",
-    "ProgramCache",
     "Report",
     "SavedInfo",
     "Structure",

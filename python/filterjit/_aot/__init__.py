@@ -11,7 +11,7 @@ the same, and no code on that path is special to it. Its hooks (`_compiled_hooks
 call would need another variant, and name the differences that `_observe` finds.
 
 **A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_encode`), and the
-program (`_program`) and arrays as bytes. Those of the program cache have the same format. Nothing in a
+program (`_program`) and arrays as bytes. Nothing in a
 file is a pickle, since reading a pickle runs code. JAX's ``serialize_executable`` writes one, so
 `_program` stores the fields of JAX's dataclass one by one; for a version of JAX with other fields,
 only portable files can be saved. Loading builds the tree of the stored nodes and flattens it, so a
@@ -23,11 +23,11 @@ the mesh that it was lowered under before (`_save.Program`): the user's function
 **What cannot be saved.** Each static value is decoded as soon as it is encoded; one that would not be
 equal after loading is refused with its path. Functions and classes are stored as module and qualified
 name. A lambda has no name to find it by, but it is often a default, as in ``equinox.nn.MLP.__init__``,
-and is then stored as that default. A description of what they do is stored as well, because the program
-contains the body that the function had: a function or class that has changed is refused when the file
-is loaded. XLA cannot serialize an executable again that it has deserialized (on the CPU, the copy lacks
+and is then stored as that default. The sources of the user's modules are stored as digests (`_sources`),
+because the program contains the bodies that its functions had: a file whose sources have changed is
+refused when it is loaded. XLA cannot serialize an executable again that it has deserialized (on the CPU, the copy lacks
 its kernels when it runs), so an executable from JAX's persistent cache or from a file is refused.
 
-**The program cache** (`_program_cache`) finds programs by what they are, and guesses which one a call
-will have.
+**A start from a file** (`_restart`): ``f.compile(..., file=path)`` loads the file if it was written for
+the same call of the same function, and else compiles and writes it.
 """

@@ -6,9 +6,6 @@ themselves in JSON; any other code is ``[tag, n]``, which makes one value of the
 and the qualified name of each: they are looked up in modules that the program has imported, so
 decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
 call. The avals, shardings and layouts of a program are such values too.
-
-A file also has one description (`describe`) of what these classes and functions are, which is compared
-before they are used.
 """
 
 import collections
@@ -35,8 +32,6 @@ from .._compat import (
     _other_compat,
     _registered_compat,
 )
-from .._functions._texts import PYTHON, difference, texts
-from .._functions._values import ATOMS
 from .._shardings._specs import rest_of
 from .._trees import _nodes
 from .._trees._registry import registry
@@ -118,43 +113,6 @@ def _place_of(x: Any) -> Place:
     return module, name
 
 
-# ---- what they are ----
-
-
-def describe(places: Iterable[Place]) -> Json:
-    """Returns the version of Python and a description of what is found under these names."""
-    found = [(".".join(place), _find(place)) for place in dict.fromkeys(map(tuple, places))]
-    kinds = [(f"the kind of `{name}`", f"str {_kind(x)}") for name, x in found]
-    return [PYTHON, [*map(list, texts(found, for_file=True)), *map(list, kinds)]]
-
-
-def check_description(places: Sequence[Place], described: Json, versions: bool) -> None:
-    """Raises Unsupported if what is found under these names is not as it was described.
-
-    `versions` is whether the versions of installed packages count.
-    """
-    python, parts = described
-    now = describe(places)[1]
-    changed = difference(parts, now, versions=versions, bytecode=python == PYTHON)
-    if changed is not None:
-        raise Unsupported(f"since the file was written, something has changed: {changed}")
-
-
-def _kind(x: Any) -> str:
-    """Returns what must be unchanged whatever version of Python looks an object up again: its type,
-    and the fields or members of a class."""
-    kind, parts = type(x).__qualname__, []
-    if issubclass(type(x), type):
-        if dataclasses.is_dataclass(x):
-            parts = [field.name for field in dataclasses.fields(x)]
-        elif issubclass(x, enum.Enum):
-            members = x.__members__.items()
-            parts = [f"{k}={v.value!r}" if type(v.value) in ATOMS else k for k, v in members]
-        else:
-            parts = list(getattr(x, "_fields", ()))
-    return f"{kind}({', '.join(parts)})"
-
-
 # ---- values ----
 
 
@@ -162,7 +120,7 @@ class Coder:
     """Encodes values as lists of codes, and decodes them.
 
     Arguments:
-        known: objects that have the same numbers where the codes are decoded.
+        known: objects that have the same numbers where the codes are decoded: devices.
         names: where further objects are found.
 
     Attributes:
@@ -172,7 +130,6 @@ class Coder:
     def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
         self.names = list(names)
         self.objects = [*known, *map(_find, self.names)]
-        self._known = len(known)
         self._numbers = {id(x): i for i, x in reversed(list(enumerate(self.objects)))}
 
     def object(self, x: Any) -> Json:
@@ -192,17 +149,12 @@ class Coder:
         if found is not None:
             tag, parts = found
             if tag in ("set", "frozenset"):  # in an order that is the same in all processes
-                parts = sorted(parts, key=self._text)
+                parts = sorted(parts, key=_text)
             codes = list(map(self.encode, parts))
             return [[tag, len(codes)], *itertools.chain.from_iterable(codes)]
         if not callable(x) and id(x) not in self._numbers:
             raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")
         return [self.object(x)]
-
-    def _text(self, x: Any) -> str:
-        """Returns a text that decides what a value is decoded to, whatever was encoded before it."""
-        alone = Coder(self.objects[: self._known])
-        return repr((alone.encode(x), alone.names))
 
     def decode(self, codes: Json) -> Any:
         """Raises Unsupported if something is missing or has changed, and any exception if the JSON is
@@ -226,18 +178,16 @@ class Coder:
 
     def encode_static(self, registry: _core.Registry, x: Any) -> list[Json]:
         """As `encode`, of a value that must be equal when it is decoded."""
-        if type(x) not in ATOMS and self._numbers.get(id(x), self._known) < self._known:
-            return [self.object(x)]
-        try:
-            codes = self.encode(x)
-            if not _same(registry, self.decode(codes), x):
-                raise Unsupported(f"{short(x)} would not be equal after loading")
-        except Unsupported:
-            for y in self.objects[: self._known]:
-                if type(x) is type(y) and _same(registry, x, y):
-                    return [self.object(y)]
-            raise
+        codes = self.encode(x)
+        if not _same(registry, self.decode(codes), x):
+            raise Unsupported(f"{short(x)} would not be equal after loading")
         return codes
+
+
+def _text(x: Any) -> str:
+    """Returns a text that decides what a value is decoded to, whatever was encoded before it."""
+    alone = Coder()
+    return repr((alone.encode(x), alone.names))
 
 
 def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
@@ -356,18 +306,14 @@ def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
 # ---- structures ----
 
 
-def encode_structure(
-    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
-) -> Json:
+def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
     """Returns the names of the classes and functions in a structure, and the codes of its tree.
-
-    Types and statics that are among `known` need no names.
 
     Raises:
         ValueError: if a file cannot hold some of the static values; the message gives their paths.
             `what` names the whole structure.
     """
-    coder = Coder(known)
+    coder = Coder()
     codes: list[Json] = []
     problems: list[str] = []
     for node, path in _nodes.walk(structure):
@@ -402,17 +348,17 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
     return [[tag, count], *own]
 
 
-def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
+def decode_tree(encoded: Json) -> Any:
     """Builds the tree of a structure, with a NumPy array in the place of each array.
 
     The sentinel of the registry stands for arguments that were not given. The arguments of a call are
     a dict by parameter.
 
-    Raises Unsupported if a class or function is missing or has changed, and any exception if the
+    Raises Unsupported if a class or function is missing, and any exception if the
     codes are malformed.
     """
     names, codes = encoded
-    return Coder(known, names).decode(codes)
+    return Coder((), names).decode(codes)
 
 
 def _checked(x: Any, base: type) -> Any:

@@ -1,4 +1,4 @@
-"""The one format of files with programs: those of ``compiled.save``, and those of a program cache.
+"""The format of files with programs.
 
 A file is a head of fixed size, a header of JSON, and blobs of bytes:
 
@@ -9,7 +9,7 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     header    what the file is (`SavedInfo`), structures and static values (`_encode`), the lengths
               and SHA-256 of the blobs
     blobs     the program, then its large constants, where JAX keeps these outside the executable;
-              then the arrays in the function itself, or the text of the lowered program
+              then the arrays in the function itself
 
 Nothing in a file is a pickle, and reading one imports nothing. The digests detect damage; they do
 not authenticate the author. A loaded program does whatever its author wrote when it is called.
@@ -30,7 +30,7 @@ from .._observe._wording import count
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 5
+_FORMAT = 6
 _HEAD = struct.Struct("<8sHQ32s")
 
 

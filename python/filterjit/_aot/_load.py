@@ -1,15 +1,16 @@
 """Loading a compiled function from a file."""
 
+import contextlib
 import inspect
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
-from .._base._checks import as_path
+from .._base._checks import as_path, check_bool
 from .._base._package import public
 from .._call._chosen import Chosen
 from .._call._hooks import registry_for
@@ -18,7 +19,7 @@ from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
-from . import _encode, _file, _program, _world
+from . import _encode, _file, _machine, _program, _sources
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall, unbind
@@ -33,6 +34,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
+    check_sources: bool = True,
 ) -> Compiled:
     """Loads a compiled function that ``compiled.save`` or ``lowered.save`` wrote.
 
@@ -47,6 +49,12 @@ def load(
         devices: the devices to run on, in the place of those that the program was compiled for: as
             many, in the same order, or a mesh of the same axes. By default, those with the same
             ids.
+        check_sources: whether the user's own modules must be those of the program, as far as this
+            process has imported them: a constant, a default, a method or a helper that differs is an
+            error, while comments and docstrings may change. So are the versions of packages that use
+            JAX, for an executable. What is not source, such as a data file, an environment variable
+            or a value that is set at run time, is not compared. False for a file that is known to
+            be right.
 
     Returns:
         The compiled function. The arrays in the function itself are those that it had when it was
@@ -55,8 +63,8 @@ def load(
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it was not written by ``compiled.save``, is damaged, or is for another
-            machine, version of JAX, number of devices or process; or if a class or function that
-            it names is missing or has changed.
+            machine, version of JAX, number of devices or process; if a class or function that
+            it names is missing; or if a source has changed: the message names the modules.
         TypeError: if `devices` are no devices.
 
     Examples:
@@ -74,23 +82,64 @@ def load(
     for device in given or ():
         if not isinstance(device, jax.Device):
             raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
+    check_bool("load(..., check_sources=...)", check_sources)
     with open(path, "rb") as file:
         header, blobs = _file.read(file, path)
     try:
-        on = _devices_for(header, given)
-        _check_machine(header["info"], on[0])
-        specs = _encode.Coder(on).decode(header["specs"])
-        if isinstance(devices, jax.sharding.Mesh):
-            _check_axes(specs, devices)
-        # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
-        with jax.enable_x64(True), _jax_compat.no_mesh():
-            return _load(header, specs, blobs, on, given is not None)
+        with _malformed(path):
+            on = _devices_for(header, given)
+            _check_machine(header["info"], on[0])
+            if check_sources:
+                _check_sources(header)
+            mesh = devices if isinstance(devices, jax.sharding.Mesh) else None
+            return _load(header, blobs, on, mesh, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
-    except ForbiddenCompileError:
+
+
+def load_for(
+    prepared: PreparedCall, path: str, header: dict[str, Json], blobs: list[bytes]
+) -> Compiled:
+    """Returns the function of a file that was written for the same call, see `_restart`.
+
+    Raises:
+        Unsupported: if a source has changed.
+        ValueError: if the file is malformed.
+    """
+    with _malformed(path):
+        if changed := _sources.difference(header["sources"], strict=True, packages=True):
+            raise Unsupported(changed)
+        on = _devices_for(header, None)
+        return _load(header, blobs, on, None, False, prepared.function_arrays)
+
+
+@contextlib.contextmanager
+def _malformed(path: str) -> Iterator[None]:
+    """A context in which other errors than those that the reader of a file expects say that it is
+    malformed: JAX, constructors and the checks raise anything then."""
+    try:
+        yield
+    except (Unsupported, ForbiddenCompileError):
         raise
-    except Exception as e:  # JAX, constructors and the checks raise anything for malformed parts
+    except Exception as e:
         raise _file.malformed(path, e) from e
+
+
+def _check_sources(header: dict[str, Json]) -> None:
+    sources = header["sources"]
+    changed = _sources.difference(sources, strict=False, packages=not _is_portable(header))
+    main = sources["main"]
+    names = [*header["arguments"][0], *header["result"][0]]
+    if changed is None and any(module == _sources.MAIN for module, _ in names):
+        if main == _sources.MAIN:
+            changed = _sources.NO_SOURCE
+        elif main != _sources.main_name():
+            changed = f"`__main__` was `{main}`, in which it names classes or functions"
+    if changed is not None:
+        raise Unsupported(
+            f"since it was written, {changed}. Write it again; or pass check_sources=False, if you know "
+            "that its program is the same"
+        )
 
 
 def _is_portable(header: dict[str, Json]) -> bool:
@@ -155,7 +204,7 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
                 f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
-    saved, here = info["machine"], _world.machine(device)
+    saved, here = info["machine"], _machine.machine(device)
     differ = [f"{k} {saved.get(k)!r} (here: {x!r})" for k, x in here.items() if saved.get(k) != x]
     if differ:
         raise Unsupported(
@@ -167,13 +216,37 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
 
 def _load(
     header: dict[str, Json],
-    specs: list[Any],
     blobs: list[bytes],
     devices: list[jax.Device],
+    mesh: jax.sharding.Mesh | None,
     placed: bool,
+    own: Sequence[Any] | None = None,
 ) -> Compiled:
-    """Returns the function of a file. `specs` are those of its header, decoded; `placed` is whether the
-    user has given `devices`."""
+    """Returns the function of a file.
+
+    Arguments:
+        header, blobs: what is in the file.
+        devices: what it runs on.
+        mesh: the mesh that the user has given, if any.
+        placed: whether the user has given `devices`.
+        own: the arrays in the function itself, if they are not those of the file.
+    """
+    # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
+    with jax.enable_x64(True), _jax_compat.no_mesh():
+        return _decode(header, blobs, devices, mesh, placed, own)
+
+
+def _decode(
+    header: dict[str, Json],
+    blobs: list[bytes],
+    devices: list[jax.Device],
+    mesh: jax.sharding.Mesh | None,
+    placed: bool,
+    own: Sequence[Any] | None,
+) -> Compiled:
+    specs = _encode.Coder(devices).decode(header["specs"])
+    if mesh is not None:
+        _check_axes(specs, mesh)
     settings = Settings(
         functions=header["functions"],
         traced=Chosen.of("traced", header["traced"]),
@@ -186,13 +259,12 @@ def _load(
         shardings = [None if _is_default(one) else one for one in shardings]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
-    own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
-    own = [  # a NumPy array may have had 64 bits where the program takes 32
-        _program.decode_array(*array, sharding, dtype)
-        for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
-    ]
-    places = [*header["arguments"][0], *header["result"][0]]
-    _encode.check_description(places, header["described"], versions=not _is_portable(header))
+    if own is None:
+        own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
+        own = [  # a NumPy array may have had 64 bits where the program takes 32
+            _program.decode_array(*array, sharding, dtype)
+            for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
+        ]
     output = _core.flatten(registry, _encode.decode_tree(header["result"]))[1]
     jitted = None
     if _is_portable(header):

@@ -20,6 +20,7 @@ from .._compat import _jax_compat
 from .._observe import _records
 from .._observe._recorder import recorder
 from .._observe._records import Aval
+from .._shardings._specs import default_device
 from .._trees._tree_functions import flatten
 
 
@@ -55,6 +56,14 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
     placed = _records.placement(x)
     sharding = placed[0] if placed is not None and placed[1] else None
     return _jax_compat.spec_of(Aval.of(x), sharding)
+
+
+def place_of(x: Any) -> tuple[Any, bool]:
+    """Returns the sharding of an array or a spec, and whether it is committed to it; of what is no
+    array of JAX yet, those of an array that is made of it."""
+    if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
+        return x.sharding, True
+    return _records.placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
 
 
 def _with_placeholders(tree: Any) -> Any:

@@ -1,8 +1,6 @@
-"""What a file holds of a program: one encoder for the files of `save` and for a program cache.
+"""What a file holds of a program.
 
-A program is a ``jax.stages.Compiled`` and the structure of its result. The result may hold statics
-of the call, such as a local function in a model that is returned: a program cache refers to them by
-their number among the statics of the call. Of the executable, the fields of JAX's dataclass are stored
+A program is a ``jax.stages.Compiled`` and the structure of its result. Of the executable, the fields of JAX's dataclass are stored
 one by one. If a version of JAX has other fields, executables cannot be saved.
 """
 
@@ -19,7 +17,7 @@ from .._compat import _executable_compat, _jax_compat
 from .._observe._records import Aval
 from .._observe._wording import describe_node
 from .._trees._nodes import walk
-from . import _encode, _world
+from . import _encode, _machine
 from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
@@ -79,7 +77,7 @@ def encode(
             "kind": "executable" if exported is None else "portable",
             "filterjit": __version__,
             "python": platform.python_version(),
-            "machine": _world.machine(devices[0]),
+            "machine": _machine.machine(devices[0]),
             "platforms": platforms,
             "devices": len(devices),
             "arguments": [],

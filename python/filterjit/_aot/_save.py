@@ -13,7 +13,7 @@ from .._base._checks import as_path, check_bool
 from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
-from . import _encode, _file, _program
+from . import _encode, _file, _program, _sources
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
@@ -45,13 +45,18 @@ def save(
     stage: Any,
     path: str | os.PathLike[str],
     *,
-    portable: bool,
-    platforms: Sequence[str] | None,
+    portable: bool = False,
+    platforms: Sequence[str] | None = None,
+    call: Json = None,
 ) -> None:
     """Saves a compiled function, as `Compiled.save` says.
 
-    `stage` is the ``jax.stages.Compiled`` of `prepared`, or the ``jax.stages.Lowered`` for a portable
-    file.
+    Arguments:
+        prepared: the call that was compiled.
+        stage: its ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` for a portable file.
+        path, portable, platforms: see `Compiled.save`.
+        call: what a file has that is written by ``compile(..., file=path)``; others than the user
+            may not write such a file.
     """
     path = as_path("save(path)", path)
     check_bool("save(..., portable=...)", portable)
@@ -71,7 +76,10 @@ def save(
         header, blobs = _contents(prepared, stage, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
+    header["call"] = call
     with replacing(path, durable=True) as file:
+        if call is not None:
+            os.chmod(file.fileno(), 0o600)
         file.writelines(_file.chunks(header, blobs))
 
 
@@ -123,7 +131,7 @@ def _contents(
             for p in prepared.signature.parameters.values()
         ],
         "arguments": arguments,
-        "described": _encode.describe([*arguments[0], *nodes[0]]),
+        "sources": _sources.describe(),
         "own": [array for array, _ in own],
     }
     return header, [*blobs, *(data for _, data in own)]

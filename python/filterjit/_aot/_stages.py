@@ -18,9 +18,7 @@ from .._base import _errors
 from .._base._checks import known_options, option_names
 from .._base._generic import _P, _T
 from .._base._package import public_type
-from .._call import _keepers
 from .._call._caches import names_of
-from .._call._kept import KeptCall
 from .._call._named import HandOver
 from .._observe import _jaxpr
 from .._observe._recorder import recorder
@@ -242,28 +240,12 @@ class Compiled(_core.CallProxy[_P, _T]):
 def trace(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Traced[_P, _T]:
-    with _refusing(f):
-        return _trace(prepare(f, args, kwargs))
-
-
-def warm_up(
-    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[PreparedCall, Traced[Any, Any] | None, _keepers.Keep]:
-    """Finds the program of a call in a program cache, or traces the call.
-
-    Returns the call; the call traced, or None if its program was found; and what keeps the program.
-    """
-    with _refusing(f):
-        prepared = prepare(f, args, kwargs)
-        kept = _keepers.calls.get(prepared.variant)
-        if not isinstance(kept, KeptCall):
-            return prepared, _trace(prepared), _keepers.keep_nothing
-        with prepared.working():
-            return prepared, *kept.warm_up(prepared.arrays, lambda: _trace(prepared))
+    with refusing(f):
+        return trace_prepared(prepare(f, args, kwargs))
 
 
 @contextlib.contextmanager
-def _refusing(f: _core.FilterJit) -> Iterator[None]:
+def refusing(f: _core.FilterJit) -> Iterator[None]:
     """Raises ValueError for arguments that only ``jax.jit`` takes."""
     try:
         yield
@@ -274,7 +256,7 @@ def _refusing(f: _core.FilterJit) -> Iterator[None]:
         ) from None
 
 
-def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
+def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell

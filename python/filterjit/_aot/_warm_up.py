@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,11 +16,10 @@ from .. import _core
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public_type
-from .._call._kept import placement
 from .._observe._records import Aval
 from .._terminal._text import Table
 from . import _stages
-from ._prepared import PreparedCall
+from ._prepared import PreparedCall, place_of
 
 logger = logging.getLogger("filterjit")
 
@@ -36,7 +35,6 @@ class Warmed:
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
         same_as: the number of an earlier signature with the same program, or None.
-        loaded: whether a program cache had the program; `tracing` is then the time of loading it.
     """
 
     signature: str
@@ -44,12 +42,11 @@ class Warmed:
     compiling: float = 0.0
     error: Exception | None = None
     same_as: int | None = None
-    loaded: bool = False
 
     @property
     def _is_compiled(self) -> bool:
         """Whether a program was compiled for it."""
-        return self.error is None and self.same_as is None and not self.loaded
+        return self.error is None and self.same_as is None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -57,8 +54,6 @@ class Warmed:
             return f"{self.signature}: {type(self.error).__name__}: {first}"
         if self.same_as is not None:
             return f"{self.signature}: the same as number {self.same_as}"
-        if self.loaded:
-            return f"{self.signature}: loaded {self.tracing:.3f} s"
         return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
 
 
@@ -101,10 +96,8 @@ class WarmUp:
     @property
     def _head(self) -> str:
         compiled = sum(one._is_compiled for one in self.signatures)
-        loaded = sum(one.loaded for one in self.signatures)
         failed = len(self.errors)
-        head = f"compiled {compiled}" + (f" and loaded {loaded}" if loaded else "")
-        head += f" of {len(self.signatures)} in {self.seconds:.3f} s"
+        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s"
         return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
 
 
@@ -195,26 +188,22 @@ def _warm_up(
             results[i].error = e
         setattr(results[i], what, time.perf_counter() - began)
 
-    def compile_one(
-        i: int, lowered: _stages.Lowered[Any, Any], keep: Callable[[Any], None]
-    ) -> None:
+    def compile_one(i: int, lowered: _stages.Lowered[Any, Any]) -> None:
         with working(i, "compiling"):
-            keep(lowered.compile().compiled)
+            lowered.compile()
 
     with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
         futures = []
         try:
             for i, (args, kwargs) in enumerate(pairs):
                 with working(i, "tracing"):
-                    prepared, traced, keep = _stages.warm_up(f, args, kwargs)
-                    same = seen.setdefault(_program_key(prepared), i)
+                    traced = _stages.trace(f, args, kwargs)
+                    same = seen.setdefault(_program_key(traced.prepared), i)
                     if same != i:
                         results[i].same_as = same
-                    elif traced is None:
-                        results[i].loaded = True
                     else:
                         run = contextvars.copy_context().run
-                        futures.append(pool.submit(run, compile_one, i, traced.lower(), keep))
+                        futures.append(pool.submit(run, compile_one, i, traced.lower()))
             for future in futures:
                 future.result()
         except BaseException:
@@ -224,4 +213,4 @@ def _warm_up(
 
 def _program_key(prepared: PreparedCall) -> Any:
     """Returns a key that is equal for signatures that share an executable."""
-    return prepared.variant, tuple([(Aval.of(x), placement(x)) for x in prepared.arrays])
+    return prepared.variant, tuple([(Aval.of(x), place_of(x)) for x in prepared.arrays])

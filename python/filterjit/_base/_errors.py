@@ -42,11 +42,6 @@ class ProcessMismatchError(RuntimeError):
     """Processes that run one program together were about to run different ones."""
 
 
-@public
-class StaleProgramError(RuntimeError):
-    """A program of a program cache has run, and is not the one that a trace makes."""
-
-
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
     """Returns the path of each array, first of those in the function itself."""
     own = [["the function", *path] for path in key_paths(function)]

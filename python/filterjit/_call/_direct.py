@@ -32,8 +32,6 @@ def before_trace() -> None:
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
     try:
-        if (source_for := getattr(source, "plan_source", None)) is not None:
-            source = source_for(tuple(arrays))  # a `KeptCall`
         return _direct_compat.plan_of(source, arrays, _core.Output)
     except _WouldTrace:
         return "JAX would trace the function again"

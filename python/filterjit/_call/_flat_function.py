@@ -55,11 +55,9 @@ class FlatFunction:
         signature: of the function.
         registry: of the arguments.
         donated: the positions of the arrays that are donated; None if they depend on the arrays.
-        before_trace: returns what is called before each trace, or None.
         before_run: is called before the first run of a program, see `_processes.Comparison`.
     """
 
-    before_trace: Callable[[], Callable[[], None] | None] = staticmethod(lambda: None)
     before_run: _direct.Before | None = None
 
     def __init__(
@@ -88,8 +86,6 @@ class FlatFunction:
             __tracebackhide__ = True
             _direct.before_trace()
             _forbid.refuse_at_once()
-            if (before := self.before_trace()) is not None:
-                before()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname

@@ -6,6 +6,7 @@ variant.
 """
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from .._compat import _jax_compat
 from .._observe import _jaxpr, _records
 from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _direct, _keepers, _running, _signature
+from . import _direct, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
 from ._flat_function import FlatFunction
@@ -27,10 +28,10 @@ from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from . import _kept, _processes, _sharded_call
+    from . import _processes, _sharded_call
+    from ._sharded_call import ShardedCall
 else:
-    _kept, _processes = later("_call._kept"), later("_call._processes")
-    _sharded_call = later("_call._sharded_call")
+    _processes, _sharded_call = later("_call._processes"), later("_call._sharded_call")
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -55,6 +56,9 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
         return mark_chosen(parameters, settings.traced)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
+
+# The ShardedCall of a variant that has one, which lives as long as the variant, whatever its `call` is.
+_sharded: "weakref.WeakKeyDictionary[_core.Variant, ShardedCall]" = weakref.WeakKeyDictionary()
 
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
@@ -93,10 +97,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
         """Returns a function and its arguments, which make `f` again, for pickles; None if the function
         that it wraps and the settings tell all."""
-        return None
-
-    def needed_by(self, fun: Any) -> Any:
-        """Returns what a trace of `fun` refers to weakly, as it lives as long as any call."""
         return None
 
     # ---- called by the C core ----
@@ -170,33 +170,23 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         is_sharded = settings.shardings is not None or donated is None
         flat = FlatFunction(f, variant, donated)
         if settings.compares_processes and jax.process_count() > 1:
-            comparison = _processes.Comparison(flat.qualname, variant, settings)
+            comparison = _processes.Comparison(flat.qualname, variant, settings, _sharded)
             flat.before_run = comparison.before_run
-
-        def make(variant: _core.Variant) -> Any:
-            if is_sharded:
-                return _sharded_call.ShardedCall(variant, settings, flat)
-            return _jax_compat.jit(flat.make(), donate_argnums=donated, **dict(settings.jitkwargs))
-
-        call: Callable[..., _core.Output]
-        if keeper := _keepers.keeper_for and _keepers.keeper_for(settings.program_cache):
-            call = _kept.KeptCall(keeper, variant, cache, flat, make)
-        elif not is_sharded:
-            return flat.callable_of(make(variant))
-        else:
-            call = make(variant)
-        _keepers.calls[variant] = call
+        if not is_sharded:
+            kwargs = dict(settings.jitkwargs)
+            return flat.callable_of(_jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs))
+        call = _sharded[variant] = _sharded_call.ShardedCall(variant, settings, flat)
         return call
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return _keepers.calls.get(variant) or _direct.jitted_of(variant.call)
+        return _sharded.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        call = _keepers.calls.get(variant)
+        call = _sharded.get(variant)
         return call is not None and call.call_again(exception, arrays)
 
     def raise_binding_error(
@@ -220,9 +210,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return None
         recorder.record_first_run(outputs)
         _records.record_placements(variant, arrays)
-        call = _keepers.calls.get(variant)
-        if call is not None and call.is_loaded(arrays):
-            return False
         try:
             found = _jaxpr.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks

@@ -2,7 +2,7 @@
 
 A program over the devices of several processes is run by all of them, and hangs if one of them runs
 another. So before the first call of each program the processes compare the digest of what JAX has
-lowered (`_lowered`). Python values that differ and give one program agree. A call in a trace or a
+lowered. Python values that differ and give one program agree. A call in a trace or a
 transformation is part of another program, and is not compared.
 
 They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
@@ -27,6 +27,7 @@ come to another program runs its own and waits there; the others raise when they
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import json
 import os
@@ -37,10 +38,11 @@ import traceback
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from .. import _core
 from .._base import _errors
@@ -50,7 +52,6 @@ from .._compat import _executable_compat, _jax_compat
 from .._observe._records import Aval, placement
 from .._shardings._place import is_tracing
 from .._trees._nodes import walk
-from . import _keepers, _lowered
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -86,10 +87,18 @@ class Comparison:
         name: of the function.
         variant: to which it refers weakly.
         settings: of the function.
+        sharded: the ShardedCall of each variant that has one.
     """
 
-    def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
+    def __init__(
+        self,
+        name: str,
+        variant: _core.Variant,
+        settings: Settings,
+        sharded: Mapping[_core.Variant, Any],
+    ) -> None:
         self._name = name
+        self._sharded = sharded
         self._variant = weakref.ref(variant)
         self._mesh = None if settings.shardings is None else settings.shardings.mesh
         self._of_all = bool(settings.same_on_all_processes)
@@ -124,7 +133,7 @@ class Comparison:
     def _compare(
         self, variant: _core.Variant, arrays: tuple[Any, ...], mesh: Any, lower: Callable[[], Any]
     ) -> None:
-        again: Any = _keepers.calls.get(variant)
+        again: Any = self._sharded.get(variant)
         specs: tuple[Any, ...] = ()
         with contextlib.suppress(Exception):  # there are none, or `lower` raises the same
             specs = again.specs_of_arrays(arrays)
@@ -164,10 +173,19 @@ def _makes_call_fail(again: Any, exception: Exception, arrays: tuple[Any, ...]) 
 def _text_of(lowered: Any) -> str:
     """Returns the text of a program that is to be the same. Where each process runs it alone, on devices
     of its own, it does not tell the devices."""
-    if _executable_compat.processes_of(lowered) != {jax.process_index()}:
-        with contextlib.suppress(_lowered.UnknownProgramError):
-            return _lowered.text_of(lowered)
+    is_shared = _executable_compat.processes_of(lowered) != {jax.process_index()}
+    if is_shared and (found := _executable_compat.lowered_facts(lowered)) is not None:
+        facts, constants = found
+        facts["constants"] = list(map(_digest_of_array, constants))
+        return f"{json.dumps(facts)}\n{lowered.as_text()}"
     return f"{lowered.args_info}\n{lowered.as_text()}"
+
+
+def _digest_of_array(x: Any) -> str:
+    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    values = np.asarray(x)
+    return f"{values.dtype}{list(values.shape)} {hashlib.sha256(values.tobytes()).hexdigest()}"
 
 
 class _Entry(NamedTuple):
@@ -202,7 +220,8 @@ class _Wait:
         consecutive = self.processes == tuple(range(first, last + 1))
         numbers = (first, last) if consecutive else self.processes
         self.place = f"filterjit/{'-'.join(map(str, numbers))}"
-        self.digest = _lowered.digest_of(self.program or f"{self.name} {self.raised}")
+        text = self.program or f"{self.name} {self.raised}"
+        self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.me = jax.process_index()
         self.is_leader = self.me == first
         self.missing = list(self.processes[1:])  # which the leader has not seen yet

@@ -37,8 +37,6 @@ class Settings:
         numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
         static: the static arguments of ``jax.jit``.
         traced: the leaves of the arguments that are traced if they are Python's numbers.
-        program_cache: the folder in which programs are kept; None for that of the process, if it
-            has one, and False for none.
     """
 
     donate: Donation = NO_DONATION
@@ -51,7 +49,6 @@ class Settings:
     numbers_traced: bool = False
     static: Named = NONE
     traced: Chosen = NOTHING
-    program_cache: str | bool | None = None
 
     def __post_init__(self) -> None:
         # `compiler_options` as they are now.

@@ -273,10 +273,6 @@ class ShardedCall:
             if program.jit is not None:
                 program.call.clear_cache()
 
-    def is_loaded(self, arrays: tuple[Any, ...]) -> bool:
-        """Whether the program for these arrays was found, and not traced, as by a `KeptCall`."""
-        return False
-
     def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
         program was made for other specs."""

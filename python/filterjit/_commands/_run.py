@@ -43,10 +43,6 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
     """
     begin = time.perf_counter()
     html = options.html and os.path.abspath(options.html)  # the program may change the folder
-    if options.program_cache is not None:
-        os.environ["FILTERJIT_PROGRAM_CACHE"] = os.path.abspath(options.program_cache)
-    if options.trust is not None:
-        os.environ["FILTERJIT_PROGRAM_CACHE_TRUST"] = options.trust
     install(jax=options.jax)
     inherit(options.explain)
     switches.explain = switches.explain or options.explain

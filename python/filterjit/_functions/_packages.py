@@ -4,8 +4,6 @@ An installed package is known by its name and its version. All other modules are
 those of a package that is installed to be edited, and are known by their contents.
 """
 
-import functools
-import importlib.metadata
 import os
 import sys
 import sysconfig
@@ -17,7 +15,7 @@ from .._trees import _static_keys
 # The libraries that are taken as fixed wherever they are.
 _ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
 _STANDARD = _static_keys.STANDARD_LIBRARY
-_FOLDERS = ("site-packages", "dist-packages")
+FOLDERS = ("site-packages", "dist-packages")
 _LIBRARY = tuple(
     os.path.join(path(sysconfig.get_path(name)), "")
     for name in ("stdlib", "platstdlib")
@@ -47,7 +45,7 @@ def _ask(module: str) -> bool:
     if file is None:
         return top in _STANDARD
     parts = file.split(os.sep)
-    if any(folder in parts for folder in _FOLDERS) or file.startswith(_LIBRARY):
+    if any(folder in parts for folder in FOLDERS) or file.startswith(_LIBRARY):
         return True
     return top in _STANDARD and os.path.realpath(file).startswith(_LIBRARY)
 
@@ -58,18 +56,3 @@ def _file_of(module: str) -> str | None:
         return None
     file = object.__getattribute__(found, "__dict__").get("__file__")
     return file if type(file) is str else None
-
-
-@functools.cache
-def version_of(top: str) -> str | None:
-    """Returns the name and the version of the package of a top-level module; None if it has none."""
-    module = sys.modules.get(top)
-    if issubclass(type(module), types.ModuleType):
-        version = object.__getattribute__(module, "__dict__").get("__version__")
-        if type(version) is str:
-            return f"{top} {version}"
-    try:
-        names = importlib.metadata.packages_distributions().get(top, [top])
-        return " ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -7,7 +7,6 @@ import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from .._aot._program_option import Path
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names
 from .._base._package import public
@@ -44,14 +43,13 @@ class _Options(OptionsOfJax, total=False):
     out_shardings: Any
     mesh: Any
     same_on_all_processes: bool | None
-    program_cache: Path
 
 
 class _Decorator(Protocol):
     def __call__(self, fun: Callable[_P, _T], /) -> FilterJit[_P, _T]: ...
 
 
-_DEFAULTS = ("none", (), "identity", None, MAXSIZE, None, None, None, None, None)
+_DEFAULTS = ("none", (), "identity", None, MAXSIZE, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 _BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
 _STATIC = (
@@ -124,7 +122,6 @@ def filter_jit(
     out_shardings: Any = None,
     mesh: Any = None,
     same_on_all_processes: bool | None = None,
-    program_cache: Path = None,
     **jitkwargs: Any,
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
@@ -238,7 +235,7 @@ def filter_jit(
     """
     options = (
         donate, traced, functions, on_retrace, maxsize, in_shardings, out_shardings, mesh,
-        same_on_all_processes, program_cache,
+        same_on_all_processes,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
         # Programs that jit a lambda again and again give none: no option is checked.
@@ -249,7 +246,7 @@ def filter_jit(
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
     traced = Chosen.of("traced", traced) or NOTHING
-    own = own_options("filter_jit", on_retrace, maxsize, program_cache)
+    own = own_options("filter_jit", on_retrace, maxsize)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
         from .._call._sharding_options import Shardings

@@ -5,6 +5,7 @@ Their calls are in C, in the classes that these types are derived from.
 
 import inspect
 import operator
+import os
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, final
 from jax import tree_util as jtu
 
 from .. import _core
-from .._aot._program_option import Path, folder_of  # which says where calls find programs
 from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
 from .._base._later import later
@@ -28,12 +28,13 @@ from .._observe import _function_records
 from .._observe._retraces import OnRetrace, check_on_retrace
 
 if TYPE_CHECKING:
-    from .._aot import _stages, _warm_up
+    from .._aot import _restart, _stages, _warm_up
     from .._call import _sharding_options
     from .._observe import _causes, _explain, _report, _report_output
     from . import _freeze, _partial
 else:  # what no call needs
-    _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
+    _stages, _restart = later("_aot._stages"), later("_aot._restart")
+    _warm_up = later("_aot._warm_up")
     _sharding_options = later("_call._sharding_options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
@@ -94,12 +95,14 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
         """
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
-    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
+    def compile(
+        self, /, *args: Any, file: str | os.PathLike[str] | None = None, **kwargs: Any
+    ) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
         """Compiles the method for these arguments, without running it.
 
         Returns a `Compiled`; see FilterJit.compile.
         """
-        return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
+        return self.__func__.compile(self.__self__, *args, file=file, **kwargs)  # type: ignore[return-value]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
@@ -256,10 +259,21 @@ class FilterJit(_core.FilterJit[_P, _T]):
             return traced
         return _stages.trace(self, args, kwargs)
 
-    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
+    def compile(
+        self, /, *args: Any, file: str | os.PathLike[str] | None = None, **kwargs: Any
+    ) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes what `lower` takes. Returns a `Compiled`, which can be called and saved. Of
+        Takes what `lower` takes. With `file`, the path of a file: if that file was written by such a
+        call, and the arguments, the function, JAX's settings, the versions and the sources of your
+        modules are the same, it is loaded and nothing is traced. Otherwise the function is compiled
+        and the file is written, in one step. What is not source, such as a data file, an environment
+        variable or a value that is set at run time, is not compared. A file or a folder that other
+        users can write is not used. The logger ``"filterjit"`` says at INFO what was done and why, and
+        warns of a file that cannot be used or written. An argument of the function that is called
+        `file` is passed by position.
+
+        Returns a `Compiled`, which can be called and saved. Of
         `filter_jit`, it is that of ``lower(...).compile()``; of `filterjit.jit`, whose `lower`
         returns what ``jax.jit`` returns, it raises ValueError for arguments and results that only
         ``jax.jit`` takes.
@@ -270,6 +284,8 @@ class FilterJit(_core.FilterJit[_P, _T]):
             >>> filterjit.load('times.jit')(jnp.ones(2), 3)
             Array([3., 3.], dtype=float32)
         """
+        if file is not None:
+            return _restart.compile_with_file(self, file, args, kwargs)
         return _stages.trace(self, args, kwargs).lower().compile()
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -288,8 +304,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
         """Compiles the function for these arguments, so that calls with them are hits.
 
-        Takes what `lower` takes. What a program cache has is loaded, and what it has not is kept.
-        Returns a `Warmed` with the times; what fails is raised.
+        Takes what `lower` takes. Returns a `Warmed` with the times; what fails is raised.
 
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
@@ -310,8 +325,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
 
         Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`
         of them at once, by default one for each core. A signature that fails is logged, and
-        the others are compiled. What a program cache has is loaded, and what it has not is kept.
-        Returns a `WarmUp` with the time or the error of each.
+        the others are compiled. Returns a `WarmUp` with the time or the error of each.
 
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
@@ -452,15 +466,12 @@ jtu.register_pytree_with_keys(
 )
 
 
-def own_options(
-    function: str, on_retrace: OnRetrace, maxsize: int, program_cache: Path
-) -> dict[str, Any]:
+def own_options(function: str, on_retrace: OnRetrace, maxsize: int) -> dict[str, Any]:
     """Returns the options that all decorators have and ``jax.jit`` has not; raises ValueError where
     `function` takes none such."""
     check_on_retrace(function, on_retrace)
     positive_int(f"{function}(..., maxsize=...)", maxsize)
-    folder = folder_of(program_cache)
-    return {"on_retrace": on_retrace, "maxsize": maxsize, "program_cache": folder}
+    return {"on_retrace": on_retrace, "maxsize": maxsize}
 
 
 NO_OPTIONS = Settings()

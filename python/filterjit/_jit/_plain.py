@@ -7,7 +7,6 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import jax
 
-from .._aot._program_option import Path
 from .._base._checks import NOT_GIVEN, known_options, option_names
 from .._base._package import public
 from .._call._caches import MAXSIZE, attributes_of
@@ -49,7 +48,6 @@ class _Options(OptionsOfJax, total=False):
     donate_argnames: str | Iterable[str] | None
     on_retrace: OnRetrace
     maxsize: int
-    program_cache: Path
 
 
 @overload
@@ -67,7 +65,6 @@ def jit(
     *,
     on_retrace: OnRetrace = None,
     maxsize: int = MAXSIZE,
-    program_cache: Path = None,
     **options: Any,
 ) -> Any:
     """Compiles a function as ``jax.jit`` does, with the dispatch in C.
@@ -91,7 +88,6 @@ def jit(
         fun: the function. If it is left out, a decorator is returned.
         on_retrace: see `filter_jit`.
         maxsize: see `filter_jit`.
-        program_cache: see `filter_jit`.
         options: those of ``jax.jit``. With one that is not named in the signature, all calls are
             made by ``jax.jit``.
 
@@ -113,7 +109,7 @@ def jit(
     """
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
-    own = own_options("jit", on_retrace, maxsize, program_cache)
+    own = own_options("jit", on_retrace, maxsize)
     known_options("jit", options, [*option_names(_jax_compat.jit), *own])
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)

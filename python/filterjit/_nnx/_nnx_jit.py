@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .. import _core
-from .._aot._program_option import Path
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
@@ -30,7 +29,6 @@ from .._observe._retraces import OnRetrace
 from ._nnx_shardings import NNXShardings
 from ._trace import (
     ONCE,
-    OWNER,
     GraphFunction,
     Prefixes,
     TracedFunction,
@@ -176,9 +174,6 @@ class NNXHooks(AsInJax):
         super().__init__(settings)
         self.registry = registry
 
-    def needed_by(self, fun: Any) -> Any:
-        return getattr(fun, OWNER)()
-
     def translate(self, failure: Failure) -> BaseException | str:
         if failure.variant is None and is_of_key(failure.exception):  # for the error of Flax
             return HandOver(NO_KEY)
@@ -209,7 +204,6 @@ def jit(
     graph_updates: bool | None = None,
     on_retrace: OnRetrace = None,
     maxsize: int = MAXSIZE,
-    program_cache: Path = None,
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
@@ -236,7 +230,6 @@ def jit(
         graph_updates: whether attributes of Modules are updated too; None for the same default.
         on_retrace: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
-        program_cache: see `filterjit.filter_jit`.
 
     Returns:
         An `NNXJit`, or a decorator if `fun` is left out.
@@ -255,7 +248,7 @@ def jit(
         >>> count[...]
         Array([1., 1.], dtype=float32)
     """
-    own = own_options("nnx.jit", on_retrace, maxsize, program_cache)
+    own = own_options("nnx.jit", on_retrace, maxsize)
     modes: dict[str, Any] = {}
     if compat.supported:
         defaults = compat.default_modes()

@@ -142,7 +142,7 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
         own: the number of traces that have begun for it.
     """
     forbid = next(iter(_forbids[-1:]), None)  # another thread may end it
-    if forbid is None or _is("allow") or recorder.is_proof():
+    if forbid is None or _is("allow"):
         return
     if forbid.action == "log" and recorder.depth() > own:
         return  # what it is a part of is logged
@@ -181,8 +181,6 @@ def text_of(explanation: "Explanation", record: "_records.VariantRecord") -> tup
     """Returns what `refuse` asks, of a call of which something is to be compiled, and its variant's
     record."""
     name, text = explanation.name, str(explanation)
-    if record.kept and record.kept[-1].state == "stale":
-        text = f"{name}: compiles: its program in the program cache was stale"
-    elif explanation.hit:  # it was traced, and not compiled, or for another device
+    if explanation.hit:  # it was traced, and not compiled, or for another device
         text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
     return text, (name, explanation.kinds)

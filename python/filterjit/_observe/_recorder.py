@@ -48,7 +48,6 @@ class _Work:
         costs: what its cost is added to: those of the function and of the variant, and the part of
             that of the function which it belongs to.
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
-        is_proof: whether it proves a program that runs already, and costs no call anything.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
         traced: the seconds that the trace took; None before its end, and after JAX has told its
@@ -62,7 +61,6 @@ class _Work:
     record: FunctionRecord | None = None
     costs: list[Cost] = dataclasses.field(default_factory=list)
     on_purpose: bool = False
-    is_proof: bool = False
     tracing: bool = False
     counted: float = 0.0
     traced: float | None = None
@@ -240,22 +238,9 @@ class _Recorder:
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
         work = _Work(record, [record.cost, _records.record_of(variant).cost], on_purpose)
-        if stack and stack[-1].is_proof:
-            work.is_proof, work.costs = True, stack[-1].costs
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
-
-    @contextlib.contextmanager
-    def proving(self, record: FunctionRecord) -> Iterator[None]:
-        """A context in which what JAX does in this thread is a proof, which counts for nothing."""
-        stack = self._thread.stack
-        work = _Work(record, on_purpose=True, is_proof=True)
-        stack.append(work)
-        try:
-            yield
-        finally:
-            self._end(stack, work)
 
     @contextlib.contextmanager
     def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
@@ -280,7 +265,7 @@ class _Recorder:
             self._exclude_from_trace(work.traced)
             self._add_event("trace", record, work.traced, work.reason)
             self._add(work.costs, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
-            if traces and len(stack) == 1 and not work.is_proof:
+            if traces and len(stack) == 1:
                 work.show(record)
 
     def is_on_purpose(self) -> bool:
@@ -332,10 +317,6 @@ class _Recorder:
             if logged is None:
                 logger.warning("%s %s", record.name_and_place, captured.warning())
         _records.record_of(variant).program = program
-
-    def is_proof(self) -> bool:
-        """Whether this thread proves a program that runs already."""
-        return self._thread.work.is_proof
 
     def depth(self) -> int:
         """Returns how many traces are under way in this thread, up to the ends of their calls."""

@@ -145,24 +145,6 @@ class Cost:
 
 
 @dataclasses.dataclass
-class Kept:
-    """What a program cache has made of a program.
-
-    Attributes:
-        state: "compiled", "on trial", "proven", "traced first", "loaded" (a proof is under way), "found"
-            (by a trace), "stale"; "" if it is not kept.
-        why: why it is not kept, stale or on trial; "" otherwise.
-    """
-
-    state: str = ""
-    why: str = ""
-
-    def refuse(self, why: str) -> None:
-        """Says that the program is not kept."""
-        self.state, self.why = "", why
-
-
-@dataclasses.dataclass
 class VariantRecord:
     """The record of one variant.
 
@@ -173,8 +155,6 @@ class VariantRecord:
         program: what the last program that was traced contains.
         placed: the positions of arrays that first calls placed on devices themselves; another thread
             may add to it.
-        loaded: how many programs were found in a program cache.
-        kept: what a program cache has made of each of its programs.
         executable: returns the executable of a program that was compiled ahead of time.
         cached_size: the bytes of the executables, with the numbers of traces and compiles at
             which they were determined.
@@ -185,8 +165,6 @@ class VariantRecord:
     cost: Cost = dataclasses.field(default_factory=Cost)
     program: "Program | None" = None
     placed: set[int] = dataclasses.field(default_factory=set)
-    loaded: int = 0
-    kept: list[Kept] = dataclasses.field(default_factory=list)
     executable: Callable[[], Any] | None = None
     cached_size: tuple[Any, int | None] = (None, None)
 
@@ -213,20 +191,6 @@ def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceReco
     except BaseException:
         traces[:] = [other for other in traces if other is not trace]
         raise
-
-
-def record_loaded(
-    variant: _core.Variant, arrays: Sequence[Any], size: int | None, was_traced: bool
-) -> None:
-    """Records what a program that was found in a program cache depends on, if no trace did, and its
-    size in bytes."""
-    record = record_of(variant)
-    before = record.cached_size[1] if record.loaded or record.cost.compiles else 0
-    record.loaded += 1
-    if not was_traced:
-        record.traces.append(TraceRecord.of(arrays))
-    total = None if before is None or size is None else before + size
-    record.cached_size = (len(record.traces), record.cost.compiles), total
 
 
 def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:

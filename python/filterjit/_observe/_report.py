@@ -171,7 +171,7 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     placement = recorded_placement(variant, paths)
     others = unplaced(paths, record)
     if others:
-        times = record.cost.compiles + record.loaded
+        times = record.cost.compiles
         shown = list_first([f"`{path}`" for path in others], _MOST_PATHS)
         remarks.append(
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
@@ -200,18 +200,6 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     }
 
 
-def _kept(kept: list[_records.Kept]) -> list[str]:
-    """Returns remarks on the programs of a variant in a program cache."""
-    remarks = [
-        f"is not kept in the program cache: {one.why}" for one in kept if not one.state and one.why
-    ]
-    states = Counter(f"{one.state}{one.why and f' ({one.why})'}" for one in kept if one.state)
-    if states:
-        counted = ", ".join(f"{count} {state}" for state, count in states.items())
-        remarks.append(f"has programs in the program cache: {counted}.")
-    return remarks
-
-
 def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     record = _records.record_of(variant)
     program = record.program or Program(0)
@@ -224,7 +212,6 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
     direct, passed_on = _handed_over.direct_calls(variant)
     if program.callbacks and getattr(jax.config, "jax_compilation_cache_dir", None):
         remarks.append(_NOT_ON_DISK)
-    remarks += _kept(record.kept)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
@@ -233,8 +220,6 @@ def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
         "passed_on": passed_on,
         "dispatch": dispatch,
         **_cost_columns(record.cost),
-        "loaded": record.loaded,
-        "kept": [dataclasses.asdict(one) for one in record.kept],
         "bytes": _bytes_of(variant),
         **placement,
         "equations": program.equations or None,
@@ -273,7 +258,6 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         "passed_on": dict(passed_on),
         "dispatch": whole.dispatch if not variants or is_timed else None,
         **_cost_columns(whole.cost),
-        "loaded": sum(v["loaded"] for v in variants),
         "cause": _again.main_cause(whole, next(iter(caches), None)),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": add_up(v["bytes"] for v in variants),

@@ -166,7 +166,6 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], int]] = {
     "compiling": ("compiling", show_seconds, 0),
     "first run": ("first_run", show_seconds, 6),
     "from disk": ("from_disk", "{:,}".format, 3),
-    "loaded": ("loaded", "{:,}".format, 2),
     "size": ("bytes", show_bytes, 5),
     "a device": ("bytes_a_device", show_bytes, 4),
 }

@@ -1,0 +1,241 @@
+"""The sources of the user's modules, by which a file knows whether its program is still theirs.
+
+A file has, of each of the user's own modules that the process had imported when it was written, a
+digest of the text, and one of its syntax tree without docstrings and positions. So comments,
+docstrings and lines may change; a default, a constant, a method or a helper may not. The modules of
+the standard library are known by the version of Python, and those of installed packages that use JAX
+by the versions of these. A package that is installed to be edited is the user's.
+
+The script of a process is known by its own name, whether it runs as ``__main__`` or is imported.
+
+What was changed since the process began may not be the text that was imported, so nothing is known of
+such a module.
+"""
+
+import ast
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import sys
+import sysconfig
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from .._functions._packages import FOLDERS, is_library
+from ._encode import Json, Unsupported
+
+MAIN = "__main__"
+_MAINS = (MAIN, "__mp_main__")  # the latter in children of multiprocessing
+
+
+def _began() -> float:
+    """Returns when this process began; or when this module was imported, if that was earlier, as in a
+    fork, or if the system does not tell."""
+    now = time.time()
+    with contextlib.suppress(OSError, AttributeError, ValueError, IndexError):
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        # Python needs more than two ticks before it imports a module of the user's.
+        now = min(now, now - since_boot + (ticks + 2) / os.sysconf("SC_CLK_TCK"))
+    return now
+
+
+_BEGAN = _began()
+
+
+# ---- what a file has ----
+
+
+def describe() -> Json:
+    """Returns what a file has of the sources.
+
+    Raises Unsupported if nothing is known of one.
+    """
+    found = {}
+    for name, module in _modules():
+        text = _text_of(name, module)
+        found[name] = None if text is None else [_digest(text), _digest_of_tree(text)]
+    return {"python": _python(), "main": main_name(), "modules": found, "packages": _packages()}
+
+
+def difference(described: Json, *, strict: bool, packages: bool) -> str | None:
+    """Returns what has changed since a file was written; None if nothing has.
+
+    Arguments:
+        described: what `describe` returned then.
+        strict: whether modules that are not imported are looked for too, and nothing may be unknown.
+        packages: whether the versions of installed packages count.
+    """
+    changed, others = [], []
+    imported = dict(_modules())
+    for name, digests in described["modules"].items():
+        if name not in imported and not strict:
+            continue
+        try:
+            text = _text_of(name, imported[name]) if name in imported else _text_found(name)
+        except Unsupported as e:
+            others.append(str(e))
+            continue
+        if text is None or digests is None:
+            if strict:
+                others.append(NO_SOURCE if name == MAIN else f"`{name}` was not found")
+        elif digests[0] != _digest(text) and not (
+            described["python"] == _python() and digests[1] == _digest_of_tree(text) != ""
+        ):
+            changed.append(f"`{name}`")
+    if packages:
+        now = _packages()
+        others += [
+            f"the version of `{top}` was {was}, and is {now[top]}"
+            for top, was in described["packages"].items()
+            if now.get(top, was) != was
+        ]
+    if changed:
+        others.insert(0, f"the source of {', '.join(changed)} has changed")
+    return "; ".join(others) or None
+
+
+NO_SOURCE = "`__main__` has no source file, so nothing tells whether it has changed"
+
+
+def _python() -> str:
+    return f"{sys.implementation.name}-{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _packages() -> dict[str, str]:
+    """Returns the versions of the installed packages that use JAX, as far as these have them."""
+    tops = {
+        name.partition(".")[0]
+        for name, module in list(sys.modules.items())
+        if issubclass(type(module), types.ModuleType)
+        and ((own := _variables(module)).get("jax") is jax or own.get("jnp") is jax.numpy)
+    }
+    found = {top: _variables(sys.modules[top]).get("__version__") for top in sorted(tops)
+             if is_library(top) and top in sys.modules}  # fmt: skip
+    return {top: version for top, version in found.items() if type(version) is str}
+
+
+# ---- modules ----
+
+
+def _variables(module: Any) -> dict[str, Any]:
+    found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return found
+
+
+def _modules() -> Iterator[tuple[str, types.ModuleType]]:
+    """Yields the user's modules that are imported. What has no file was made by a module that has one,
+    except for the program of a notebook or a prompt."""
+    for name, module in list(sys.modules.items()):
+        if not issubclass(type(module), types.ModuleType) or name == _MAINS[1]:
+            continue
+        if name == MAIN:
+            name = main_name()
+        elif is_library(name):
+            continue
+        if name == MAIN or (name and _variables(module).get("__file__") is not None):
+            yield name, module
+
+
+def main_name() -> str:
+    """Returns the name under which other programs import the script of this process; ``"__main__"`` if
+    it has no file, and an empty text if it is a program of an installed package."""
+    variables = _variables(sys.modules[MAIN])
+    name, file = getattr(variables.get("__spec__"), "name", None), variables.get("__file__")
+    if type(name) is str and name not in _MAINS:
+        name = name.removesuffix("." + MAIN)
+        return "" if is_library(name) else name
+    if type(file) is not str:
+        return MAIN
+    folder, base = os.path.split(os.path.realpath(file))
+    is_installed = folder == os.path.realpath(sysconfig.get_path("scripts"))
+    if is_installed or not set(FOLDERS).isdisjoint(folder.split(os.sep)):
+        return ""
+    return os.path.splitext(base)[0]
+
+
+def _text_of(name: str, module: types.ModuleType) -> bytes | None:
+    """Returns the source of a module, or the bytes of a compiled one; None if it is in no file.
+
+    Raises Unsupported if it may be another one than that which was imported."""
+    file = _variables(module).get("__file__")
+    if file is None:
+        return None
+    try:
+        text, changed = _read(file)
+    except (OSError, TypeError, ValueError):
+        return _text_of_loader(name, _variables(module).get("__loader__"))
+    if changed > _BEGAN:
+        raise Unsupported(
+            f"`{name}` was changed after this process began, which may have imported an earlier text"
+        )
+    return text
+
+
+def _read(file: str) -> tuple[bytes, float]:
+    """Returns the contents of a file, and when it was changed."""
+    with open(file, "rb") as opened:
+        at = os.fstat(opened.fileno())
+        # The system sets the time of the entry in the folder; a program may set the other one.
+        return opened.read(), max(at.st_mtime, at.st_ctime)
+
+
+def _text_of_loader(name: str, loader: Any) -> bytes:
+    """Returns the source of a module that is in no file of its own, as in a zip file."""
+    try:
+        text: str = loader.get_source(name)
+        return text.encode("utf-8", "surrogatepass")
+    except Exception:
+        raise Unsupported(f"the source of `{name}` cannot be read") from None
+
+
+def _text_found(name: str) -> bytes | None:
+    """Returns the source of a module that is not imported, which it does not import; None if it is not
+    found."""
+    path: Any = None
+    spec: Any = None
+    for prefix in itertools.accumulate(name.split("."), "{}.{}".format):
+        found = (finder.find_spec(prefix, path) for finder in sys.meta_path)
+        try:
+            spec = next((one for one in found if one is not None), None)
+            path = spec.submodule_search_locations
+        except (
+            Exception
+        ):  # of a finder that is not the standard library's, or there is no such module
+            return None
+    if not spec.has_location:
+        return None
+    try:
+        return _read(spec.origin)[0]
+    except OSError:
+        return _text_of_loader(name, spec.loader)
+
+
+# ---- digests ----
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@functools.lru_cache(4096)
+def _digest_of_tree(text: bytes) -> str:
+    """Returns a digest of a syntax tree without docstrings and positions; "" of what is no source."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return _digest(ast.dump(tree).encode("utf-8", "surrogatepass"))
