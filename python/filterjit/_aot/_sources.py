@@ -41,9 +41,10 @@ def _began() -> float:
     with contextlib.suppress(OSError, AttributeError, ValueError, IndexError):
         with open("/proc/self/stat", "rb") as file:
             ticks = int(file.read().rpartition(b")")[2].split()[19])
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        # The process may lose its core between the two clocks: the largest difference is right.
+        booted = max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(5))
         # Python needs more than two ticks before it imports a module of the user's.
-        now = min(now, now - since_boot + (ticks + 2) / os.sysconf("SC_CLK_TCK"))
+        now = min(now, booted + (ticks + 2) / os.sysconf("SC_CLK_TCK"))
     return now
 
 
@@ -111,15 +112,16 @@ def _python() -> str:
 
 def _packages() -> dict[str, str]:
     """Returns the versions of the installed packages that use JAX, as far as these have them."""
+    names = {"jax": jax, "jnp": jax.numpy}.items()
     tops = {
         name.partition(".")[0]
         for name, module in list(sys.modules.items())
         if issubclass(type(module), types.ModuleType)
-        and ((own := _variables(module)).get("jax") is jax or own.get("jnp") is jax.numpy)
+        and any(_variables(module).get(key) is x for key, x in names)
     }
-    found = {top: _variables(sys.modules[top]).get("__version__") for top in sorted(tops)
-             if is_library(top) and top in sys.modules}  # fmt: skip
-    return {top: version for top, version in found.items() if type(version) is str}
+    found = {top: sys.modules.get(top) for top in sorted(tops) if is_library(top)}
+    versions = {top: vars(module).get("__version__") for top, module in found.items() if module}
+    return {top: version for top, version in versions.items() if type(version) is str}
 
 
 # ---- modules ----
@@ -133,8 +135,12 @@ def _variables(module: Any) -> dict[str, Any]:
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
     """Yields the user's modules that are imported. What has no file was made by a module that has one,
     except for the program of a notebook or a prompt."""
+    libraries: dict[str, bool] = {}  # by top-level name: most modules are of few
     for name, module in list(sys.modules.items()):
-        if not issubclass(type(module), types.ModuleType) or name == _MAINS[1]:
+        top = name.partition(".")[0]
+        if (known := libraries.get(top)) is None:
+            known = libraries[top] = is_library(top)
+        if known or not issubclass(type(module), types.ModuleType) or name == _MAINS[1]:
             continue
         if name == MAIN:
             name = main_name()
