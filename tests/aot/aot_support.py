@@ -11,7 +11,6 @@ from typing import Any
 
 import equinox as eqx
 
-from filterjit._aot import _program_cache
 from support.processes import environment, run
 
 HERE = Path(__file__).parent
@@ -34,7 +33,6 @@ class Compiles:
 
 def new_process() -> None:
     """Lets what follows count as another process for a program cache."""
-    _program_cache._asked.clear()
 
 
 def copied(f: Any) -> Any:

@@ -11,7 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from aot_support import Compiles
 
-from filterjit._aot import _program_option, _proofs
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +30,5 @@ def compiles(_listener: Compiles) -> Compiles:
 @pytest.fixture
 def no_cache_afterwards() -> Iterator[None]:
     """Waits for what is being kept, and makes the program cache what it was before the test."""
-    before = _program_option.current
     yield
     _proofs.writer.wait()
-    _program_option.current = before

@@ -1,10 +1,11 @@
 """A program that is edited between its starts: ``python restarts.py SEED EDITS FOLDER``.
 
-The program compiles a function with ``compile(..., file=path)``. Its sources, its arguments and an
+The program loads a file, and compiles a function with ``compile(..., file=path)``. Its sources, its arguments and an
 installed package have numbers, of which each edit changes one; other edits change comments, docstrings
 or lines only. Each start compares the compiled function with the plain one. One that differs is
 *silent*; one that was compiled after an edit of text alone is a *miss*. One that was loaded after
-another edit is right if the result is, as where a number was changed back.
+another edit is right if the result is, as where a number was changed back. `load` refuses the file
+after each edit of what it compares, and after no other one.
 
 Starts are forked from this process, which has imported JAX and has not started it: importing takes
 longer than all the rest. The last line on standard output is a JSON object of counts.
@@ -47,13 +48,18 @@ x = jnp.ones({shape}, {dtype!r})
 if {device}:
     x = jax.device_put(x, jax.devices()[{device} % 2])
 args = (net, x, {static}) + ((np.float32({given}),) if {given} else ())
+try:
+    filterjit.load({file!r})
+    refused = ""
+except (OSError, ValueError) as e:
+    refused = str(e)
 with jax.default_matmul_precision({precision!r}):
     f = filter_jit(body, donate={donate!r})
     compiled = f.compile(*args, file={file!r})
 log, traced = [x for x in LOG if x != "traced"], "traced" in LOG
 expected = body(*args)
 result = compiled(*args)
-print(json.dumps([np.asarray(result).tolist(), np.asarray(expected).tolist(), traced, log]))
+print(json.dumps([np.asarray(result).tolist(), np.asarray(expected).tolist(), traced, log, refused]))
 '''
 FILES = {
     "model.py": '''{comment}
@@ -72,14 +78,14 @@ class Net(base.Base):
     def __call__(self, x):
         return super().__call__(x) + self.w.sum() * self.n
 ''',
-    "base.py": '''{comment}
+    "base.py": """{comment}
 import equinox as eqx
 class Base(eqx.Module):
     FACTOR = {of_class}.0
     def __call__(self, x):
         {comment}
         return x * self.FACTOR + {method}.0
-''',
+""",
     "late.py": '''{lines}
 def scale(x):
     """{docstring}"""
@@ -96,11 +102,16 @@ NUMBERS = (
     *("main", "in_lambda", "closure", "array", "field", "static", "given", "constant", "default"),
     *("keyword", "of_class", "method", "late", "version", "shape", "device"),
 )
+# What `load` names after an edit; it does not compare what is imported later.
+WHERE = dict.fromkeys(NUMBERS, "`program`") | dict.fromkeys((*TEXT, "late"), "")
+WHERE |= dict.fromkeys(("constant", "default", "keyword"), "`model`")
+WHERE |= dict.fromkeys(("of_class", "method"), "`base`") | {"version": "`installed`"}
 WORDS = {
     "dtype": ("float32", "float16", "int32"),
     "precision": ("float32", "bfloat16"),
     "donate": ("none", "all-except-first"),
 }
+WHERE |= dict.fromkeys(WORDS, "`program`")
 
 
 class Program:
@@ -136,7 +147,8 @@ class Program:
                 path.write_text(source)
 
     def start(self) -> list[Any]:
-        """Returns what a start writes: the result, the right one, whether it traced, and its log."""
+        """Returns what a start writes: the result, the right one, whether it traced, its log, and why
+        `load` refused the file."""
         read, write = os.pipe()
         if (child := os.fork()) == 0:
             status = 1
@@ -175,7 +187,7 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
     for _ in range(edits):
         kind = program.edit()
         program.write()
-        result, expected, traced, log = program.start()
+        result, expected, traced, log, refused = program.start()
         outcome = "compiled" if traced else "loaded"
         if result != expected:
             outcome = "silent"
@@ -183,9 +195,11 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
             outcome = "miss"
         elif any(level != "INFO" for level, _ in log) or len(log) != 1:
             outcome = "told otherwise"
+        elif (WHERE[kind] not in refused) if WHERE[kind] else refused:
+            outcome = "load"
         counts[outcome] += 1
         if outcome not in ("compiled", "loaded"):
-            print(outcome, kind, program.state, result, expected, log)
+            print(outcome, kind, program.state, result, expected, log, refused)
     return counts
 
 

@@ -10,6 +10,7 @@ are neither read nor written.
 
 import contextlib
 import dis
+import functools
 import hashlib
 import json
 import logging
@@ -102,7 +103,7 @@ def _load_file(prepared: PreparedCall, path: str, call: Json) -> Compiled:
         raise _Other("it is a portable file")
     differ = [what for what in call if call[what] != was.get(what)]
     if differ:
-        raise _Other(f"it was written with other {', '.join(differ)}")
+        raise _Other(f"it is of another call, by the {', the '.join(differ)}")
     return _load.load_for(prepared, path, header, blobs)
 
 
@@ -122,15 +123,15 @@ def _describe(prepared: PreparedCall) -> dict[str, Json]:
         function = _Description()
         of_function = [function.structure(x) for x in structures or [variant.function]]
         return {
-            "versions or devices": [_machine.machine(d) for d in jax.local_devices()[:1]]
+            "versions and devices": [_machine.machine(d) for d in jax.local_devices()[:1]]
             + [[d.id, d.platform, d.device_kind] for d in jax.devices()],
             "function": [prepared.name, of_function, list(map(_digest, frozen))],
             "options": {k: _plain(x) for k, x in vars(settings).items() if k not in _NO_MATTER},
             "settings of JAX": [[k, _plain(x)] for k, x in by_name],
-            "structure or static values": _encode.encode_structure(
+            "structure and static values": _encode.encode_structure(
                 prepared.registry, variant.structure, "the arguments"
             ),
-            "shapes, dtypes or shardings": _arrays(prepared.arrays),
+            "shapes, dtypes and shardings": _arrays(prepared.arrays),
         }
     except Unsupported:
         raise
@@ -197,11 +198,13 @@ class _Description:
             return self.structure(x.function)
         if type(x) is types.MethodType:
             return [self.static(x.__func__), self.tree(x.__self__)]
+        if type(x) is functools.partial:
+            return [self.static(x.func), self.tree((x.args, x.keywords))]
         held = (x.__defaults__, x.__kwdefaults__, *map(_contents, x.__closure__ or ()))
         return [x.__module__, x.__qualname__, _code(x.__code__), *map(self.tree, held)]
 
 
-_HOLDING = (types.FunctionType, types.MethodType, _core.Cache)
+_HOLDING = (types.FunctionType, types.MethodType, functools.partial, _core.Cache)
 
 
 def _contents(cell: Any) -> Any:
