@@ -155,8 +155,6 @@ class Explanation:
         moves: the arrays that each such call copies to other devices, the largest first, if the
             program runs on several or the function has `in_shardings`. Each has `path`, `bytes`,
             `was` and `to`.
-        replicated: ``(path, bytes)`` of the arrays of 1 MiB and more that are whole on each device.
-        bytes_a_device: the bytes of the arguments on one device, if the program runs on several.
     """
 
     name: str
@@ -164,8 +162,6 @@ class Explanation:
     causes: tuple[Cause, ...] = ()
     variants: int = 0
     moves: tuple[Move, ...] = ()
-    replicated: tuple[tuple[str, int], ...] = ()
-    bytes_a_device: int | None = None
     variant: str = ""
 
     def __bool__(self) -> bool:
@@ -219,8 +215,4 @@ class Explanation:
             if len(self.moves) > _MOST_CAUSES:
                 lines.append(f"    and {len(self.moves) - _MOST_CAUSES} more")
             lines.append(f"  -> {PLACE_ONCE}")
-        for path, size in self.replicated[:_MOST_CAUSES]:
-            lines.append(f"  `{path}`, {show_bytes(size)}, is whole on each device")
-        if self.bytes_a_device is not None:
-            lines.append(f"  {show_bytes(self.bytes_a_device)} of arguments a device")
         return lines

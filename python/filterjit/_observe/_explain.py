@@ -25,7 +25,7 @@ from ._compare import (
 )
 from ._function_records import functions
 from ._labels import labels_of
-from ._placement import compare_placements, placement_of
+from ._placement import compare_placements, moves_of
 from ._records import TraceRecord
 from ._wording import describe, place_of
 
@@ -58,8 +58,8 @@ def explain(
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
     shardings = _records.resolve(wanted(variant, arrays))
-    placement = placement_of(paths, now.avals, now.placements or (), shardings)
-    return dataclasses.replace(explanation, **placement)
+    moves = moves_of(paths, now.avals, now.placements or (), shardings)
+    return dataclasses.replace(explanation, moves=moves)
 
 
 def explain_trace(

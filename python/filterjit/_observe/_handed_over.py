@@ -1,5 +1,5 @@
 """The calls that ``jax.jit`` or ``flax.nnx.jit`` makes in the place of ours, and those that are not
-direct: why, and what helps."""
+direct, and why."""
 
 import re
 from collections import Counter
@@ -9,26 +9,6 @@ from typing import Any
 from .. import _core
 from .._base._errors import array_paths, format_path
 from ._wording import count
-
-# What helps, by the beginning of a reason of `_nnx` or csrc/call/variables.c.
-_CURES = {
-    "a static argument is a Variable or a Module": "Pass it as an argument that is not static.",
-    "in_shardings": "Give shardings, a PartitionSpec or None.",
-    "out_shardings": "Give shardings, a PartitionSpec or None.",
-    "the shardings do not fit": "Such a call raises an error.",
-    "jax.jit does not trace": "Turn jax_disable_jit off.",
-    "this version": "Install versions that filterjit supports.",
-    "an argument is a tracer": "Another jitted function calls it, and holds its program.",
-    "an argument has a leaf that is no": (
-        "Jit a functools.partial for each value, or make it a static attribute of a Module."
-    ),
-    "a Module holds a leaf that is no array of JAX": "Make it an array of JAX (`jnp.asarray`).",
-    "a Variable or Module occurs twice": "Pass it once, or jit with graph=True.",
-    "a static attribute is not hashable": "Make it hashable: a tuple instead of a list, for example.",
-    "a static attribute is a tracer": "Make it a Variable.",
-    "the result or a new value has a leaf": "Return arrays only.",
-}
-_OTHER = "The documentation says which calls are covered."
 
 # Why a call is not direct, by the names of the ways in csrc/call/direct_entry.h.
 _REASONS = {
@@ -49,8 +29,7 @@ _OFTEN = 100  # calls that are worth a remark
 
 def _sentence(decorator: str, calls: str, reason: str) -> str:
     upstream = "flax.nnx.jit" if decorator == "nnx.jit" else "jax.jit"
-    cure = next((text for start, text in _CURES.items() if reason.startswith(start)), _OTHER)
-    return f"{upstream} made {calls}: {reason}. {cure}"
+    return f"{upstream} made {calls}: {reason}."
 
 
 def remarks(row: dict[str, Any]) -> list[str]:

@@ -22,17 +22,15 @@ from ._wording import shorten
 
 HOST = "the host"
 _PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
-_LARGE = 1 << 20  # bytes: of smaller arrays, it is not said that they are replicated
 
 
-def placement_of(
+def moves_of(
     paths: Sequence[list[Any]],
     avals: Sequence[Aval],
     placed: Sequence[Placed],
     wanted: Sequence[Any],
-) -> dict[str, Any]:
-    """Returns what is known of the placement of a call: `moves`, `replicated` and `bytes_a_device` of an
-    `Explanation`.
+) -> tuple[Move, ...]:
+    """Returns the arrays that each such call copies to other devices, the largest first.
 
     Arguments:
         paths: of its arrays.
@@ -47,30 +45,24 @@ def placement_of(
         elif one is not None and one[1]:
             devices |= one[0].device_set
     several = len(devices) > 1
-    moves, replicated, total = [], [], 0
+    moves = []
     for path, aval, one, to in zip(paths, avals, placed, wanted, strict=True):
-        size = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 0)
         here = None if one is None else one[0]
         on = here if to is None and several and _committed(one) else to
         if on is not None:
             moved = here is None or not here.is_equivalent_to(on, len(aval.shape))
-            if on.is_fully_replicated and len(on.device_set) > 1 and size >= _LARGE:
-                replicated.append((format_path(path), size))
-            total += size * math.prod(on.shard_shape(aval.shape)) // (math.prod(aval.shape) or 1)
         else:  # XLA chooses how it is divided
             moved = several and (here is None or here.device_set != devices)
-            total += size
         if moved:
+            size = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 0)
             where = HOST if here is None else _describe_sharding(here)
             there = _describe_sharding(on) if on is not None else f"{len(devices)} devices"
             moves.append(Move(format_path(path), size, where, there))
-    moves.sort(key=lambda move: -move.bytes)
-    found = {"moves": tuple(moves), "replicated": tuple(replicated)}
-    return {**found, "bytes_a_device": total if several else None}
+    return tuple(sorted(moves, key=lambda move: -move.bytes))
 
 
-def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> dict[str, Any]:
-    """Returns the placement of the latest call that was traced and has run, as `placement_of` does.
+def recorded_moves(variant: _core.Variant, paths: Sequence[list[Any]]) -> tuple[Move, ...]:
+    """Returns the moves of the latest call that was traced and has run, as `moves_of` does.
 
     The arrays that filterjit has placed in the first call are as good as placed, unless a later
     call has passed arrays that are not.
@@ -83,8 +75,8 @@ def recorded_placement(variant: _core.Variant, paths: Sequence[list[Any]]) -> di
             if _jax_compat.signatures_of(variant.call) == 1:
                 for i in list(record.placed):
                     placed[i] = wanted[i] and (wanted[i], True)
-            return placement_of(paths, trace.avals, placed, wanted)
-    return {"moves": (), "replicated": (), "bytes_a_device": None}
+            return moves_of(paths, trace.avals, placed, wanted)
+    return ()
 
 
 def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:

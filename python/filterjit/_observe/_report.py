@@ -20,7 +20,7 @@ from ._forbid import without_compiling
 from ._function_records import FunctionRecord, definition_of, dispatch_seconds, functions
 from ._jaxpr import Program
 from ._labels import labels_of
-from ._placement import HOST, recorded_placement, unplaced
+from ._placement import HOST, recorded_moves, unplaced
 from ._recorder import recorder
 from ._records import Cost, TraceRecord
 from ._report_output import Report
@@ -168,7 +168,7 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
     """Returns where the arrays of a variant's calls are, and adds remarks on them."""
     record = _records.record_of(variant)
     paths = array_paths(variant.function, variant.structure)
-    placement = recorded_placement(variant, paths)
+    moves = recorded_moves(variant, paths)
     others = unplaced(paths, record)
     if others:
         times = record.cost.compiles
@@ -177,27 +177,15 @@ def _placement_row(variant: _core.Variant, remarks: list[str]) -> dict[str, Any]
             f"was compiled again, {times:,} times in all, since some calls passed arrays "
             f"that were not placed on devices: {shown}. {PLACE_ONCE}"
         )
-    moves = [move for move in placement["moves"] if move.path not in others]
-    copied = sum(move.bytes for move in moves)
-    if copied >= _MUCH or any(move.was != HOST for move in moves):
+    told = [move for move in moves if move.path not in others]
+    copied = sum(move.bytes for move in told)
+    if copied >= _MUCH or any(move.was != HOST for move in told):
         remarks.append(
             f"copies {show_bytes(copied)} to other devices in a call like the one that was traced: "
-            f"{list_first(moves, _MOST_PATHS, '; ')}."
+            f"{list_first(told, _MOST_PATHS, '; ')}."
         )
-    if placement["replicated"]:
-        whole = [f"`{path}`, {show_bytes(size)}" for path, size in placement["replicated"]]
-        remarks.append(
-            f"has arrays that are whole on each device: {list_first(whole, _MOST_PATHS, '; ')}."
-        )
-    return {
-        "bytes_a_device": placement["bytes_a_device"],
-        "moves": [
-            {"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to}
-            for m in placement["moves"]
-        ],
-        "replicated": [{"path": path, "bytes": size} for path, size in placement["replicated"]],
-        "unplaced": others,
-    }
+    rows = [{"path": m.path, "bytes": m.bytes, "from": m.was, "to": m.to} for m in moves]
+    return {"moves": rows, "unplaced": others}
 
 
 def _variant_row(variant: _core.Variant, timed: bool) -> dict[str, Any]:
@@ -261,7 +249,6 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         "cause": _again.main_cause(whole, next(iter(caches), None)),
         "again": whole.again.tracing + whole.again.lowering + whole.again.compiling,
         "bytes": add_up(v["bytes"] for v in variants),
-        "bytes_a_device": max((v["bytes_a_device"] or 0 for v in variants), default=0) or None,
         "unplaced": list(dict.fromkeys(path for v in variants for path in v["unplaced"])),
         "variants": variants,
         "handed_over": dict(whole.handed_over),

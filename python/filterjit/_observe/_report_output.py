@@ -167,7 +167,6 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str], int]] = {
     "first run": ("first_run", show_seconds, 6),
     "from disk": ("from_disk", "{:,}".format, 3),
     "size": ("bytes", show_bytes, 5),
-    "a device": ("bytes_a_device", show_bytes, 4),
 }
 _ALWAYS = {"calls", "hits", "traces", "tracing", "lowering", "compiling"}  # also without figures
 _SPARE = sorted((head for head in _COLUMNS if _COLUMNS[head][2]), key=lambda x: _COLUMNS[x][2])
@@ -175,7 +174,7 @@ _SPARE = sorted((head for head in _COLUMNS if _COLUMNS[head][2]), key=lambda x: 
 
 def _sum(functions: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the figures of several functions, added up; those that none has are None."""
-    names = [name for name, _, _ in _COLUMNS.values() if name != "bytes_a_device"]
+    names = [name for name, _, _ in _COLUMNS.values()]
     return {name: add_up(f[name] for f in functions) for name in names}
 
 
