@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
+    from ._call._clearing import clear_caches
     from ._install import install, installed, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._plain import jit
     from ._observe._forbid import ForbiddenCompileError, allow_compile, forbid_compile
-    from ._observe._function_records import clear_caches
     from ._observe._report import report, time_calls
     from ._observe._retraces import RetraceError, RetraceWarning
     from ._shardings._place import place
@@ -66,7 +66,7 @@ __all__ = [
 _MODULES = {
     "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._forbid": ("ForbiddenCompileError", "allow_compile", "forbid_compile"),
-    "_observe._function_records": ("clear_caches",),
+    "_call._clearing": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_base._switches": ("switches",),
@@ -88,18 +88,11 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
     def __getattr__(name: str) -> Any:
         from importlib import import_module
 
+        from ._base._rooms import look_up
+
         if name in ("lax", "nnx", "types"):
             return import_module(f".{name}", __name__)
-        module = next((module for module, names in _MODULES.items() if name in names), None)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if module not in ("_install", "_base._switches"):
-            # Before the module, which needs it too: `install` waits for JAX, and then imports
-            # modules of ours, of which none may be half imported.
-            import_module("jax")
-        value = getattr(import_module(f".{module}", __name__), name)
-        globals()[name] = value
-        return value
+        return look_up(globals(), _MODULES, name)
 
 
 def __dir__() -> list[str]:

@@ -24,8 +24,6 @@ from ._base._errors import format_path, short
 from ._base._package import public
 from ._base._words import format_pattern, key_paths
 from ._compat import _constants_compat, _flax_compat, _jax_compat
-from ._observe._causes import lines_of
-from ._observe._compare import Comparison
 from ._trees._filters import Expression, as_expression, or_none
 from ._trees._nodes import walk
 from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
@@ -196,6 +194,9 @@ def _differences(
         has_option: whether the option `traced` is to be told, which is not given.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
+    from ._observe._causes import lines_of
+    from ._observe._compare import Comparison
+
     compared = Comparison(registry, *structures)
     if not compared.causes and (changed := _changed_in_place(one, other)) is not None:
         place = f"`{format_path(changed)}`" if changed else root

@@ -1,22 +1,21 @@
 """The types of what the functions and methods of filterjit return, for annotations and `isinstance`.
 
-A program that only calls them needs none of these names.
+A program that only calls them needs none of these names. Each is imported when it is first used.
 """
 
-# isort: off
-import jax  # noqa: F401 (first: `install` waits for it, and then imports the modules below)
+from typing import TYPE_CHECKING, Any
 
-# isort: on
-from ._aot._file import SavedInfo
-from ._aot._stages import Compiled, Lowered, Traced
-from ._aot._warm_up import Warmed, WarmUp
-from ._base._switches import Switches
-from ._core import Structure, Variant
-from ._jit._filter_jit import BoundFilterJit, FilterJit
-from ._jit._partial import PartialFilterJit
-from ._observe._causes import Cause, Explanation, Move
-from ._observe._report import CacheInfo
-from ._observe._report_output import Report
+if TYPE_CHECKING:
+    from ._aot._file import SavedInfo
+    from ._aot._stages import Compiled, Lowered, Traced
+    from ._aot._warm_up import Warmed, WarmUp
+    from ._base._switches import Switches
+    from ._core import Structure, Variant
+    from ._jit._filter_jit import BoundFilterJit, FilterJit
+    from ._jit._partial import PartialFilterJit
+    from ._observe._causes import Cause, Explanation, Move
+    from ._observe._report import CacheInfo
+    from ._observe._report_output import Report
 
 __all__ = [
     "BoundFilterJit",
@@ -37,3 +36,23 @@ __all__ = [
     "WarmUp",
     "Warmed",
 ]
+
+_MODULES = {
+    "_aot._file": ("SavedInfo",),
+    "_aot._stages": ("Compiled", "Lowered", "Traced"),
+    "_aot._warm_up": ("WarmUp", "Warmed"),
+    "_base._switches": ("Switches",),
+    "_core": ("Structure", "Variant"),
+    "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
+    "_jit._partial": ("PartialFilterJit",),
+    "_observe._causes": ("Cause", "Explanation", "Move"),
+    "_observe._report": ("CacheInfo",),
+    "_observe._report_output": ("Report",),
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        from ._base._rooms import look_up
+
+        return look_up(globals(), _MODULES, name)

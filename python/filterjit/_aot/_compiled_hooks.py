@@ -10,18 +10,16 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._arrays import Aval
 from .._base._call_hooks import CallHooks, Failure
 from .._base._errors import MismatchError
-from .._call import _direct, _running, _signature
+from .._call import _direct, _events, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
 from .._observe import _causes, _compare, _records
 from .._observe._causes import Cause
-from .._observe._function_records import functions
 from .._observe._placement import compare_sharding
-from .._observe._recorder import recorder
-from .._observe._records import Aval
 from .._observe._wording import NOT_GIVEN
 from .._trees._registry import is_traced, leaves_of
 from . import _program
@@ -73,8 +71,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         parameters = _signature.parameters_of(None, self.signature)
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
-        recorder.listen()
-        functions.register(cache, name, fun, name)
+        _events.tell("made", cache, name, fun, name)
         return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(
@@ -139,7 +136,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""
-        f._parts()[0].record.refuse()
+        _events.tell("refused", f._parts()[0])
         own = variant.function.num_leaves
         structures = self._structure, variant.structure
         found = _compare.Comparison(self.registry, *structures, (), own, self._avals())

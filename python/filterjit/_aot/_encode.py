@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
+from .._base._arrays import rest_of
 from .._base._errors import format_path, short
 from .._compat import (
     _equinox_compat,
@@ -32,7 +33,6 @@ from .._compat import (
     _other_compat,
     _registered_compat,
 )
-from .._shardings._specs import rest_of
 from .._trees import _nodes
 from .._trees._registry import registry
 

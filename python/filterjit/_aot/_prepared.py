@@ -13,14 +13,11 @@ import jax
 import numpy as np
 
 from .. import _core
-from .._call import _deferred, _running, _signature
+from .._base._arrays import Aval, default_device, placement
+from .._call import _deferred, _events, _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _records
-from .._observe._recorder import recorder
-from .._observe._records import Aval
-from .._shardings._specs import default_device
 from .._trees._tree_functions import flatten
 
 
@@ -53,7 +50,7 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
     """Returns the spec of an array; it has the sharding that the array is committed to."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
-    placed = _records.placement(x)
+    placed = placement(x)
     sharding = placed[0] if placed is not None and placed[1] else None
     return _jax_compat.spec_of(Aval.of(x), sharding)
 
@@ -63,7 +60,7 @@ def place_of(x: Any) -> tuple[Any, bool]:
     array of JAX yet, those of an array that is made of it."""
     if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
         return x.sharding, True
-    return _records.placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
+    return placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
 
 
 def _with_placeholders(tree: Any) -> Any:
@@ -148,7 +145,7 @@ class PreparedCall:
         # Cleans up in both branches rather than in a `finally`, which a KeyboardInterrupt could
         # interrupt although the work has succeeded.
         try:
-            recorder.work(cache.record, variant, on_purpose=True)
+            _events.tell("ahead_of_time", cache, variant)
             if self.settings.donate.is_quiet:
                 _running.ignore_donation(variant)
             yield

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from .. import __version__, _core
+from .._base._arrays import Aval
 from .._base._errors import format_path
 from .._compat import _executable_compat, _jax_compat
-from .._observe._records import Aval
 from .._observe._wording import describe_node
 from .._trees._nodes import walk
 from . import _encode, _machine

@@ -25,10 +25,10 @@ from typing import Any, BinaryIO
 import jax
 
 from .. import _core
+from .._base._arrays import Aval
 from .._base._checks import as_path
 from .._base._generic import _P, _T
 from .._compat import _executable_compat, _jax_compat
-from .._observe._records import Aval
 from .._trees import _nodes
 from .._trees._registry import registry
 from . import _encode, _file, _load, _machine, _program, _save

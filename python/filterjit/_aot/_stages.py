@@ -19,9 +19,9 @@ from .._base._checks import known_options, option_names
 from .._base._generic import _P, _T
 from .._base._package import public_type
 from .._call._caches import names_of
+from .._call._events import tell
+from .._call._jaxprs import contents
 from .._call._named import HandOver
-from .._observe import _jaxpr
-from .._observe._recorder import recorder
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
@@ -261,9 +261,9 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
         traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
-            found = _jaxpr.contents(traced.jaxpr)
+            found = contents(traced.jaxpr)
             may_raise = found.callbacks
-            recorder.record_program(prepared.variant, prepared.arrays, found)
+            tell("inspected", prepared.variant, prepared.arrays, found)
     own = prepared.function_arrays
     specs = map(spec_of, prepared.arrays[len(own) :])  # it does not hold the arguments
     prepared = dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)

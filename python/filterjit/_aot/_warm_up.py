@@ -13,10 +13,10 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._arrays import Aval
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public_type
-from .._observe._records import Aval
 from .._terminal._text import Table
 from . import _stages
 from ._prepared import PreparedCall, place_of

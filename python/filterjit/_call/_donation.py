@@ -10,11 +10,12 @@ import jax
 
 from .. import _core
 from .._base import _errors
+from .._base._arrays import same_spec
 from .._base._checks import one_of
-from .._observe._retraces import stack_level
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
 from ._chosen import NOTHING, Chosen
+from ._frames import stack_level
 from ._named import NONE, Named
 
 _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
@@ -193,8 +194,6 @@ def tell_unused(
         taken: the results that take the memory of an array for sure.
         inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
     """
-    from .._shardings._specs import same_spec  # only traces that tell of donation need it
-
     paths = _errors.array_paths(variant.function, variant.structure)
     free = [j for j in range(len(results)) if j not in taken.values()]
     lines = []

@@ -12,10 +12,7 @@ from .._base import _errors
 from .._base._call_hooks import CallHooks
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
-from .._observe import _forbid, _records, _retraces
-from .._observe._function_records import FunctionRecord
-from .._observe._recorder import recorder
-from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
+from . import _direct, _events, _kept_by_jax, _running, _signature
 from ._caches import names_of
 from ._donation import tell_unused
 
@@ -25,15 +22,11 @@ _jax_compat.hide_from_tracebacks(__file__)
 class TracedHooks(CallHooks, Protocol):
     """What a trace asks of the hooks of its function; see `_hooks.FunctionHooks`."""
 
-    decorator: str
-    updates_modules: bool
-    frozen: tuple[int, int]
-
     def check_result(self, out: Any) -> Any: ...
 
 
 class TracedProgram(Protocol):
-    """What a trace tells of a program of its own, and asks it; see `_sharded_call.ShardedProgram`."""
+    """What a trace tells of a program of its own, and asks it; see `_shardings._sharded_call.ShardedProgram`."""
 
     @property
     def inputs(self) -> tuple[Any, ...]: ...
@@ -72,7 +65,6 @@ class FlatFunction:
         self._cache = weakref.ref(cache)
         self.signature = cache.signature
         self.registry = hooks.registry
-        self._record = cache.record
         self.donated = donated
         self._is_class = isinstance(f.__wrapped__, type)
         self._code = code_of(f.__wrapped__)
@@ -85,7 +77,6 @@ class FlatFunction:
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
             _direct.before_trace()
-            _forbid.refuse_at_once()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
@@ -94,9 +85,9 @@ class FlatFunction:
         _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat
 
-    def observed(self) -> tuple[FunctionRecord, _core.Variant | None]:
-        """Returns the record of the function and the variant, for what JAX compiles."""
-        return self._record, self._variant()
+    def observed(self) -> tuple[_core.Cache | None, _core.Variant | None]:
+        """Returns the cache of the function and the variant, for what JAX compiles."""
+        return self._cache(), self._variant()
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
         """Returns what a call of the variant calls: `jitted`, or its executable."""
@@ -108,19 +99,16 @@ class FlatFunction:
         __equinox_jit_id__ = self.jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
-        specs = () if program is None else program.inputs
         if program is not None:
             program.before_trace(arrays)
-        # Whether the new program can raise is known only after its first run.
-        hooks.before_raising_call(variant)
-        if hooks.settings.donate.is_quiet:
-            _running.ignore_donation(variant)
-        with (
-            _records.tracing(variant, arrays) as traced,
-            recorder.tracing(self._record, variant),
-        ):
-            traced.wanted = specs
-            out = hooks.check_result(self._call_function(hooks, variant, arrays, traced))
+        wanted = () if program is None else program.inputs
+        trace = _events.Trace(self._cache(), variant, arrays, wanted, hooks)
+        with _events.tracing(trace):
+            # Whether the new program can raise is known only after its first run.
+            hooks.before_raising_call(variant)
+            if hooks.settings.donate.is_quiet:
+                _running.ignore_donation(variant)
+            out = hooks.check_result(self._call_function(trace))
             if self._is_class:
                 _errors.check_instance(out)
             output = variant.finish(out, lambda: jnp.array(0))
@@ -130,23 +118,24 @@ class FlatFunction:
                 tell_unused(self.donated or (), variant, arrays, output.arrays)
             return output
 
-    def _call_function(
-        self, hooks: TracedHooks, variant: _core.Variant, arrays: tuple[Any, ...], traced: Any
-    ) -> Any:
+    def _call_function(self, trace: _events.Trace) -> Any:
         """Returns the result of the user's function for tracers."""
         __tracebackhide__ = True
-        fun, arguments = variant.arguments(arrays)
-        cache, settings = self._cache(), hooks.settings
-        _kept_by_jax.forget((fun, arguments), functions=settings.functions == "structure")
-        if cache is not None:
-            _retraces.before_trace(settings.on_retrace, cache, fun, variant, traced)
+        variant, hooks, cache = trace.variant, trace.hooks, trace.cache
+        trace.fun, arguments = variant.arguments(trace.arrays)
+        _kept_by_jax.forget(
+            (trace.fun, arguments), functions=hooks.settings.functions == "structure"
+        )
+        _events.tell("calls", trace)
 
         def call() -> Any:
             __tracebackhide__ = True
-            return _signature.call_with_arguments(fun, self.signature, arguments, self.registry)
+            return _signature.call_with_arguments(
+                trace.fun, self.signature, arguments, self.registry
+            )
 
-        if hooks.updates_modules:
+        if cache is None:
             return call()
         names = self.signature.names
-        why = _lost_changes.why_traced(hooks.decorator, hooks.frozen != (0, 0))
-        return _lost_changes.call(call, self._record, variant.structure, names, arguments, why)
+        watched = _events.Watched(cache, hooks, variant.structure, names, arguments)
+        return _events.call_watched(call, watched)

@@ -8,30 +8,22 @@ variant.
 import types
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from .. import _core
 from .._base import _errors
 from .._base._call_hooks import CallHooks, Failure
-from .._base._later import later
+from .._base._rooms import room_for
 from .._compat import _jax_compat
-from .._observe import _jaxpr, _records
-from .._observe._recorder import recorder
 from .._trees import _registry
-from . import _direct, _running, _signature
+from . import _clearing, _direct, _events, _jaxprs, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import numbers_of
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
-
-if TYPE_CHECKING:
-    from . import _processes, _sharded_call
-    from ._sharded_call import ShardedCall
-else:
-    _processes, _sharded_call = later("_call._processes"), later("_call._sharded_call")
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -40,11 +32,9 @@ _jax_compat.hide_from_tracebacks(_signature.__file__)
 def registry_for(settings: Settings) -> _core.Registry:
     """Returns the registry of arguments."""
     if settings.functions == "structure":
-        from .._functions import _function_keys
-
-        if settings.traced:
-            return _function_keys.with_numbers_in_some
-        return _function_keys.registry
+        keys = room_for("functions='structure'")
+        found: _core.Registry = keys.with_numbers_in_some if settings.traced else keys.registry
+        return found
     if settings.traced:
         return _registry.with_numbers_in_some
     return _registry.with_numbers if settings.numbers_traced else _registry.registry
@@ -57,8 +47,9 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
-# The ShardedCall of a variant that has one, which lives as long as the variant, whatever its `call` is.
-_sharded: "weakref.WeakKeyDictionary[_core.Variant, ShardedCall]" = weakref.WeakKeyDictionary()
+# What chooses between the programs of a variant that has several, as by its shardings. It lives as long
+# as the variant, whatever the `call` of that is.
+_several: "weakref.WeakKeyDictionary[_core.Variant, Any]" = weakref.WeakKeyDictionary()
 
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
@@ -128,7 +119,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
-            recorder.register(cache, names_of(fun)[0], fun)
+            _events.tell("made", cache, names_of(fun)[0], fun)
+            _clearing.add(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -170,23 +162,25 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         is_sharded = settings.shardings is not None or donated is None
         flat = FlatFunction(f, variant, donated)
         if settings.compares_processes and jax.process_count() > 1:
-            comparison = _processes.Comparison(flat.qualname, variant, settings, _sharded)
-            flat.before_run = comparison.before_run
+            make = room_for("same_on_all_processes").Comparison
+            flat.before_run = make(flat.qualname, variant, settings, _several).before_run
         if not is_sharded:
             kwargs = dict(settings.jitkwargs)
             return flat.callable_of(_jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs))
-        call = _sharded[variant] = _sharded_call.ShardedCall(variant, settings, flat)
+        make = room_for("in_shardings").ShardedCall
+        call: Callable[..., _core.Output] = make(variant, settings, flat)
+        _several[variant] = call
         return call
 
     def traceable(self, variant: _core.Variant) -> Any:
         """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return _sharded.get(variant) or _direct.jitted_of(variant.call)
+        return _several.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        call = _sharded.get(variant)
+        call = _several.get(variant)
         return call is not None and call.call_again(exception, arrays)
 
     def raise_binding_error(
@@ -208,12 +202,11 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
-        recorder.record_first_run(outputs)
-        _records.record_placements(variant, arrays)
+        _events.tell("ran", variant, arrays, outputs)
         try:
-            found = _jaxpr.contents(self.traceable(variant).trace(*arrays).jaxpr)
+            found = _jaxprs.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct
-        recorder.record_program(variant, arrays, found)
+        _events.tell("inspected", variant, arrays, found)
         return raises

@@ -13,6 +13,7 @@ from .._base import _errors
 from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
+from . import _events
 from ._hooks import FunctionHooks
 from ._named import HandOver
 from ._settings import Settings
@@ -143,7 +144,7 @@ def hand_over(
     __tracebackhide__ = True
     handed_over[reason] += 1
     cache = f._parts()[0]
-    cache.record.handed_over = handed_over
+    _events.tell("handed_over", cache, handed_over)
     try:
         return upstream(*args, **kwargs)
     except (TypeError, ValueError) as e:

@@ -1,17 +1,26 @@
 """`Settings`: what a jitted function was given besides the function."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
 
+from .._base._checks import one_of
 from .._compat import _jax_compat
-from .._observe._retraces import OnRetrace
 from ._caches import MAXSIZE
 from ._chosen import NOTHING, Chosen
 from ._donation import NO_DONATION, Donation
 from ._named import NONE, Named
 
-if TYPE_CHECKING:
-    from ._sharding_options import Shardings
+OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[[Any], Any] | None
+"""What to do when a function compiles again; a function gets the `Explanation`."""
+
+
+def check_on_retrace(function: str, on_retrace: Any) -> None:
+    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take this."""
+    if on_retrace is not None and not callable(on_retrace):
+        also = "a callable that takes an explanation, or None"
+        option = f"{function}(..., on_retrace=...)"
+        one_of(option, on_retrace, ("log", "warn", "raise", "ignore"), also=also)
 
 
 class OptionsOfJax(TypedDict, total=False):
@@ -32,7 +41,8 @@ class Settings:
     are not hashable either.
 
     Attributes:
-        shardings: `in_shardings`, `out_shardings` and `mesh`; None without.
+        shardings: `in_shardings`, `out_shardings` and `mesh`, a `_shardings._options.Shardings`; None
+            without.
         jitkwargs: what is passed on to ``jax.jit``, sorted by name.
         numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
         static: the static arguments of ``jax.jit``.
@@ -43,7 +53,7 @@ class Settings:
     functions: str = "identity"
     maxsize: int = MAXSIZE
     on_retrace: OnRetrace = None
-    shardings: "Shardings | None" = None
+    shardings: Any = None
     same_on_all_processes: bool | None = None
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False

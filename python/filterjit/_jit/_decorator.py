@@ -10,13 +10,13 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 from .._base import _errors
 from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option_names
 from .._base._package import public
+from .._base._rooms import import_room
 from .._call._caches import MAXSIZE
 from .._call._chosen import NOTHING, Chosen
 from .._call._donation import Donation
-from .._call._settings import OptionsOfJax, Settings
+from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
-from .._observe._retraces import OnRetrace
 from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit, own_options
 
 _P = ParamSpec("_P")
@@ -249,9 +249,8 @@ def filter_jit(
     own = own_options("filter_jit", on_retrace, maxsize)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
-        from .._call._sharding_options import Shardings
-
-        shardings = Shardings(in_shardings, out_shardings, mesh)
+        options = import_room("_shardings._options", "`in_shardings`")
+        shardings = options.Shardings(in_shardings, out_shardings, mesh)
     settings = Settings(
         **own,
         donate=donate,

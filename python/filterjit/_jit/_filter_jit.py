@@ -19,23 +19,22 @@ from .._base._generic import _P, _S, _T
 from .._base._later import later
 from .._base._package import suggesting
 from .._base._words import note_context
+from .._call import _clearing
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
-from .._call._settings import Settings
+from .._call._settings import OnRetrace, Settings, check_on_retrace
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
-from .._observe import _function_records
-from .._observe._retraces import OnRetrace, check_on_retrace
 
 if TYPE_CHECKING:
     from .._aot import _restart, _stages, _warm_up
-    from .._call import _sharding_options
     from .._observe import _causes, _explain, _report, _report_output
+    from .._shardings import _options
     from . import _freeze, _partial
 else:  # what no call needs
     _stages, _restart = later("_aot._stages"), later("_aot._restart")
     _warm_up = later("_aot._warm_up")
-    _sharding_options = later("_call._sharding_options")
+    _options = later("_shardings._options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
 
@@ -399,8 +398,9 @@ class FilterJit(_core.FilterJit[_P, _T]):
         shardings = self._hooks.settings.shardings
         if shardings is None:
             return (None,) * len(arrays)
-        call = _sharding_options.SeenCall(variant, self._parts()[0].signature, arrays)
-        return shardings.specs_of_inputs(call)
+        call = _options.SeenCall(variant, self._parts()[0].signature, arrays)
+        found: tuple[Any, ...] = shardings.specs_of_inputs(call)
+        return found
 
     def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""
@@ -424,7 +424,7 @@ class FilterJit(_core.FilterJit[_P, _T]):
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, also those of equal functions that were
         jitted with equal settings: they share their programs."""
-        _function_records.clear(self._parts()[0])
+        _clearing.clear(self._parts()[0])
 
     @property
     def variants(self) -> list[_core.Variant]:

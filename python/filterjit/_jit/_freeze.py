@@ -17,18 +17,17 @@ import numpy as np
 
 from .. import _core
 from .._base import _errors
+from .._base._arrays import placement
 from .._base._checks import known_options
 from .._base._unwrap import code_of
 from .._base._words import key_paths
-from .._call import _kept_by_jax, _lost_changes, _signature
+from .._call import _events, _kept_by_jax, _signature
 from .._call._caches import names_of
 from .._call._chosen import Chosen
 from .._call._donation import Donation
 from .._call._hooks import FunctionHooks
 from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _compare, _records
-from .._observe._wording import show_bytes
 from .._trees._registry import leaves_of, registry
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -131,16 +130,19 @@ class Frozen:
         call, *values = given.values
         by_position, by_name = values[: len(self.names)], values[len(self.names) :]
         keywords = dict(zip(given.names[1 + len(by_position) :], by_name, strict=True)) | kwargs
-        record = self.f._parts()[0].record
+        cache = self.f._parts()[0]
 
         def run() -> Any:
             __tracebackhide__ = True
             return call.__wrapped__(*by_position, *args, **keywords)
 
-        names, why = given.names[1:], _lost_changes.FROZEN
-        return _lost_changes.call(run, record, self.structure, names, values, why)
+        names, hooks = given.names[1:], self.f._hooks
+        watched = _events.Watched(cache, hooks, self.structure, names, values, are_frozen=True)
+        return _events.call_watched(run, watched)
 
     def _changed_error(self, now: _core.Structure) -> ValueError:
+        from .._observe import _compare
+
         hash(now)  # which is what tells that a value was changed
         causes = _compare.Comparison(registry, self.structure, now).told
         places = ", ".join(cause.place for cause in causes)
@@ -150,6 +152,8 @@ class Frozen:
         )
 
     def __repr__(self) -> str:
+        from .._observe._wording import show_bytes
+
         arrays = self.constants()
         size = show_bytes(sum(x.nbytes for x in arrays))
         return (
@@ -276,7 +280,7 @@ def _as_constant(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         with jax.ensure_compile_time_eval():
             return jnp.asarray(x)
-    placed = _records.placement(x)
+    placed = placement(x)
     if placed is not None and placed[1]:
         # It is committed to its device, and so the program runs there, as for an argument.
         return jax.lax.with_sharding_constraint(x, x.sharding)

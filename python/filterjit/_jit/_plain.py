@@ -9,16 +9,14 @@ import jax
 
 from .._base._checks import NOT_GIVEN, known_options, option_names
 from .._base._package import public
+from .._base._rooms import import_room
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._plain_hooks import PlainHooks
-from .._call._settings import OptionsOfJax, Settings
-from .._call._sharding_options import Shardings
+from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
-from .._observe._retraces import OnRetrace
-from .._shardings._place import is_value
 from ._filter_jit import FilterJit, own_options
 
 _P = ParamSpec("_P")
@@ -139,7 +137,7 @@ def settings_as_in_jax(
     own: dict[str, Any],
     static: Named,
     donated: Named,
-    shardings: Shardings | None,
+    shardings: Any,
 ) -> Settings:
     """Returns how a function is jitted that behaves as one of ``jax.jit`` with these options."""
     return Settings(
@@ -157,10 +155,11 @@ def settings_as_in_jax(
     )
 
 
-def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
+def _shardings(inputs: Any, outputs: Any, static: Named) -> Any:
     inputs, outputs = (None if _jax_compat.is_unspecified(x) else x for x in (inputs, outputs))
     if inputs is None and outputs is None:
         return None
+    is_value = import_room("_shardings._place", "`in_shardings`").is_value
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
@@ -176,4 +175,4 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Shardings | None:
         inputs = tuple(rest)
     elif not is_value(inputs):
         raise HandOver("in_shardings is neither a tuple nor a sharding")
-    return Shardings(inputs, outputs, None)
+    return import_room("_shardings._options", "`in_shardings`").Shardings(inputs, outputs, None)

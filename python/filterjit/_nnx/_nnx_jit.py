@@ -4,29 +4,25 @@ import collections
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
 from .._base._package import public
+from .._base._rooms import import_room
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._named import HandOver, Named, named_by, without_iterators
 from .._call._plain_hooks import NO_KEY, AsInJax, hand_over
-from .._call._settings import Settings
+from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._decorator import filter_jit
 from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
 from .._jit._plain import settings_as_in_jax
-from .._observe._causes import Explanation
-from .._observe._report import CacheInfo
-from .._observe._report_output import Report
-from .._observe._retraces import OnRetrace
-from ._nnx_shardings import NNXShardings
 from ._trace import (
     ONCE,
     GraphFunction,
@@ -35,6 +31,11 @@ from ._trace import (
     TreeFunction,
     registry,
 )
+
+if TYPE_CHECKING:
+    from .._observe._causes import Explanation
+    from .._observe._report import CacheInfo
+    from .._observe._report_output import Report
 
 
 @functools.partial(public, module="filterjit.nnx")
@@ -135,7 +136,7 @@ class NNXJit(_core.VariableJit):
         frozen: FilterJit[..., Any] = jitted.freeze(*args, **kwargs)
         return frozen
 
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+    def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
 
         Returns an `Explanation`. Nothing is traced and nothing runs.
@@ -143,7 +144,7 @@ class NNXJit(_core.VariableJit):
         found: Explanation = self._inner.explain(*args, **kwargs)
         return found
 
-    def report(self) -> Report:
+    def report(self) -> "Report":
         """Returns a `Report` of where the time of the function went.
 
         It tells how many calls were handed over, and why; their time is not counted.
@@ -151,7 +152,7 @@ class NNXJit(_core.VariableJit):
         found: Report = self._inner.report()
         return found
 
-    def cache_info(self) -> CacheInfo:
+    def cache_info(self) -> "CacheInfo":
         """Returns CacheInfo of the calls that were not handed over."""
         found: CacheInfo = self._inner.cache_info()
         return found
@@ -308,7 +309,10 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     traced = cls(function, signature, static, Donation(arguments=donated), prefixes, mode)
     target = traced.function()
     functools.update_wrapper(target, function, updated=())
-    shardings = None if prefixes is None else NNXShardings(traced, prefixes)
+    shardings = None
+    if prefixes is not None:
+        make = import_room("_nnx._nnx_shardings", "`in_shardings`").NNXShardings
+        shardings = make(traced, prefixes)
     settings = settings_as_in_jax(options, own, static, donated, shardings)
     inner = FilterJit(target, NNXHooks(settings), signature, attributes_of(target))
     jitted: NNXJit = new_jit(NNXJit, inner, traced, upstream)

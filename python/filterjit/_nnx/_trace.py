@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import jax
 
 from .. import _core
+from .._base._arrays import is_spec
 from .._call._donation import Donation
 from .._call._named import HandOver, Named
 from .._compat import _nnx_compat as compat
-from .._shardings._specs import Spec, is_spec
 from .._trees import _registry
 from .._trees._registry import is_traced
 
@@ -87,18 +87,18 @@ class Prefixes:
         return cls(given, compat.expanded_prefix(upstream), outputs)
 
 
-def specs_of(prefix: Any, tree: Any) -> list[Spec]:
+def specs_of(prefix: Any, tree: Any) -> list[Any]:
     """Returns the spec of each leaf of a tree, as ``jax.jit`` finds it."""
-    found: list[Spec] = []
+    found: list[Any] = []
 
-    def add(spec: Spec, subtree: Any) -> None:
+    def add(spec: Any, subtree: Any) -> None:
         found.extend([spec] * len(jax.tree.leaves(subtree)))
 
     jax.tree.map(add, compat.as_jax_prefix(prefix), tree, is_leaf=lambda x: x is None)
     return found
 
 
-def _specs_of_each(indices: bytes, values: tuple[Any, ...], specs: list[Spec]) -> list[Spec]:
+def _specs_of_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> list[Any]:
     """Returns the specs of the arrays in new values of Variables."""
     pairs = zip(_unpack(indices), values, strict=True)
     return [spec for i, x in pairs for spec in specs_of(specs[i], x)]
@@ -224,7 +224,7 @@ class TracedFunction:
     def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
         raise NotImplementedError
 
-    def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Spec]) -> list[Spec]:
+    def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> list[Any]:
         """Returns the specs of the arrays in what a trace has returned; `specs` are those of the
         Variables in the arguments."""
         assert self.prefixes is not None
@@ -234,7 +234,7 @@ class TracedFunction:
             return found + self.specs_of_updates(values, specs)
         return found + _specs_of_each(indices, values, specs)
 
-    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
+    def specs_of_updates(self, updates: Any, specs: list[Any]) -> list[Any]:
         raise NotImplementedError
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -265,7 +265,7 @@ class GraphFunction(TracedFunction):
         found: tuple[Any, Any] = self.updates.split((), dynamic, self._prefix)
         return found
 
-    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
+    def specs_of_updates(self, updates: Any, specs: list[Any]) -> list[Any]:
         return specs_of(self._prefix, updates)
 
     def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -344,7 +344,7 @@ class TreeFunction(TracedFunction):
         found: tuple[Any, Any] = compat.to_tree(dynamic, None if inputs is None else (inputs, None))
         return found
 
-    def specs_of_updates(self, updates: Any, specs: list[Spec]) -> list[Spec]:
+    def specs_of_updates(self, updates: Any, specs: list[Any]) -> list[Any]:
         indices, variables = updates
         return _specs_of_each(indices, variables, specs)
 

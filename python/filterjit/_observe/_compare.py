@@ -10,12 +10,13 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._arrays import Aval
 from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._trees._nodes import Node, tree_of
 from ._causes import Cause, in_order
-from ._records import Aval, TraceRecord
+from ._records import TraceRecord
 from ._remedies import (
     CLASS_ONCE,
     SAME_ATTRIBUTES,

@@ -67,8 +67,6 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
     filterjit's, such as a ``jax.jit`` or ``jnp.add`` for a new shape, is refused by its name when JAX
     has traced and lowered it, and begins to compile.
 
-    The proofs of a program cache compile nothing, and go on.
-
     Arguments:
         action: "raise" raises `ForbiddenCompileError`; "log" compiles, and logs the same text to the
             logger ``"filterjit"`` with level WARNING, once a cause.

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base._locks import RLock, taken
-from .._base._package import public
 from .._base._unwrap import code_of, codes_of
-from .._compat import _equinox_compat
 from ._misses import Made, Misses
 from ._records import Cost
 from ._wording import file_and_line
@@ -52,7 +50,6 @@ class FunctionRecord:
             the reason for it.
         misses: its compilations, each compared with the one before it.
         made: the programs that it has compiled since it was cleared.
-        has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
     """
 
@@ -70,7 +67,6 @@ class FunctionRecord:
     captured: "Captured | None" = None
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     misses: Misses = dataclasses.field(default_factory=Misses)
-    has_told_lost: bool = False
     made: Made = dataclasses.field(default_factory=Made)
     cache: Callable[[], _core.Cache | None] = lambda: None
 
@@ -249,37 +245,3 @@ def definition_of(fun: Any) -> tuple[str, int] | None:
 
 
 functions = _Functions()
-
-
-def clear(cache: _core.Cache) -> None:
-    """Drops the compiled programs of one function.
-
-    The programs that JAX holds for the variants are dropped too: a FilterJit holds the
-    variant of its last call.
-    """
-    variants = cache.variants()
-    cache.clear()
-    cache.record.made = Made()
-    for variant in variants:
-        clear_jax = getattr(variant.call, "clear_cache", None)
-        if clear_jax is not None:
-            clear_jax()
-
-
-@public
-def clear_caches() -> None:
-    """Drops the compiled programs of all jitted functions; a function that was compiled ahead of time
-    keeps its own.
-
-    ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
-    """
-    for cache, record in functions.live():
-        if record.decorator != "compiled":
-            clear(cache)
-
-
-def clear_with_equinox() -> None:
-    """Makes ``equinox.clear_caches`` call `clear_caches`, if the program has imported Equinox."""
-    clears = _equinox_compat.cache_clears()
-    if clears is not None and clear_caches not in clears:
-        clears.append(clear_caches)

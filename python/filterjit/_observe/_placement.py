@@ -12,12 +12,12 @@ from typing import Any
 from jax.sharding import NamedSharding
 
 from .. import _core
+from .._base._arrays import Aval, Placed, placement, same_spec
 from .._base._errors import format_path
 from .._compat import _jax_compat
-from .._shardings._specs import same_spec
 from . import _records
 from ._causes import Cause, Move
-from ._records import Aval, Placed, TraceRecord, VariantRecord
+from ._records import TraceRecord, VariantRecord
 from ._wording import shorten
 
 HOST = "the host"
@@ -121,7 +121,7 @@ def compare_placements(
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
     """Returns the sharding that a compiled program expects and that of the array `x`, in words;
     None if the program accepts `x` as it is placed."""
-    placed = _records.placement(x)
+    placed = placement(x)
     if sharding is None or placed is None or not placed[1]:
         return None
     if sharding.is_equivalent_to(placed[0], x.ndim):

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from .. import _core
+from .._call._jaxprs import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
 from . import _jaxpr, _records
-from ._function_records import FunctionRecord, clear_caches, clear_with_equinox, functions
+from ._function_records import FunctionRecord, functions
 from ._records import Cost
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
     without a trace, and the arrays of the call; None of the function if it is not known."""
     fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
     observed = getattr(fun, "observed", None)
-    return (None, None, ()) if observed is None else (*observed(), arrays)
+    cache, variant = (None, None) if observed is None else observed()
+    return (None, None, ()) if cache is None else (cache.record, variant, arrays)
 
 
 class _Recorder:
@@ -119,13 +121,6 @@ class _Recorder:
         self._listening = False
         self._thread = _Thread()
 
-    def register(self, cache: _core.Cache, label: str, fun: Any) -> None:
-        """Begins the record of a new cache, of the function `fun`, whose programs JAX knows as
-        `label`."""
-        self.listen()
-        clear_with_equinox()
-        functions.register(cache, label, fun)
-
     # ---- JAX's events ----
 
     def listen(self) -> None:
@@ -136,7 +131,6 @@ class _Recorder:
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
         jax.monitoring.register_scalar_listener(self._on_begin)
-        _jax_compat.clears_with_jax(clear_caches)
 
     def _on_event(self, event: str, **_: Any) -> None:
         if event == _FROM_DISK:
@@ -297,7 +291,7 @@ class _Recorder:
             self._add_event("first run", work.record, seconds)
 
     def record_program(
-        self, variant: _core.Variant, arrays: Sequence[Any], contents: _jaxpr.Contents
+        self, variant: _core.Variant, arrays: Sequence[Any], contents: Contents
     ) -> None:
         """Records what a program that was just traced contains, and logs what it captured."""
         record = self._thread.work.record

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
-from .._compat import _jax_compat
+from .._base._arrays import Aval, Placed, placement
 
 if TYPE_CHECKING:
     from ._jaxpr import Program
@@ -33,46 +33,6 @@ _CONFIG = (
     "jax_debug_infs",
     "jax_enable_checks",
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Aval:
-    """The abstract value of an array: what a trace depends on."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-    weak_type: bool
-    sharding: Any = None  # None if it is on no mesh, which to JAX is another type
-
-    @classmethod
-    def of(cls, x: Any) -> "Aval":
-        aval = jax.typeof(x)
-        sharding = getattr(aval, "sharding", None)
-        mesh = getattr(sharding, "mesh", None)
-        on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
-        return cls(
-            tuple(aval.shape),
-            aval.dtype,
-            bool(getattr(aval, "weak_type", False)),
-            sharding if on_mesh else None,
-        )
-
-    def __str__(self) -> str:
-        name = getattr(self.dtype, "name", str(self.dtype))
-        weak = " of weak type" if self.weak_type else ""
-        return f"{name}[{','.join(map(str, self.shape))}]{weak}"
-
-
-Placed = tuple[Any, bool] | None
-"""Where an array is, as `placement` returns it."""
-
-
-def placement(x: Any) -> Placed:
-    """Returns the sharding of a JAX array, and whether it is committed to it; None for anything
-    else."""
-    if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
-        return None
-    return x.sharding, _jax_compat.is_committed(x)
 
 
 def config_context() -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """What happens at a retrace: `on_retrace`, and the switch `explain`."""
 
 import logging
-import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from .. import _core
-from .._base._checks import one_of
 from .._base._later import later
-from .._base._package import PACKAGE, is_installed, public
+from .._base._package import is_installed, public
 from .._base._switches import switches
+from .._call._frames import stack_level
+from .._call._settings import OnRetrace
 from . import _forbid, _records
 from ._function_records import FunctionRecord, functions
 from ._misses import MANY, Miss, Misses
@@ -28,8 +28,6 @@ else:
     _explain = later("_observe._explain")
 
 logger = logging.getLogger("filterjit")
-
-OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[["Explanation"], Any] | None
 
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
@@ -46,14 +44,6 @@ class RetraceError(RuntimeError):
 class RetraceWarning(UserWarning):
     """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a cause, it was
     compiled many times in a row for one cause, such as a number that changes in each call."""
-
-
-def check_on_retrace(function: str, on_retrace: Any) -> None:
-    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take this."""
-    if on_retrace is not None and not callable(on_retrace):
-        also = "a callable that takes an explanation, or None"
-        option = f"{function}(..., on_retrace=...)"
-        one_of(option, on_retrace, ("log", "warn", "raise", "ignore"), also=also)
 
 
 def before_trace(
@@ -152,15 +142,3 @@ def _log(record: FunctionRecord, explanation: "Explanation") -> None:
         logger.warning("%s %s", record.name_and_place, explanation.line)
     else:
         logger.warning("%s", explanation)
-
-
-_FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
-
-
-def stack_level() -> int:
-    """Returns the `stacklevel` with which the function that asks for it warns at the line that called
-    the jitted function: the innermost frame that is neither filterjit's nor JAX's."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
-        level, frame = level + 1, frame.f_back
-    return level

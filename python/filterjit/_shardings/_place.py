@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from .. import _core
+from .._base._arrays import is_spec, is_tracing, rest_of
 from .._base._errors import format_path
 from .._base._package import public
 from .._base._words import key_paths
@@ -28,12 +29,10 @@ from ._specs import (
     axes_for,
     axes_of,
     describe,
-    is_spec,
     keep_axes,
     mesh_in_force,
     on_mesh,
     problem_of,
-    rest_of,
     show_path,
 )
 
@@ -178,15 +177,6 @@ def _without_devices(rules: Any) -> Any:
 
 
 _NO_MESH = "no mesh to place on: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
-
-
-def is_tracing() -> bool:
-    """Returns whether code of a traced function is running."""
-    try:
-        jax.sharding.get_mesh()
-    except ValueError:
-        return True
-    return False
 
 
 def _place_on_processes(x: Any, sharding: Any) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import PartitionSpec, Sharding
 
 from .. import _core
+from .._base._arrays import is_spec
 from .._base._errors import format_path, short
 from .._base._package import public
 from .._base._words import key_paths
@@ -23,7 +24,6 @@ from ._specs import (
     axes_for,
     axes_of,
     describe,
-    is_spec,
     misfit_of,
     misuse_of_axes,
     show_path,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jax.sharding import NamedSharding, PartitionSpec
 
+from .._base._arrays import entries_of, rest_of
 from .._base._errors import format_path
 
 Spec = Any
@@ -40,14 +41,6 @@ def mesh_in_force() -> Any:
     return None if mesh.empty else mesh
 
 
-def default_device() -> Any:
-    """Returns the device of an array that is made without a sharding."""
-    device = jax.config.jax_default_device
-    if device is None or isinstance(device, str):
-        device = jax.local_devices(backend=device)[0]
-    return device
-
-
 def axes_for(mesh: Any) -> Axes | None:
     """Returns the axes of `mesh`, or of the mesh in force if `mesh` is None or runs inside
     ``shard_map``; None if there is no mesh."""
@@ -56,25 +49,6 @@ def axes_for(mesh: Any) -> Axes | None:
     inside = mesh_in_force()
     axes = None if inside is None else Axes.of(inside)
     return axes if mesh is None or (axes is not None and axes.manual) else Axes.of(mesh)
-
-
-def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Returns what a spec says of each dimension.
-
-    A spec with unreduced or reduced axes refuses to be iterated over.
-    """
-    partitions = getattr(spec, "partitions", None)
-    return tuple(spec) if partitions is None else tuple(partitions)
-
-
-def rest_of(spec: PartitionSpec, keep: Callable[[str], bool] = lambda axis: True) -> dict[str, Any]:
-    """Returns what a spec says besides, as keywords: its unreduced and reduced axes."""
-    rest: dict[str, Any] = {
-        name: frozenset(filter(keep, getattr(spec, name, ()))) for name in ("unreduced", "reduced")
-    }
-    if rest["unreduced"]:
-        rest["unreduced_kind"] = getattr(spec, "unreduced_kind", None)
-    return {name: value for name, value in rest.items() if value}
 
 
 def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
@@ -132,27 +106,6 @@ def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec
 def on_mesh(specs: Sequence[Spec], mesh: Any) -> list[Spec]:
     """Returns specs with the sharding over a mesh in the place of each PartitionSpec."""
     return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in specs]
-
-
-def same_spec(a: Spec, b: Spec) -> bool:
-    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
-    return bool(a == b) or _written_out(a) == _written_out(b)
-
-
-def _written_out(spec: Any) -> Any:
-    partition = spec.spec if isinstance(spec, NamedSharding) else spec
-    if not isinstance(partition, PartitionSpec):
-        return spec
-    entries = [x if isinstance(x, tuple) or x is None else (x,) for x in entries_of(partition)]
-    while entries and not entries[-1]:
-        entries.pop()
-    mesh = spec.mesh if isinstance(spec, NamedSharding) else None
-    memory = spec.memory_kind if isinstance(spec, NamedSharding) else None
-    return tuple(entries), rest_of(partition), mesh, memory
-
-
-def is_spec(x: Any) -> bool:
-    return isinstance(x, (PartitionSpec, Sharding))
 
 
 def show_path(path: Sequence[Any]) -> str:

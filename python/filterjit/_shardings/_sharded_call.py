@@ -27,17 +27,18 @@ import jax
 
 from .. import _core
 from .._base import _errors
+from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
 from .._base._words import key_paths
+from .._call import _events
+from .._call._donation import same_memory, tell_unused
+from .._call._flat_function import FlatFunction
+from .._call._settings import Settings
 from .._compat import _jax_compat
-from .._observe import _records
-from .._shardings._place import is_tracing, place
-from .._shardings._specs import Spec, on_mesh, same_spec
 from .._trees import _registry
-from ._donation import same_memory, tell_unused
-from ._flat_function import FlatFunction
-from ._settings import Settings
-from ._sharding_options import SeenCall, Shardings
+from ._options import SeenCall, Shardings
+from ._place import place
+from ._specs import Spec, on_mesh
 
 _MOST_KEYS = 4096
 _T = TypeVar("_T")
@@ -216,8 +217,8 @@ class ShardedCall:
             return self.flat.make()(*arrays)  # as under jax.jit, shardings say nothing
         given, arrays = arrays, self.placed(arrays)
         if arrays is not given and (variant := self.variant()) is not None:
-            placed = (i for i, x in enumerate(arrays) if x is not given[i])
-            _records.record_of(variant).placed.update(placed)
+            placed = [i for i, x in enumerate(arrays) if x is not given[i]]
+            _events.tell("placed", variant, placed)
         if self.flat.before_run is not None:
             self.flat.before_run(arrays, lambda: self._find(arrays).jit)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
@@ -358,7 +359,7 @@ def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, .
 def _is_uncommitted(x: Any) -> bool:
     if isinstance(x, jax.ShapeDtypeStruct):
         return x.sharding is None
-    placed = _records.placement(x)
+    placed = placement(x)
     return placed is not None and not placed[1]
 
 

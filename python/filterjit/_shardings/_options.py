@@ -8,10 +8,11 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._shardings._place import is_value, specs_of
-from .._shardings._specs import Spec, is_spec
+from .._base._arrays import is_spec
+from .._call._named import check_names
 from .._trees._nodes import span
-from ._named import check_names
+from ._place import is_value, specs_of
+from ._specs import Spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Shardings:
     """The options of one jitted function.
 
     Arguments:
-        inputs: a mapping from names of parameters to values (see ``_shardings._place``), a tuple of
+        inputs: a mapping from names of parameters to values (see `_place`), a tuple of
             values by position, or one value for all parameters.
         outputs: the value for the result.
         mesh: the mesh for specs; None for the one in force.

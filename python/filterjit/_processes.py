@@ -44,15 +44,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from .. import _core
-from .._base import _errors
-from .._base._errors import ProcessMismatchError
-from .._base._locks import RLock
-from .._compat import _executable_compat, _jax_compat
-from .._observe._records import Aval, placement
-from .._shardings._place import is_tracing
-from .._trees._nodes import walk
-from ._settings import Settings
+from . import _core
+from ._base import _errors
+from ._base._arrays import Aval, is_tracing, placement
+from ._base._errors import ProcessMismatchError
+from ._base._locks import RLock
+from ._call._settings import Settings
+from ._compat import _executable_compat, _jax_compat
+from ._trees._nodes import walk
 
 _jax_compat.hide_from_tracebacks(__file__)
 

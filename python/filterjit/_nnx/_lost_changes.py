@@ -4,15 +4,16 @@ A trace gets a copy of each Module among the arguments, so what it changes in on
 """
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
+from .._call._events import Listener, Watched, name_of
+from .._call._frames import stack_level
 from .._compat import _flax_compat, _jax_compat
-from .._observe._function_records import FunctionRecord
-from .._observe._retraces import stack_level
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -25,15 +26,18 @@ _TRACED = (
     "updates them, or return the Module."
 )
 _OF_FROZEN = "a frozen function does not update the arguments of its calls. Return the Module."
-FROZEN = (
+_FROZEN = (
     "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or do "
     "not freeze what changes: pass it in each call, and return it."
 )
 
 
-def why_traced(decorator: str, is_frozen: bool) -> str:
+def _why(watched: Watched) -> str:
     """Returns why a change of an argument is lost, by what jitted the function."""
-    if is_frozen:
+    decorator: str = watched.hooks.decorator
+    if watched.are_frozen:
+        return _FROZEN
+    if watched.hooks.frozen != (0, 0):
         return _OF_FROZEN
     return _TRACED.format("filterjit.jit" if decorator == "jit" else decorator)
 
@@ -64,39 +68,27 @@ def _has_variables(structure: _core.Structure) -> bool:
     )
 
 
-def call(
-    function: Callable[[], Any],
-    record: FunctionRecord,
-    structure: _core.Structure,
-    names: Sequence[str],
-    arguments: Sequence[Any],
-    why: str,
-) -> Any:
-    """Returns what a trace returns, and warns once a function if it has changed Variables of its arguments.
+class _LostChanges(Listener):
+    def watches(self, watched: Watched) -> Callable[[Any], None] | None:
+        """Warns once a function if it changes Variables of these arguments in place."""
+        if watched.hooks.updates_modules and not watched.are_frozen:
+            return None
+        if watched.cache in _told or not _has_variables(watched.structure):
+            return None
+        before = _variables_in(watched.names, watched.arguments)
 
-    Arguments:
-        function: runs the user's function.
-        record: of the function.
-        structure: that of the arguments.
-        names, arguments: what may not change.
-        why: a change is lost.
-    """
-    __tracebackhide__ = True
-    if record.has_told_lost or not _has_variables(structure):
-        return function()
-    before = _variables_in(names, arguments)
-    out = function()
-    _warn(record, before, _variables_in(names, arguments), out, why)
-    return out
+        def end(out: Any) -> None:
+            after = _variables_in(watched.names, watched.arguments)
+            _warn(watched, before, after, out)
+
+        return end
 
 
-def _warn(
-    record: FunctionRecord,
-    before: Variables | None,
-    after: Variables | None,
-    result: Any,
-    why: str,
-) -> None:
+listener = _LostChanges()
+_told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
+
+
+def _warn(watched: Watched, before: Variables | None, after: Variables | None, result: Any) -> None:
     """Warns if a trace has changed Variables of its arguments, and does not return
     them. What a transformation of NNX in the function changes is not known: it gives all Variables
     new values."""
@@ -116,9 +108,9 @@ def _warn(
         )
     ]
     if lost:
-        record.has_told_lost = True
+        _told.add(watched.cache)
         others = f" and {len(lost) - 1} other Variables" if len(lost) > 1 else ""
         warnings.warn(
-            f"{record.name_and_place} changes `{lost[0]}`{others} in place. That change is lost: {why}",
+            f"{name_of(watched.cache)} changes `{lost[0]}`{others} in place. That change is lost: {_why(watched)}",
             stacklevel=stack_level(),
         )

@@ -1,0 +1,63 @@
+"""The rooms: packages of features, which stand on the core and can be taken away.
+
+The core (`_compat`, `_base`, `_trees`, `_call`) imports no room. It asks here for what a room makes, by
+the name of what is asked for, and the room is imported then. A room that was taken away is an
+ImportError that names it, where an option asks for it; of what only listens, nothing is heard.
+"""
+
+from importlib import import_module
+from typing import Any
+
+PACKAGE = __name__.partition(".")[0]
+
+MADE_BY = {
+    "in_shardings": "_shardings._sharded_call",
+    "same_on_all_processes": "_processes",
+    "functions='structure'": "_functions._function_keys",
+}
+"""The module of a room by the option that it is there for."""
+
+LISTENERS = ("_observe._listener", "_nnx._lost_changes")
+"""The modules of rooms with a `listener` for the events of `_call._events`, in their order."""
+
+
+def room_for(option: str) -> Any:
+    """Returns the module of the room for an option.
+
+    Raises ImportError if the room was taken away."""
+    return import_room(MADE_BY[option], f"`{option}`")
+
+
+def import_room(module: str, what: str) -> Any:
+    """Returns a module of a room; raises ImportError, with `what` needs it, if that was taken away."""
+    room = f"{PACKAGE}.{module.partition('.')[0]}"
+    try:
+        return import_module(f"{PACKAGE}.{module}")
+    except ModuleNotFoundError as e:
+        if e.name != room:
+            raise
+        raise ImportError(f"{what} needs `{room}`, which is not installed", name=room) from None
+
+
+_WITHOUT_JAX = ("_install", "_base._switches")  # which a program may use before it imports JAX
+
+
+def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name: str) -> Any:
+    """Returns what a public module has under a name, and keeps it there.
+
+    Arguments:
+        variables: of the public module.
+        modules: the names of each private module.
+        name: the name.
+
+    Raises AttributeError if there is no such name, and ImportError if its room was taken away."""
+    public = variables["__name__"]
+    module = next((module for module, names in modules.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {public!r} has no attribute {name!r}")
+    if module not in _WITHOUT_JAX:
+        # Before the module, which needs it too: `install` waits for JAX, and then imports
+        # modules of ours, of which none may be half imported.
+        import_module("jax")
+    variables[name] = getattr(import_room(module, f"`{public}.{name}`"), name)
+    return variables[name]

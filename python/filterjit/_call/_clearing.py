@@ -1,0 +1,46 @@
+"""Dropping compiled programs: of one function, or of all."""
+
+import weakref
+
+from .. import _core
+from .._base._package import public
+from .._compat import _equinox_compat, _jax_compat
+from . import _events
+
+_caches: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
+
+
+def add(cache: _core.Cache) -> None:
+    """Lets `clear_caches` clear a new cache."""
+    if not _caches:
+        _jax_compat.clears_with_jax(clear_caches)
+    _caches.add(cache)
+    clears = _equinox_compat.cache_clears()  # which the program may import meanwhile
+    if clears is not None and clear_caches not in clears:
+        clears.append(clear_caches)
+
+
+def clear(cache: _core.Cache) -> None:
+    """Drops the compiled programs of one function.
+
+    The programs that JAX holds for the variants are dropped too: a FilterJit holds the
+    variant of its last call.
+    """
+    variants = cache.variants()
+    cache.clear()
+    _events.tell("cleared", cache)
+    for variant in variants:
+        clear_jax = getattr(variant.call, "clear_cache", None)
+        if clear_jax is not None:
+            clear_jax()
+
+
+@public
+def clear_caches() -> None:
+    """Drops the compiled programs of all jitted functions; a function that was compiled ahead of time
+    keeps its own.
+
+    ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
+    """
+    for cache in list(_caches):
+        clear(cache)

@@ -1,0 +1,147 @@
+"""What the core tells the rooms that listen: the events of a function and of its traces.
+
+A listener overrides methods of `Listener`. The core calls none of them on a hit. What one raises before
+the user's function has run, the call raises; no other method may raise.
+"""
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from .. import _core
+from .._base import _rooms
+from .._compat import _jax_compat
+
+_jax_compat.hide_from_tracebacks(__file__)
+
+
+@dataclasses.dataclass(eq=False)
+class Trace:
+    """One trace of a variant.
+
+    Attributes:
+        cache: of the function; None if it was collected meanwhile.
+        variant: the variant.
+        arrays: the tracers.
+        wanted: the spec of each array that `in_shardings` gives; empty without.
+        hooks: of the function, see `_hooks.FunctionHooks`.
+        fun: the function, from `calls` on.
+        record: what a listener keeps of it.
+    """
+
+    cache: _core.Cache | None
+    variant: _core.Variant
+    arrays: tuple[Any, ...]
+    wanted: tuple[Any, ...]
+    hooks: Any
+    fun: Any = None
+    record: Any = None
+
+
+class Watched(NamedTuple):
+    """Arguments of the user's function in a trace, with tracers.
+
+    Attributes:
+        cache: of the function.
+        hooks: of the function.
+        structure: the Structure of the arguments.
+        names, arguments: what the function gets.
+        are_frozen: whether they were given to `freeze`.
+    """
+
+    cache: _core.Cache
+    hooks: Any
+    structure: _core.Structure
+    names: Sequence[str]
+    arguments: Sequence[Any]
+    are_frozen: bool = False
+
+
+class Listener:
+    """Hears nothing; what listens is derived from it."""
+
+    def made(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
+        """A function has a new cache. JAX knows its programs as `label`; `fun` is None if it is not
+        known; `name` is for reports, and that of the function if it is empty."""
+
+    def cleared(self, cache: _core.Cache) -> None:
+        """The programs of a function were dropped."""
+
+    def tracing(self, trace: Trace) -> contextlib.AbstractContextManager[None]:
+        """Returns a context for a trace, from its beginning to its end. It may raise."""
+        return contextlib.nullcontext()
+
+    def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
+        """JAX will trace, lower or compile for a variant, for no call, until `Variant.defer` runs."""
+
+    def calls(self, trace: Trace) -> None:
+        """A trace is about to call the user's function. It may raise."""
+
+    def watches(self, watched: Watched) -> Callable[[Any], None] | None:
+        """The user's function is about to get these arguments. What is returned is called with its
+        result."""
+
+    def ran(self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """A call has run a program for the first time."""
+
+    def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
+        """The jaxpr of a new program is known; see `_jaxprs.Contents`."""
+
+    def placed(self, variant: _core.Variant, positions: Sequence[int]) -> None:
+        """A first call has placed these arrays on devices itself."""
+
+    def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
+        """Another jit has made a call; `counts` are such calls by their reasons."""
+
+    def refused(self, cache: _core.Cache) -> None:
+        """A call of a compiled function did not fit it."""
+
+
+_listeners: list[Listener] | None = None
+
+
+def listeners() -> list[Listener]:
+    """Returns who listens. The first call imports them; those of rooms that were taken away are left
+    out."""
+    global _listeners
+    if _listeners is None:
+        found = []
+        for module in _rooms.LISTENERS:
+            with contextlib.suppress(ImportError):
+                found.append(_rooms.import_room(module, "to listen").listener)
+        _listeners = found
+    return _listeners
+
+
+def tell(event: str, *arguments: Any) -> None:
+    """Tells all listeners of an event, by the name of the method of `Listener`."""
+    for one in listeners():
+        getattr(one, event)(*arguments)
+
+
+def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
+    """Returns what `function` returns, which gives `watched` to the user's function."""
+    __tracebackhide__ = True
+    ends = [end for one in listeners() if (end := one.watches(watched)) is not None]
+    out = function()
+    for end in ends:
+        end(out)
+    return out
+
+
+@contextlib.contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    """The context of all listeners for a trace."""
+    with contextlib.ExitStack() as stack:
+        for one in listeners():
+            stack.enter_context(one.tracing(trace))
+        yield
+
+
+def name_of(cache: _core.Cache) -> str:
+    """Returns the name of a function, with its place if a listener has told it."""
+    record, attributes = cache.record, cache.attributes
+    name = f"{attributes.get('__module__', '?')}.{attributes.get('__qualname__', '?')}"
+    return str(getattr(record, "name_and_place", name))
