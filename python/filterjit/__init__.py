@@ -86,12 +86,10 @@ _MODULES = {
 if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
-        from importlib import import_module
-
-        from ._base._rooms import look_up
+        from ._base._rooms import import_room, look_up
 
         if name in ("lax", "nnx", "types"):
-            return import_module(f".{name}", __name__)
+            return import_room(name, f"`filterjit.{name}`")
         return look_up(globals(), _MODULES, name)
 
 

@@ -1,7 +1,8 @@
 """Modules of the package that are imported when they are used: a first call does without them."""
 
-from importlib import import_module
 from typing import Any
+
+from ._rooms import import_room
 
 
 class later:
@@ -11,7 +12,7 @@ class later:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = f"{__name__.partition('.')[0]}.{name}"
+        self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        return getattr(import_room(self._name, f"`{name}`"), name)
