@@ -11,8 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from aot_support import Compiles
 
-from filterjit._aot import _program_option, _proofs
-
 
 @pytest.fixture(scope="session")
 def _listener() -> Iterator[Compiles]:
@@ -26,12 +24,3 @@ def _listener() -> Iterator[Compiles]:
 def compiles(_listener: Compiles) -> Compiles:
     _listener.since()
     return _listener
-
-
-@pytest.fixture
-def no_cache_afterwards() -> Iterator[None]:
-    """Waits for what is being kept, and makes the program cache what it was before the test."""
-    before = _program_option.current
-    yield
-    _proofs.writer.wait()
-    _program_option.current = before
