@@ -11,7 +11,6 @@ import gc
 import types
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -291,16 +290,6 @@ def test_a_trace_sees_what_an_array_holds(place: str, dtype: Any) -> None:
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
     assert not np.array_equal(kept, found)
-
-
-@pytest.mark.parametrize("dtype", COPIED, ids=str)
-def test_a_program_cache(tmp_path: Path, dtype: Any) -> None:
-    table = _table(dtype)
-    for _ in range(2):
-        f, m = _jitted(program_cache=tmp_path), Holder(ONES, table)
-        for _ in range(2):
-            np.testing.assert_array_equal(f(m), ONES * table)
-            _change(table)
 
 
 def test_warnings_of_conversions() -> None:
