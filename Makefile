@@ -70,7 +70,7 @@ test-core:
 		$(if $(NAMED),,-m "not slow" tests/core) $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed
-	$(BIN)/python -m filterjit bench $(BENCH_ARGS)
+	$(BIN)/python benchmarks/dispatch.py $(BENCH_ARGS)
 
 fuzz: $(VENV)/.installed
 	$(BIN)/python tests/fuzz/long.py $(FUZZ_ARGS)

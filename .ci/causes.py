@@ -145,8 +145,12 @@ CAUSES: list[tuple[str, str]] = [
         "key = jax.random.key(0)\nf(x, eqx.nn.MLP(2, 2, 4, depth=1, key=key))",
         "f(x, eqx.nn.MLP(2, 2, 4, depth=2, key=key))",
     ),
+    (
+        "key = jax.random.key(0)\nf(x, eqx.nn.MLP(2, 2, 4, depth=1, key=key))",
+        "f(x, eqx.nn.MLP(2, 2, 8, depth=1, key=key))",
+    ),
     # ---- arrays
-    ("f(jnp.ones((32, 2)))", "f(jnp.ones((7, 2)))"),
+    ("for n in (1, 4, 16):\n    f(jnp.ones((n, 2)))", "f(jnp.ones((7, 2)))"),
     ("f({'image': x})", "f({'image': x.astype(jnp.int8)})"),
     ("f(jnp.ones(()))", "f(jnp.asarray(1.0))"),
     ("f(x)", "f(jax.device_put(x, jax.devices()[1]))"),

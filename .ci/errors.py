@@ -150,8 +150,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "f.lower(x).compile()(jnp.ones(3))",
             "f.warm_up_all(3)",
             "f.warm_up_all([(x,)])",
-            "filterjit.program_cache(3)",
-            "filterjit.program_cache('')",
             "load(3)",
             "filterjit.report().text('report.txt')",
             "f.warm_up_all([((x,), {})], threads=0)",
@@ -176,14 +174,13 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "load('f.jit', devices=jax.make_mesh((2,), ('model',)))",
             "f.lower(x).compile().save('f.jit', portable=True, platforms=('cuda',))\nload('f.jit')",
             "module = sys.modules['act'] = types.ModuleType('act')\n"
-            "exec('def act(x, n=24.0): return n * x', vars(module))\n"
-            "f.lower(x, module.act).compile().save('f.jit')\nmodule.act.__defaults__ = (24.5,)\nload('f.jit')",
-            "module = sys.modules['act'] = types.ModuleType('act')\n"
-            "exec('def act(x, n=24.0): return n * x', vars(module))\n"
+            "exec('def act(x): return 2 * x', vars(module))\n"
             "f.lower(x, module.act).compile().save('f.jit')\ndel sys.modules['act']\nload('f.jit')",
             "module = sys.modules['act'] = types.ModuleType('act')\n"
-            "exec('def act(x, n=24.0): return n * x', vars(module))\n"
+            "exec('def act(x): return 2 * x', vars(module))\n"
             "f.lower(x, module.act).compile().save('f.jit')\ndel module.act\nload('f.jit')",
+            "pathlib.Path('edited.py').write_text('n = 1')\nsys.path.insert(0, '')\nimport edited\n"
+            "f.lower(x).compile().save('f.jit')",
         ],
     ),
     (
@@ -293,6 +290,12 @@ ELSEWHERE: list[tuple[str, str]] = [
         "version of JAX that compiled it; `save(..., portable=True)` saves a program that others can "
         "compile",
         "`load` of a file of another machine or version",
+    ),
+    (
+        "since it was written, .... Write it again; or pass check_sources=False, if you know that its "
+        "program is the same",
+        "`load`, where the source of one of your modules, or the version of a package that uses JAX, "
+        "has changed",
     ),
     (
         "`...` is of format ...; filterjit ... reads format ....",

@@ -1,4 +1,4 @@
-"""Times a fresh process until its first result: with a program cache, and the other ways.
+"""Times a fresh process until its first result: one that compiles, and those that need not.
 
     python benchmarks/restart.py [--rounds N] [--markdown] [--case NAME]
 
@@ -35,22 +35,17 @@ OPTIMIZER = optax.adam(1e-3)
 WAYS = {
     "equinox": "`eqx.filter_jit`",
     "none": "filterjit",
-    "first": "the first start with a program cache",
-    "trial": "the second start: on trial",
-    "again": "the third start: proven",
-    "load": "`load` of a file written by hand",
-    "portable": "`load` of a portable file",
-    "jax": "JAX's persistent cache",
+    "jax": "filterjit, with JAX's persistent cache",
+    "file": "`compile(..., file=path)`, the second start",
+    "load": "`load(path)`",
+    "portable": "`load(path)` of a portable file",
 }
 # What is divided by what, of the seconds until the first result and of those of a hit.
 RATIOS = {
-    "the first start over one without": ("first", "none"),
-    "on trial over one without": ("trial", "none"),
-    "on trial over JAX's persistent cache": ("trial", "jax"),
-    "proven over one without": ("again", "none"),
-    "proven over `load`": ("again", "load"),
-    "a hit after a proof over one without": ("again hit", "none hit"),
-    "a call of what is loaded over a hit": ("load hit", "none hit"),
+    "`compile(..., file=path)` over JAX's cache": ("file", "jax"),
+    "`compile(..., file=path)` over filterjit": ("file", "none"),
+    "`load(path)` over filterjit": ("load", "none"),
+    "a call of what is loaded over a hit": ("file hit", "none hit"),
 }
 
 
@@ -86,8 +81,6 @@ def one(case_name: str, way: str, path: Path) -> dict[str, float]:
     The ways that begin with "save" write the file for the way that follows, and take no time."""
     if case_name == ADAM:
         jax.config.update("jax_disable_most_optimizations", True)
-    sys.argv[1:] = []  # which is in the keys of a program cache
-    cache = filterjit.program_cache(path if way in ("first", "trial", "again") else None)
     if way == "jax":
         jax.config.update("jax_compilation_cache_dir", str(path))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -95,24 +88,25 @@ def one(case_name: str, way: str, path: Path) -> dict[str, float]:
     case = SHOWN[case_name]()
     jax.block_until_ready((case.args, jnp.ones(())))
     if way.startswith("save"):
-        compiled = filterjit.filter_jit(case.function).lower(*case.args).compile()
+        compiled = filterjit.filter_jit(case.function).compile(*case.args)
         compiled.save(path, portable=way == "save portable")
         return {}
     # The attributes are read before the clock starts: reading one may import a module.
     load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
-    is_saved = way in ("load", "portable")
     start = time.perf_counter()
-    call: Callable[..., Any] = load(path) if is_saved else jit(case.function)
+    call: Callable[..., Any] = load(path) if way in ("load", "portable") else jit(case.function)
+    if way == "file":
+        call = call.compile(*case.args, file=path)  # type: ignore[attr-defined]
     jax.block_until_ready(eqx.filter(call(*case.args), eqx.is_array))
     first = time.perf_counter() - start
-    cache.wait()  # for the proof
     hits = [in_a_row(lambda: call(*case.args), 50) for _ in range(10)]
     return {"first": first, "hit": min(hits)}
 
 
 def _in_a_process(case_name: str, way: str, path: Path) -> dict[str, float]:
     command = [sys.executable, __file__, "--one", way, "--case", case_name, "--in", str(path)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # as users import modules
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -121,13 +115,10 @@ def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, d
     found = {}
     for case_name in progress(case_names):
         paths = {way: folder / f"{case_name}.{way}" for way in WAYS}
-        for way in ("load", "portable"):
-            _in_a_process(case_name, f"save {way}", paths[way])
-        for way in ("again", "again", "jax"):  # fills the caches
-            _in_a_process(case_name, way, paths[way])
+        for way in ("save load", "save portable", "file", "jax"):  # which writes
+            _in_a_process(case_name, way, paths[way.removeprefix("save ")])
         best: dict[str, float] = {}
-        for i in range(rounds):
-            paths["first"] = paths["trial"] = folder / f"{case_name}.first.{i}"
+        for _ in range(rounds):
             for way, path in paths.items():
                 times = _in_a_process(case_name, way, path)
                 for name, seconds in ((way, times["first"]), (f"{way} hit", times["hit"])):

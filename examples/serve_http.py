@@ -2,7 +2,7 @@
 
     python examples/serve_http.py build FOLDER
     python examples/serve_http.py run FOLDER --port 8000 --workers 2
-    python examples/serve_http.py run FOLDER --program-cache
+    python examples/serve_http.py run FOLDER --jit
 
 ``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
 files only, not the model. A process listens once it has loaded them: ``GET /ready`` answers 200, and no
@@ -11,8 +11,10 @@ connection is made before. ``POST
 400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
 SIGTERM ends when the requests that have begun are answered.
 
-With ``--program-cache`` there is no build: the server makes the model and jits it, and keeps the
-programs in FOLDER. The first start compiles; each one after it is ready in the time of loading.
+With ``--jit`` there is no build: the server makes the model and compiles it. The first start writes
+the files in FOLDER, each one after it loads them, and one after an edit compiles again.
+
+Once a process is ready, nothing compiles in it but for a reload.
 """
 
 import argparse
@@ -109,7 +111,7 @@ class Model:
 
 
 class Jitted(Model):
-    """A model that is made here. What is compiled for it is kept for the next start."""
+    """A model that is made here, and compiled if the files in the folder do not fit it."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         import equinox as eqx
@@ -117,12 +119,16 @@ class Jitted(Model):
 
         import filterjit
 
-        filterjit.program_cache(folder / "programs")
         model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
         predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x))
+        folder.mkdir(0o700, parents=True, exist_ok=True)  # a file is machine code
         self.version = f"seed {seed}"
-        self.programs = dict.fromkeys(BATCHES, functools.partial(predict, model))
         self.row, self.dtype = (16,), np.dtype(np.float32)
+        self.programs = {}
+        for n in BATCHES:
+            spec = jax.ShapeDtypeStruct((n, *self.row), self.dtype)
+            program = predict.compile(model, spec, file=folder / f"{n}.jit")
+            self.programs[n] = functools.partial(program, model)
         self.warm_up()
 
 
@@ -182,8 +188,14 @@ class Server(http.server.ThreadingHTTPServer):
         self.changed = threading.Event()
 
     def load(self, folder: Path, seed: int | None) -> None:
+        import filterjit
+
         try:
-            self.model = Model(folder) if seed is None else Jitted(folder, seed)
+            with filterjit.allow_compile():  # in this thread, while others answer
+                model = Model(folder) if seed is None else Jitted(folder, seed)
+            if self.model is None:
+                filterjit.forbid_compile()
+            self.model = model
         except Exception as e:  # the old one goes on
             print(f"cannot load {folder}: {e}", file=sys.stderr, flush=True)
         self.changed.set()
@@ -245,12 +257,12 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the model's parameters")
-    parser.add_argument("--program-cache", action="store_true", help="jit the model; no build")
+    parser.add_argument("--jit", action="store_true", help="make and compile the model; no build")
     given = parser.parse_args()
-    options = ["--program-cache", "--seed", str(given.seed)] if given.program_cache else []
+    options = ["--jit", "--seed", str(given.seed)] if given.jit else []
     if given.command == "build":
         build(given.folder, given.seed)
     elif given.command == "run":
         run(given.folder, given.port, given.workers, options)
     else:
-        work(given.folder, given.port, given.seed if given.program_cache else None)
+        work(given.folder, given.port, given.seed if given.jit else None)

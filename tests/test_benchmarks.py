@@ -1,9 +1,7 @@
 """All peers return the same results for the benchmarks' cases. No test checks times."""
 
 import gc
-import importlib.util
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -24,8 +22,6 @@ import ratios
 import trees
 from cases import CASES, GROWTH, Case, arrays_in
 from dispatch import Row, table
-from filterjit import __main__ as command_line
-from filterjit._commands import _bench
 from layout import progress
 from peers import PEERS, applies
 from support import processes
@@ -336,28 +332,6 @@ def test_pyperf(tmp_path):
     assert found["benchmarks"][0].get("metadata", found["metadata"])["name"] == "identity"
     out = run("-m", "pyperf", "compare_to", tmp_path / "equinox.json", tmp_path / "filterjit.json")
     assert "equinox" in out and "filterjit" in out
-
-
-def test_bench_executes_the_benchmark(monkeypatch):
-    became = []
-    monkeypatch.setattr(os, "execve", lambda *args: became.append(args))
-    command_line.main(["bench", "--quick", "--plot", "growth.svg"])
-    [(program, arguments, env)] = became
-    script = str(BENCHMARKS.resolve() / "dispatch.py")
-    assert arguments == [program, script, "--quick", "--plot", "growth.svg"]
-    assert env["PYTHONPATH"].startswith(str(BENCHMARKS.resolve().parent / "python"))
-
-
-def test_bench_needs_a_checkout(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(_bench, "_SCRIPT", tmp_path / "benchmarks" / "dispatch.py")
-    assert command_line.main(["bench"]) == 2
-    assert "needs a source checkout" in capsys.readouterr().err
-
-
-def test_bench_names_missing_packages(monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert command_line.main(["bench"]) == 2
-    assert "missing equinox, optax: pip install equinox optax" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [n for n in nodes.TREES if n not in ("adam", "nnx_384")])

@@ -23,16 +23,9 @@ HOLE = "..."
 NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/base/", "", "the core's use by filterjit's own code"),
     ("csrc/call/", "", "the core's use by filterjit's own code"),
-    (
-        "_aot/_proofs.py",
-        "does not count for the program cache",
-        "a stale program, in a third start",
-    ),
-    ("_aot/_program_key.py", "", "why a call has no key, which is logged"),
-    ("_aot/_store.py", "it", "why a file is not taken, which is logged"),
-    ("_aot/_store.py", "not a digest", "the cache's use by filterjit's own code"),
-    ("_observe/_forbid.py", "would trace", "what reports and program caches catch"),
-    ("_call/_lowered.py", "", "why a program is not kept, which a report tells"),
+    ("_aot/_restart.py", "", "why `compile(file=)` does not load or write a file, which is logged"),
+    ("_aot/_sources.py", "", "parts of `cannot be saved` and of `cannot be loaded`"),
+    ("_observe/_forbid.py", "would trace", "what reports catch"),
     ("_nnx/_nnx_jit.py", "without shardings", "nnx.jit with shardings"),
     (
         "csrc/structure/",

@@ -25,13 +25,12 @@ f(jnp.ones(2), 3), f(jnp.ones(2), 3)
 
 # What is imported of modules and packages that a first call does not need.
 LEFT_OUT = {
-    "_aot": {"", "._program_option"},
+    "_aot": set(),
     "_commands": set(),
     "_functions": set(),
     "_install": set(),
     "_nnx": set(),
     "_shardings": set(),
-    "_call._kept": set(),
     "_call._plain_hooks": set(),
     "_call._processes": set(),
     "_call._sharded_call": set(),

@@ -194,8 +194,6 @@ def _with_bool(name: str, option: str, value: Any) -> None:
         fun(MODEL, **{option: value})
     elif owner == "Compiled":
         getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
-    elif name == "program_cache":
-        fun(None, **{option: value})
     elif name == "installed":
         with fun(**{option: value}):
             raise AssertionError

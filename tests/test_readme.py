@@ -20,7 +20,6 @@ import filterjit
 from filterjit._aot import _program_option
 from filterjit._compat import _nnx_compat
 from filterjit._observe import _forbid
-from support.processes import environment, run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -132,15 +131,6 @@ def test_frozen_arguments() -> None:
     x = jnp.ones(2)
     assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
     assert filterjit.saved_info("serve.jit").frozen[0] == 4
-
-
-def test_the_third_run_of_the_script_traces_nothing(tmp_path: Path) -> None:
-    block = only("docs/ahead-of-time.md", "program_cache(")
-    counts = "filterjit.report().as_dict()['functions'][0]"
-    (tmp_path / block.title).write_text(f"{block.code}\nprint({counts}['traces'])\n")
-    env = environment()
-    outputs = [run(block.title, cwd=tmp_path, env=env, timeout=120).stdout for _ in range(3)]
-    assert [output.splitlines()[-1] for output in outputs] == ["1", "1", "0"]
 
 
 def test_many_small_arrays() -> None:

@@ -124,18 +124,6 @@ fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
     return tuple;
 }
 
-/* Whether a subclass of tuple has slots for attributes, which Python 3.15 and later allow. */
-static inline int
-fj_compat_tuple_type_has_slots(const PyTypeObject *type)
-{
-#if PY_VERSION_HEX >= 0x030F0000
-    return type->tp_basicsize != PyTuple_Type.tp_basicsize;
-#else
-    (void)type;
-    return 0;
-#endif
-}
-
 /* Nanoseconds of a clock that never goes back. */
 static inline unsigned long long
 fj_compat_now(void)

@@ -9,7 +9,7 @@
  *
  *   Registry     its kinds
  *   Structure    its hash and snapshots, the models of its dicts, its paths
- *   Cache        the variants, and which one a FilterJit calls next
+ *   Cache        the variants, which one a FilterJit calls next, and its FilterJits
  *   Variant      its traces and what is deferred
  *   FilterJit    its cache and arrays, once, before the first call
  *   Direct       its entries, and what these have learned; each lane has one of its own

@@ -122,6 +122,31 @@ fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
     return result;
 }
 
+void
+fj_cache_join(FjCache *cache, FjLast *last)
+{
+    FJ_LOCK(cache);
+    last->next = cache->last;
+    last->place = &cache->last;
+    if (last->next != NULL) {
+        last->next->place = &last->next;
+    }
+    cache->last = last;
+    FJ_UNLOCK();
+}
+
+void
+fj_cache_leave(FjCache *cache, FjLast *last)
+{
+    (void)cache;
+    FJ_LOCK(cache);
+    *last->place = last->next;
+    if (last->next != NULL) {
+        last->next->place = last->place;
+    }
+    FJ_UNLOCK();
+}
+
 /* ---- the Python type ---- */
 
 static PyObject *
@@ -217,20 +242,42 @@ cache_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
+/* Moves what FilterJits hold into a list: what it drops may run Python code, in which
+ * FilterJits die.  0, or -1 with MemoryError. */
+static int
+take_last(const FjCache *self, PyObject *list)
+{
+    int result = 0;
+    for (FjLast *last = self->last; last != NULL && result == 0; last = last->next) {
+        for (int i = 0; i < FJ_LANES && result == 0; i++) {
+            PyObject *variant = fj_exchange(&last->variants[i][0], NULL);
+            result = variant == NULL ? 0 : PyList_Append(list, variant);
+            Py_XDECREF(variant);
+        }
+    }
+    return result;
+}
+
 static PyObject *
 cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjCache *self = (FjCache *)op;
     size_t position = 0;
-    PyObject *value;
+    PyObject *value, *dropped = PyList_New(0);
+    int result = -1;
+    if (dropped == NULL) {
+        return NULL;
+    }
     FJ_LOCK(op);
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
         FJ_STORE_INT(((FjVariant *)value)->evicted, 1);
         ((FjVariant *)value)->in_cache = 0;
     }
+    result = take_last(self, dropped);
     fj_table_clear(&self->variants);
     FJ_UNLOCK();
-    Py_RETURN_NONE;
+    Py_DECREF(dropped);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *

@@ -14,10 +14,10 @@
  *   evicts the one of them that was used longest ago (fj_cache_insert_traced).  Other variants
  *   do not count and are not evicted: the calls that have compiled them are still running and
  *   may fail.
- * - Cache.clear evicts all variants.
+ * - Cache.clear evicts all variants, and drops those of the last calls of its FilterJits.
  *
- * FilterJits and partials may still hold a variant that has been evicted.  It is marked, so
- * that no call uses it as a prediction and no call inserts it again.
+ * Calls, and FilterJits for their last call, may still hold a variant that has been evicted.
+ * It is marked, so that no call uses it as a prediction and no call inserts it again.
  *
  * Functions marked (P) may run Python code.
  */
@@ -29,6 +29,12 @@
 #include "call/bind.h"
 #include "call/variant.h"
 
+/* What a FilterJit holds of its last calls. */
+typedef struct FjLast {
+    struct FjLast *next, **place; /* of the FilterJits of one Cache, and what points to this */
+    FjVariant *variants[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, or NULL */
+} FjLast;
+
 typedef struct {
     PyObject_HEAD FjRegistry *registry;
     FjStructure *function;  /* Structure of the function itself */
@@ -36,6 +42,7 @@ typedef struct {
     PyObject *hooks;        /* the Python object whose methods are the hooks: call_hooks.c */
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
+    FjLast *last; /* of one of its FilterJits */
     size_t maxsize;
     uint64_t clock;              /* `last_used` of the variant that was used last */
     int timed;                   /* whether hit_time is updated */
@@ -62,6 +69,10 @@ int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 
 /* (P) Removes a variant; does nothing if the Cache does not have it. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
+
+/* Makes what a FilterJit holds known to its Cache, once; and unknown, before it dies. */
+void fj_cache_join(FjCache *cache, FjLast *last);
+void fj_cache_leave(FjCache *cache, FjLast *last);
 
 /* ---- the next variant ---- */
 

@@ -439,8 +439,9 @@ remember(Call *call, int failed)
 {
     FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant,
               *variant = *next;
-    int is_there = !FJ_FREE_THREADED && call->self->last[0][0] == variant;
-    if (variant != NULL && !is_there && (!failed || fj_variant_is_kept(variant))) {
+    int is_there = !FJ_FREE_THREADED && call->self->last.variants[0][0] == variant;
+    if (variant != NULL && !is_there && !FJ_LOAD_INT(variant->evicted) &&
+        (!failed || fj_variant_is_kept(variant))) {
         *next = NULL;
         fj_filter_jit_give_last(call->self, variant);
     }

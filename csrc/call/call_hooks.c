@@ -84,6 +84,7 @@ fj_hooks_prepare_first(FjFilterJit *self)
     if (self->cache == NULL) { /* another thread may have been faster */
         self->arrays = Py_NewRef(arrays);
         FJ_STORE_POINTER(self->cache, (FjCache *)Py_NewRef(cache));
+        fj_cache_join(self->cache, &self->last);
     }
     FJ_UNLOCK();
     Py_DECREF(answer);

@@ -269,21 +269,25 @@ is_host_array(const FjDirect *self, PyObject *argument)
 }
 
 /* Calls jax.jit with copies of the arrays in the host's memory.  JAX may read an array where
- * it is, and after the call: what the caller writes into it then would change the result. */
+ * it is, and after the call: what the caller writes into it then would change the result.  A
+ * subclass may have another `copy`.  Where nothing is traced, the function gets the arrays. */
 static PyObject *
 call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
 {
+    PyObject *const *parts = self->context->parts;
+    PyObject *name = fj_state_of(Py_TYPE(self))->str_copy;
+    PyObject *disabled = PyObject_CallNoArgs(parts[FJ_IS_DISABLED]);
     PyObject *room[FEW + 1];
     FjLeafBuf copies;
-    int result = 0;
+    int result = disabled == NULL ? -1 : 0;
     fj_leafbuf_init(&copies, room, FEW + 1);
     for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
-        result =
-            is_host_array(self, args[i])
-                ? fj_leafbuf_take(&copies, PyObject_CallMethodNoArgs(
-                                               args[i], fj_state_of(Py_TYPE(self))->str_copy))
-                : fj_leafbuf_push(&copies, args[i]);
+        result = disabled == Py_False && is_host_array(self, args[i])
+                     ? fj_leafbuf_take(&copies, PyObject_CallMethodOneArg(parts[FJ_HOST_ARRAY],
+                                                                          name, args[i]))
+                     : fj_leafbuf_push(&copies, args[i]);
     }
+    Py_XDECREF(disabled);
     PyObject *output =
         result < 0 ? NULL
                    : PyObject_Vectorcall(self->jitted, copies.items, (size_t)nargs, NULL);

@@ -26,6 +26,7 @@ enum {
     FJ_CONFIGURATION, /* () -> tuple of values, compared by identity, then by == */
     FJ_GET_SETTING,   /* setting -> its value, to be compared by identity */
     FJ_SETTINGS,      /* tuple: settings that are not in the configuration */
+    FJ_IS_DISABLED,   /* () -> bool: jax.jit only calls its function (jax_disable_jit) */
     FJ_IS_PROFILED,   /* () -> bool: a profiler wants to hear of jax.jit's calls */
     FJ_COLLECT,       /* () -> None: frees what other threads could not free */
     FJ_CONSUME,       /* (results of an executable, handlers) -> list of arrays */

@@ -84,6 +84,7 @@ filter_jit_rebuild(PyObject *type, PyObject *args)
     }
     self->arrays = arrays;
     self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
+    fj_cache_join(cache, &self->last);
     self->hooks = Py_NewRef(cache->hooks);
     self->signature = Py_NewRef(Py_None);
     self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
@@ -105,7 +106,7 @@ filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
     Py_VISIT(self->cache);
     Py_VISIT(self->arrays);
     for (int i = 0; i < FJ_LANES; i++) {
-        Py_VISIT(self->last[i][0]);
+        Py_VISIT(self->last.variants[i][0]);
     }
     Py_VISIT(self->dict);
     return 0;
@@ -116,7 +117,8 @@ filter_jit_clear(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
     for (int i = 0; i < FJ_LANES; i++) {
-        Py_CLEAR(self->last[i][0]);
+        PyObject *variant = fj_exchange(&self->last.variants[i][0], NULL);
+        Py_XDECREF(variant);
     }
     Py_CLEAR(self->dict);
     Py_CLEAR(self->signature);
@@ -133,6 +135,9 @@ filter_jit_dealloc(PyObject *op)
     FjFilterJit *self = (FjFilterJit *)op;
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
+    if (self->cache != NULL) {
+        fj_cache_leave(self->cache, &self->last);
+    }
     filter_jit_clear(op);
     Py_XDECREF(self->bound_type);
     Py_XDECREF(self->hooks);

@@ -16,8 +16,7 @@ typedef struct {
     PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */
     PyObject *dict;
     PyObject *weakrefs;
-    FjVariant *last[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, the variant of the last call, or
-                                               * NULL: see fj_cache_predict */
+    FjLast last; /* see fj_cache_predict */
 } FjFilterJit;
 
 /* The variant of the last call of this lane of threads, which the caller owns, or NULL.
@@ -28,9 +27,9 @@ static inline FjVariant *
 fj_filter_jit_take_last(FjFilterJit *self)
 {
 #if FJ_FREE_THREADED
-    return fj_exchange(&self->last[fj_lane()][0], NULL);
+    return fj_exchange(&self->last.variants[fj_lane()][0], NULL);
 #else
-    return (FjVariant *)Py_XNewRef((PyObject *)self->last[0][0]);
+    return (FjVariant *)Py_XNewRef((PyObject *)self->last.variants[0][0]);
 #endif
 }
 
@@ -38,7 +37,7 @@ fj_filter_jit_take_last(FjFilterJit *self)
 static inline void
 fj_filter_jit_give_last(FjFilterJit *self, FjVariant *variant)
 {
-    FjVariant *before = fj_exchange(&self->last[fj_lane()][0], variant);
+    FjVariant *before = fj_exchange(&self->last.variants[fj_lane()][0], variant);
     Py_XDECREF(before);
 }
 

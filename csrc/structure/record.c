@@ -203,7 +203,7 @@ has_fields(PyObject *object, FjNodeKind *kind, PyObject *const *expected)
 
 /* Whether a container that has no block, and is not in slots, is the same. */
 static FJ_NOINLINE int
-is_same_elsewhere(const FjRecorded *container, PyObject *const *expected, FjRegistry *registry)
+is_same_elsewhere(const FjRecorded *container, PyObject *const *expected)
 {
     FjFieldView view;
     switch (container->place) {
@@ -213,15 +213,14 @@ is_same_elsewhere(const FjRecorded *container, PyObject *const *expected, FjRegi
         return fj_fields_view(container->object, &view) == 0 && view.values == NULL &&
                view.dict == expected[0];
     case FJ_IN_EMPTY_DICT:
-        return fj_static_has_empty_dict(registry, container->object);
+        return fj_static_has_no_attributes(container->object);
     default:
         return fj_snapshot_match(container->snapshot, container->object) > 0;
     }
 }
 
 static inline int
-is_same(const FjRecorded *container, PyObject *const *expected, FjRegistry *registry,
-        PyObject **arrays)
+is_same(const FjRecorded *container, PyObject *const *expected, PyObject **arrays)
 {
     uintptr_t difference = 0;
     Py_ssize_t size;
@@ -229,7 +228,7 @@ is_same(const FjRecorded *container, PyObject *const *expected, FjRegistry *regi
         return difference_of_slots(container, expected, arrays) == 0;
     }
     if (container->place > FJ_IN_SLOTS) {
-        return is_same_elsewhere(container, expected, registry);
+        return is_same_elsewhere(container, expected);
     }
     PyObject *const *items = block_of(container->object, container->place, &size);
     if (items == NULL || size != container->size) {
@@ -252,7 +251,7 @@ is_kept_there(FjNodeKind *kind, FjPlace place)
 }
 
 int
-fj_record_is_same(const FjRecord *record, FjRegistry *registry, PyObject **arrays)
+fj_record_is_same(const FjRecord *record, PyObject **arrays)
 {
     PyObject *const *expected = record->items.items;
     const FjRecorded *containers = record->containers.items;
@@ -261,7 +260,7 @@ fj_record_is_same(const FjRecord *record, FjRegistry *registry, PyObject **array
         FJ_PREFETCH(container + AHEAD < end ? container[AHEAD].object : NULL);
         if (Py_TYPE(container->object) != container->type ||
             (container->kind != NULL && !is_kept_there(container->kind, container->place)) ||
-            !is_same(container, expected, registry, arrays)) {
+            !is_same(container, expected, arrays)) {
             return 0;
         }
         expected += container->size;

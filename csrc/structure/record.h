@@ -26,7 +26,7 @@ typedef enum {
     FJ_IN_SLOTS,      /* the fields of an object, all in slots */
     FJ_IN_FIELDS,     /* the fields of an object, wherever they are */
     FJ_IN_ITS_DICT,   /* the __dict__ of an instance, which is the next container */
-    FJ_IN_EMPTY_DICT, /* nowhere, as long as its __dict__ is empty: fj_static_has_empty_dict */
+    FJ_IN_EMPTY_DICT, /* nowhere, as long as its __dict__ is empty */
     FJ_IN_SNAPSHOT    /* a static, which is compared with a snapshot */
 } FjPlace;
 
@@ -82,6 +82,6 @@ void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *
 
 /* Whether the containers have the same types and hold the same references.  The array leaf of
  * an object in slots is not compared: the object that is there now is stored in `arrays`. */
-int fj_record_is_same(const FjRecord *record, FjRegistry *registry, PyObject **arrays);
+int fj_record_is_same(const FjRecord *record, PyObject **arrays);
 
 #endif

@@ -198,25 +198,41 @@ has_no_hash(PyObject *value)
     return Py_TYPE(value)->tp_hash == PyObject_HashNotImplemented;
 }
 
-/* Takes a value whose type has an __eq__ of its own, and neither fields nor a key; a field
- * that cannot be hashed is compared by its identity. */
+/* Takes a value whose type has an __eq__ of its own, and no key; a field that cannot be hashed
+ * is compared by its identity. */
 static Py_ssize_t
-take_unknown(FjSnapshot *self, PyObject *value, int field)
+take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
+             const Ancestors *ancestors)
 {
+    PyObject *fields = contents == NULL ? NULL : fields_of(value, contents);
+    if (fields == NULL && PyErr_Occurred()) {
+        return -1;
+    }
     Py_hash_t hash = has_no_hash(value) && field ? -1 : PyObject_Hash(value);
     FjSnapshotCode code = FJ_PART_OWN;
     if (hash == -1) {
         if (PyErr_Occurred()) {
             if (!field || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+                Py_XDECREF(fields);
                 return -1;
             }
             PyErr_Clear();
         }
+        Py_CLEAR(fields);
         code = FJ_PART_IDENTITY;
         hash = fj_hash_finish(fj_hash_mix(1, fj_hash_address(value)));
     }
-    self->python_free = 0;
-    return add_part(self, code, value, hash);
+    if (fields == NULL) {
+        self->python_free = 0;
+        return add_part(self, code, value, hash);
+    }
+    Py_ssize_t index = take_items(self, code, value, fields, 1, ancestors);
+    if (index >= 0) { /* two values are compared by their own __eq__ */
+        self->parts[index].kind = (FjNodeKind *)Py_NewRef((PyObject *)contents);
+        self->parts[index].hash = hash;
+        self->parts[index].children = 0;
+    }
+    return index;
 }
 
 /* Takes the key of a value; steals `key`, where NULL is an error that is passed on.  `stays`
@@ -241,7 +257,8 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
              const Ancestors *ancestors)
 {
     if (kind->key == NULL) {
-        return take_unknown(self, value, field);
+        return take_unknown(self, value, kind->immutable == NULL ? kind->contents : NULL,
+                            field, ancestors);
     }
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
@@ -262,13 +279,12 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
         return -1;
     }
     /* Before and after the key is made, since another thread may run. */
-    int empty_dict = fj_static_has_empty_dict(self->registry, value);
+    int stays = kind->key_is_contents && fj_static_has_no_attributes(value);
     PyObject *key = fj_static_key(kind->key, value);
-    empty_dict = empty_dict && fj_static_has_empty_dict(self->registry, value);
-    int stays = kind->key_is_contents || empty_dict;
+    stays = stays && fj_static_has_no_attributes(value);
     Py_ssize_t index = take_key(self, value, key, stays, ancestors);
     if (index >= 0) {
-        self->parts[index].empty_dict = (uint8_t)empty_dict;
+        self->parts[index].empty_dict = Py_TYPE(value)->tp_dictoffset != 0;
     }
     return index;
 }
@@ -391,6 +407,7 @@ fj_snapshot_free(FjSnapshot *self)
             Py_XDECREF(self->parts[i].object);
             Py_XDECREF(self->parts[i].type);
             Py_XDECREF(self->parts[i].kind);
+            fj_snapshot_free(self->parts[i].equal);
         }
         if (self->parts != self->room) {
             PyMem_Free(self->parts);
@@ -410,6 +427,7 @@ fj_snapshot_traverse(const FjSnapshot *self, visitproc visit, void *arg)
             Py_VISIT(self->parts[i].object);
             Py_VISIT(self->parts[i].type);
             Py_VISIT(self->parts[i].kind);
+            fj_snapshot_traverse(self->parts[i].equal, visit, arg);
         }
         Py_VISIT(self->registry);
     }

@@ -32,7 +32,9 @@
 
 typedef enum {
     FJ_PART_INERT,    /* an inert value */
-    FJ_PART_OWN,      /* a value with an __eq__ and a __hash__ of its own */
+    FJ_PART_OWN,      /* a value with an __eq__ and a __hash__ of its own; after it, what the
+                       * hash is made of, if that is known: then the object itself is compared
+                       * by these fields */
     FJ_PART_IDENTITY, /* a value that is compared by its address */
     FJ_PART_ANCESTOR, /* the value of the part so many levels up */
     /* With children: */
@@ -46,8 +48,10 @@ typedef enum {
 typedef struct {
     PyObject *object;   /* the value, owned; or NULL inside of an immutable one */
     PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
-    FjNodeKind *kind;   /* FIELDS, and an immutable KEY: the FjNodeKind.contents of the type,
-                         * owned; or NULL */
+    FjNodeKind *kind;   /* FIELDS, OWN, and an immutable KEY: the FjNodeKind.contents of the
+                         * type, owned; or NULL */
+    struct FjSnapshot *equal; /* of the last other value that Python code found equal, and that
+                               * can be seen to be unchanged; or NULL */
     Py_hash_t hash;
     uint32_t children; /* their number; the levels of an ANCESTOR */
     uint32_t end;      /* the index of the first part after the subtree */
@@ -55,8 +59,7 @@ typedef struct {
     uint8_t immutable; /* nothing changes what the value is equal to */
     uint8_t stays;     /* KEY, SET: nothing changes the value itself, but perhaps what is in it
                         */
-    uint8_t empty_dict; /* KEY: the value has a __dict__, which is empty, and would be inert
-                         * without it */
+    uint8_t empty_dict; /* KEY: this is so as long as the value's __dict__ is empty */
     uint8_t deep;       /* its depth is a multiple of FJ_SNAPSHOT_DEEP */
 } FjSnapshotPart;
 

@@ -146,10 +146,25 @@ typedef struct {
 
 static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
 
-/* Leaves a value to Python code, if some may run: 1; or FJ_SNAPSHOT_UNSEEN. */
+/* Whether Python code has found a value equal to a part, and it has not changed since. */
+static int
+is_known(const FjSnapshotPart *part, PyObject *value)
+{
+    return part->equal != NULL && value == part->equal->parts->object &&
+           fj_snapshot_match(part->equal, value) == 1;
+}
+
+/* Leaves a value to Python code, if it is not known and some may run: 1; or
+ * FJ_SNAPSHOT_UNSEEN. */
 static int
 leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
+    if (is_known(part, value)) {
+        if (c->record != NULL) {
+            c->record->failed = 1;
+        }
+        return 1;
+    }
     if (c->unseen == NULL || fj_leafbuf_push(c->unseen, value) < 0) {
         return FJ_SNAPSHOT_UNSEEN;
     }
@@ -185,9 +200,9 @@ static int
 match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *items)
 {
     int result = 1;
-    const FjSnapshotPart *child = part + 1;
-    for (uint32_t i = 0; i < part->children && child != NULL; i++) {
-        child = match_child(c, child, items[i], &result);
+    const FjSnapshotPart *child = part + 1, *end = c->snapshot->parts + part->end;
+    for (; child != NULL && child < end; items++) {
+        child = match_child(c, child, *items, &result);
     }
     return result;
 }
@@ -297,7 +312,7 @@ match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
         return 1;
     }
     if (!part->stays || value != part->object ||
-        (part->empty_dict && !fj_static_has_empty_dict(c->snapshot->registry, value))) {
+        (part->empty_dict && !fj_static_has_no_attributes(value))) {
         return leave(c, part, value);
     }
     if (part->empty_dict && is_new(c, value)) {
@@ -313,6 +328,7 @@ static int
 match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     PyObject *const *items;
+    int same;
     switch (part->code) {
     case FJ_PART_SEQUENCE:
         items = items_of(part->children, value);
@@ -324,6 +340,9 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         return match_dict(c, part, value);
     case FJ_PART_FIELDS:
         return match_fields(c, part, value);
+    case FJ_PART_OWN:
+        same = part->kind != NULL && value == part->object ? match_fields(c, part, value) : 0;
+        return same == 0 ? leave(c, part, value) : same;
     default:
         return match_itself(c, part, value);
     }
@@ -396,7 +415,7 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
         if (!self->recorded) {
             return match_and_record(self);
         }
-        if (!self->record.failed && fj_record_is_same(&self->record, self->registry, NULL)) {
+        if (!self->record.failed && fj_record_is_same(&self->record, NULL)) {
             return 1;
         }
     }
@@ -410,6 +429,11 @@ has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 {
     FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
+    if (!FJ_FREE_THREADED && same > 0 && now->python_free) {
+        FjSnapshot *before = self->parts[index].equal;
+        self->parts[index].equal = now;
+        now = before;
+    }
     fj_snapshot_free(now);
     return same;
 }

@@ -39,18 +39,13 @@ fj_static_is_inert(FjRegistry *registry, PyObject *value)
 }
 
 int
-fj_static_has_empty_dict(FjRegistry *registry, PyObject *value)
+fj_static_has_no_attributes(PyObject *value)
 {
-    const PyTypeObject *type = Py_TYPE(value);
-    /* A subclass of tuple without slots can add a __dict__ only. */
-    if (FJ_FREE_THREADED || !PyTuple_Check(value) || fj_compat_tuple_type_has_slots(type) ||
-        !fj_static_compares_like(type, &PyTuple_Type) ||
-        fj_static_registered_key(registry, type) != NULL) {
-        return 0;
+    if (Py_TYPE(value)->tp_dictoffset == 0) {
+        return 1;
     }
-    PyObject **dict = _PyObject_GetDictPtr(value);
-    return dict != NULL && (*dict == NULL || PyDict_GET_SIZE(*dict) == 0) &&
-           has_inert_items(registry, value);
+    PyObject **dict = FJ_FREE_THREADED ? NULL : _PyObject_GetDictPtr(value);
+    return dict != NULL && (*dict == NULL || PyDict_GET_SIZE(*dict) == 0);
 }
 
 int

@@ -142,10 +142,9 @@ int fj_static_is_inert(FjRegistry *registry, PyObject *value);
  * is inert, or of a type that says so (FjNodeKind.immutable).  1, 0, or -1 with an error. */
 int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
-/* Whether `value` would be inert if its __dict__, which is empty, could not change: an
- * instance of a named tuple's subclass, for example.  1 or 0; 0 where another thread may
- * change it.  Runs no Python code. */
-int fj_static_has_empty_dict(FjRegistry *registry, PyObject *value);
+/* Whether a value has no __dict__, or an empty one: 1 or 0; 0 where another thread may fill
+ * it. Runs no Python code. */
+int fj_static_has_no_attributes(PyObject *value);
 
 /* A new mark that is equal only to another one of the same object: for keys. */
 PyObject *fj_static_identity(FjState *state, PyObject *value);

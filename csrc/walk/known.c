@@ -172,7 +172,7 @@ static int
 is_unchanged(FjKnownArgument *argument, FjRegistry *registry)
 {
     PyObject **arrays = argument->arrays.items;
-    if (!fj_record_is_same(&argument->record, registry, arrays)) {
+    if (!fj_record_is_same(&argument->record, arrays)) {
         return 0;
     }
     for (Py_ssize_t i = 0; i < argument->arrays.count; i++) {

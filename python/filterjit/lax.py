@@ -23,6 +23,7 @@ from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short
 from ._base._package import public
 from ._base._words import format_pattern, key_paths
+from ._call import _kept_by_jax
 from ._compat import _constants_compat, _flax_compat, _jax_compat
 from ._trees._filters import Expression, as_expression, or_none
 from ._trees._nodes import walk
@@ -152,6 +153,10 @@ class _Traced:
         __tracebackhide__ = True
         function = self.function()
         trees = [x.tree if type(x) is _Tree else x for x in args]
+        known = _known.get(id(function))
+        _kept_by_jax.forget((function, trees), functions=False)
+        if known is not None:
+            _known[id(function)] = known  # this trace is to be found again
         if self.returns == "result":
             return _wrapped(function(*trees[0]))
         out = function(*trees)

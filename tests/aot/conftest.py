@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from aot_support import Compiles
 
 
-
 @pytest.fixture(scope="session")
 def _listener() -> Iterator[Compiles]:
     compiles = Compiles()
@@ -25,10 +24,3 @@ def _listener() -> Iterator[Compiles]:
 def compiles(_listener: Compiles) -> Compiles:
     _listener.since()
     return _listener
-
-
-@pytest.fixture
-def no_cache_afterwards() -> Iterator[None]:
-    """Waits for what is being kept, and makes the program cache what it was before the test."""
-    yield
-    _proofs.writer.wait()

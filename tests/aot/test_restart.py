@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aot_support import HERE, full_disk, same
+from aot_support import HERE, full_disk
 
 import filterjit
 from filterjit import filter_jit
@@ -69,6 +69,10 @@ def path(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
     caplog.set_level(logging.INFO, "filterjit")
     tmp_path.chmod(0o700)
     return tmp_path / "f.jit"
+
+
+def same(x: Any, y: Any) -> bool:
+    return bool(eqx.tree_equal(x, y))
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -59,7 +59,7 @@ def test_values(value: Any) -> None:
 
 
 def test_sets_have_one_order() -> None:
-    """In all processes: a program cache finds programs by such JSON."""
+    """In all processes: `compile(file=)` compares such JSON."""
     for cls in (set, frozenset):
         assert _encode.Coder().encode(cls("yzx"))[1:] == ["x", "y", "z"]
         functions = [getattr(np.linalg, name) for name in np.linalg.__all__]

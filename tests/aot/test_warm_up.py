@@ -1,8 +1,7 @@
-"""Compiling many signatures before the first call, without and with a program cache."""
+"""Compiling many signatures before the first call."""
 
 import logging
 import threading
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aot_support import Compiles, copied, counts, new_process, same
+from aot_support import Compiles
 from jax.sharding import PartitionSpec as P
 
 import filterjit
@@ -220,88 +219,12 @@ def test_the_options_of_the_calling_thread() -> None:
         assert h.warm_up_all([((spec(2),), {})]).errors == ()
 
 
-# ---- with a program cache: a function that is made anew stands for a second run ----
-
-
-def _matrix_product(model: Any, x: Any, n: int) -> Any:
-    return {"y": model["w"] @ x * n, "n": n}
-
-
-def _signatures(*sizes: int) -> list[Any]:
-    weak = jax.eval_shape(lambda: {"w": jnp.ones((3, 2))})
-    return [((weak, spec(2, n), 2), {}) for n in sizes]
-
-
-@pytest.mark.usefixtures("no_cache_afterwards")
-def test_programs_are_kept_and_found(tmp_path: Path, compiles: Compiles) -> None:
-    """A call finds what `warm_up` has kept, and the other way round."""
-
-    def check(f: Any, *sizes: int) -> None:
-        for n in sizes:
-            out = f(model, inputs[n], 2)
-            assert np.array_equal(out["y"], np.full((3, n), 4.0)) and out["n"] == 2
-
-    model = {"w": jnp.ones((3, 2))}
-    inputs = {n: jnp.ones((2, n)) for n in range(4, 8)}
-    with filterjit.program_cache(tmp_path) as cache:
-        f = filter_jit(copied(_matrix_product))
-        first = f.warm_up_all([*_signatures(4, 5), *_signatures(4)])
-        assert str(first).startswith("compiled 2 of 3 in ")
-        check(f, 4, 5)
-        assert counts(f) == (2, 0)
-        cache.wait()
-        assert len(list(tmp_path.glob("*/*.fjit"))) == 2
-        new_process()
-        f = filter_jit(copied(_matrix_product))
-        check(f, 4, 5, 6)
-        assert counts(f) == (3, 2)  # two were on trial
-        cache.wait()
-        new_process()
-        f = filter_jit(copied(_matrix_product))
-        compiles.since()
-        again = f.warm_up_all([*_signatures(4, 5), *_signatures(7), *_signatures(4)])
-        assert str(again).startswith("compiled 1 and loaded 2 of 4 in ")
-        assert [one.loaded for one in again.signatures] == [True, True, False, False]
-        assert [one.same_as for one in again.signatures] == [None, None, None, 0]
-        assert "loaded 0." in str(again.signatures[0]) and "loaded" in again._repr_html_()
-        assert (counts(f), compiles.since()) == ((1, 2), 1)
-        for _ in range(30):  # some calls are direct
-            check(f, 4, 5, 7)
-        assert (counts(f), compiles.since()) == ((1, 2), 0)
-
-
-@pytest.mark.usefixtures("no_cache_afterwards")
-def test_arrays_that_are_placed_or_donated(tmp_path: Path) -> None:
+def test_arrays_that_are_placed_or_donated() -> None:
     """A spec with a sharding is that of a committed array, one without of another."""
     (device, *_) = jax.devices()
-    placed = jax.ShapeDtypeStruct(
-        (3,), jnp.float32, sharding=jax.sharding.SingleDeviceSharding(device)
-    )
-
-    class Scale(eqx.Module):
-        by: Any
-
-        @filter_jit(donate="all-except-first")
-        def __call__(self, x: Any) -> Any:
-            return self.by * x
-
-    for traces, loaded in ((1, 0), (1, 1), (0, 1)):
-        new_process()
-        with filterjit.program_cache(tmp_path):
-            for one in (spec(3), placed):
-                f = filter_jit(copied(_double))
-                (row,) = f.warm_up_all([((one,), {})]).signatures
-                assert row.loaded == bool(loaded)
-                x = jnp.ones(3) if one is not placed else jax.device_put(jnp.ones(3), device)
-                assert same(f(x), 2 * jnp.ones(3)) and f(x).committed == (one is placed)
-                assert counts(f) == (traces, loaded)
-            model, x = Scale(jnp.ones(2)), jnp.ones(2)
-            jax.clear_caches()
-            filterjit.clear_caches()
-            (row,) = model.__call__.warm_up_all([((spec(2),), {})]).signatures
-            assert row.loaded == bool(loaded)
-            assert same(model(x), jnp.ones(2)) and x.is_deleted()
-
-
-def _double(x: Any) -> Any:
-    return x * 2
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    for one in (spec(3), jax.ShapeDtypeStruct((3,), jnp.float32, sharding=sharding)):
+        f = filter_jit(lambda x: x * 2, donate="all")
+        f.warm_up(one)
+        x = jax.device_put(jnp.ones(3), one.sharding)
+        assert f.explain(x).hit and f(x).committed == (one.sharding is not None) and x.is_deleted()

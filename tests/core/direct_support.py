@@ -293,7 +293,7 @@ class Backend:
     def __init__(self, after: int = 0) -> None:
         self.configuration: Any = (True, "highest", None)
         self.settings = (Setting("clean"), Setting(None))
-        self.is_profiled = False
+        self.is_disabled = self.is_profiled = False
         self.collected = 0
         self.plans = 0
         self.checks_deleted = False
@@ -309,6 +309,7 @@ class Backend:
             "put": self.put,
             "configuration": lambda: self.configuration,
             "setting": lambda setting: setting.value,
+            "is_disabled": lambda: self.is_disabled,
             "is_profiled": lambda: self.is_profiled,
             "collect": self.collect,
             "consume": lambda results, handlers: [handler(results) for handler in handlers],

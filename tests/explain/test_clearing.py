@@ -55,9 +55,10 @@ def test_counters() -> None:
     assert f.cache_info()[:3] == (1, 4, 2)
 
 
-@pytest.mark.parametrize(
-    "clear", [jax.clear_caches, eqx.clear_caches, filterjit.clear_caches, "clear_cache"]
-)
+CLEARS = [jax.clear_caches, eqx.clear_caches, filterjit.clear_caches, "clear_cache"]
+
+
+@pytest.mark.parametrize("clear", CLEARS)
 def test_all_is_traced_again_after_clearing(clear: Any) -> None:
     traces = []
 
@@ -90,19 +91,29 @@ def test_clearing_while_tracing() -> None:
     assert (f(X, False) == 2).all()
 
 
-def test_cleared_programs_are_freed() -> None:
+@pytest.mark.parametrize("clear", CLEARS)
+@pytest.mark.parametrize("jit", [filter_jit, lambda f: filterjit.jit(f, static_argnums=1)])
+def test_cleared_programs_are_freed(clear: Any, jit: Any) -> None:
+    """With the statics of their last calls, also of partials, and of a call that clears."""
+
     class Static:
-        pass
+        is_clearing = False
 
-    @filter_jit
+    @jit
     def f(x: Any, static: Any) -> Any:
-        return x
+        if static.is_clearing:
+            cleared()
+        return x + 0
 
-    static = Static()
-    ref = weakref.ref(static)
-    f(X, static)
-    filterjit.clear_caches()
-    f(X, None)  # the wrapper predicts another variant from now on
-    del static
-    gc.collect()
-    assert ref() is None
+    cleared: Any = getattr(f, clear) if isinstance(clear, str) else clear
+    calls = [f, f.partial(X)] if jit is filter_jit else [f]
+    for is_clearing in (False, True):
+        static = Static()
+        static.is_clearing = is_clearing
+        ref = weakref.ref(static)
+        f(X, static), *[call(static) for call in calls[1:]]
+        if not is_clearing:
+            cleared()
+        del static
+        gc.collect()
+        assert ref() is None

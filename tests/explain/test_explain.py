@@ -40,6 +40,10 @@ def mlp(activation: Any = jax.nn.relu, depth: int = 1) -> eqx.nn.MLP:
     return eqx.nn.MLP(2, 2, 4, depth, activation=activation, key=KEY)
 
 
+def linear(size: int) -> Any:
+    return eqx.nn.Linear(size, 2, key=KEY)
+
+
 def recreated() -> Any:
     return mlp(lambda x: x * 2)
 
@@ -493,6 +497,32 @@ def test_the_closest_variant_is_compared_with() -> None:
         ([(X, 1), (jnp.ones(3), 1), (jnp.ones(3, int), 2)], (X, 3), ["b: the int 1 the int 3"]),
         ([(X, 1)], (jnp.ones(3), 2), ["b: the int 1 the int 2", "a: float32[2] float32[3]"]),
         ([(X, [X])], (X, [jnp.ones(3), X]), ["b: a list of 1 item a list of 2 items"]),
+        (
+            [(jnp.ones((n, 16)),) for n in (1, 4, 64, 16)],
+            (jnp.ones((5, 16)),),
+            ["a: float32[1|4|16|64,16] float32[5,16]"],
+        ),
+        ([(X,), (jnp.ones(5),), (X, 1)], (jnp.ones(3),), ["a: float32[2|5] float32[3]"]),
+        (
+            [(jnp.ones((2, 3)),), (jnp.ones((4, 5)),)],
+            (jnp.ones((2, 4)),),
+            ["a: float32[2,3] or float32[4,5] float32[2,4]"],
+        ),
+        (
+            [({"k": [X, X]}, True), ({"k": [X, X], "l": X}, False), ({"k": [KEY, KEY]}, False)],
+            ({"k": [KEY, KEY]}, True),
+            ["b: False True"],
+        ),
+        (
+            [(X, linear(4)), (X, linear(3))],
+            (X, linear(8)),
+            ["b: `Linear` with in_features=3 one with in_features=8"],
+        ),
+        (
+            [(X, linear(4)), (jnp.ones(3), linear(8))],
+            (X, linear(8)),
+            ["a: float32[3] float32[2]"],
+        ),
     ],
 )
 def test_the_program_that_differs_least_is_told(calls: Any, now: Any, paths: list[str]) -> None:

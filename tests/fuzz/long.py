@@ -1,5 +1,5 @@
-"""The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--edits 2000``, edits of
-programs in a program cache and of their world instead, and with ``--nnx 100`` programs of Flax NNX.
+"""The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--nnx 100``,
+programs of Flax NNX instead.
 
 Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. At the end a
 table shows what was done. A failure ends the run
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -82,27 +80,15 @@ def _programs(seed: int, programs: int, compare: Callable[[int], int]) -> int:
     return 0
 
 
-def _edits(seed: int, edits: int) -> int:
-    script = str(Path(__file__).with_name("fuzz_edits.py"))
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, script, str(seed), str(edits), folder]
-        status = subprocess.run(command, check=False).returncode
-    print(f"{edits:,} edits from seed {seed}")
-    return status
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jax-share", type=int, default=JAX_SHARE, help="0: never")
     parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
-    parser.add_argument("--edits", type=int, metavar="N", help="edits of kept programs instead")
     parser.add_argument("--plain", type=int, metavar="PROGRAMS", help="of plain JAX instead")
     options = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
-    if options.edits is not None:
-        return _edits(seed, options.edits)
     if options.nnx is not None:
         import fuzz_nnx  # imports Flax
 

@@ -8,10 +8,10 @@ values.
 import dataclasses
 import functools
 import gc
+import itertools
 import types
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from flax import nnx
 
 import filterjit
 import filterjit.nnx
-from filterjit import filter_jit
+from filterjit import filter_jit, lax
 from filterjit._call import _kept_by_jax
 from filterjit._compat import _constants_compat
 from support.modules import Holder
@@ -175,6 +175,37 @@ def _plain_static(table: Any) -> Any:
     return functools.partial(f, ONES, Hashed(table))
 
 
+def _carry(*args: Any) -> Any:
+    return Holder(jnp.real(_scaled(args[-1])), args[-1].s)
+
+
+def _step(c: Any, x: Any) -> Any:
+    return c, _scaled(x or c)
+
+
+def _first(c: Any) -> Any:
+    return c[0] + 1, _carry(c[1])
+
+
+LAX: dict[str, Callable[[Any], Any]] = {
+    "scan": lambda m: lax.scan(_step, m, length=1)[1][0],
+    "xs": lambda m: lax.scan(_step, None, Holder(m.x[None], m.s))[1][0],
+    "while_loop": lambda m: lax.while_loop(lambda c: c[0] < 1, _first, (jnp.asarray(0), m))[1].x,
+    "fori_loop": lambda m: lax.fori_loop(0, 1, _carry, m).x,
+    "cond": lambda m: lax.cond(True, _scaled, lambda m: 2 * _scaled(m), m),
+    "switch": lambda m: lax.switch(0, [_scaled, lambda m: 2 * _scaled(m)], m),
+    "map": lambda m: jax.lax.map(lambda x: x * m.s, m.x[None])[0],
+    "associative_scan": lambda m: jax.lax.associative_scan(
+        lambda x, y: jnp.real(y * m.s), jnp.stack([m.x, m.x])
+    )[1],
+}
+LAX_IN: dict[str, Callable[[Any], Any]] = {
+    "": lambda f: f,
+    " in jax.jit": lambda f: lambda m: jax.jit(lambda: f(m))(),
+    " in filter_jit": lambda f: filter_jit(lambda m: f(m)),
+}
+
+
 TABLE: Any = None  # read by the function below
 
 
@@ -267,6 +298,10 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "after jax.jit": _after_plain_jit,
     "global, another shape": _global_for_another_shape,
     "object, another shape": _object_for_another_shape,
+} | {
+    f"lax.{name}{inside}": lambda x, f=f, wrap=wrap: functools.partial(wrap(f), Holder(ONES, x))
+    for (name, f), (inside, wrap) in itertools.product(LAX.items(), LAX_IN.items())
+    if inside == " in filter_jit" or hasattr(lax, name) or name == "xs"
 }
 
 
@@ -291,16 +326,6 @@ def test_a_trace_sees_what_an_array_holds(place: str, dtype: Any) -> None:
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
     assert not np.array_equal(kept, found)
-
-
-@pytest.mark.parametrize("dtype", COPIED, ids=str)
-def test_a_program_cache(tmp_path: Path, dtype: Any) -> None:
-    table = _table(dtype)
-    for _ in range(2):
-        f, m = _jitted(program_cache=tmp_path), Holder(ONES, table)
-        for _ in range(2):
-            np.testing.assert_array_equal(f(m), ONES * table)
-            _change(table)
 
 
 def test_warnings_of_conversions() -> None:

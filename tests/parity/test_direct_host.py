@@ -143,7 +143,14 @@ class Sub(np.ndarray):
     pass
 
 
-@pytest.mark.parametrize("make", [lambda x: x.view(Sub), lambda x: np.ma.masked_array(x)])
+class Copies(np.ndarray):
+    def copy(self, *args: Any) -> Any:
+        raise TypeError
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x.view(Sub), lambda x: x.view(Copies), lambda x: np.ma.masked_array(x)]
+)
 def test_subclasses_are_passed_on(make: Callable[[Any], Any]) -> None:
     b = Beside(lambda x: x + 1)
     x = make(np.ones(3, np.float32))

@@ -401,11 +401,15 @@ def never(c: Any) -> Any:
     return jnp.asarray(False)
 
 
+@pytest.mark.parametrize("is_object", [False, True])
 @pytest.mark.parametrize("name", CALLS)
-def test_a_function_is_traced_once_and_is_freed(name: str, traces: Traces) -> None:
+def test_a_function_is_traced_once_and_is_freed(name: str, is_object: bool, traces: Traces) -> None:
     def body(*args: Any) -> Any:
         traces.tick()
-        return args if name == "scan" else args[-1]
+        return args[-2:] if name == "scan" else args[-1]
+
+    if is_object:
+        body = type("Body", (), {"__call__": body})()
 
     for _ in range(5):
         CALLS[name](jax.lax, body, X)

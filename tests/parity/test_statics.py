@@ -7,6 +7,7 @@ are ``==`` but not the same are two variants, where Equinox has one.
 import collections
 import dataclasses
 import functools
+import sysconfig
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,54 @@ def test_own_equality_is_asked_besides_the_contents() -> None:
     for static in (one, two, one, two):
         f(Holder(ONE, static))
     assert len(f.variants) == 2
+
+
+asked: list[Any] = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """As e3nn's Irrep: its hash is generated, and its ``__eq__`` is not."""
+
+    l: int  # noqa: E741
+
+    def __eq__(self, other: object) -> bool:
+        asked.append(self)
+        return isinstance(other, Order) and self.l == other.l
+
+
+class Orders(tuple[Order, ...]):
+    """As e3nn's Irreps."""
+
+    def __eq__(self, other: object) -> bool:
+        asked.append(self)
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        asked.append(self)
+        return super().__hash__()
+
+
+@pytest.mark.skipif(sysconfig.get_config_var("Py_GIL_DISABLED") == 1, reason="it is asked")
+@pytest.mark.parametrize("change", ["an item", "its __dict__"])
+@pytest.mark.parametrize("put", [lambda x: x, lambda x: [0, {"k": (x,)}]])
+def test_the_value_that_was_equal_last_is_known(put: Any, change: str) -> None:
+    """It is not asked again until it has changed."""
+    f = filterjit.filter_jit(lambda tree: tree.x)
+    own, twin = Orders([Order(1)]), Orders([Order(1)])
+    for static in (own, twin):
+        for _ in range(3):
+            f(Holder(ONE, put(static)))
+        asked.clear()
+        f(Holder(ONE, put(static)))
+        assert asked == [] and len(f.variants) == 1
+    if change == "an item":
+        object.__setattr__(twin[0], "l", 2)
+    else:
+        twin.note = 2  # type: ignore[attr-defined]
+    for static, variants in ((twin, 2), (own, 2), (twin, 2)):
+        f(Holder(ONE, put(static)))
+        assert len(f.variants) == variants
 
 
 # ---- what does not count ----

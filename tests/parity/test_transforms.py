@@ -4,8 +4,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import filterjit
+from filterjit import filter_jit
 from support.callables import Affine, square
 from support.comparison import Jit, Traces, on_both
 from support.transforms import TRANSFORMS
@@ -159,6 +162,31 @@ def test_disable_jit(jit: Jit, traces: Traces) -> Any:
         results = [f({"a": VECTOR, "b": [ONE]}, "name") for _ in range(3)]
         grad = jax.grad(lambda x: jit(lambda y: (y**2, "static"))(x)[0])(2.0)
     return results, grad
+
+
+GIVEN = [
+    *map(np.array, (["a"], [None], [b"a"], ["2020-01-01"])),
+    *(np.ma.masked_array([1.0, 2.0], [0, 1]), np.array([(1, 2.0)], "i4,f4"), np.array([1.0])),
+    *(np.array(["2020"], "M8"), np.longdouble(1), np.str_("a"), 2**40, -(2**80), jnp.ones(2)),
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=repr)
+@pytest.mark.parametrize(
+    "jit",
+    [
+        filter_jit,
+        filter_jit(donate="warn"),
+        filterjit.jit,
+        lambda f: filterjit.jit(f, donate_argnums=0),
+    ],
+)
+def test_disable_jit_hands_on_what_jax_cannot_trace(jit: Any, given: Any) -> None:
+    seen: list[Any] = []
+    with jax.disable_jit():
+        f = jit(lambda x: (seen.append(x), x, "no array")[1:])
+        assert f(given)[0] is given and f(given)[1] == "no array"
+    assert len(seen) == 2 and all(x is given for x in seen)
 
 
 @on_both

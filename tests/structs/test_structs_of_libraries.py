@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 
+import filterjit
 from filterjit import filter_jit
 from support.comparison import comparable
 from support.exactness import X, changed, check_exact, look, same_as_jax
@@ -99,6 +101,28 @@ def test_chex(mappable: bool, frozen: bool) -> None:
     same_as_jax(look, changed(one, *changes))  # rebuilt without `extra`
     if mappable:
         assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "b", "posted"}
+
+
+class Counter(eqx.Module):
+    @filterjit.filter_jit
+    def step(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    "jitted", [filterjit.filter_jit(abs), filterjit.jit(abs), Counter().step, jax.jit(abs)]
+)
+def test_a_jitted_function_is_seen_to_be_one(jitted: Any) -> None:
+    """What a library asks that refuses such functions, and what people ask of ``jax.jit``."""
+    chex, hk = pytest.importorskip("chex"), pytest.importorskip("haiku")
+    for refuse in (lambda: chex.assert_max_traces(jitted, 1), lambda: hk.transform(jitted)):
+        with pytest.raises(ValueError, match="jit"):
+            refuse()
+    assert isinstance(jitted, jax.stages.Wrapped) and jitted.__wrapped__(-1) in (1, -1)
+    before = jitted._cache_size()
+    jitted(jnp.ones(2))
+    assert jitted._cache_size() == before + 1
+    assert jitted.eval_shape(jnp.ones(3)).shape == (3,)
 
 
 def test_chex_with_static_fields() -> None:

@@ -315,6 +315,8 @@ def _lower_portable(
         exported = export_module().deserialize(bytearray(blob))
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
+    if "cpu" in exported.platforms:  # JAX 0.9 would not; no others are portable
+        _program.register(["lapack_"])
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
     if len(exported.in_avals) != len(shardings):
         raise ValueError("the number of arrays")

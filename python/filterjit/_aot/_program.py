@@ -5,6 +5,7 @@ one by one. If a version of JAX has other fields, executables cannot be saved.
 """
 
 import platform
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,8 +120,25 @@ def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
     fields |= {
         "kept_var_idx": set(map(int, parts["kept_var_idx"])),
         "devices": list(parts["device_list"]),
+        "custom calls": sorted(set(_TARGET.findall(compiled.as_text() or ""))),
     }
     return coder.encode(fields), parts["xla_executable"].serialize()
+
+
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+
+
+def register(targets: Sequence[str]) -> None:
+    """Has JAX register the targets of custom calls. Raises Unsupported if it cannot."""
+    if missing := _executable_compat.register_custom_calls(targets):
+        raise _unregistered(missing[0])
+
+
+def _unregistered(target: str) -> Unsupported:
+    return Unsupported(
+        f"it calls `{target}`, which is not registered in this process: import the library that "
+        "registers it first"
+    )
 
 
 def decode(
@@ -150,6 +168,7 @@ def decode(
         )
         parts = {**coder.decode(header["program"]), "all_args_info": None}
         on, numbers = parts.pop("devices"), parts["kept_var_idx"]
+        targets = parts.pop("custom calls")
         for name, kind in _TYPES.items():
             x = parts.get(name, ())
             if not all(isinstance(y, kind) for y in (x if type(x) in (list, tuple, set) else [x])):
@@ -166,7 +185,16 @@ def decode(
             raise ValueError("not an executable of these arguments")
         placed = list(map(jax.device_put, constants, parts["input_shardings"]))
         moved = [device.id for device in devices] != header["devices"]
-        make = _executable_compat.load_executable(blobs[0], on, moved, parts, placed, (infos, {}))
+        register(targets)
+        try:
+            make = _executable_compat.load_executable(
+                blobs[0], on, moved, parts, placed, (infos, {})
+            )
+        except jax.errors.JaxRuntimeError as e:
+            for target in targets:
+                if f" {target} " in str(e):
+                    raise _unregistered(target) from e
+            raise
     if make is None:
         raise Unsupported(_OTHER_FIELDS)
 

@@ -23,8 +23,7 @@ def add(cache: _core.Cache) -> None:
 def clear(cache: _core.Cache) -> None:
     """Drops the compiled programs of one function.
 
-    The programs that JAX holds for the variants are dropped too: a FilterJit holds the
-    variant of its last call.
+    The programs that JAX holds for the variants are dropped too: a call may hold its variant.
     """
     variants = cache.variants()
     cache.clear()

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+import jax
 import jax.numpy as jnp
 
 from .. import _core
@@ -114,7 +115,7 @@ class FlatFunction:
             output = variant.finish(out, lambda: jnp.array(0))
             if program is not None:
                 program.after_trace(out, output, arrays)
-            elif hooks.settings.tells_unused:
+            elif hooks.settings.tells_unused and not jax.config.jax_disable_jit:
                 tell_unused(self.donated or (), variant, arrays, output.arrays)
             return output
 

@@ -94,10 +94,12 @@ class PlainHooks(AsInJax):
         return fun if isinstance(fun, _PLAIN_FUNCTIONS) else _Opaque(fun)
 
     def check_result(self, out: Any) -> Any:
+        if jax.config.jax_disable_jit:
+            return out
         leaves = jax.tree_util.tree_leaves(out)
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))
-        if self.settings.shardings is not None and not jax.config.jax_disable_jit:
+        if self.settings.shardings is not None:
             # There is a spec for each array.
             return jax.tree_util.tree_map(jax.numpy.asarray, out)
         return out

@@ -4,6 +4,7 @@ Fallback: without any of them, or where one is not what it was, calls are not di
 returns None, or `plan_of` says why.
 """
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ def context_parts() -> tuple[Any, ...] | None:
         _private.private("jax._src.mesh", "device_context"),
         _private.private("jax._src.api", "_post_hook_state"),
     )
-    value = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
+    value: Any = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
     configuration = _private.private("jax._src.config", "trace_context")
     deleted = getattr(ARRAY_IMPL, "is_deleted", None)
     profiled = _private.private("jaxlib._profiler", "TraceMe", "is_enabled")
@@ -38,15 +39,18 @@ def context_parts() -> tuple[Any, ...] | None:
     key_type = KEY_TYPE or type(None)  # no argument is None
     keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
     put = _private.private("jaxlib._jax", "batched_device_put")
+    disable = _private.private("jax._src.config", "disable_jit")
     functions = (*getters, deleted, configuration, value, profiled, collect, consume, put)
-    if not all(map(callable, functions)) or not all(_is_setting(value, x) for x in settings):
+    if not all(map(callable, functions)) or not all(
+        _is_setting(value, x) for x in (*settings, disable)
+    ):
         return None
     names = _private.private("jax._src.config", "trace_context_names")
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
         return None
     return (
         ARRAY_IMPL, *getters, deleted, *keys, np.ndarray, np.generic, put, configuration, value, settings,
-        profiled, collect, consume,
+        functools.partial(value, disable), profiled, collect, consume,
     )  # fmt: skip
 
 

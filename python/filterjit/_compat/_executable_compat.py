@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -184,3 +184,28 @@ def load_executable(
     loaded = unloaded_type(**{name: parts[name] for name in names}).load()
     first = list(constants)
     return lambda tree: jax.stages.Compiled(loaded, first, args_info, tree, no_kwargs=True)
+
+
+# What registers the targets of custom calls, or fills the table that they read, by a part of their
+# names: a function that JAX calls when it lowers, or a module that it imports.
+_REGISTERED_BY: dict[str, tuple[str, ...]] = {
+    "lapack_": ("jaxlib.lapack", "_lapack", "initialize"),
+    "hybrid_": ("jaxlib.gpu_solver", "initialize_hybrid_kernels"),
+    "cpu_csr_": ("jax.experimental.sparse",),
+}
+
+
+def register_custom_calls(targets: Iterable[str]) -> list[str]:
+    """Has JAX register the targets of custom calls that it registers only when it lowers or traces.
+
+    Returns the targets that it no longer can, without which a program may crash the process.
+    XLA itself refuses to load a program with targets that nobody has registered.
+    """
+    missing = []
+    for part, place in _REGISTERED_BY.items():
+        if named := [target for target in targets if part in target]:
+            if (found := _private.private(*place)) is None:
+                missing += named
+            elif callable(found):
+                found()
+    return missing

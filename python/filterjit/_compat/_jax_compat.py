@@ -41,6 +41,19 @@ KEY_TYPE: type | None = _private.private(
 ) or _private.private("jax._src.prng", "PRNGKeyArray")
 
 
+class SeenAsJitted(type):
+    """The type of the types of jitted functions, which libraries know by what ``jax.jit`` returns:
+
+    - ``PjitFunction`` in the words of the type, which is all that chex (`assert_max_traces`) and Haiku
+      (`transform`) look at to refuse a jitted function;
+    - ``__wrapped__`` (chex, diffrax, Equinox, jaxtyping, optimistix), `lower`, `trace`, `eval_shape`
+      and `clear_cache` (JAX; `jax.export` asks for ``jax.stages.Wrapped``), `_cache_size` (tests).
+    """
+
+    def __repr__(cls) -> str:
+        return f"<class '{cls.__module__}.{cls.__qualname__}' (a PjitFunction)>"
+
+
 # The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
 # the error is logged as well as raised.
 CALLBACK_LOGGER = "jax._src.callback"

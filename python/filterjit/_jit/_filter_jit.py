@@ -64,7 +64,7 @@ class _Annotations:
 
 
 @final
-class BoundFilterJit(_core.BoundMethod[_S, _P, _T]):
+class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAsJitted):
     """A FilterJit bound to an instance, which a call passes as the first argument.
 
     It has the attributes of the FilterJit; its own methods pass the instance, too. As a pytree, it
@@ -209,7 +209,7 @@ def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.St
 
 
 @final
-class FilterJit(_core.FilterJit[_P, _T]):
+class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     """A jitted function of arguments that are any pytrees. filterjit.filter_jit returns one.
 
     In annotations, FilterJit[[int, str], bool] has parameters like Callable[[int, str], bool].

@@ -28,6 +28,7 @@ TITLES = {
     "given": "argument added or left out",
     "class": "different class",
     "structure": "different structure",
+    "model": "another model",
     "type": "different type",
     "recreated": "recreated function",
     "other function": "different function",
@@ -78,7 +79,8 @@ class Cause:
     """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
 
     def __str__(self) -> str:
-        change = f": was {self.was}, is {self.now}" if self.was else ""
+        verb = "compiled for" if self.kind == "shape" else "was"  # of all shapes, see `_explain`
+        change = f": {verb} {self.was}, is {self.now}" if self.was else ""
         place = f"{self.place}: " if self.path else ""
         return f"{place}{TITLES[self.kind]}{change}"
 

@@ -73,6 +73,7 @@ _VALUE = "Each value has its own program: pass what changes often as an argument
 _UNCHANGEABLE = (
     "can change in place: make the function once, or hold what cannot change, such as tuples."
 )
+_MODELS = "Models of other sizes have a program each: this is normal if there are few."
 _SHAPES = "Pad it to one shape, or to one of a few."
 _RANKS = "Each number of dimensions has its own program: this is normal if there are few."
 _WEAK = "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type."
@@ -115,6 +116,7 @@ class Comparison:
         self.causes: list[Cause] = []
         self._in_field = False  # whether the nodes are a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
+        self._in_model = False  # whether the nodes are below an instance of a class
         self._compare(tree_of(was, first_array), tree_of(now, first_array), path)
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers)  # one option for all of them
@@ -131,11 +133,17 @@ class Comparison:
         hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
         return self.causes or [hidden]
 
-    def _compare(self, was: Node, now: Node, path: Sequence[Any]) -> None:
+    def _compare(
+        self, was: Node, now: Node, path: Sequence[Any], parent: Any = None, is_leaf: bool = True
+    ) -> None:
         """Collects the differences of two nodes and of those below."""
-        todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], None, True)]
+        todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], parent, is_leaf)]
         while todo:
             was, now, below, parent, is_leaf = todo.pop()
+            is_instance = was.kind in ("module", "object", "custom") and was.type is now.type
+            if is_instance and not self._in_model:
+                self._compare_models(was, now, below, parent, is_leaf)
+                continue
             if was.kind == now.kind == "array":
                 self._compare_arrays(was.array, now.array, below)
             children = list(zip(was.children, now.children, strict=False))
@@ -146,6 +154,22 @@ class Comparison:
                 (x, y, y.path_below(below), now.type, is_leaf and _holds_leaf(now, y.key))
                 for x, y in reversed(children)
             )
+
+    def _compare_models(self, was: Node, now: Node, path: list[Any], *place: Any) -> None:
+        """Compares two instances of a class. Where a size and the shapes of arrays are others, they are
+        two models, which is told once."""
+        before, self._in_model = len(self.causes), True
+        self._compare(was, now, path, *place)
+        self._in_model = False
+        found = self.causes[before:]
+        sizes = [cause for cause in found if cause.was.startswith("the int ")]
+        if sizes and any(cause.kind == "shape" for cause in found):
+            size = min(sizes, key=lambda cause: cause.path.count("."))
+            name = size.path.removeprefix(format_path(path)).lstrip(".")
+            words = [f"{name}={x.removeprefix('the int ')}" for x in (size.was, size.now)]
+            was_now = f"`{class_name(was.type)}` with {words[0]}", f"one with {words[1]}"
+            del self.causes[before:]
+            self._add("model", path, *was_now, _MODELS)
 
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()
@@ -432,7 +456,7 @@ def distance(causes: Iterable[Cause]) -> int:
     return sum(3 if cause.remedy is _RANKS else _WEIGHTS.get(cause.kind, 1) for cause in causes)
 
 
-_WEIGHTS = {"class": 20, "structure": 10, "given": 5, "type": 2, "dtype": 2}
+_WEIGHTS = {"class": 20, "structure": 10, "model": 10, "given": 5, "type": 2, "dtype": 2}
 
 # ---- two traces ----
 

@@ -5,6 +5,7 @@ their traces.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,9 +28,10 @@ from ._function_records import functions
 from ._labels import labels_of
 from ._placement import compare_placements, moves_of
 from ._records import TraceRecord
-from ._wording import describe, place_of
+from ._wording import describe, list_first, place_of
 
 _MOST_PROGRAMS = 16  # that a call is compared with
+_MOST_SHAPES = 8  # that are told of an argument
 _DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
 
 
@@ -86,24 +88,28 @@ def explain_trace(
         if v is not variant and v.num_traces > 0 and _records.record_of(v).traces
     ]
     others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
-    if not earlier:
-        if not others:
-            return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
-        if cause := evicted(cache, structure, now):
-            return Explanation(name, False, (cause,))
+    if not earlier and not others:
+        return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
+    if not earlier and (cause := evicted(cache, structure, now)):
+        return Explanation(name, False, (cause,))
+    paths = array_paths(cache.function, structure)
+    found = [compare_traces(paths, trace, now) for trace in reversed(earlier)]
+    best = min(found, key=distance, default=None)
+    number = len(earlier)
+    if best is None or distance(best) > 1:
         programs = [
             (i, other.structure, trace)
             for other in others
             for i, trace in enumerate(reversed(_records.record_of(other).traces))
         ]
         programs.sort(key=lambda program: program[0])
-        found = [
+        number += len(programs)
+        found += [
             compare_programs(cache, was, trace, structure, now)
             for _, was, trace in programs[:_MOST_PROGRAMS]
         ]
-        return Explanation(name, False, tuple(min(found, key=distance)), len(others))
-    paths = array_paths(cache.function, structure)
-    best = min((compare_traces(paths, trace, now) for trace in reversed(earlier)), key=distance)
+        best = min(found, key=distance)
+    best = _with_all_shapes(best, found)
     if not best and now.placements is not None and variant is not None:
         found = [
             compare_placements(paths, trace.placements, now.placements)
@@ -111,8 +117,32 @@ def explain_trace(
             if trace.placements is not None and not compare_traces(paths, trace, now)
         ]
         best = min(found, key=len, default=[])
-    label = _label_among(variant, others) if best and variant is not None else ""
-    return Explanation(name, not best, tuple(best), len(earlier), variant=label)
+    label = _label_among(variant, others) if earlier and best and variant is not None else ""
+    return Explanation(name, not best, tuple(best), number, variant=label)
+
+
+def _with_all_shapes(best: Sequence[Cause], found: Sequence[Sequence[Cause]]) -> list[Cause]:
+    """Returns the causes of the closest program, with the shapes of all that differ in the same."""
+    places = [(cause.kind, cause.path, cause.remedy) for cause in best]
+    alike = [causes for causes in found if [(c.kind, c.path, c.remedy) for c in causes] == places]
+    return [
+        dataclasses.replace(cause, was=_shapes_in_words({causes[i].was for causes in alike}))
+        if cause.kind == "shape"
+        else cause
+        for i, cause in enumerate(best)
+    ]
+
+
+def _shapes_in_words(avals: set[str]) -> str:
+    """Returns the avals of programs in words: ``float32[1|4,16]``, where one dimension differs."""
+    texts = sorted(avals, key=lambda text: (len(text), text))
+    rows = [re.split(r"[\[,\]]", text) for text in texts]
+    if len({len(row) for row in rows}) == 1:
+        columns = [list(dict.fromkeys(column)) for column in zip(*rows, strict=True)]
+        if sum(len(column) > 1 for column in columns) == 1:
+            first, *shape, last = [list_first(column, _MOST_SHAPES, "|") for column in columns]
+            return f"{first}[{','.join(shape)}]{last}"
+    return list_first(texts, _MOST_SHAPES, " or ")
 
 
 def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:

@@ -8,6 +8,7 @@ program is refused whose trace is there, or is not filterjit's. A hit asks nothi
 import contextlib
 import contextvars
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
@@ -147,6 +148,7 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
     with allow_compile():  # what is looked at for the text
         text, cause = explain()
     if forbid.action == "raise":
+        text = re.sub(": compiles( again)?", ": would compile", text, count=1)
         raise ForbiddenCompileError(f"{text}\n  -> {_REMEDY}")
     if cause not in forbid.told:
         forbid.told.add(cause)

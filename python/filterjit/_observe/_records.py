@@ -142,9 +142,10 @@ def record_of(variant: _core.Variant) -> VariantRecord:
 def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceRecord]:
     """A context for the time of a trace. Yields the record of the trace, and removes it if the
     trace fails. Under ``jax.disable_jit()`` nothing is traced, and no record is kept."""
-    trace = TraceRecord.of(arrays)
+    is_traced = not jax.config.jax_disable_jit
+    trace = TraceRecord.of(arrays if is_traced else ())  # not all of these have avals
     traces = record_of(variant).traces
-    if not jax.config.jax_disable_jit:
+    if is_traced:
         traces.append(trace)
     try:
         yield trace

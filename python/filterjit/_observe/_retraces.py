@@ -3,7 +3,7 @@
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -72,7 +72,7 @@ def before_trace(
     _forbid.refuse(lambda: _forbid.text_of(explain(), record), own=1)
     if recorder.is_on_purpose():
         return
-    text = _tell_of_many(cache, fun, variant, trace)
+    text = _tell_of_many(cache, fun, variant, trace, explain)
     if text is not None and on_retrace is None and _is_for_user(cache.record):
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if on_retrace == "ignore":
@@ -98,7 +98,11 @@ def before_trace(
 
 
 def _tell_of_many(
-    cache: _core.Cache, fun: Any, variant: _core.Variant, trace: TraceRecord
+    cache: _core.Cache,
+    fun: Any,
+    variant: _core.Variant,
+    trace: TraceRecord,
+    explain: Callable[[], "Explanation"],
 ) -> str | None:
     """Counts a compilation of `fun`, which is about to be traced. Returns what to tell of those in a
     row, or None."""
@@ -124,6 +128,8 @@ def _tell_of_many(
         return None
     name = cache.attributes.get("__qualname__") or record.label
     begin = f"`{name}` was compiled {MANY} times in a row"
+    closest = {(cause.kind, cause.path): cause for cause in explain().causes}
+    found = [closest.get((cause.kind, cause.path), cause) for cause in found]
     return _again.sentence(begin, found, cache)
 
 

@@ -22,6 +22,7 @@ from .. import _core
 from .._base import _words
 from .._compat import _equinox_compat, _flax_compat, _jax_compat, _other_compat, _registered_compat
 from ._static_keys import (
+    OwnEquality,
     has_other_dict,
     immutable_of,
     is_like_generated,
@@ -272,9 +273,10 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
     return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
 
 
-# Types of statics that JAX never changes: a value always equals itself.
+# Types of statics that nothing changes: a value always equals itself.
 _IMMUTABLE: frozenset[type] = frozenset(
     {
+        OwnEquality,
         jax.numpy.ufunc,
         jax.sharding.PartitionSpec,
         jax.sharding.NamedSharding,

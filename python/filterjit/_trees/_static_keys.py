@@ -44,10 +44,12 @@ group that raises in ``__hash__`` is compared by identity.
 A member of an enum, a class, a sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the
 mapping in which Flax says of attributes whether they are data, are *immutable*: such a value is not
 compared with itself again. Of lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
-and of an ``nnx.GraphDef``, which consists of such values, the core sees by addresses that a value has
-not changed, and compares two values field by field (``structure/snapshot.h``). It takes the keys only
-where it does not see that they are equal, and without a GIL: so `static_contents` and the key of a type
-say the same.
+of tuples of a subclass without attributes, and of an ``nnx.GraphDef``, which consists of such values, the
+core sees by addresses that a value has not changed, and compares two values field by field
+(``structure/snapshot.h``). So it does of a value whose hash was generated from its fields, but two of
+these are compared by their ``__eq__``. The core takes the keys only where it does not see that they are
+equal, and without a GIL: so `static_contents` and the key of a type say the same. The last other value
+that was equal is remembered until it changes.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
@@ -250,7 +252,7 @@ def base_of(cls: Any) -> Any:
     return next((base for base in cls.__mro__ if base in CONTENTS), object)
 
 
-class _OwnEquality:
+class OwnEquality:
     """Equals another one if their values are equal by their own ``==``, and it does not raise."""
 
     __slots__ = ("value",)
@@ -259,7 +261,7 @@ class _OwnEquality:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _OwnEquality):
+        if not isinstance(other, OwnEquality):
             return NotImplemented
         try:
             return self.value is other.value or bool(self.value == other.value)
@@ -420,9 +422,9 @@ def _fields(names: list[str]) -> Key:
 # ---- equality that was generated ----
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(unsafe_hash=True)
 class _Example:
-    """Has an ``__eq__`` and an ``__init__`` that `dataclasses` generates."""
+    """Has the methods that `dataclasses` generates."""
 
     x: int
 
@@ -436,11 +438,13 @@ def is_like_generated(function: Any, name: str) -> bool:
     )
 
 
-def _generated_fields(cls: Any, definer: Any) -> list[tuple[str, bool]] | None:
-    """Returns the fields of a class whose ``__eq__``, which `definer` has, was generated from them,
-    and whether it compares them; None for other classes."""
-    function = definer.__dict__["__eq__"]
-    if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, "__eq__"):
+def _generated_fields(
+    cls: Any, definer: Any, method: str = "__eq__"
+) -> list[tuple[str, bool]] | None:
+    """Returns the fields of a class of which a method, which `definer` has, was generated, and
+    whether its ``__eq__`` compares them; None for other classes."""
+    function = definer.__dict__[method]
+    if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, method):
         return [(f.name, f.compare) for f in dataclasses.fields(cls)]
     if "__attrs_attrs__" in definer.__dict__ and str(
         getattr(getattr(function, "__code__", None), "co_filename", "")
@@ -473,7 +477,7 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
             return attributes_of(cls)
         case "omegaconf" if issubclass(cls, collections.abc.Mapping):
             # The items are interpolated; the repr tells which of them are.
-            return _or_identity(lambda x: (tuple(x.items()), repr(x), _OwnEquality(x)))
+            return _or_identity(lambda x: (tuple(x.items()), repr(x), OwnEquality(x)))
     return None
 
 
@@ -511,7 +515,11 @@ def _or_identity(key: Key) -> Key:
 
 def _definer_of_eq(cls: Any) -> Any:
     """Returns the class whose ``__eq__`` a class has."""
-    return next(base for base in cls.__mro__ if "__eq__" in base.__dict__)
+    return _definer(cls, "__eq__")
+
+
+def _definer(cls: Any, method: str) -> Any:
+    return next(base for base in cls.__mro__ if method in base.__dict__)
 
 
 def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
@@ -523,20 +531,20 @@ def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
     key = _or_identity(_both(CONTENTS[base], attributes))
     # NumPy's == is by element and takes 1 for True, and the contents tell more than it does.
     if definer is not base and issubclass(definer, base) and not numpy:
-        return _both(key, _OwnEquality)
+        return _both(key, OwnEquality)
     return None if base in _EXACT and attributes is None else key
 
 
 def _abstract_key(cls: Any) -> Key | None:
     """Returns the key of a container that defines its own ``__eq__``."""
     if issubclass(cls, collections.abc.Mapping):
-        return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name_of)), _OwnEquality(x)))
+        return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name_of)), OwnEquality(x)))
     if issubclass(cls, (collections.abc.KeysView, collections.abc.ItemsView)):
-        return _or_identity(lambda x: (tuple(x), _OwnEquality(x)))
+        return _or_identity(lambda x: (tuple(x), OwnEquality(x)))
     if issubclass(cls, collections.abc.Set):
-        return _or_identity(lambda x: (frozenset(x), _OwnEquality(x)))
+        return _or_identity(lambda x: (frozenset(x), OwnEquality(x)))
     if issubclass(cls, collections.abc.Sequence):
-        return _or_identity(lambda x: (tuple(x), _OwnEquality(x)))
+        return _or_identity(lambda x: (tuple(x), OwnEquality(x)))
     return None
 
 
@@ -568,7 +576,7 @@ def static_key(cls: Any) -> Key | None:
             return attributes
         package = str(definer.__module__).partition(".")[0]
         if attributes is not None and package in STANDARD_LIBRARY:
-            return _or_identity(_both(attributes, _OwnEquality))
+            return _or_identity(_both(attributes, OwnEquality))
     return key
 
 
@@ -590,13 +598,22 @@ def immutable_of(cls: type) -> Callable[[Any], bool] | None:
 def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
     """Returns the names of attributes such that two values of the type are equal if these are.
 
-    The C core then reads them itself, and calls the key only where it cannot. Returns True if
-    nothing changes a value itself, but perhaps what is in its key; None if neither is known.
+    The C core then reads them itself, and calls the key only where it cannot. If there is no key,
+    one value equals itself as long as these attributes do. Returns True if nothing changes a value
+    without attributes itself, but perhaps what is in its key; None if neither is known.
     """
     if cls in (types.MethodType, jtu.PyTreeDef):
         return True
     definer = _definer_of_eq(cls)
-    fields = _generated_fields(cls, definer) if definer is cls else None
-    if fields is None or any(type(name) is not str for name, _ in fields):
+    fields = _generated_fields(cls, definer)
+    if fields is None and base_of(cls) is tuple:
+        return (is_known(cls, tuple) and not _slots(cls, tuple)) or None
+    names = [name for name, compare in fields or () if compare]
+    if fields is None and static_key(cls) is None:  # its hash tells whether a value has changed
+        fields = _generated_fields(cls, _definer(cls, "__hash__"), "__hash__")
+        names = [name for name, _ in fields or ()]
+    elif definer is not cls:
         return None
-    return tuple([name for name, compare in fields if compare])
+    if fields is None or any(type(name) is not str for name in names):
+        return None
+    return tuple(names)

@@ -28,7 +28,7 @@ from thread_support import in_threads
 
 PARTS: tuple[Any, ...] = (
     *(DirectArray, *[len] * 5, DirectKeys, len, len, DirectHost, DirectScalar),
-    *(len, len, len, (), *[len] * 4),
+    *(len, len, len, (), *[len] * 5),
 )
 
 
@@ -45,7 +45,7 @@ class TestContext:
         parts = list(PARTS)
         for i, part in change.items():
             parts[i] = part
-        with pytest.raises(TypeError, match="takes 19 objects"):
+        with pytest.raises(TypeError, match="takes 20 objects"):
             core.DirectContext(*parts)
 
     def test_bad_arguments(self) -> None:

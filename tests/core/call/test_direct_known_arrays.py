@@ -175,7 +175,7 @@ class TestKnownArrays:
         aval = operator.attrgetter("aval")
         same = lambda *args: True
         context = core.DirectContext(
-            Plain, aval, *[same] * 4, DirectKeys, same, same, DirectHost, DirectHost, same, lambda: (), same, (), lambda: 0, lambda: 0,
+            Plain, aval, *[same] * 4, DirectKeys, same, same, DirectHost, DirectHost, same, lambda: (), same, (), lambda: False, lambda: 0, lambda: 0,
             lambda results, handlers: [results],
             lambda source, arrays: (lambda inputs: 5, [1], (), b"\1", 3, False, ()),
         )  # fmt: skip

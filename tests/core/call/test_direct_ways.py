@@ -100,7 +100,9 @@ class TestWays:
         backend.parts["put"] = fail
         assert way_of(direct, x, y) == "failed"
 
-    def test_what_is_passed_on_is_a_copy(self, backend: Backend) -> None:
+    def test_what_is_passed_on_is_a_copy(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Of an array of the host's, which may be read after the call, and be written meanwhile."""
         x, y, given = DirectHost(1), DirectArray(2), []
         direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), None)
@@ -112,9 +114,18 @@ class TestWays:
         direct(x, y=y)
         assert given[-1][0] is x
         x.copy = fail  # type: ignore[method-assign]
-        for count in (1, 40):
-            with pytest.raises(ZeroDivisionError):
-                direct(*[y] * count, x)
+        direct(x, y)
+        assert given[-1][0] is not x
+        backend.is_disabled = True
+        direct(x, y)
+        assert given[-1][0] is x
+        backend.is_disabled = False
+        monkeypatch.setattr(DirectHost, "copy", fail)
+        for _ in range(2):
+            for count in (1, 40):
+                with pytest.raises(ZeroDivisionError):
+                    direct(*[y] * count, x)
+            backend.parts["is_disabled"] = fail
 
     @pytest.mark.parametrize("is_read", [True, False])
     def test_scalars_and_numbers(self, backend: Backend, is_read: bool) -> None:

@@ -74,7 +74,7 @@ PARTS = (
     *(Array, operator.attrgetter("value"), repr, callable, type, callable),
     *(list, operator.itemgetter(0), type),  # lists stand for keys
     *(Host, Host, put),
-    *(configuration, type, (X, Y), nothing, nothing),
+    *(configuration, type, (X, Y), nothing, nothing, nothing),
 )
 SHARED += [
     *(CONFIGURATION, CONSTANTS, HANDLERS, RESULTS, execute, consume, plan, jitted, *KINDS),

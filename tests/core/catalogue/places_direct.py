@@ -37,6 +37,7 @@ class Direct:
             "put": lambda aval, sharding, values, *_: values[0].array,
             "configuration": lambda: (None, True),
             "setting": lambda setting: setting,
+            "is_disabled": lambda: False,
             "is_profiled": lambda: False,
             "collect": lambda: None,
             "consume": lambda results, handlers: list(results),

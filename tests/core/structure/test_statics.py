@@ -25,6 +25,7 @@ from statics_support import (
     PLACES,
     ByIdentity,
     Half,
+    Hashed,
     Mixed,
     MyInt,
     MyStr,
@@ -74,6 +75,10 @@ CHANGES: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
     (lambda: Shell([1]), lambda x: x.inside.append(1)),
     (lambda: Shell(Pair([1])), lambda x: x.inside.a.append(1)),
     (lambda: Named(1, 2), lambda x: setattr(x, "note", 1)),
+    (lambda: Named(Pair(1), 2), lambda x: setattr(x, "note", 1)),
+    (lambda: Named(Pair([1]), 2), lambda x: x[0].a.append(1)),
+    (lambda: Hashed(1), lambda x: setattr(x, "a", 2)),
+    (lambda: Hashed(Value(1)), lambda x: setattr(x.a, "value", 2)),
     (lambda: Pair([{1}]), lambda x: x.a[0].add(2)),
     (lambda: Pair([Value(1)]), lambda x: setattr(x.a[0], "value", 2)),
     (lambda: Pair([Keyed([1])]), lambda x: x.a[0].key.append(1)),
@@ -118,6 +123,10 @@ def check_change(registry: Any, place: Any, make: Any, change: Any) -> None:
     structure, other = seen(registry, tree), core.flatten(registry, equal)[1]
     assert matches(structure, equal) and structure == other and hash(structure) == hash(other)
     assert not matches(structure, place(different))
+    twin = make()
+    assert matches(structure, place(twin)) and matches(structure, place(twin))
+    change(twin)
+    assert not matches(structure, place(twin)), "it was known to be equal"
     change(value)
     # The tree would be traced with the changed value.
     for each in (tree, equal, tree, equal):
