@@ -108,7 +108,7 @@ typedef struct {
     FjVariant *variant;             /* NULL in one that JAX has unflattened */
     FjStructure *structure;         /* NULL in one that JAX has unflattened */
     PyObject *given_trace; /* what JAX has unflattened it with if that was of a subclass
-                            * of int: see ANY_TRACE in _call/_sharded_call.py; or NULL */
+                            * of int: see ANY_TRACE in _shardings/_sharded_call.py; or NULL */
     Py_ssize_t trace;      /* -1 until JAX flattens it */
 } FjOutput;
 

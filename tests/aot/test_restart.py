@@ -302,3 +302,26 @@ def test_edits_between_starts(path: Path) -> None:
 def test_many_edits_between_starts(path: Path) -> None:
     for seed in range(1, 4):
         assert len(_edits(seed, 100, path.parent / str(seed))) == 2
+
+
+NO_FILE = """
+import filterjit, jax.numpy as jnp, test_restart
+{}
+for _ in range(2):
+    filterjit.filter_jit({}).compile(jnp.ones(2), file={!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("defined", "function", "loaded"),
+    [("", "test_restart.scale", 1), ("def f(x): return x", "f", 0)],
+)
+def test_a_program_without_a_file(defined: str, function: str, loaded: int, path: Path) -> None:
+    """What a prompt or a notebook defines cannot be compared; what it imports is."""
+    code = "import logging; logging.basicConfig(level='INFO')" + NO_FILE
+    command = [sys.executable, "-c", code.format(defined, function, str(path))]
+    done = subprocess.run(
+        command, env=environment([HERE]), capture_output=True, text=True, timeout=300
+    )
+    assert done.stderr.count("INFO:filterjit:filterjit has loaded") == loaded
+    assert loaded or "`__main__` has no source file" in done.stderr

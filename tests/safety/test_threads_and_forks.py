@@ -477,7 +477,7 @@ import jax, jax.numpy as jnp, filterjit
 from jax.sharding import PartitionSpec
 from filterjit import _install
 from filterjit._base import _locks
-from filterjit._call import _processes
+from filterjit import _processes
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 x = jnp.arange(3.0)
 f(jnp.arange(3.0), 1)

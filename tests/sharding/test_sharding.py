@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from filterjit._call._sharded_call import ANY_TRACE
+from filterjit._shardings._sharded_call import ANY_TRACE
 from support.processes import ROOT, environment, run
 
 HERE = Path(__file__).parent

@@ -134,7 +134,7 @@ def _variables(module: Any) -> dict[str, Any]:
 
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
     """Yields the user's modules that are imported. What has no file was made by a module that has one,
-    except for the program of a notebook or a prompt."""
+    but for functions and classes of a notebook or a prompt."""
     libraries: dict[str, bool] = {}  # by top-level name: most modules are of few
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
@@ -146,7 +146,15 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
             name = main_name()
         elif is_library(name):
             continue
-        if name == MAIN or (name and _variables(module).get("__file__") is not None):
+        variables = _variables(module)
+        if name == MAIN:
+            has_code = any(
+                isinstance(x, (types.FunctionType, type)) and x.__module__ == MAIN
+                for x in list(variables.values())
+            )
+        else:
+            has_code = name != "" and variables.get("__file__") is not None
+        if has_code:
             yield name, module
 
 

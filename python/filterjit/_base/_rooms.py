@@ -17,8 +17,9 @@ MADE_BY = {
 }
 """The module of a room by the option that it is there for."""
 
-LISTENERS = ("_observe._listener", "_nnx._lost_changes")
-"""The modules of rooms with a `listener` for the events of `_call._events`, in their order."""
+LISTENERS = {"_observe._listener": "jax", "_nnx._lost_changes": "flax.nnx"}
+"""The modules of rooms with a `listener` for the events of `_call._events`, in their order, and the
+library without which there is nothing to hear."""
 
 
 def room_for(option: str) -> Any:

@@ -6,6 +6,7 @@ the user's function has run, the call raises; no other method may raise.
 
 import contextlib
 import dataclasses
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -99,19 +100,17 @@ class Listener:
         """A call of a compiled function did not fit it."""
 
 
-_listeners: list[Listener] | None = None
+_listeners: list[Listener] = []
+_others = dict(_rooms.LISTENERS)  # which are not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Returns who listens. The first call imports them; those of rooms that were taken away are left
-    out."""
-    global _listeners
-    if _listeners is None:
-        found = []
-        for module in _rooms.LISTENERS:
+    """Returns who listens. It imports them when there is something to hear; those of rooms that were
+    taken away are left out."""
+    for module, library in list(_others.items()):
+        if library in sys.modules and _others.pop(module, ""):
             with contextlib.suppress(ImportError):
-                found.append(_rooms.import_room(module, "to listen").listener)
-        _listeners = found
+                _listeners.append(_rooms.import_room(module, "to listen").listener)
     return _listeners
 
 
