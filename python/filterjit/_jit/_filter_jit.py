@@ -18,6 +18,7 @@ from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
 from .._base._later import later
 from .._base._package import suggesting
+from .._base._rooms import import_room
 from .._base._words import note_context
 from .._call import _clearing
 from .._call._caches import attributes_of
@@ -470,6 +471,8 @@ def own_options(function: str, on_retrace: OnRetrace, maxsize: int) -> dict[str,
     """Returns the options that all decorators have and ``jax.jit`` has not; raises ValueError where
     `function` takes none such."""
     check_on_retrace(function, on_retrace)
+    if on_retrace is not None:
+        import_room("_observe._listener", "`on_retrace`")
     positive_int(f"{function}(..., maxsize=...)", maxsize)
     return {"on_retrace": on_retrace, "maxsize": maxsize}
 
