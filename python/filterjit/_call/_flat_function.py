@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+import jax
 import jax.numpy as jnp
 
 from .. import _core
@@ -149,6 +150,8 @@ class FlatFunction:
             __tracebackhide__ = True
             return _signature.call_with_arguments(fun, self.signature, arguments, self.registry)
 
+        if hooks.decorator == "filter_jit" and not jax.config.jax_disable_jit:
+            _lost_changes.warn_of_objects(variant)
         if hooks.updates_modules:
             return call()
         names = self.signature.names

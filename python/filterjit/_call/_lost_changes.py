@@ -1,18 +1,24 @@
-"""The warning that a function changes an NNX Module in place, which `filter_jit` does not see.
+"""The warnings of changes that `filter_jit` does not see: of an NNX Module that a function changes in
+place, and of a plain object that holds arrays, which are compiled in.
 
 A trace gets a copy of each Module among the arguments, so what it changes in one is lost.
 """
 
+import types
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
+from .._base._errors import format_path, holds_arrays
+from .._base._package import is_library_class
 from .._compat import _flax_compat, _jax_compat
 from .._observe._function_records import FunctionRecord
 from .._observe._retraces import stack_level
+from .._trees._nodes import walk
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -25,6 +31,9 @@ _TRACED = (
     "updates them, or return the Module."
 )
 _OF_FROZEN = "a frozen function does not update the arguments of its calls. Return the Module."
+_COMPILED_IN = (
+    "{} is static, so the values in this `{}` are compiled in, and later changes are not seen. {}"
+)
 FROZEN = (
     "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or do "
     "not freeze what changes: pass it in each call, and return it."
@@ -36,6 +45,27 @@ def why_traced(decorator: str, is_frozen: bool) -> str:
     if is_frozen:
         return _OF_FROZEN
     return _TRACED.format("filterjit.jit" if decorator == "jit" else decorator)
+
+
+_told: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def warn_of_objects(variant: _core.Variant) -> None:
+    """Warns, once a class, that a program is compiled for the arrays of an object that is equal only to
+    itself, and whose attributes may be set."""
+    for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
+        for node, path in walk(structure):
+            x = node.detail
+            x = x.__self__ if isinstance(x, types.MethodType) else x
+            cls: Any = type(x)
+            is_plain = cls.__eq__ is object.__eq__ and cls.__setattr__ is object.__setattr__
+            if node.kind != "static" or not is_plain or cls in _told or is_library_class(cls):
+                continue
+            if holds := holds_arrays(x):
+                _told.add(cls)
+                where = f"`{format_path([*root, *path])}`" if path else root[0]
+                text = _COMPILED_IN.format(where, cls.__qualname__, holds)
+                warnings.warn(text, stacklevel=stack_level())
 
 
 def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
