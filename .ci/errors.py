@@ -74,6 +74,7 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "class Plain:\n    __hash__ = None\nf(x, Plain())",
             "f(x, types.SimpleNamespace(size=1))",
             "class Odd:\n    def __hash__(self): raise OSError('no network')\nf(x, Odd())",
+            "class Batch:\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())",
             "f(x, {1: x, 'a': x})",
             "step = filter_jit(f.__wrapped__, donate='all')\nstep(x)\nstep(x)",
             "hash(filter_jit(linear))",

@@ -7,8 +7,11 @@ options that are misspelt, or no bool, by tests/test_options.py.
 """
 
 import contextlib
+import dataclasses
 import functools
 import re
+import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is
 
 import filterjit
 from filterjit import Filter, ShardingRules, filter_jit, load, partition, place  # noqa: F401
+from filterjit._call import _lost_changes
 from support.comparison import Jit
 
 X = jnp.ones(2)
@@ -233,3 +237,66 @@ def test_a_class_whose_instances_hold_no_array_of_the_trace(jit: Jit) -> None:
             self.n, self.values = n, np.ones(2)
 
     assert C(3).n == 3
+
+
+# ---- plain objects that hold arrays ----
+
+
+class _Model:
+    def __init__(self) -> None:
+        self.w = X
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class _Slots:
+    __slots__ = ("w",)
+
+    def __init__(self) -> None:
+        self.w = X
+
+
+class _Deep:
+    def __init__(self) -> None:
+        self.w = [_Model()]
+
+
+@dataclasses.dataclass(eq=False)
+class _Record:
+    w: Any = dataclasses.field(default_factory=lambda: X)
+
+    def method(self, x: Any) -> Any:
+        return x
+
+
+class _Settings:
+    n = 2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Frozen:
+    w: Any = dataclasses.field(default_factory=lambda: X)
+
+
+@pytest.mark.parametrize(
+    ("make", "is_told"),
+    [
+        (_Model, True), (_Slots, True), (_Deep, True), (lambda: _Record().method, True),
+        (_Frozen, False), (_Settings, False),
+    ],
+)  # fmt: skip
+def test_an_object_whose_arrays_are_compiled_in_is_told_once_a_class(
+    make: Any, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_lost_changes, "_told", weakref.WeakSet())
+    f = filter_jit(lambda m, x: x)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for x in [make() for _ in range(10)]:
+            f(x, X)
+    texts = [str(w.message) for w in told if "compiled in, and later" in str(w.message)]
+    assert len(texts) == is_told
+    for text in texts:
+        assert text.startswith("`m` is static") and "Its `w` holds an array: make" in text
+    assert ("`__eq__`" in str(f.explain(make(), X))) == (make is _Settings)

@@ -13,6 +13,7 @@ from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
 from ._package import is_library_class, public
+from ._unwrap import is_function
 from ._words import WHILE, key_paths
 from ._words import format_path as format_path
 
@@ -117,16 +118,22 @@ def holds_arrays(x: Any) -> str:
 
 
 def _attributes(x: Any) -> list[tuple[str, Any]]:
-    if isinstance(x, type) or callable(x):
+    """Returns what is in the ``__dict__`` and the slots of an object that is no class and no function."""
+    if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
     try:
-        return list(vars(x).items())
-    except TypeError:
+        state: Any = object.__getstate__(x)  # type: ignore[attr-defined]
+    except Exception:
         return []
+    parts = state if isinstance(state, tuple) else (state,)
+    return [item for part in parts if isinstance(part, dict) for item in part.items()]
 
 
 def _has_arrays(x: Any, depth: int) -> bool:
-    leaves = jax.tree_util.tree_leaves(x)
+    try:
+        leaves = jax.tree_util.tree_leaves(x)
+    except Exception:  # of the user's own flatten function, or keys that cannot be sorted
+        return False
     if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
         return True
     return depth > 0 and any(

@@ -63,9 +63,10 @@ _FUNCTION_ONCE = (
     "twice, define it once."
 )
 _METHOD = (
-    "Pass the instance and call its method inside the jitted function, make its class an "
-    "equinox.Module, or define `__eq__` and `__hash__` in the class."
+    "Pass the instance and call its method inside the jitted function, or make its class an "
+    "equinox.Module{}."
 )
+_DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 _EQUAL_FUNCTIONS = (
     "Make the closures, defaults, attributes and global variables of the two functions equal."
 )
@@ -305,7 +306,8 @@ class Comparison:
     def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
         kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
         if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
-            kind, remedy = "bound method", _METHOD
+            own = "" if holds_arrays(y.__self__) else _DEFINE_EQ
+            kind, remedy = "bound method", _METHOD.format(own)
         elif (place := _where_recreated(x, y)) is not None:
             kind = "recreated"
             now, remedy = self._of_recreated(x, y, path, place)
@@ -362,8 +364,7 @@ class Comparison:
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
             kind = "identity"
-            own = ", or define `__eq__` and `__hash__` in its class"
-            how = "" if is_library_class(type(y)) else own
+            how = "" if is_library_class(type(y)) else _DEFINE_EQ
             remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
         self._add(kind, path, *in_words(x, y, describe), remedy, path if is_number else None)
 

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
+
 from .. import _core
 from .._call._events import Listener, Trace
-from . import _forbid, _records, _retraces
+from . import _compiled_in, _forbid, _records, _retraces
 from ._function_records import functions
 from ._misses import Made
 from ._recorder import recorder
@@ -39,9 +41,13 @@ class _Observer(Listener):
         recorder.work(cache.record, variant, on_purpose=True)
 
     def calls(self, trace: Trace) -> None:
-        if trace.cache is not None:
-            on_retrace = trace.hooks.settings.on_retrace
-            _retraces.before_trace(on_retrace, trace.cache, trace.fun, trace.variant, trace.record)
+        hooks = trace.hooks
+        if trace.cache is None or jax.config.jax_disable_jit:
+            return
+        on_retrace = hooks.settings.on_retrace
+        _retraces.before_trace(on_retrace, trace.cache, trace.fun, trace.variant, trace.record)
+        if hooks.decorator == "filter_jit":
+            _compiled_in.warn_of_objects(trace.variant)
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
         recorder.record_first_run(outputs)
