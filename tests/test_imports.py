@@ -40,16 +40,8 @@ LEFT_OUT = {
     "_jit._plain": set(),
     "_trees._partition": set(),
 }
-OBSERVE = (
-    "_forbid",
-    "_function_records",
-    "_jaxpr",
-    "_misses",
-    "_recorder",
-    "_records",
-    "_retraces",
-    "_wording",
-)
+OBSERVE = ("_forbid", "_function_records", "_jaxpr", "_misses", "_recorder", "_records", "_retraces",
+           "_wording")  # fmt: skip
 
 
 def imported(code: str) -> set[str]:
