@@ -39,6 +39,7 @@ LEFT_OUT = {
     "_trees._partition": set(),
 }
 OBSERVE = (
+    "_compiled_in",
     "_forbid",
     "_function_records",
     "_jaxpr",

@@ -188,6 +188,8 @@ class _Description:
         return [self.structure(structure), list(map(_digest, arrays))]
 
     def static(self, x: Any) -> Json:
+        if type(x) is types.ModuleType:  # as in a global variable: its source is compared
+            return x.__name__
         if type(x) not in _HOLDING:
             coder = Coder()
             return [coder.encode(x), coder.names]

@@ -100,7 +100,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
     ) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
         """Compiles the method for these arguments, without running it.
 
-        Returns a `Compiled`; see FilterJit.compile.
+        Returns a `Compiled`; FilterJit.compile says what `file` is for.
         """
         return self.__func__.compile(self.__self__, *args, file=file, **kwargs)  # type: ignore[return-value]
 
