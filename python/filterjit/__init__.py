@@ -100,13 +100,16 @@ _MODULES = {
 if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
 
     def __getattr__(name: str) -> Any:
+        import sys
         from importlib import import_module
 
         if name in ("lax", "nnx", "types"):
             return import_module(f".{name}", __name__)
         module = next((module for module, names in _MODULES.items() if name in names), None)
         if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            owners = (x for x in ("equinox", "jax") if name in vars(sys.modules.get(x, object)))
+            instead = "".join(f"; keep `{owner}.{name}`" for owner in owners)
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
         if module not in ("_install", "_base._switches"):
             # Before the module, which needs it too: `install` waits for JAX, and then imports
             # modules of ours, of which none may be half imported.

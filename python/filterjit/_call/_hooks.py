@@ -21,7 +21,7 @@ from .._observe._recorder import recorder
 from .._trees import _registry
 from . import _direct, _keepers, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
-from ._chosen import numbers_of
+from ._chosen import check_no_texts, numbers_of
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
@@ -164,6 +164,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         cache, _ = f._parts()
         settings = self.settings
+        if settings.traced:
+            check_no_texts(settings.traced, variant.structure)
         donated = None
         if not settings.donate.depends_on_leaves:
             donated = settings.donate.positions(variant, cache.signature, self.registry)
