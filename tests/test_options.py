@@ -148,21 +148,37 @@ def test_a_word_that_is_not_known(name: str, option: str) -> None:
     assert "Did you mean" not in str(info.value)
 
 
-# ---- options of jax.jit that are not those of filter_jit ----
+# ---- what is elsewhere ----
+
+FROZEN = JITTED.freeze(MODEL)
+ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    *(
+        (lambda n=n: filterjit.filter_jit(example, **{n: 2}), ValueError, f"`{n}`: leave it out")
+        for n in ("static_argnums", "static_argnames")
+    ),
+    *(
+        (lambda n=n: filterjit.filter_jit(example, **{n: 0}), ValueError, '`donate=("state",)`')
+        for n in ("donate_argnums", "donate_argnames")
+    ),
+    (lambda: filterjit.jit(example, traced="n"), TypeError, "numbers are traced, unless"),
+    (lambda: filterjit.jit(example, donate="all"), TypeError, "'donate'. Use `donate_argnames`."),
+    (lambda: filterjit.jit(functions="structure"), TypeError, "`filter_jit` has it"),
+    (lambda: filterjit.filter_grad, AttributeError, "; keep `equinox.filter_grad`"),
+    (lambda: filterjit.vmap, AttributeError, "; keep `jax.vmap`"),
+    (lambda: JITTED.save("a"), AttributeError, "`f.compile(...).save(path)`"),
+    (lambda: BOUND.save("a"), AttributeError, "`f.compile(...).save(path)`"),
+    (lambda: JITTED.partial(MODEL).save("a"), AttributeError, "no attribute `save`"),
+    (lambda: FROZEN(MODEL, 1.0, 1), TypeError, "3 were given: `model` is frozen already"),
+    (lambda: FROZEN(model=MODEL, x=1.0), TypeError, "'model': `model` is frozen already"),
+]
 
 
-@pytest.mark.parametrize("option", ["static_argnums", "static_argnames"])
-def test_static_arguments_of_jax_jit(option: str) -> None:
-    with pytest.raises(ValueError) as info:
-        filterjit.filter_jit(example, **{option: 2})
-    assert f"`{option}`: leave it out" in str(info.value)
-    assert "`filterjit.jit` takes it" in str(info.value)
-
-
-@pytest.mark.parametrize("option", ["donate_argnums", "donate_argnames"])
-def test_donated_arguments_of_jax_jit(option: str) -> None:
-    with pytest.raises(ValueError, match=option + r".*`donate=\(\"state\",\)`"):
-        filterjit.filter_jit(example, **{option: 0})
+@pytest.mark.parametrize(("call", "kind", "words"), ELSEWHERE)
+def test_what_is_elsewhere(call: Callable[[], Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind) as info:
+        call()
+    assert words in str(info.value) and "jitkwargs" not in str(info.value)
+    assert "its function has" not in str(info.value)
 
 
 def test_all_other_options_of_jax_jit_are_taken() -> None:

@@ -47,6 +47,9 @@ def _add_run(commands: Any) -> None:
     parser.set_defaults(run=_run_program)
 
 
+_OPTIONS = {"--jax", "--report", "--html", "--explain"}
+
+
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the arguments where the program of `run` begins, as everything from there on belongs
     to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
@@ -57,6 +60,14 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
         if argument == "-" or not argument.startswith("-") or argument.startswith("-m"):
+            before = {x.partition("=")[0] for x in argv[:i]}
+            late = [x for x in argv[i + 1 :] if x.partition("=")[0] in _OPTIONS - before]
+            if late:
+                print(
+                    f"run: the program gets `{late[0]}`: options of run come before the program "
+                    "(and `--`, where it has such options)",
+                    file=sys.stderr,
+                )
             return [*argv[:i]], [*argv[i:]]
     return [*argv], []
 

@@ -23,10 +23,11 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ._base._after_import import AfterImport
-from ._base._checks import check_bool
+from ._base._checks import Entered, check_bool
 from ._base._locks import RLock
 from ._base._package import public
 
@@ -254,8 +255,7 @@ def uninstall() -> None:
 
 
 @public
-@contextlib.contextmanager
-def installed(*, flax: bool = True, jax: bool = False) -> Iterator[None]:
+def installed(*, flax: bool = True, jax: bool = False) -> AbstractContextManager[None]:
     """Returns a context manager that calls `install`, and at the end `uninstall`.
 
     What was installed before remains installed.
@@ -269,6 +269,11 @@ def installed(*, flax: bool = True, jax: bool = False) -> Iterator[None]:
         ...     eqx.filter_jit is filter_jit
         True
     """
+    return Entered("filterjit.installed", _installed(flax, jax))
+
+
+@contextlib.contextmanager
+def _installed(flax: bool, jax: bool) -> Iterator[None]:
     added = [peer for peer in (_equinox, _flax, _jax) if not peer.wanted]
     try:
         install(flax=flax, jax=jax)

@@ -271,3 +271,15 @@ def test_an_array_in_another_place() -> None:
     done = run_code(PROGRAM, env=env, timeout=120)
     assert "of an earlier trace" in done.stdout or "`x`: different device" in done.stdout
     assert not done.stderr
+
+
+@pytest.mark.parametrize("name", ["allow_compile", "installed"])
+def test_a_context_that_nobody_enters(name: str, recwarn: pytest.WarningsRecorder) -> None:
+    make = getattr(filterjit, name)
+    with make():
+        assert make()(lambda: 3)() == 3
+    assert not recwarn.list
+    make()
+    (found,) = recwarn.list
+    assert str(found.message).endswith(f": write `with filterjit.{name}():`")
+    assert found.filename == __file__

@@ -129,10 +129,6 @@ AS_EQUINOX: list[tuple[Callable[[Jit], Any], type[Exception], str]] = [
         for bad in ("some", "")
     ),
     *(
-        (lambda jit, n=n: jit(scale, **{n: None}), ValueError, "`jitkwargs` cannot contain")
-        for n in ("static_argnums", "static_argnames", "donate_argnums")
-    ),
-    *(
         (lambda jit, n=n: jit(scale, **{n: 1}), ValueError, f"^{n} is deprecated")
         for n in ("default", "fn", "args", "kwargs", "out")
     ),

@@ -68,7 +68,7 @@ JITTING: dict[str, tuple[Any, str]] = {
         "backend=...)` must be the name of a platform or None"),
     "filter_jit(step, compiler_options='fast')": (TypeError,
         "compiler_options=...)` must be a dict"),
-    "filterjit.jit(step, donate='all')": (TypeError, "Did you mean 'donate_argnums'?"),
+    "filterjit.jit(step, donate='all')": (TypeError, "Use `donate_argnames`"),
     "filterjit.nnx.jit(step, maxsize=-1)": (ValueError, "`nnx.jit(..., maxsize=...)` must be"),
 }  # fmt: skip
 # Calls, and the methods of a jitted function.

@@ -106,6 +106,8 @@ def test_wrong_values() -> None:
             filter_jit(lambda rate: rate, traced=wrong)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="not a filter"):
         filter_jit(lambda rate: rate, traced={"rate": 3})
+    with pytest.raises(ValueError, match="names 'rate', which is the str 'relu': leave it out"):
+        filter_jit(lambda rate: rate, traced=("rate",))("relu")
     with pytest.raises(OverflowError):
         filter_jit(lambda rate: rate, traced=("rate",))(2**70)
 

@@ -40,7 +40,7 @@ def public_routines() -> dict[str, Any]:
     found = {k: x for k, x in public_names().items() if inspect.isroutine(x)}
     for owner, cls in public_types().items():
         for name, _ in _members(cls):
-            if inspect.isroutine(x := getattr(cls, name)):
+            if inspect.isroutine(x := getattr(cls, name)) and callable(x):
                 found[f"{owner}.{name}"] = x
     return found
 

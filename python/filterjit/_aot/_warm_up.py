@@ -15,9 +15,12 @@ import jax
 from .. import _core
 from .._base._arrays import Aval
 from .._base._checks import positive_int
-from .._base._errors import short
+from .._base._errors import format_path, short
 from .._base._package import public_type
+from .._observe._wording import list_first
 from .._terminal._text import Table
+from .._trees._nodes import walk
+from .._trees._registry import registry
 from . import _stages
 from ._prepared import PreparedCall, place_of
 
@@ -30,7 +33,7 @@ class Warmed:
     """What ``warm_up`` or ``warm_up_all`` did for one signature; times are in seconds.
 
     Attributes:
-        signature: a description of the arguments.
+        signature: a description of the arguments; of several, what differs between them.
         tracing: the time of tracing and lowering.
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
@@ -101,14 +104,38 @@ class WarmUp:
         return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
 
 
-def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    def describe(x: Any) -> str:
-        try:
-            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
-        except Exception:
-            return short(x)
+def _describe(x: Any) -> str:
+    try:
+        return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
+    except Exception:
+        return short(x)
 
-    return ", ".join([*map(describe, args), *(f"{key}={describe(x)}" for key, x in kwargs.items())])
+
+def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    named = (f"{key}={_describe(x)}" for key, x in kwargs.items())
+    return ", ".join([*map(_describe, args), *named])
+
+
+def _differences(f: _core.FilterJit, pairs: Sequence[tuple[tuple[Any, ...], Any]]) -> list[str]:
+    """Returns the leaves of each call that are not the same in all; empty texts if there are none."""
+    signature = f._parts()[0].signature
+    names, positional = signature.names, signature.positional
+    calls: list[dict[str, str]] = []
+    for args, kwargs in pairs:
+        call = dict(zip(names, args[:positional], strict=False))
+        if signature.varargs >= 0:
+            call[names[signature.varargs]] = args[positional:]
+        shown = {}
+        for name, argument in (call | kwargs).items():
+            arrays, structure = _core.flatten(registry, argument)
+            for node, path in walk(structure):
+                if not node.children:
+                    x = arrays[node.array] if node.kind == "array" else node.detail
+                    shown[format_path([name, *path])] = _describe(x)
+        calls.append(shown)
+    places = {path: None for call in calls for path in call}
+    differ = [path for path in places if len({call.get(path) for call in calls}) > 1]
+    return [list_first([f"{x}={call[x]}" for x in differ if x in call], 5) for call in calls]
 
 
 def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -162,8 +189,13 @@ def warm_up_all(
     if jax.process_count() > 1:
         threads = 1  # all processes trace in the same order
     start = time.perf_counter()
-    results = [Warmed(_describe_call(*pair)) for pair in pairs]
-    _warm_up(f, [((*first, *args), kwargs) for args, kwargs in pairs], threads, results)
+    calls = [((*first, *args), kwargs) for args, kwargs in pairs]
+    differences = [""] * len(pairs)
+    with contextlib.suppress(Exception):  # what is no tree, which fails below
+        differences = _differences(f, calls)
+    described = zip(differences, pairs, strict=True)
+    results = [Warmed(text or _describe_call(*pair)) for text, pair in described]
+    _warm_up(f, calls, threads, results)
     for i, one in enumerate(results):
         if one.error is not None:
             logger.warning("warm_up_all: signature %d failed: %s", i, one)

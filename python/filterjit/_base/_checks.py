@@ -6,7 +6,9 @@ An `option` is named in messages as it is written in a call, such as ``"filter_j
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -35,19 +37,23 @@ def option_names(function: Callable[..., Any]) -> list[str]:
 
 
 def known_options(
-    function: str, given: Iterable[str], known: Iterable[str], others: Iterable[str] = ()
+    function: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    others: Mapping[str, str] | None = None,
 ) -> None:
     """Raises TypeError, in Python's words, for a keyword argument that `function` does not know.
 
-    `others` are names that may be meant too, of which the caller says what to do about them.
+    `others` are names that another function takes, each with what there is instead.
     """
-    known = list(known)
+    known, others = list(known), others or {}
     for name in given:
         if name not in known:
             raise TypeError(
                 f"{function}() got an unexpected keyword argument {name!r}."
                 + (
-                    did_you_mean(name, [*known, *others])
+                    (name in others and f" {others[name]}")
+                    or did_you_mean(name, [*known, *others])
                     or f" There are {', '.join(map(repr, known))}."
                 )
             )
@@ -95,3 +101,30 @@ def as_path(option: str, value: Any) -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
     return os.fsdecode(value)
+
+
+class Entered(AbstractContextManager[None]):
+    """A context of ``contextlib.contextmanager``, which does nothing until it is entered: it warns
+    where nobody does so. `name` is what has returned it."""
+
+    def __init__(self, name: str, context: Any) -> None:
+        self._name: str | None = name
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._name = None
+        self._context.__enter__()
+
+    def __exit__(self, *exception: Any) -> bool | None:
+        found: bool | None = self._context.__exit__(*exception)
+        return found
+
+    def __call__(self, function: Any) -> Any:
+        """Decorates a function, each call of which is in a context of its own."""
+        self._name = None
+        return self._context(function)
+
+    def __del__(self) -> None:
+        if self._name is not None:
+            text = f"`{self._name}()` does nothing by itself: write `with {self._name}():`"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -5,6 +5,7 @@ the name of what is asked for, and the room is imported then. A room that was ta
 ImportError that names it, where an option asks for it; of what only listens, nothing is heard.
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -55,7 +56,9 @@ def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name
     public = variables["__name__"]
     module = next((module for module, names in modules.items() if name in names), None)
     if module is None:
-        raise AttributeError(f"module {public!r} has no attribute {name!r}")
+        owners = (x for x in ("equinox", "jax") if name in vars(sys.modules.get(x, object)))
+        instead = "".join(f"; keep `{owner}.{name}`" for owner in owners)
+        raise AttributeError(f"module {public!r} has no attribute {name!r}{instead}")
     if module not in _WITHOUT_JAX:
         # Before the module, which needs it too: `install` waits for JAX, and then imports
         # modules of ours, of which none may be half imported.

@@ -8,6 +8,7 @@ from .._base._checks import did_you_mean
 from .._base._errors import short
 from .._base._words import some_of
 from .._trees._filters import Expression, as_expression, depends_on_leaves, may_take_none
+from .._trees._nodes import tree_of
 from .._trees._registry import is_traced, leaves_of, registry
 from .._trees._tree_functions import tree_paths
 
@@ -111,6 +112,17 @@ class Chosen:
 
 
 NOTHING = Chosen()
+
+
+def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
+    """Raises ValueError if an argument whose numbers are traced is a str, which is none."""
+    for node in tree_of(structure).children:
+        is_text = node.kind == "static" and isinstance(node.detail, str)
+        if is_text and (node.key, True) in traced.filters:
+            raise ValueError(
+                f"`{traced.option}` names {node.key!r}, which is the str {short(node.detail)}: leave it out, as "
+                "no number is in it."
+            )
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -20,7 +20,7 @@ from .._compat import _jax_compat
 from .._trees import _registry
 from . import _clearing, _direct, _events, _jaxprs, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
-from ._chosen import numbers_of
+from ._chosen import check_no_texts, numbers_of
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
 from ._settings import Settings
@@ -156,6 +156,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
         cache, _ = f._parts()
         settings = self.settings
+        if settings.traced:
+            check_no_texts(settings.traced, variant.structure)
         donated = None
         if not settings.donate.depends_on_leaves:
             donated = settings.donate.positions(variant, cache.signature, self.registry)

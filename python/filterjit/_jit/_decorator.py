@@ -85,11 +85,7 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
             )
     for name, instead in _REFUSED.items():
         if name in jitkwargs:
-            raise ValueError(
-                # The first line is Equinox's, which has no options for shardings.
-                "`jitkwargs` cannot contain 'static_argnums', 'static_argnames', "
-                f"'donate_argnums', 'in_shardings', or 'out_shardings'.\n`{name}`: {instead}"
-            )
+            raise ValueError(f"`filter_jit` has no `{name}`: {instead}")
     names = dict.fromkeys(option_names(filter_jit) + option_names(_jax_compat.jit))
     known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
     check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))

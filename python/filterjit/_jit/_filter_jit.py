@@ -64,6 +64,15 @@ class _Annotations:
         return {} if f is None else f.__wrapped__.__annotations__
 
 
+class _NoSave:
+    """Says what to save. A function's own attribute `save` comes before it."""
+
+    def __get__(self, f: Any, owner: Any) -> Any:
+        if f is None:
+            return self
+        raise AttributeError("save what is compiled: `f.compile(...).save(path)`")
+
+
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAsJitted):
     """A FilterJit bound to an instance, which a call passes as the first argument.
@@ -221,6 +230,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     _bound_type = BoundFilterJit
 
     __signature__ = _Signature()
+    save = _NoSave()
     if not TYPE_CHECKING and sys.version_info >= (3, 14):
         __annotations__ = _Annotations()
 

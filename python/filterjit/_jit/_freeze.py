@@ -180,7 +180,17 @@ class FrozenHooks(FunctionHooks):
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
         of = self.of
-        _signature.raise_misfit(of.__name__, of.__qualname__, of.__signature__, args, kwargs)
+        try:
+            _signature.raise_misfit(of.__name__, of.__qualname__, of.__signature__, args, kwargs)
+        except TypeError as e:
+            taken = [
+                p.kind <= p.POSITIONAL_OR_KEYWORD for p in of.__signature__.parameters.values()
+            ]
+            if of.names and (len(args) > sum(taken) or not kwargs.keys().isdisjoint(of.names)):
+                names = ", ".join(f"`{name}`" for name in of.names)
+                be = "is" if len(of.names) == 1 else "are"
+                raise TypeError(f"{e}: {names} {be} frozen already") from None
+            raise
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...]:
         """Returns `freeze`, with the function and the arguments that it was given."""

@@ -26,7 +26,7 @@ class _Given:
 
     def __getattr__(self, name: str) -> Any:
         """Is asked for what neither this nor a PartialFilterJit has."""
-        also = f"; its function has: `.func.{name}`" if hasattr(type(self._function), name) else ""
+        also = f"; its function has: `.func.{name}`" if hasattr(self._function, name) else ""
         raise AttributeError(f"`PartialFilterJit` has no attribute `{name}`{also}")
 
 

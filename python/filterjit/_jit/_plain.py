@@ -33,6 +33,11 @@ _PASSED_ON = {
 }  # fmt: skip
 """The options that only the ``jax.jit`` of a flat function knows, with their defaults."""
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
+_OF_FILTER_JIT = {
+    "donate": "Use `donate_argnames`.",
+    "traced": "Leave it out: numbers are traced, unless `static_argnames` names their argument.",
+    **dict.fromkeys(("functions", "mesh", "same_on_all_processes"), "`filter_jit` has it."),
+}
 
 
 class _Options(OptionsOfJax, total=False):
@@ -108,7 +113,7 @@ def jit(
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
     own = own_options("jit", on_retrace, maxsize)
-    known_options("jit", options, [*option_names(_jax_compat.jit), *own])
+    known_options("jit", options, [*option_names(_jax_compat.jit), *own], _OF_FILTER_JIT)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
-from .._base._checks import one_of
+from .._base._checks import Entered, one_of
 from .._base._later import later
 from .._base._package import public
 from . import _records
@@ -104,7 +104,7 @@ def allow_compile() -> AbstractContextManager[None]:
 
     Threads that are started inside of it are not in it, but for those of `warm_up_all`.
     """
-    return _setting("allow")
+    return Entered("filterjit.allow_compile", _setting("allow"))
 
 
 def without_compiling() -> AbstractContextManager[None]:
@@ -145,7 +145,7 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
         return
     if forbid.action == "log" and recorder.depth() > own:
         return  # what it is a part of is logged
-    with allow_compile():  # what is looked at for the text
+    with _setting("allow"):  # what is looked at for the text
         text, cause = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
