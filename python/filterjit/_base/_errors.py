@@ -73,6 +73,11 @@ def is_of_key(exception: BaseException) -> bool:
     return operation in ("hash", "sort")
 
 
+def is_of_sorting(exception: BaseException) -> bool:
+    """Whether the C core says that the keys of a dict cannot be sorted."""
+    return bool(exception.__dict__.get(_CONTEXT, ("",))[0] == "sort")
+
+
 def add_path(exception: BaseException) -> BaseException:
     """Returns an exception that tells where in the arguments `exception` occurred.
 
@@ -97,7 +102,8 @@ def add_path(exception: BaseException) -> BaseException:
         return error.with_traceback(None)
     if operation == "sort":
         return StaticArgumentError(
-            f"the keys of the dict at `{where}` cannot be sorted, which a pytree needs: "
+            f"the keys of the dict at {f'`{where}`' if where else 'the root'} cannot be sorted, "
+            "which a pytree needs: "
             f"{exception}. Use keys of one type."
         )
     earlier = " with an earlier one" * (operation == "compare")

@@ -93,7 +93,11 @@ class PlainHooks(AsInJax):
         return fun if isinstance(fun, _PLAIN_FUNCTIONS) else _Opaque(fun)
 
     def check_result(self, out: Any) -> Any:
-        leaves = jax.tree_util.tree_leaves(out)
+        try:
+            leaves = jax.tree_util.tree_leaves(out)
+        except ValueError:
+            _core.flatten(self.registry, out)  # says where, if keys cannot be sorted
+            raise
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))
         if self.settings.shardings is not None and not jax.config.jax_disable_jit:
@@ -112,6 +116,8 @@ class PlainHooks(AsInJax):
         exception = failure.exception
         if isinstance(exception, HandOver):
             return str(exception)
+        if _errors.is_of_sorting(exception):
+            return _errors.add_path(exception)
         if failure.variant is None:
             # The arguments cannot be flattened, or a static one cannot be hashed.
             if isinstance(exception, RecursionError | MemoryError):
