@@ -188,6 +188,13 @@ def test_keys_that_cannot_be_sorted(
             f(bad)
         if ours:
             assert f"`{path}`" in str(info.value)
+            with pytest.raises(filterjit.StaticArgumentError) as plain:
+                filterjit.jit(target)(bad)
+            assert str(plain.value) == str(info.value)
+            with pytest.raises(filterjit.StaticArgumentError) as result:
+                filterjit.jit(lambda: bad)()
+            where = f"`{path[1:].lstrip('.')}`" if path[1:] else "the root"
+            assert f"the keys of the dict at {where} cannot" in str(result.value)
         assert f({"a": 1}) == 1
     assert traces.count == 1
 

@@ -279,3 +279,26 @@ def test_an_array_that_is_given_twice(jit: Any, calls_before: int) -> None:
     )
     assert not x.is_deleted()
     assert f(x, {"x": jnp.ones(4)}, jnp.ones(4))[1][0] == 2
+
+
+@pytest.mark.parametrize("calls_before", [1, 30], ids=["first", "direct"])
+@pytest.mark.parametrize(
+    "jit",
+    [
+        lambda f: filterjit.filter_jit(f, donate="all"),
+        lambda f: filterjit.jit(f, donate_argnums=(0, 1)),
+        lambda f: filterjit.nnx.jit(f, donate_argnums=(0, 1)),
+    ],
+)
+def test_a_donated_array_that_is_used_again(jit: Any, calls_before: int) -> None:
+    f = jit(lambda state, *rest: jtu.tree_map(lambda x: x * 2, (state, rest)))
+    state, rest = {f"w{i}": array() for i in range(30, 67)}, array()
+    for _ in range(calls_before):
+        before, (state, (rest,)) = (state, rest), f(state, rest)
+    with pytest.raises((RuntimeError, ValueError), match="deleted") as info:
+        f(*before)
+    assert (
+        "(deleted, or donated to an earlier call: 37 arrays of `state`, first `state['w30']`; "
+        "`rest[0]`. Use what the call returned)"
+    ) in info.value.__notes__
+    assert not any(deleted(f(state, rest)))

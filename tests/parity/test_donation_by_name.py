@@ -1,6 +1,7 @@
 """`filter_jit(donate=...)` by names of parameters and by filters, and the warning of what no result can take."""
 
 import pickle
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -203,6 +204,30 @@ def test_memory_that_no_result_can_take() -> None:
     with pytest.warns(UserWarning, match=r"`state\['b'\]`: float32\[3\]: no such result"):
         f(state())
     assert f.cache_info().variants == 1
+
+
+@pytest.mark.parametrize(
+    "call", [lambda f, *a: f(*a), lambda f, *a: f.lower(*a)], ids=["", "lower"]
+)
+@pytest.mark.parametrize("donate", [("b",), {"b": "**"}, {"b": lambda x: x.ndim == 1}], ids=repr)
+@pytest.mark.parametrize("sharded", [False, True])
+def test_unused_memory_can_be_an_error(donate: Any, sharded: bool, call: Any) -> None:
+    """By Python's own filter of warnings; programs and arrays are as they were."""
+    place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    f = filter_jit(
+        lambda a, b: a + b.sum(), donate=donate, out_shardings=place if sharded else None
+    )
+    for size in (4, 4, 5):  # the first warning of a place is not the only one that counts
+        a, b = array(), array(size=size + 1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="donated arrays")
+            with pytest.raises(UserWarning, match=r"`b`: float32\["):
+                call(f, a, b)
+        assert deleted(a, b) == [False, False] and f.variants == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f(a, b)
+    assert f._cache_size() == 1
 
 
 def test_one_result_takes_the_memory_of_one_array() -> None:

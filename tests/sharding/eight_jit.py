@@ -312,6 +312,17 @@ def test_donated_arrays_that_cannot_alias_are_named() -> None:
     assert "`x`: float32[3]" in text and "tree['a']" not in text
 
 
+def test_an_array_that_is_donated_twice_on_other_meshes() -> None:
+    """The memory of its first part tells that it is one array."""
+    x = jax.device_put(X, NamedSharding(mesh_of(), P("data")))
+    y = jax.device_put(
+        x, NamedSharding(jax.make_mesh((len(jax.devices()),), ("other",)), P("other"))
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="donate") as info:
+        filter_jit(lambda a, b: (a + 1, b["y"] + 1), donate="all")(x, {"y": y})
+    assert any("`a` and `b['y']` are the same array" in note for note in info.value.__notes__)
+
+
 def test_errors_name_the_path() -> None:
     mesh = mesh_of()
     f = filter_jit(lambda tree: tree, in_shardings={"tree": P("data")}, mesh=mesh)

@@ -69,6 +69,11 @@ def is_of_key(exception: BaseException) -> bool:
     return operation in ("hash", "sort")
 
 
+def is_of_sorting(exception: BaseException) -> bool:
+    """Whether the C core says that the keys of a dict cannot be sorted."""
+    return bool(exception.__dict__.get(_CONTEXT, ("",))[0] == "sort")
+
+
 def add_path(exception: BaseException) -> BaseException:
     """Returns an exception that tells where in the arguments `exception` occurred.
 
@@ -93,7 +98,8 @@ def add_path(exception: BaseException) -> BaseException:
         return error.with_traceback(None)
     if operation == "sort":
         return StaticArgumentError(
-            f"the keys of the dict at `{where}` cannot be sorted, which a pytree needs: "
+            f"the keys of the dict at {f'`{where}`' if where else 'the root'} cannot be sorted, "
+            "which a pytree needs: "
             f"{exception}. Use keys of one type."
         )
     earlier = " with an earlier one" * (operation == "compare")
@@ -221,16 +227,22 @@ def name_deleted(failure: Failure) -> BaseException:
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
     paths = array_paths(variant.function, variant.structure)
-    named = [(format_path(path), x) for path, x in zip(paths, arrays, strict=False)]
     text = str(exception)
-    deleted = [name for name, x in named if "deleted" in text and is_deleted(x)]
-    if deleted:
-        exception.add_note(
-            f"(deleted, or donated to an earlier call: argument {', '.join(deleted)})"
-        )
+    deleted: dict[Any, list[str]] = {}
     by_memory: dict[int, list[str]] = {}
-    for name, x in named if "Execute()" in text and "donate" in text else ():
-        by_memory.setdefault(_memory_of(x), []).append(f"`{name}`")
+    for path, x in zip(paths, arrays, strict=False):
+        if "deleted" in text and is_deleted(x):
+            deleted.setdefault(path[0], []).append(f"`{format_path(path)}`")
+        elif "Execute()" in text and "donate" in text:
+            by_memory.setdefault(_memory_of(x), []).append(f"`{format_path(path)}`")
+    shown = [
+        names[0] if len(names) == 1 else f"{len(names):,} arrays of `{argument}`, first {names[0]}"
+        for argument, names in deleted.items()
+    ]
+    if shown:
+        exception.add_note(
+            f"(deleted, or donated to an earlier call: {'; '.join(shown)}. Use what the call returned)"
+        )
     for names in by_memory.values():
         if len(names) > 1:
             exception.add_note(
@@ -242,8 +254,9 @@ def name_deleted(failure: Failure) -> BaseException:
 
 def _memory_of(x: Any) -> int:
     try:
-        return int(x.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
-    except Exception:  # it is on several devices, or no array of JAX's
+        part = x.addressable_data(0) if len(x.devices()) > 1 else x
+        return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
+    except Exception:  # it is on devices of other processes, or no array of JAX's
         return id(x)
 
 

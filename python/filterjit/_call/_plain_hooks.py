@@ -96,7 +96,11 @@ class PlainHooks(AsInJax):
     def check_result(self, out: Any) -> Any:
         if jax.config.jax_disable_jit:
             return out
-        leaves = jax.tree_util.tree_leaves(out)
+        try:
+            leaves = jax.tree_util.tree_leaves(out)
+        except ValueError:
+            _core.flatten(self.registry, out)  # says where, if keys cannot be sorted
+            raise
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))
         if self.settings.shardings is not None:
@@ -115,6 +119,8 @@ class PlainHooks(AsInJax):
         exception = failure.exception
         if isinstance(exception, HandOver):
             return str(exception)
+        if _errors.is_of_sorting(exception):
+            return _errors.add_path(exception)
         if failure.variant is None:
             # The arguments cannot be flattened, or a static one cannot be hashed.
             if isinstance(exception, RecursionError | MemoryError):
