@@ -49,7 +49,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_jit/_partial.py", "", "the class itself called, which `partial` does"),
     ("_trees/_nodes.py", "no such child", "filterjit's own use"),
     ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
-    ("__main__.py", "", "of the command line"),
 ]
 
 
