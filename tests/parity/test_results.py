@@ -100,15 +100,6 @@ def test_functions_made_inside(jit: Jit) -> None:
     assert f(ARRAY)[0] is f(ARRAY)[0]
 
 
-@on_both
-def test_escaped_tracers_are_jax_errors(jit: Jit) -> Any:
-    """A closure over a tracer is static, and using it later raises JAX's error."""
-    get = jit(lambda x: lambda: x + 1)(ONE)
-    with pytest.raises(jax.errors.UnexpectedTracerError):
-        get()
-    return "leaked"
-
-
 @pytest.mark.parametrize(
     "bad",
     [{1: 1, "a": 2}, {"a": {None: 1, 0: 2}}],

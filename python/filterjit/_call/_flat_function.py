@@ -16,7 +16,7 @@ from .._compat import _jax_compat
 from .._observe import _forbid, _records, _retraces
 from .._observe._function_records import FunctionRecord
 from .._observe._recorder import recorder
-from . import _direct, _kept_by_jax, _lost_changes, _running, _signature
+from . import _direct, _kept_by_jax, _leaks, _lost_changes, _running, _signature
 from ._caches import names_of
 from ._donation import tell_unused
 
@@ -126,9 +126,9 @@ class FlatFunction:
         ):
             traced.wanted = specs
             out = hooks.check_result(self._call_function(hooks, variant, arrays, traced))
-            if self._is_class:
-                _errors.check_instance(out)
             output = variant.finish(out, lambda: jnp.array(0))
+            if not jax.config.jax_disable_jit:
+                _leaks.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
             elif hooks.settings.tells_unused:
