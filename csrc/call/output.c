@@ -112,6 +112,8 @@ output_dealloc(PyObject *op)
 static PyMemberDef output_members[] = {
     {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY,
      "The arrays of the result, a tuple."},
+    {"structure", T_OBJECT, offsetof(FjOutput, structure), READONLY,
+     "The Structure of the result, until JAX has flattened it; then None."},
     {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY,
      "The number of the trace that it comes from, or -1 if it has none yet."},
     {NULL, 0, 0, 0, NULL},

@@ -12,7 +12,7 @@ import functools
 import re
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +240,46 @@ def test_a_class_whose_instances_hold_no_array_of_the_trace(jit: Jit) -> None:
 
 
 # ---- plain objects that hold arrays ----
+
+
+HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a plain object": (lambda x: {"a": [_Record({"k": x})]}, "`result['a'][0].w['k']`"),
+    "slots": (lambda x: (x, _slots(x)), "`result[1].w`"),
+    "a method": (lambda x: _Record(x).method, "`result.w`"),
+    "a closure": (lambda x: lambda: x, "`result.x`"),
+    "map": (lambda x: map(jnp.sin, [1, x]), "`result[0][1]`"),
+    "zip": (lambda x: {"z": zip([x], strict=True)}, "`result['z'][0][0]`"),
+    "a partial": (lambda x: functools.partial(jnp.add, x), "`result"),
+    "values of a dict": (lambda x: {"a": x}.values(), "`result['a']`"),
+}
+
+
+def _slots(x: Any) -> Any:
+    made = _Slots()
+    made.w = x
+    return made
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_result_that_holds_tracers_is_refused(name: str) -> None:
+    fun, path = HELD[name]
+    f = filter_jit(lambda x: fun(2 * x))
+    for _ in range(2):
+        with pytest.raises(TypeError, match=f"^the result holds a tracer at {re.escape(path)}"):
+            f(X)
+    assert f.report().as_dict()["functions"][0]["traces"] == 0
+
+
+def test_a_static_result_may_hold_what_is_not_of_the_trace() -> None:
+    def outer(x: Any) -> Any:
+        record = _Record(x)
+        out, y = filter_jit(lambda r, x: (r, r.w + x))(record, x)
+        assert out is record
+        return y
+
+    assert jax.jit(outer)(X).tolist() == [2.0, 2.0]
+    with jax.disable_jit():
+        assert jax.grad(lambda x: filter_jit(lambda x: _Record(x * x))(x).w)(3.0) == 6.0
 
 
 class _Model:

@@ -110,7 +110,7 @@ def add_path(exception: BaseException) -> BaseException:
 def holds_arrays(x: Any) -> str:
     """Returns what to do about an object of a class that is not a pytree, if it holds arrays; an empty
     text if it holds none."""
-    names = [name for name, value in _attributes(x) if _has_arrays(value, 3)]
+    names = [name for name, value in attributes_of(x) if _has_arrays(value, 3)]
     if not names:
         return ""
     shown = ", ".join(f"`{name}`" for name in names[:3]) + ", ..." * (len(names) > 3)
@@ -123,7 +123,7 @@ def holds_arrays(x: Any) -> str:
     return f"Its {holds}: make `{type(x).__qualname__}` a pytree ({how}), so that JAX traces what it holds."
 
 
-def _attributes(x: Any) -> list[tuple[str, Any]]:
+def attributes_of(x: Any) -> list[tuple[str, Any]]:
     """Returns what is in the ``__dict__`` and the slots of an object that is no class and no function."""
     if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
@@ -143,7 +143,7 @@ def _has_arrays(x: Any, depth: int) -> bool:
     if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
         return True
     return depth > 0 and any(
-        _has_arrays(value, depth - 1) for leaf in leaves[:100] for _, value in _attributes(leaf)
+        _has_arrays(value, depth - 1) for leaf in leaves[:100] for _, value in attributes_of(leaf)
     )
 
 
@@ -153,17 +153,6 @@ def nothing_to_trace(what: str) -> TypeError:
         f"{what}, whose body does not run when it is called, so there is nothing to trace. Jit a plain "
         "function, and call that in it."
     )
-
-
-def check_instance(x: Any) -> None:
-    """Raises TypeError if `x`, which a class that was jitted as a whole has made, is no pytree and holds
-    tracers, which would leave their trace."""
-    traced = [name for name, value in _attributes(x) if isinstance(value, jax.core.Tracer)]
-    if traced and jax.tree_util.all_leaves([x]):
-        raise TypeError(
-            f"the class `{type(x).__qualname__}` was jitted, and the arrays that its instances hold "
-            f"cannot leave the trace. {holds_arrays(x)} Or jit its methods, one by one."
-        )
 
 
 def _other_value(x: Any, also_a_dict: bool) -> str:

@@ -13,7 +13,7 @@ from .._base import _errors
 from .._base._call_hooks import CallHooks
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
-from . import _direct, _events, _kept_by_jax, _running, _signature
+from . import _direct, _events, _kept_by_jax, _leaks, _running, _signature
 from ._caches import names_of
 from ._donation import tell_unused
 
@@ -110,9 +110,9 @@ class FlatFunction:
             if hooks.settings.donate.is_quiet:
                 _running.ignore_donation(variant)
             out = hooks.check_result(self._call_function(trace))
-            if self._is_class:
-                _errors.check_instance(out)
             output = variant.finish(out, lambda: jnp.array(0))
+            if not jax.config.jax_disable_jit:
+                _leaks.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
             elif hooks.settings.tells_unused and not jax.config.jax_disable_jit:

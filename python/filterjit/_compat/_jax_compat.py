@@ -179,6 +179,12 @@ def signatures_of(jitted: Any) -> int | None:
     return None if size is None else int(size())
 
 
+def is_of_current_trace(x: Any) -> bool:
+    """Returns whether the trace that is under way has made a tracer. Fallback: True."""
+    trace = _private.private("jax._src.core", "trace_ctx", "trace")
+    return trace is None or getattr(x, "_trace", trace) is trace
+
+
 def may_be_handed_back(x: Any) -> bool:
     """Returns whether a tracer is a result of a program within the trace, such as one of ``jit`` or
     ``scan``: a value that this takes and returns as it is comes back as another tracer.
