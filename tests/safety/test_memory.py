@@ -130,6 +130,21 @@ def test_arrays_of_models_die(donate: str) -> list[Any]:
     return [*refs, weakref.ref(model)]
 
 
+@pytest.mark.parametrize("jit", [filterjit.filter_jit, filterjit.jit])
+def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
+    """Each is in a cycle with its programs, of which the garbage collector sees only the objects."""
+    functions, before = [], gc.get_threshold()
+    gc.set_threshold(10**9)  # there may be much else that it sees
+    try:
+        for n in range(40):
+            f = lambda x, n=n: x * n
+            functions.append(weakref.ref(f))
+            jit(f)(X)
+        assert sum(ref() is not None for ref in functions) < 20
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_arrays_of_partials_and_compiled_die() -> None:
     f = filterjit.filter_jit(scaled)
     x = jnp.ones(4)

@@ -41,9 +41,9 @@ def context_parts() -> tuple[Any, ...] | None:
     put = _private.private("jaxlib._jax", "batched_device_put")
     disable = _private.private("jax._src.config", "disable_jit")
     functions = (*getters, deleted, configuration, value, profiled, collect, consume, put)
-    if not all(map(callable, functions)) or not all(
-        _is_setting(value, x) for x in (*settings, disable)
-    ):
+    if value is None or not all(map(callable, functions)):
+        return None
+    if not all(_is_setting(value, x) for x in (*settings, disable)):
         return None
     names = _private.private("jax._src.config", "trace_context_names")
     if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):

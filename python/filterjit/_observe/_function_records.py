@@ -6,6 +6,7 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
+import gc
 import operator
 import weakref
 from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ._jaxpr import Captured
 
 _KEPT_ALIVE = 1000  # caches
+_MANY = 16  # functions of the same code, after which the garbage collector looks for those dropped
 
 
 @dataclasses.dataclass
@@ -183,7 +185,11 @@ class _Functions:
         )
         cache.timed = int(self.timed)
         if fun is not None and (code := code_of(fun)) is not None:
-            self.by_code.setdefault(code, weakref.WeakKeyDictionary())[cache] = codes
+            alike = self.by_code.setdefault(code, weakref.WeakKeyDictionary())
+            alike[cache] = codes
+            # A dropped function and its programs are in a cycle, which looks small to the collector.
+            if (n := len(alike)) >= _MANY and n & (n - 1) == 0 and gc.isenabled():
+                gc.collect(1 + (n > _MANY))  # of young objects first
         self._refs.add(ref)
         if self.kept_alive is not None:
             self.kept_alive.append(cache)
