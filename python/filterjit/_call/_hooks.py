@@ -6,6 +6,7 @@ variant.
 """
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             recorder.register(cache, names_of(fun)[0], fun)
+            cache.record.jitted = weakref.ref(f)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:

@@ -6,6 +6,7 @@ record is added to the total of its name and place, so reports still count it.
 
 import collections
 import dataclasses
+import gc
 import operator
 import weakref
 from collections.abc import Callable
@@ -54,6 +55,7 @@ class FunctionRecord:
         made: the programs that it has compiled since it was cleared.
         has_told_lost: whether it was told that changes of NNX Modules are lost.
         cache: returns the cache, or None if that has been collected.
+        jitted: returns what was called first with this cache, or None if that has been collected.
     """
 
     name: str
@@ -73,6 +75,7 @@ class FunctionRecord:
     has_told_lost: bool = False
     made: Made = dataclasses.field(default_factory=Made)
     cache: Callable[[], _core.Cache | None] = lambda: None
+    jitted: Callable[[], Any] = lambda: None
 
     def refuse(self) -> None:
         """Counts a call of a compiled function that it does not fit."""
@@ -217,6 +220,11 @@ class _Functions:
         # `keyrefs` copies at once: other threads add caches.
         caches = [ref() for ref in alike.keyrefs()]
         return [cache for cache in caches if cache is not None and alike.get(cache) == codes]
+
+    def are_kept(self, fun: Any, number: int) -> bool:
+        """Whether the program keeps as many functions of the code of `fun`, as in a table."""
+        gc.collect()
+        return sum(cache.record.jitted() is not None for cache in self.of_code(fun)) >= number
 
     def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
         """Returns for each place that has made functions which were called or compiled, the sum of their
