@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.experimental import io_callback
 
 import filterjit
 from filterjit import ForbiddenCompileError, allow_compile, forbid_compile
@@ -115,6 +116,29 @@ def test_a_function_in_the_program_of_another() -> None:
     outer(ones(3))
     with forbid_compile(), jax.disable_jit():
         function.jitted(ones(3))  # compiles nothing
+
+
+CALLBACKS: dict[str, Callable[[Any, Any], Any]] = {
+    "pure": lambda call, x: jax.pure_callback(call, x, x),
+    "io": lambda call, x: io_callback(call, x, x),
+    "debug": lambda call, x: (jax.debug.callback(call, x), x)[1],
+}
+
+
+@pytest.mark.parametrize("decorator", [filterjit.filter_jit, filterjit.jit])
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_what_a_callback_would_compile(kind: str, decorator: Any) -> None:
+    inner = filterjit.filter_jit(lambda x: 2 * x)
+    f = decorator(lambda x: CALLBACKS[kind](lambda x: np.asarray(inner(x)), x))
+    f(ones(3))
+    jax.effects_barrier()
+    inner.clear_cache()
+    with (
+        forbid_compile(),
+        pytest.raises(ForbiddenCompileError, match=r"(?s)^`test_.*was dropped") as e,
+    ):
+        f(ones(3))
+    assert "INTERNAL" in str(e.value.__cause__) and str(e.value).endswith("allow_compile()`.")
 
 
 def test_a_trace_that_is_not_compiled_yet() -> None:

@@ -316,7 +316,12 @@ class Plain:
 _defined: list[Any] = []  # so that none is collected
 
 
-def _defined_again(f: Any, i: int) -> None:
+class Cycle:
+    def __init__(self, i: int) -> None:
+        self.f = filter_jit(lambda x: self and x + i)
+
+
+def _table(f: Any, i: int) -> None:
     _defined.append(filter_jit(lambda x: x + i))
     _defined[-1](X)
 
@@ -348,14 +353,15 @@ TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "a plain self": (lambda f, i: Plain().decorated(X), "`self`: different object, which is equal"),
     "a class": (lambda f, i: f(type("A", (), {}), X), "`a`: different class, such as the class `A` and"),
     "a bound method": (
-        lambda f, i: _defined.append(filter_jit(Plain().method)) or _defined[-1](X),
+        lambda f, i: filter_jit(Plain().method)(X),
         "the function: bound method of a different instance",
     ),
     "what was dropped": (
         lambda f, i: filter_jit(f.__wrapped__, maxsize=2)(-i % 3, X),
         "in a row: its program was dropped, since the cache was full. Raise `maxsize`, which is 2.",
     ),
-    "defined again": (_defined_again, "in a row: it was defined or jitted again each time. Jit it once"),
+    "in a cycle": (lambda f, i: Cycle(i).f(X), "in a row: it was defined or jitted again each time."),
+    "defined again": (lambda f, i: filter_jit(lambda x: x + i)(X), "in a row: it was defined or jitted again each time. Jit it once"),
 }  # fmt: skip
 
 
@@ -379,6 +385,7 @@ def test_many_compilations_of_one_cause_are_told_once(name: str) -> None:
 NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
     "bool and others": lambda f, i: f(i % 2 == 0, [X] * (i // 2 % 4)),
     "used again": lambda f, i: [f(i, X) for _ in range(3)],
+    "a table": _table,
     "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
     "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
     "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import filterjit
 from filterjit import filter_jit
 from filterjit._compat import _private
 
@@ -100,3 +101,50 @@ def test_a_frozen_function_and_a_partial() -> None:
     for f in (jitted.freeze(X), jitted.partial(X)):
         text = error_of(f, X)
         assert line in text and "the argument y." in text
+
+
+LEAKED: list[Any] = []
+NUMBERS: dict[str, Any] = {"traced": ("n",)}
+
+
+@filter_jit
+def endless(x: Any) -> Any:
+    return endless(x)
+
+
+def leak(x: Any) -> Any:
+    filter_jit(lambda x: LEAKED.append(2 * x))(x)
+    return LEAKED.pop() + 1
+
+
+# A call, what its error and the notes say, and what they do not say.
+SAID: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "endless recursion": (lambda: endless(X), f"(endless at {__file__}:", "argument `"),
+    "a leaked tracer": (lambda: leak(X), f"{__file__}:", "_flat_function.py"),
+    "a shape": (
+        lambda: filter_jit(lambda n: jnp.zeros(n), **NUMBERS)(3),
+        "argument `n` is 3, and has no value in the trace since the option `traced` is ('n',)",
+        "`m`",
+    ),
+    "a number in a tree": (
+        lambda: filter_jit(lambda n, m: range(n["k"]), traced=("n", "m"))({"k": 3}, 2),
+        "argument `n['k']` is 3, and",
+        "argument `m`",
+    ),
+    "an array": (
+        lambda: filter_jit(lambda n: range(n), **NUMBERS)(np.int32(3)),
+        "argument n",
+        "argument `",
+    ),
+    "filterjit.jit": (lambda: filterjit.jit(lambda n: range(n))(3), "argument n", "argument `"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_added_to_the_words_of_jax(name: str) -> None:
+    call, said, unsaid = SAID[name]
+    with pytest.raises(Exception) as caught:
+        call()
+    text = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert said in text and unsaid not in text, text
+    assert text.count("calls itself") == (name == "endless recursion")

@@ -13,7 +13,7 @@ from .. import _core
 from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
 from ._package import is_library_class, public
-from ._unwrap import is_function
+from ._unwrap import code_of, is_function
 from ._words import WHILE, key_paths
 from ._words import format_path as format_path
 
@@ -278,16 +278,24 @@ def _how_to_be_static(x: Any) -> str:
 
 
 def name_untraceable(
-    exception: BaseException, variant: _core.Variant, arrays: Sequence[Any]
+    exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds a note to `exception` that names the arguments that are arrays of NumPy, but not of
-    numbers."""
+    """Adds notes to `exception` that name the arguments that are arrays of NumPy, but not of numbers, and
+    the Python number whose value JAX misses, and which the option `traced` traces."""
     paths = array_paths(variant.function, variant.structure)
+    _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):
         if isinstance(x, np.ndarray) and x.dtype.kind in "OSUVTMm" and x.dtype.isbuiltin != 2:
             exception.add_note(
                 f"(argument `{format_path(path)}` is a NumPy array of dtype {x.dtype}, which JAX cannot "
                 "trace. Convert it to numbers, or to a tuple, which is static)"
+            )
+        name = format_path(path)
+        whole = rf"(?<![\w.]){re.escape(name)}(?!\w|\[|\.\w)"
+        if traced and isinstance(x, int) and re.search(whole, missed):
+            exception.add_note(
+                f"(argument `{name}` is {x}, and has no value in the trace since the option `traced` is "
+                f"{traced!r}. Leave out there what is a size, a shape, or asked in an `if`)"
             )
     return exception
 
@@ -304,5 +312,15 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
             error.__suppress_context__ = True  # as `from None` does
             return error
     if isinstance(exception, TypeError):
-        return name_untraceable(exception, failure.variant, failure.arrays)
+        settings = failure.f._parts()[0].hooks.settings
+        traced = getattr(settings, "traced", None)
+        return name_untraceable(exception, failure.variant, failure.arrays, traced)
+    if isinstance(exception, RecursionError) and "Recursively calling" in str(exception):
+        name = getattr(failure.f, "__qualname__", "the function")
+        code = code_of(failure.f.__wrapped__)
+        place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
+        note = f"({name}{place} calls itself while it is traced, without end)"
+        if note not in getattr(exception, "__notes__", ()):
+            exception.add_note(note)
+        return exception
     return name_deleted(failure)

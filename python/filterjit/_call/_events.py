@@ -63,9 +63,16 @@ class Watched(NamedTuple):
 class Listener:
     """Hears nothing; what listens is derived from it."""
 
-    def made(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
-        """A function has a new cache. JAX knows its programs as `label`; `fun` is None if it is not
-        known; `name` is for reports, and that of the function if it is empty."""
+    def made(
+        self,
+        cache: _core.Cache,
+        label: str,
+        fun: Any,
+        name: str = "",
+        f: _core.FilterJit | None = None,
+    ) -> None:
+        """A function has a new cache, which `f` made. JAX knows its programs as `label`; `fun` is None if
+        it is not known; `name` is for reports, and that of the function if it is empty."""
 
     def cleared(self, cache: _core.Cache) -> None:
         """The programs of a function were dropped."""

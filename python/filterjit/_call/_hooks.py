@@ -119,7 +119,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
-            _events.tell("made", cache, names_of(fun)[0], fun)
+            _events.tell("made", cache, names_of(fun)[0], fun, "", f)
             _clearing.add(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)

@@ -15,6 +15,7 @@ from .. import _core
 from .._base._call_hooks import Failure
 from .._base._locks import RLock
 from .._compat import _jax_compat
+from .._observe import _forbid
 from . import _deferred
 
 
@@ -122,7 +123,7 @@ class RunningHooks:
 
     def translate_error(self, /, *failure: Any) -> BaseException | str:
         """Returns the exception to raise in the place of that of a `Failure`, or a reason."""
-        return self.translate(Failure(*failure))
+        return _forbid.of_callback(self.translate(Failure(*failure)))
 
     def translate(self, failure: Failure) -> BaseException | str:
         raise NotImplementedError

@@ -80,13 +80,15 @@ def resolves_negative_argnums() -> bool:
 
 
 def hide_from_tracebacks(file: str) -> None:
-    """Makes JAX omit the frames of `file` from the tracebacks that it shows.
+    """Makes JAX omit the frames of `file` from the tracebacks that it shows, and from the places that it
+    names, as where a leaked tracer was created.
 
     Fallback: the frames are shown.
     """
-    register = _private.private("jax._src.traceback_util", "register_exclusion")
-    if register is not None:
-        register(file)
+    for module in ("traceback_util", "source_info_util"):
+        register = _private.private(f"jax._src.{module}", "register_exclusion")
+        if register is not None:
+            register(file)
 
 
 def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
+
 from .._base._checks import Entered, one_of
 from .._base._later import later
 from .._base._package import public
@@ -45,6 +47,17 @@ class ForbiddenCompileError(RuntimeError):
 
     Programs and arguments are as they were: the call can be made again where compiling is allowed.
     """
+
+
+def of_callback(exception: BaseException | str) -> BaseException | str:
+    """Returns the ForbiddenCompileError that a callback of a program has raised, of which JAX's exception has
+    the text; any other exception as it is."""
+    if not isinstance(exception, (jax.errors.JaxRuntimeError, ValueError)):
+        return exception
+    _, found, text = str(exception).partition("ForbiddenCompileError: ")
+    error = ForbiddenCompileError(text.rstrip())
+    error.__cause__ = exception
+    return error if found else exception
 
 
 class _Forbid:

@@ -53,6 +53,7 @@ class FunctionRecord:
         misses: its compilations, each compared with the one before it.
         made: the programs that it has compiled since it was cleared.
         cache: returns the cache, or None if that has been collected.
+        jitted: returns what was called first with this cache, or None if that has been collected.
     """
 
     name: str
@@ -71,6 +72,7 @@ class FunctionRecord:
     misses: Misses = dataclasses.field(default_factory=Misses)
     made: Made = dataclasses.field(default_factory=Made)
     cache: Callable[[], _core.Cache | None] = lambda: None
+    jitted: Callable[[], Any] = lambda: None
 
     def refuse(self) -> None:
         """Counts a call of a compiled function that it does not fit."""
@@ -219,6 +221,11 @@ class _Functions:
         # `keyrefs` copies at once: other threads add caches.
         caches = [ref() for ref in alike.keyrefs()]
         return [cache for cache in caches if cache is not None and alike.get(cache) == codes]
+
+    def are_kept(self, fun: Any, number: int) -> bool:
+        """Whether the program keeps as many functions of the code of `fun`, as in a table."""
+        gc.collect()
+        return sum(cache.record.jitted() is not None for cache in self.of_code(fun)) >= number
 
     def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
         """Returns for each place that has made functions which were called or compiled, the sum of their

@@ -1,6 +1,7 @@
 """What this package does at the events of the core."""
 
 import contextlib
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,9 +17,18 @@ from ._recorder import recorder
 
 
 class _Observer(Listener):
-    def made(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
+    def made(
+        self,
+        cache: _core.Cache,
+        label: str,
+        fun: Any,
+        name: str = "",
+        f: _core.FilterJit | None = None,
+    ) -> None:
         recorder.listen()
         functions.register(cache, label, fun, name)
+        if f is not None:
+            cache.record.jitted = weakref.ref(f)
 
     def cleared(self, cache: _core.Cache) -> None:
         cache.record.made = Made()

@@ -123,7 +123,9 @@ def _tell_of_many(
     found = record.misses.add(now, compare)
     if record.cost.traces == 0:  # of this function: of the same code, there may be earlier ones
         of_place = functions.misses.setdefault(record.key, Misses())
-        found = [*found, *of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))]
+        again = of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))
+        if again and not functions.are_kept(fun, MANY):
+            found = [*found, *again]
     if not found:
         return None
     name = cache.attributes.get("__qualname__") or record.label
