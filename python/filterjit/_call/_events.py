@@ -106,6 +106,11 @@ class Listener:
     def refused(self, cache: _core.Cache) -> None:
         """A call of a compiled function did not fit it."""
 
+    def error_of(self, error: BaseException | str) -> BaseException | str:
+        """Returns what to raise in the place of the error of a call that has failed, or the reason why
+        another jit makes the call; often `error` itself."""
+        return error
+
 
 _listeners: list[Listener] = []
 _others = dict(_rooms.LISTENERS)  # which are not imported yet
@@ -125,6 +130,13 @@ def tell(event: str, *arguments: Any) -> None:
     """Tells all listeners of an event, by the name of the method of `Listener`."""
     for one in listeners():
         getattr(one, event)(*arguments)
+
+
+def error_of(error: BaseException | str) -> BaseException | str:
+    """Returns what listeners make of the error of a call that has failed."""
+    for one in listeners():
+        error = one.error_of(error)
+    return error
 
 
 def call_watched(function: Callable[[], Any], watched: Watched) -> Any:

@@ -15,8 +15,7 @@ from .. import _core
 from .._base._call_hooks import Failure
 from .._base._locks import RLock
 from .._compat import _jax_compat
-from .._observe import _forbid
-from . import _deferred
+from . import _deferred, _events
 
 
 class _SharedSetting:
@@ -123,7 +122,7 @@ class RunningHooks:
 
     def translate_error(self, /, *failure: Any) -> BaseException | str:
         """Returns the exception to raise in the place of that of a `Failure`, or a reason."""
-        return _forbid.of_callback(self.translate(Failure(*failure)))
+        return _events.error_of(self.translate(Failure(*failure)))
 
     def translate(self, failure: Failure) -> BaseException | str:
         raise NotImplementedError

@@ -75,5 +75,8 @@ class _Observer(Listener):
     def refused(self, cache: _core.Cache) -> None:
         cache.record.refuse()
 
+    def error_of(self, error: BaseException | str) -> BaseException | str:
+        return _forbid.of_callback(error)
+
 
 listener = _Observer()
