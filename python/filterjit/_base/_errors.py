@@ -127,7 +127,7 @@ def attributes_of(x: Any) -> list[tuple[str, Any]]:
     if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
     try:
-        state: Any = object.__getstate__(x)  # type: ignore[attr-defined]
+        state: Any = object.__getstate__(x)
     except Exception:
         return []
     parts = state if isinstance(state, tuple) else (state,)
