@@ -81,6 +81,8 @@ def _compile(prepared: PreparedCall, path: str) -> Any:
     compiled = stage.compile()
     logger.info("filterjit has compiled `%s`, and not loaded %s: %s", name, path, why)
     try:
+        if call is None:
+            raise ValueError(why)
         _check_folder(path)
         _save.save(stage.prepared, compiled.compiled, path, call=call)
     except (OSError, ValueError) as e:

@@ -73,7 +73,7 @@ def save(
     if prepared.program is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
-        header, blobs = _contents(prepared, stage, portable, platforms)
+        header, blobs = _contents(prepared, stage, portable, platforms, call is not None)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
     header["call"] = call
@@ -84,9 +84,16 @@ def save(
 
 
 def _contents(
-    prepared: PreparedCall, stage: Any, portable: bool, platforms: Sequence[str] | None
+    prepared: PreparedCall,
+    stage: Any,
+    portable: bool,
+    platforms: Sequence[str] | None,
+    is_for_start: bool,
 ) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
+    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths.
+
+    `is_for_start` is whether ``compile(..., file=path)`` is to load it, which it does only if all
+    sources are known."""
     registry, variant, settings = prepared.registry, prepared.variant, prepared.settings
     result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
@@ -131,7 +138,7 @@ def _contents(
             for p in prepared.signature.parameters.values()
         ],
         "arguments": arguments,
-        "sources": _sources.describe(),
+        "sources": _sources.describe(strict=is_for_start),
         "own": [array for array, _ in own],
     }
     return header, [*blobs, *(data for _, data in own)]

@@ -54,14 +54,19 @@ _BEGAN = _began()
 # ---- what a file has ----
 
 
-def describe() -> Json:
-    """Returns what a file has of the sources.
+def describe(*, strict: bool) -> Json:
+    """Returns what a file has of the sources; None of a module of which nothing is known.
 
-    Raises Unsupported if nothing is known of one.
+    Raises Unsupported for such a module if `strict`.
     """
-    found = {}
+    found: dict[str, Json] = {}
     for name, module in _modules():
-        text = _text_of(name, module)
+        try:
+            text = _text_of(name, module)
+        except Unsupported:
+            if strict:
+                raise
+            text = None
         found[name] = None if text is None else [_digest(text), _digest_of_tree(text)]
     return {"python": _python(), "main": main_name(), "modules": found, "packages": _packages()}
 
@@ -75,28 +80,32 @@ def difference(described: Json, *, strict: bool, packages: bool) -> str | None:
         packages: whether the versions of installed packages count.
     """
     changed, others = [], []
-    imported = dict(_modules())
+    main = main_name()
     for name, digests in described["modules"].items():
-        if name not in imported and not strict:
+        module = sys.modules.get(MAIN if name == main else name)
+        is_imported = issubclass(type(module), types.ModuleType)
+        if not (is_imported or strict) or (name == MAIN and not strict):
             continue
         try:
-            text = _text_of(name, imported[name]) if name in imported else _text_found(name)
+            text = _text_of(name, module) if is_imported else _text_found(name)
         except Unsupported as e:
             others.append(str(e))
             continue
-        if text is None or digests is None:
-            if strict:
-                others.append(NO_SOURCE if name == MAIN else f"`{name}` was not found")
+        if name == MAIN:
+            others.append(NO_SOURCE)
+        elif digests is None:
+            others.append(f"`{name}` was changed while the process that wrote it ran")
+        elif text is None:
+            others.append(f"`{name}` was not found")
         elif digests[0] != _digest(text) and not (
             described["python"] == _python() and digests[1] == _digest_of_tree(text) != ""
         ):
             changed.append(f"`{name}`")
     if packages:
-        now = _packages()
         others += [
-            f"the version of `{top}` was {was}, and is {now[top]}"
+            f"the version of `{top}` was {was}, and is {now}"
             for top, was in described["packages"].items()
-            if now.get(top, was) != was
+            if (now := _version(top)) not in (None, was)
         ]
     if changed:
         others.insert(0, f"the source of {', '.join(changed)} has changed")
@@ -119,9 +128,16 @@ def _packages() -> dict[str, str]:
         if issubclass(type(module), types.ModuleType)
         and any(_variables(module).get(key) is x for key, x in names)
     }
-    found = {top: sys.modules.get(top) for top in sorted(tops) if is_library(top)}
-    versions = {top: vars(module).get("__version__") for top, module in found.items() if module}
-    return {top: version for top, version in versions.items() if type(version) is str}
+    versions = {top: _version(top) for top in sorted(tops) if is_library(top)}
+    return {top: version for top, version in versions.items() if version is not None}
+
+
+def _version(top: str) -> str | None:
+    module = sys.modules.get(top)
+    if not issubclass(type(module), types.ModuleType):
+        return None
+    version = _variables(module).get("__version__")
+    return version if type(version) is str else None
 
 
 # ---- modules ----
@@ -166,7 +182,9 @@ def main_name() -> str:
     if type(name) is str and name not in _MAINS:
         name = name.removesuffix("." + MAIN)
         return "" if is_library(name) else name
-    if type(file) is not str:
+    if type(file) is not str or not os.path.exists(
+        file
+    ):  # of a program on standard input, "<stdin>"
         return MAIN
     folder, base = os.path.split(os.path.realpath(file))
     is_installed = folder == os.path.realpath(sysconfig.get_path("scripts"))
@@ -175,7 +193,7 @@ def main_name() -> str:
     return os.path.splitext(base)[0]
 
 
-def _text_of(name: str, module: types.ModuleType) -> bytes | None:
+def _text_of(name: str, module: Any) -> bytes | None:
     """Returns the source of a module, or the bytes of a compiled one; None if it is in no file.
 
     Raises Unsupported if it may be another one than that which was imported."""

@@ -1,5 +1,4 @@
-"""What functions and other values consist of, for their keys in a process (`_function_keys`) and for
-texts that are the same in all processes (`_texts`).
+"""What functions and other values consist of, for their keys (`_function_keys`).
 
 A walk looks at a type once, when it meets a value of it for the first time. `_static_keys` tells the
 contents and the attributes of values.

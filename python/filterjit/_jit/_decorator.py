@@ -200,8 +200,6 @@ def filter_jit(
             all of them, which names the path, or shows where the programs differ; so does a trace
             that raises on some of them only, and these raise their own error. By default it is done
             for functions with shardings if there are several processes.
-        program_cache: the folder in which the programs of this function are kept, see
-            `program_cache`; False for none. By default it is that of the process, if there is one.
         jitkwargs: further options, passed on to ``jax.jit``.
 
     Returns:
