@@ -183,8 +183,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "module = sys.modules['act'] = types.ModuleType('act')\n"
             "exec('def act(x): return 2 * x', vars(module))\n"
             "f.lower(x, module.act).compile().save('f.jit')\ndel module.act\nload('f.jit')",
-            "pathlib.Path('edited.py').write_text('n = 1')\nsys.path.insert(0, '')\nimport edited\n"
-            "f.lower(x).compile().save('f.jit')",
         ],
     ),
     (

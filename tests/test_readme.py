@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit._aot import _program_option
 from filterjit._compat import _nnx_compat
 from filterjit._observe import _forbid
 
@@ -54,7 +53,6 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_program_option, "current", None)
     monkeypatch.setattr(_forbid, "_forbids", [])
 
 

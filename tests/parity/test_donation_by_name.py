@@ -209,7 +209,11 @@ def test_memory_that_no_result_can_take() -> None:
 @pytest.mark.parametrize(
     "call", [lambda f, *a: f(*a), lambda f, *a: f.lower(*a)], ids=["", "lower"]
 )
-@pytest.mark.parametrize("donate", [("b",), {"b": "**"}, {"b": lambda x: x.ndim == 1}], ids=repr)
+@pytest.mark.parametrize(
+    "donate",
+    [("b",), {"b": "**"}, {"b": lambda x: x.ndim == 1}],
+    ids=["name", "pattern", "function"],
+)
 @pytest.mark.parametrize("sharded", [False, True])
 def test_unused_memory_can_be_an_error(donate: Any, sharded: bool, call: Any) -> None:
     """By Python's own filter of warnings; programs and arrays are as they were."""

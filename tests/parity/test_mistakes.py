@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is
 
 import filterjit
 from filterjit import Filter, ShardingRules, filter_jit, load, partition, place  # noqa: F401
-from filterjit._call import _lost_changes
+from filterjit._observe import _compiled_in
 from support.comparison import Jit
 
 X = jnp.ones(2)
@@ -329,7 +329,7 @@ class _Frozen:
 def test_an_object_whose_arrays_are_compiled_in_is_told_once_a_class(
     make: Any, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_lost_changes, "_told", weakref.WeakSet())
+    monkeypatch.setattr(_compiled_in, "_told", weakref.WeakSet())
     f = filter_jit(lambda m, x: x)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
