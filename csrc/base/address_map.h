@@ -1,7 +1,7 @@
 /* A map from addresses to numbers.
  *
  * It holds no references: the caller sees to it that no object dies while its address is in
- * the map, or that it does not matter.  Nothing in this file runs Python code.
+ * the map, or that it does not matter.
  */
 #ifndef FJ_ADDRESS_MAP_H
 #define FJ_ADDRESS_MAP_H

@@ -99,7 +99,7 @@ Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
 
 /* ---- Output ---- */
 
-/* An Output: what the callable of a variant returns (output.c).  To JAX it is a pytree node,
+/* An Output: what the callable of a variant returns.  To JAX it is a pytree node,
  * whose children are the arrays and whose aux data is the number of the trace.  JAX's caches
  * live long and hold aux data, so this way they hold an int and no reference to objects of the
  * user's. */

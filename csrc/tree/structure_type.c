@@ -9,7 +9,6 @@
 
 #include <structmember.h>
 
-#include "structure/children.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"

@@ -48,7 +48,8 @@ int fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name,
 
 /* (P) Walks trees as fj_flatten_arguments does, and compares them with the nodes of a
  * Structure from `first` on; pushes their arrays and numbered objects.  `trees` are NULL where
- * there is none.  1, 0 if they differ, or -1 with an error; the buffers may then hold some. */
+ * there is none.  1, 0 if they differ, or -1 with an error; the buffers may then hold some.
+ * In compare.c. */
 int fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const *trees,
                        Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects);
 

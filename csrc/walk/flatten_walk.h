@@ -13,9 +13,16 @@
 #include "structure/structure.h"
 #include "walk/expected.h"
 
-typedef struct {
+typedef struct FjFlattener FjFlattener;
+struct FjFlattener {
     FjStructure *structure;
     FjLeafBuf *arrays;
+#if FJ_FREE_THREADED
+    /* (P) Compares an object, which the caller holds, with what is expected exactly.  1 if it
+     * is that; 0 if it is of a kind that flatten.c compares; or -1.  NULL where the walk does
+     * not compare exactly. */
+    int (*compare)(FjFlattener *f, PyObject *object);
+#endif
     int is_tree_structure; /* every leaf counts as an array: fj_flatten_leaves */
     int none_is_leaf;
     /* The types of an array that the buffer holds and of a static that the Structure holds,
@@ -33,7 +40,7 @@ typedef struct {
      * order, and their numbers. */
     FjLeafBuf *objects;   /* or NULL */
     FjAddressMap numbers; /* empty if there is an `expected` */
-} FjFlattener;
+};
 
 /* (P) Walks an object, which the caller holds: adds its nodes, and pushes its arrays. */
 int fj_flatten_object(FjFlattener *f, PyObject *object);
@@ -45,10 +52,6 @@ int fj_flatten_items(FjFlattener *f, PyObject *items, Py_ssize_t size);
 int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static);
 
 #if FJ_FREE_THREADED
-/* (P) Compares an object, which the caller holds, with what is expected exactly.  1 if it is
- * that; 0 if it is of a kind that flatten.c compares; or -1. */
-int fj_compare_object(FjFlattener *f, PyObject *object);
-
 /* (P) Compares the items of a list, or, if there are `names`, the values of a dict, with the
  * children of a node.  The dict has `size` of the names or, if it is a wrapper's, another
  * number of them.  1, 0 if it has another size or other keys, or -1. */

@@ -6,7 +6,7 @@
 #ifndef FJ_READER_H
 #define FJ_READER_H
 
-#include "walk/build_walk.h"
+#include "walk/build.h"
 #include "walk/flatten_walk.h"
 
 typedef struct {
