@@ -21,8 +21,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_CACHE_H
-#define FJ_CACHE_H
+#pragma once
 
 #include "base/common.h"
 #include "base/table.h"
@@ -122,5 +121,3 @@ fj_cache_touch(FjCache *cache, FjVariant *variant)
         FJ_STORE_COUNT(variant->last_used, FJ_ADD(cache->clock, 1));
     }
 }
-
-#endif

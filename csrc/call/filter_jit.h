@@ -1,6 +1,5 @@
 /* FilterJit, the type of a jitted function.  Its calls are in call.c. */
-#ifndef FJ_FILTER_JIT_H
-#define FJ_FILTER_JIT_H
+#pragma once
 
 #include "base/common.h"
 #include "call/cache.h"
@@ -22,5 +21,3 @@ typedef struct {
 /* The tp_descr_get of FilterJit: the function itself, or a bound method.  No Python code runs.
  */
 PyObject *fj_filter_jit_bind(PyObject *self, PyObject *instance, PyObject *owner);
-
-#endif

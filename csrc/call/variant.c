@@ -351,12 +351,8 @@ static int
 variant_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjVariant *self = (FjVariant *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->function);
-    Py_VISIT(self->structure);
-    Py_VISIT(self->call);
-    Py_VISIT(self->deferred);
-    Py_VISIT(self->record);
+    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->structure, self->call, self->deferred,
+                 self->record);
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_VISIT(self->traces[i].structure);
     }
@@ -389,8 +385,7 @@ variant_dealloc(PyObject *op)
     for (int i = 0; i < FJ_LANES; i++) {
         fj_known_free(self->known[i][0]);
     }
-    Py_XDECREF(self->function);
-    Py_XDECREF(self->structure);
+    FJ_DROP_ALL(self->function, self->structure);
     fj_object_free(op);
 }
 

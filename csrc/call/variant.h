@@ -14,8 +14,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_VARIANT_H
-#define FJ_VARIANT_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/structure.h"
@@ -123,5 +122,3 @@ PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 /* Module functions: how JAX flattens and unflattens an Output. */
 PyObject *fj_output_flatten(PyObject *module, PyObject *output);
 PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-
-#endif

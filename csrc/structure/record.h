@@ -8,8 +8,7 @@
  *
  * Where there is no memory, there is no record.
  */
-#ifndef FJ_RECORD_H
-#define FJ_RECORD_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/node_kind.h"
@@ -88,5 +87,3 @@ void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *
 /* Whether the containers have the same types and hold the same references.  The array leaf of
  * an object in slots is not compared: the object that is there now is stored in `arrays`. */
 int fj_record_is_same(const FjRecord *record, PyObject **arrays);
-
-#endif

@@ -70,25 +70,11 @@
  * ===================
  * The functions on trees (flatten, partition, ...) use fj_flatten_leaves, for which every
  * leaf counts as an array.  The values of static fields are not leaves here either.  For `net`
- * it pushes the leaves w0, w1, r, 0.1, 2, 3 and returns a Structure with these nodes:
- *
- *                                                                 subtree
- *  i code       arity flags             aux                  type    _end
- * -- ---------- ----- ----------------- -------------------- ---- -------
- *  0 MODULE         5                   the NodeKind of Net  Net        8
- *  1  LIST          2 LEAVES, SHALLOW                                   2
- *  2  DICT          2 PLAIN_KEYS, SHALLOW ("a","b")           dict       5
- *  3   ARRAY        0                                                   4
- *  4   ARRAY        0                                                   5
- *  5  TUPLE         2 LEAVES, SHALLOW                                   6
- *  6  STATIC        0 FIELD             [8, 4]                          7
- *  7  STATIC        0 SELF_EQUAL, FIELD "net"                           8
- *
- *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, is_tree_structure = 1
+ * it pushes the leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are as above.
  *
  * LEAVES.  A tuple or list that has at least one child, and only leaves as children, is a
- * single node: its leaves have no nodes of their own.  So a list of 100,000 leaves is one
- * node.
+ * single node: its leaves have no nodes of their own.  So LIST and TUPLE above are one node
+ * each, as is a list of 100,000 leaves.
  *
  * Open and static leaves.  A filter selects some of the leaves: one that selects arrays
  * returns w0, w1 and r.  The Structure then has the same nodes, and the leaves that were not
@@ -123,8 +109,7 @@
  * An object that contains itself is met again inside its own node.  Such a Structure can be
  * compared with others, but no tree can be built from it.
  */
-#ifndef FJ_STRUCTURE_H
-#define FJ_STRUCTURE_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/registry.h"
@@ -438,5 +423,3 @@ PyObject *fj_path_of_node(const FjStructure *structure, uint32_t index);
 
 /* The path to a leaf, which is counted from 0 among all leaves. */
 PyObject *fj_path_of_leaf(const FjStructure *structure, Py_ssize_t leaf);
-
-#endif

@@ -1,6 +1,5 @@
 /* Building (unflattening) a tree from its Structure and its arrays. */
-#ifndef FJ_BUILD_H
-#define FJ_BUILD_H
+#pragma once
 
 #include "base/common.h"
 #include "base/scratch.h"
@@ -106,5 +105,3 @@ fj_build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_
     fj_scratch_free(children, room);
     return result;
 }
-
-#endif

@@ -15,7 +15,6 @@
 #include "walk/flatten.h"
 
 #include "structure/statics.h"
-#include "walk/flatten_walk.h"
 #include "walk/reader.h"
 
 static int
