@@ -34,7 +34,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h)
+C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h) tests/core/testing.c
 SOURCES := $(C_FILES) setup.py pyproject.toml
 
 # Tests that PYTEST_ARGS names run alone.

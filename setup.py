@@ -130,13 +130,12 @@ def readme() -> str:
     return re.sub(r"\]\((?!\w+:|#)", f"]({source}/blob/main/", text)
 
 
-# Each folder of csrc/ but testing/, which is an extension of its own.
 FOLDERS = ("base", "structure", "walk", "tree", "call")
 CORE = sorted(path for folder in FOLDERS for path in glob(f"csrc/{folder}/*.c"))
 
 extensions = [extension("filterjit._core", [*CORE, "csrc/module.c"])]
 if os.environ.get("FILTERJIT_TESTING") == "1":
-    extensions.append(extension("filterjit._testing", [*CORE, "csrc/testing/testing.c"]))
+    extensions.append(extension("filterjit._testing", [*CORE, "tests/core/testing.c"]))
 setup(
     ext_modules=extensions,
     cmdclass={"build_ext": BuildExtensions},

@@ -202,7 +202,7 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
     getters = map(operator.attrgetter, names)
     configuration = functools.partial(tuple, tuple(map(str, range(50))))  # tuple(x) is x
     context = core.DirectContext(
-        Array, *getters, type(None), id, id, memoryview, memoryview, id, configuration, str, ("setting",) * 3, bool, dict, operator.concat,
+        Array, *getters, type(None), id, id, memoryview, memoryview, id, configuration, str, ("setting",) * 3, bool, bool, dict, operator.concat,
         lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False, ()),
     )  # fmt: skip
     context.enabled = True

@@ -1,4 +1,7 @@
-/* A hash table with open addressing, at most half of which is full. */
+/* A hash table with open addressing, at most half of which is full.
+ *
+ * Nothing in this file runs Python code.
+ */
 #include "base/address_map.h"
 
 #include "base/hash.h"

@@ -1,10 +1,9 @@
 /* A map from addresses to numbers.
  *
  * It holds no references: the caller sees to it that no object dies while its address is in
- * the map, or that it does not matter.  Nothing in this file runs Python code.
+ * the map, or that it does not matter.
  */
-#ifndef FJ_ADDRESS_MAP_H
-#define FJ_ADDRESS_MAP_H
+#pragma once
 
 #include "base/common.h"
 
@@ -28,5 +27,3 @@ int fj_address_map_add(FjAddressMap *map, const void *address, uint32_t number);
 
 /* Frees the entries.  The map is empty again. */
 void fj_address_map_clear(FjAddressMap *map);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_COMMON_H
-#define FJ_COMMON_H
+#pragma once
 
 #include "base/compat.h" /* Python.h */
 #include "base/threads.h"
@@ -57,6 +56,24 @@ fj_list_take(PyObject *list, PyObject *item)
     Py_XDECREF(item);
     return result;
 }
+
+/* For a tp_traverse: visits objects, some of which may be NULL. */
+#define FJ_VISIT_ALL(...)                                                                     \
+    do {                                                                                      \
+        void *const all_[] = {__VA_ARGS__};                                                   \
+        for (size_t i_ = 0; i_ < Py_ARRAY_LENGTH(all_); i_++) {                               \
+            Py_VISIT((PyObject *)all_[i_]);                                                   \
+        }                                                                                     \
+    } while (0)
+
+/* (P) For a tp_dealloc: drops references, some of which may be NULL. */
+#define FJ_DROP_ALL(...)                                                                      \
+    do {                                                                                      \
+        void *const all_[] = {__VA_ARGS__};                                                   \
+        for (size_t i_ = 0; i_ < Py_ARRAY_LENGTH(all_); i_++) {                               \
+            Py_XDECREF((PyObject *)all_[i_]);                                                 \
+        }                                                                                     \
+    } while (0)
 
 /* The end of a tp_dealloc: frees an object that owns no reference any more. */
 static inline void
@@ -123,5 +140,3 @@ fj_tuple_from(PyObject *const *items, Py_ssize_t count)
 typedef struct FjRegistry FjRegistry;
 typedef struct FjNodeKind FjNodeKind;
 typedef struct FjStructure FjStructure;
-
-#endif

@@ -36,8 +36,7 @@
  * Nothing in this file runs Python code, except on 3.11: fj_compat_take_exception makes the
  * exception, and where an object is created the garbage collector may start.
  */
-#ifndef FJ_COMPAT_H
-#define FJ_COMPAT_H
+#pragma once
 
 /* PY_VERSION_HEX and Py_GIL_DISABLED.  Python.h itself must come after Py_BUILD_CORE_MODULE is
  * defined. */
@@ -526,5 +525,3 @@ fj_compat_dict_entries(PyObject *dict, int has_str_keys, Py_ssize_t *size)
     return NULL;
 #endif
 }
-
-#endif

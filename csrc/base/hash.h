@@ -1,7 +1,6 @@
 /* Mixing hashes, and hashing an object by its address.  Nothing in this file runs Python
  * code. */
-#ifndef FJ_HASH_H
-#define FJ_HASH_H
+#pragma once
 
 #include "base/common.h"
 
@@ -35,5 +34,3 @@ fj_hash_finish(Py_uhash_t hash)
 {
     return hash == (Py_uhash_t)-1 ? -2 : (Py_hash_t)hash;
 }
-
-#endif

@@ -12,8 +12,7 @@
  * Adding references runs no Python code.  Functions marked (P) drop references, so they may
  * run finalizers.
  */
-#ifndef FJ_LEAFBUF_H
-#define FJ_LEAFBUF_H
+#pragma once
 
 #include "base/common.h"
 
@@ -96,5 +95,3 @@ fj_leafbuf_as_tuple(const FjLeafBuf *buf)
 {
     return fj_tuple_from(buf->items, buf->count);
 }
-
-#endif

@@ -12,8 +12,7 @@
  * The array is not initialized, and the functions below neither take nor drop references to
  * its items.  Nothing in this file runs Python code.
  */
-#ifndef FJ_SCRATCH_H
-#define FJ_SCRATCH_H
+#pragma once
 
 #include "base/common.h"
 
@@ -40,5 +39,3 @@ fj_scratch_free(PyObject **items, PyObject **room)
         PyMem_Free(items);
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The module state: the objects that belong to one import of the module.  No object is global
  * to the process, so each interpreter has its own. */
-#ifndef FJ_STATE_H
-#define FJ_STATE_H
+#pragma once
 
 #include "base/common.h"
 
@@ -59,5 +58,3 @@ fj_state_of(PyTypeObject *type)
     }
     return (FjState *)PyModule_GetState(((PyHeapTypeObject *)type)->ht_module);
 }
-
-#endif

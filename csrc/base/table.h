@@ -8,8 +8,7 @@
  * version counter detects this, and the search starts again.  Functions marked (P) may run
  * Python code.
  */
-#ifndef FJ_TABLE_H
-#define FJ_TABLE_H
+#pragma once
 
 #include "base/common.h"
 
@@ -57,5 +56,3 @@ PyObject *fj_table_at(const FjTable *table, size_t position);
 PyObject *fj_table_next(const FjTable *table, size_t *position);
 
 int fj_table_traverse(const FjTable *table, visitproc visit, void *arg);
-
-#endif

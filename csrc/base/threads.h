@@ -26,8 +26,7 @@
  * No lock is held while an executable runs, or while JAX traces, lowers or compiles: those run
  * Python code, or release what they hold.
  */
-#ifndef FJ_THREADS_H
-#define FJ_THREADS_H
+#pragma once
 
 #include "base/compat.h"
 
@@ -139,5 +138,3 @@ fj_keep_first(PyObject *owner, PyObject **place, PyObject *made)
     Py_XDECREF(dropped);
     return first;
 }
-
-#endif

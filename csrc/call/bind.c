@@ -168,27 +168,19 @@ signature_dealloc(PyObject *op)
 }
 
 static PyMemberDef signature_members[] = {
-    {"names", T_OBJECT, offsetof(FjSignature, names), READONLY,
-     "The names of the parameters, in order."},
-    {"positional", T_PYSSIZET, offsetof(FjSignature, positional), READONLY,
-     "The number of parameters that can be given by position."},
-    {"varargs", T_PYSSIZET, offsetof(FjSignature, varargs), READONLY,
-     "The index of *args, or -1."},
-    {"varkw", T_PYSSIZET, offsetof(FjSignature, varkw), READONLY,
-     "The index of **kwargs, or -1."},
+    {"names", T_OBJECT, offsetof(FjSignature, names), READONLY, NULL},
+    {"positional", T_PYSSIZET, offsetof(FjSignature, positional), READONLY, NULL},
+    {"varargs", T_PYSSIZET, offsetof(FjSignature, varargs), READONLY, NULL},
+    {"varkw", T_PYSSIZET, offsetof(FjSignature, varkw), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot signature_slots[] = {
     {Py_tp_doc,
      "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
-     "The parameters of a function.\n\n"
-     "`names` has the name of each parameter, in order, and `flags` has a byte for each: 1\n"
-     "if its argument may not be missing, plus 2 if it is a static, which is not walked, or\n"
-     "4 if leaves in it are traced as the Registry's `traced_in` says, or 8 for those leaves\n"
-     "that the hook `choose` takes, plus 16 if it is asked in each call. `positional` counts\n"
-     "those that can be given by position; the first `positional_only` of them can only be\n"
-     "given by position.\n"
+     "The parameters of a function: their names, and a byte of flags for each (bind.h). The\n"
+     "first `positional` can be given by position, the first `positional_only` in no other "
+     "way.\n"
      "`varargs` and `varkw` tell whether there are *args and **kwargs."},
     {Py_tp_new, signature_new},
     {Py_tp_dealloc, signature_dealloc},

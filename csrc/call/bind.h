@@ -6,8 +6,7 @@
  * NULL if *args or **kwargs is empty, and for any parameter that the caller did not give: as
  * in Equinox, defaults are not filled in.
  */
-#ifndef FJ_BIND_H
-#define FJ_BIND_H
+#pragma once
 
 #include "base/common.h"
 #include "walk/flatten.h"
@@ -51,5 +50,3 @@ fj_bind_release(FjPackedArgs *packed)
     Py_CLEAR(packed->varargs);
     Py_CLEAR(packed->varkw);
 }
-
-#endif

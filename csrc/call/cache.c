@@ -190,12 +190,8 @@ static int
 cache_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjCache *self = (FjCache *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->registry);
-    Py_VISIT(self->function);
-    Py_VISIT(self->hooks);
-    Py_VISIT(self->attributes);
-    Py_VISIT(self->record);
+    FJ_VISIT_ALL(Py_TYPE(op), self->registry, self->function, self->hooks, self->attributes,
+                 self->record);
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
@@ -235,10 +231,7 @@ cache_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     cache_clear(op);
-    Py_XDECREF(self->registry);
-    Py_XDECREF(self->function);
-    Py_XDECREF(self->signature);
-    Py_XDECREF(self->hooks);
+    FJ_DROP_ALL(self->registry, self->function, self->signature, self->hooks);
     fj_object_free(op);
 }
 
@@ -318,7 +311,8 @@ set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
     return 0;
 }
 
-/* insert_compiled(structure, call, outputs, may_raise) -> Variant */
+/* insert_compiled(structure, call, outputs, may_raise) -> Variant: `call` returns an Output
+ * whose trace is an index into `outputs`, the Structures of the results. */
 static PyObject *
 cache_insert_compiled(PyObject *op, PyObject *args)
 {
@@ -370,14 +364,10 @@ cache_insert_traced(PyObject *op, PyObject *value)
 static PyMethodDef cache_methods[] = {
     {"insert_compiled", cache_insert_compiled, METH_VARARGS,
      "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
-     "Adds a variant that was compiled elsewhere, and returns it.\n\n"
-     "`structure` is that of the arguments. `call` returns an Output whose trace is an index\n"
-     "into `outputs`, a tuple of the Structures of the results. `may_raise` tells whether it\n"
-     "can raise while it runs."},
+     "Adds a variant that was compiled elsewhere, and returns it."},
     {"insert_traced", cache_insert_traced, METH_O,
      "insert_traced($self, variant, /)\n--\n\n"
-     "Adds a variant that `FilterJit._find_or_compile` compiled, if it has been traced.\n\n"
-     "Does nothing if there is an equal variant."},
+     "Adds a variant of `_find_or_compile`, if it has been traced and there is no equal one."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
      "Drops all variants."},
@@ -388,34 +378,20 @@ static PyMethodDef cache_methods[] = {
 };
 
 static PyGetSetDef cache_getset[] = {
-    {"calls", fj_get_total, NULL,
-     "The number of calls for which a variant was found or compiled.",
-     (void *)offsetof(FjCache, calls)},
-    {"hits", fj_get_total, NULL,
-     "The number of calls that a program ran, and that did not trace.",
-     (void *)offsetof(FjCache, hits)},
+    {"calls", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, calls)},
+    {"hits", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, hits)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef cache_members[] = {
-    {"function", T_OBJECT, offsetof(FjCache, function), READONLY,
-     "The Structure of the function itself."},
-    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY,
-     "The Signature of the function."},
-    {"hooks", T_OBJECT, offsetof(FjCache, hooks), READONLY,
-     "The object whose methods are the hooks of a call."},
-    {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY,
-     "A dict of __name__ and so on, for a FilterJit that JAX unflattens."},
-    {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY,
-     "The number of variants that it holds at most."},
-    {"timed", T_INT, offsetof(FjCache, timed), 0, "Whether hit_time is updated."},
-    {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY,
-     "The nanoseconds that hits took until they returned, while `timed` was set, without "
-     "those that "
-     "waited for the device."},
-    {"record", T_OBJECT, offsetof(FjCache, record), 0,
-     "The FunctionRecord of the package _observe, or None. Its `counters` are set to\n"
-     "(calls, hits, hit_time) when the Cache dies."},
+    {"function", T_OBJECT, offsetof(FjCache, function), READONLY, NULL},
+    {"signature", T_OBJECT, offsetof(FjCache, signature), READONLY, NULL},
+    {"hooks", T_OBJECT, offsetof(FjCache, hooks), READONLY, NULL},
+    {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY, NULL},
+    {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY, NULL},
+    {"timed", T_INT, offsetof(FjCache, timed), 0, NULL},
+    {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY, NULL},
+    {"record", T_OBJECT, offsetof(FjCache, record), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

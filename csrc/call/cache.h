@@ -21,8 +21,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_CACHE_H
-#define FJ_CACHE_H
+#pragma once
 
 #include "base/common.h"
 #include "base/table.h"
@@ -34,6 +33,28 @@ typedef struct FjLast {
     struct FjLast *next, **place; /* of the FilterJits of one Cache, and what points to this */
     FjVariant *variants[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, or NULL */
 } FjLast;
+
+/* The variant of the last call of this lane of threads, which the caller owns, or NULL.
+ *
+ * Without a GIL the call takes the FilterJit's own reference, and gives it back: the count of
+ * the references to a variant that all threads call would go from core to core. */
+static inline FjVariant *
+fj_last_take(FjLast *last)
+{
+#if FJ_FREE_THREADED
+    return fj_exchange(&last->variants[fj_lane()][0], NULL);
+#else
+    return (FjVariant *)Py_XNewRef((PyObject *)last->variants[0][0]);
+#endif
+}
+
+/* (P) Makes a variant, which is stolen, that of the last call of this lane. */
+static inline void
+fj_last_give(FjLast *last, FjVariant *variant)
+{
+    FjVariant *before = fj_exchange(&last->variants[fj_lane()][0], variant);
+    Py_XDECREF(before);
+}
 
 typedef struct {
     PyObject_HEAD FjRegistry *registry;
@@ -100,5 +121,3 @@ fj_cache_touch(FjCache *cache, FjVariant *variant)
         FJ_STORE_COUNT(variant->last_used, FJ_ADD(cache->clock, 1));
     }
 }
-
-#endif

@@ -222,7 +222,7 @@ predict(Call *call)
 static int
 match_arguments(Call *call)
 {
-    call->last = fj_filter_jit_take_last(call->self);
+    call->last = fj_last_take(&call->self->last);
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         FjMatch matched = match_predicted(call, predicted);
@@ -443,7 +443,7 @@ remember(Call *call, int failed)
     if (variant != NULL && !is_there && !FJ_LOAD_INT(variant->evicted) &&
         (!failed || fj_variant_is_kept(variant))) {
         *next = NULL;
-        fj_filter_jit_give_last(call->self, variant);
+        fj_last_give(&call->self->last, variant);
     }
 }
 

@@ -1,6 +1,5 @@
 /* The call path of a FilterJit. */
-#ifndef FJ_CALL_H
-#define FJ_CALL_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -36,5 +35,3 @@ PyObject *fj_call_find_or_compile(PyObject *self, PyObject *const *args, Py_ssiz
  * Structure of the arguments, arrays). */
 PyObject *fj_call_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
-
-#endif

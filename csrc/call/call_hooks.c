@@ -1,17 +1,5 @@
 /* The hooks of a call: methods of a FilterJit's `hooks`, a Python object, called by name.
- * `_base/_call_hooks.py` has their protocol.
- *
- *   prepare              before the first call of a FilterJit
- *   raise_binding_error  when the arguments do not fit the signature
- *   choose               when arguments are flattened of which some leaves are chosen
- *   compile              when there is no variant for the arguments
- *   before_raising_call  before a call of a variant whose program can raise while it runs, or
- *                        has not been inspected yet
- *   inspect_new_trace    after a call that has traced, and after later ones until it answers
- *   wait                 after a call whose program can raise while it runs
- *   call_again           when a variant whose `call` Python has set has failed
- *   translate_error      when the call has failed with an Exception
- *   hand_over            when translate_error has said that something else makes the call
+ * `_base/_call_hooks.py` has their protocol: when each is called, with what, what it returns.
  *
  * If a hook raises, the call fails with its exception, except for translate_error: see there.
  * No exception is set while a hook runs.

@@ -1,6 +1,5 @@
 /* The hooks of a call: what a FilterJit asks Python where a call is no plain hit. */
-#ifndef FJ_CALL_HOOKS_H
-#define FJ_CALL_HOOKS_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -61,5 +60,3 @@ void fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLea
 /* Makes the call with something else: its result, or NULL with an error. */
 PyObject *fj_hooks_hand_over(FjFilterJit *self, PyObject *reason, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames);
-
-#endif

@@ -17,10 +17,45 @@
 
 #include "base/scratch.h"
 #include "base/state.h"
-#include "call/attribute.h"
 #include "call/filter_jit.h"
 
 #define ARGS_INLINE 8
+
+/* ---- attributes of the types that stand for another callable ---- */
+
+PyObject *
+fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
+{
+    PyObject *value = PyObject_GenericGetAttr(op, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = PyObject_GetAttr(wrapped, name);
+    }
+    return value;
+}
+
+PyObject *
+fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    PyTypeObject *type = (PyTypeObject *)op, *base = type->tp_base;
+    if (type->tp_basicsize != base->tp_basicsize ||
+        type->tp_dictoffset != base->tp_dictoffset || type->tp_finalize != NULL ||
+        type->tp_call != base->tp_call || type->tp_descr_get != base->tp_descr_get) {
+        Py_RETURN_NONE;
+    }
+    type->tp_flags &= ~Py_TPFLAGS_BASETYPE;
+    type->tp_flags |=
+        Py_TPFLAGS_IMMUTABLETYPE |
+        (base->tp_flags & (Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR));
+    /* Instead of those for any class, which also look for what it does not have. */
+    type->tp_dealloc = base->tp_dealloc;
+    type->tp_traverse = base->tp_traverse;
+    type->tp_clear = base->tp_clear;
+    PyType_Modified(type);
+    Py_RETURN_NONE;
+}
+
+/* ---- CallProxy ---- */
 
 typedef struct {
     PyObject_VAR_HEAD vectorcallfunc vectorcall;
@@ -96,9 +131,7 @@ static int
 proxy_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjCallProxy *self = (FjCallProxy *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->function);
-    Py_VISIT(self->attributes);
+    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->attributes);
     for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
         Py_VISIT(self->args[i]);
     }
@@ -137,16 +170,13 @@ static PyMemberDef proxy_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCallProxy, weakrefs), READONLY, NULL},
     {"__func__", T_OBJECT, offsetof(FjCallProxy, function), READONLY,
      "The callable that it calls."},
-    {"_attributes", T_OBJECT, offsetof(FjCallProxy, attributes), READONLY,
-     "The object whose attributes this object has too."},
+    {"_attributes", T_OBJECT, offsetof(FjCallProxy, attributes), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot proxy_slots[] = {
-    {Py_tp_doc,
-     "CallProxy(function, args, attributes)\n--\n\n"
-     "A callable that calls `function` with `args` in front, and has the attributes of\n"
-     "`attributes`."},
+    {Py_tp_doc, "CallProxy(function, args, attributes)\n--\n\n"
+                "Calls `function` with `args` in front."},
     {Py_tp_new, proxy_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, proxy_traverse},
@@ -212,7 +242,7 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyMemberDef bound_members[] = {
-    {"__self__", T_OBJECT, offsetof(FjCallProxy, args), READONLY, "The instance."},
+    {"__self__", T_OBJECT, offsetof(FjCallProxy, args), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -1,6 +1,5 @@
 /* CallProxy, and BoundMethod: what `instance.method` is if `method` is a FilterJit. */
-#ifndef FJ_CALL_PROXY_H
-#define FJ_CALL_PROXY_H
+#pragma once
 
 #include "base/common.h"
 
@@ -10,4 +9,13 @@ PyObject *fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *
 /* Whether `object` is a bound method of exactly this FilterJit and this `self`. */
 int fj_bound_method_is(PyObject *object, PyObject *function, PyObject *self);
 
-#endif
+/* (P) Looks up an attribute of `op` or, if it has none of this name, of `wrapped`.  A new
+ * reference, or NULL with an error. */
+PyObject *fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped);
+
+/* The `__init_subclass__` of a type in C whose public type is a Python subclass with more
+ * methods.  It makes the subclass as fast, as final and as immutable as a type in C: as nobody
+ * can give it a `__call__` or `__get__`, it can have the vectorcall on all versions of
+ * CPython, and be called as a method without a bound method, where its base can.  A class that
+ * adds more than methods stays an ordinary class. */
+PyObject *fj_attribute_seal(PyObject *type, PyObject *ignored);

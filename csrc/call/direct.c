@@ -16,19 +16,21 @@
  *       consume(results, handlers)  -> Output
  *
  * The words on the right are the names of the *ways*, by which calls are counted.
- * direct_entry.c says what makes a call agree with an entry; the Python type Direct is in
- * direct_type.c.
+ * direct_entry.c says what makes a call agree with an entry.
  *
  * Without a GIL, each lane of threads (threads.h) has a Direct of its own, which knows the
  * arrays of its threads: the one that a variant has passes the calls of other lanes on.
  *
- * Python code can run while a plan is made, in direct_entry.c, in jax.jit, and where
- * references are dropped.  The caller holds the arguments; a call holds its entry.
+ * Python code can run while a plan is made, in direct_entry.c, in jax.jit and its attributes,
+ * and where references are dropped.  The caller holds the arguments; a call holds its entry.
  */
-#include "call/direct.h"
+#include "call/direct_entry.h"
+
+#include <structmember.h>
 
 #include "base/leafbuf.h"
 #include "base/state.h"
+#include "call/call_proxy.h"
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that have room on the stack */
@@ -36,9 +38,38 @@
 #define SOME 4 /* arrays, whose check takes no longer than that of the configuration */
 /* jax.jit frees such garbage at each call if there is some, which cannot be asked. */
 #define CALLS_PER_COLLECTION 16
+#define MAX_ENTRIES 4
 
-void
-fj_direct_drop_entries(FjDirect *self)
+typedef struct {
+    PyObject_HEAD vectorcallfunc vectorcall;
+    FjDirectContext *context;
+    PyObject *jitted;
+    PyObject *source;  /* what a plan is made from */
+    PyObject *refusal; /* why there was no plan the last time, a str, or NULL */
+    FjDirectEntry *entries[MAX_ENTRIES]; /* the one that was used last comes first */
+    int num_entries;
+    int num_noted;        /* calls that were noted */
+    Py_ssize_t unmatched; /* calls that no entry was for, since one was noted */
+    Py_ssize_t note_at;   /* one is noted when there are so many; -1 for `context->after` */
+    unsigned strikes;     /* checks in a row that took long and were in vain */
+    unsigned resting;     /* so many calls are passed on without a check */
+    unsigned long long epoch;
+    unsigned long long counts[FJ_NUM_WAYS];
+    int lane;                  /* of its own calls */
+    PyObject *lanes[FJ_LANES]; /* the Directs of the others, or NULL */
+    PyObject *weakrefs;
+} FjDirect;
+
+/* The Direct of a lane, borrowed; NULL if there is none. */
+static inline FjDirect *
+of_lane(FjDirect *self, int lane)
+{
+    return lane == self->lane ? self : (FjDirect *)FJ_LOAD_POINTER(self->lanes[lane]);
+}
+
+/* (P) Forgets all calls. */
+static void
+drop_entries(FjDirect *self)
 {
     while (self->num_entries > 0) {
         fj_direct_entry_release(self->entries[--self->num_entries]);
@@ -55,7 +86,7 @@ static void
 insert_entry(FjDirect *self, FjDirectEntry *entry)
 {
     FjDirectEntry *oldest = NULL;
-    if (self->num_entries == FJ_DIRECT_MAX_ENTRIES) {
+    if (self->num_entries == MAX_ENTRIES) {
         oldest = self->entries[--self->num_entries];
     }
     memmove(self->entries + 1, self->entries,
@@ -184,7 +215,7 @@ find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ss
         return way;
     }
     self->unmatched = 0;
-    if (++self->num_noted >= FJ_DIRECT_MAX_ENTRIES) {
+    if (++self->num_noted >= MAX_ENTRIES) {
         self->note_at = 4 * note_at + 4; /* ever more seldom: they may all be different */
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
@@ -210,7 +241,7 @@ choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntr
     unsigned long long epoch = FJ_LOAD_COUNT(context->epoch);
     if (self->epoch != epoch) {
         self->epoch = epoch;
-        fj_direct_drop_entries(self);
+        drop_entries(self);
     }
     if (self->resting > 0) {
         self->resting--;
@@ -351,8 +382,9 @@ output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,
                                    PyObject *kwnames);
 
-PyObject *
-fj_direct_new(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *source)
+/* A new Direct of the lane of this thread, or NULL with an error. */
+static PyObject *
+new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *source)
 {
     FjDirect *self = (FjDirect *)type->tp_alloc(type, 0);
     if (self != NULL) {
@@ -372,13 +404,12 @@ static inline FjDirect *
 of_this_lane(FjDirect *self)
 {
     int lane = fj_lane();
-    FjDirect *found = FJ_LANES == 1 ? self : fj_direct_of_lane(self, lane);
+    FjDirect *found = FJ_LANES == 1 ? self : of_lane(self, lane);
     return FJ_LIKELY(found != NULL)
                ? found
                : (FjDirect *)fj_keep_first((PyObject *)self, &self->lanes[lane],
-                                           fj_direct_new(Py_TYPE(self),
-                                                         (PyObject *)self->context,
-                                                         self->jitted, self->source));
+                                           new_direct(Py_TYPE(self), (PyObject *)self->context,
+                                                      self->jitted, self->source));
 }
 
 /* direct(*arrays) -> Output */
@@ -427,3 +458,165 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     return output;
 }
+
+/* ---- the Python type: what it tells is of all lanes of threads ---- */
+
+static const char *const way_names[] = {
+#define WAY_NAME(name) #name,
+    FJ_WAYS(WAY_NAME)};
+
+static PyObject *
+direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"context", "jitted", "source", NULL};
+    PyObject *context, *jitted, *source;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO:Direct", keywords,
+                                     fj_state_of(type)->direct_context, &context, &jitted,
+                                     &source)) {
+        return NULL;
+    }
+    return new_direct(type, context, jitted, source);
+}
+
+static int
+direct_traverse(PyObject *op, visitproc visit, void *arg)
+{
+    FjDirect *self = (FjDirect *)op;
+    FJ_VISIT_ALL(Py_TYPE(op), self->context, self->jitted, self->source, self->refusal);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_VISIT(self->lanes[i]);
+    }
+    for (int i = 0; i < self->num_entries; i++) {
+        int result = fj_direct_entry_traverse(self->entries[i], visit, arg);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+/* What a call needs stays, as `jitted`: the variant drops this object. */
+static int
+direct_clear(PyObject *op)
+{
+    FjDirect *self = (FjDirect *)op;
+    drop_entries(self);
+    Py_CLEAR(self->refusal);
+    return 0;
+}
+
+static void
+direct_dealloc(PyObject *op)
+{
+    FjDirect *self = (FjDirect *)op;
+    PyObject_GC_UnTrack(op);
+    PyObject_ClearWeakRefs(op);
+    direct_clear(op);
+    FJ_DROP_ALL(self->context, self->jitted, self->source);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_XDECREF(self->lanes[i]);
+    }
+    fj_object_free(op);
+}
+
+static PyObject *
+direct_getattro(PyObject *op, PyObject *name)
+{
+    return fj_attribute_get(op, name, ((FjDirect *)op)->jitted);
+}
+
+/* clear_cache() */
+static PyObject *
+direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    for (int i = 0; i < FJ_LANES; i++) {
+        FjDirect *lane = of_lane((FjDirect *)op, i);
+        if (lane != NULL) {
+            FJ_LOCK(lane);
+            drop_entries(lane);
+            FJ_UNLOCK();
+        }
+    }
+    return PyObject_CallMethod(((FjDirect *)op)->jitted, "clear_cache", NULL);
+}
+
+static PyObject *
+direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *counts = PyDict_New();
+    for (int i = 0; counts != NULL && i < FJ_NUM_WAYS; i++) {
+        unsigned long long calls = 0;
+        for (int j = 0; j < FJ_LANES; j++) {
+            const FjDirect *lane = of_lane((FjDirect *)op, j);
+            calls += lane == NULL ? 0 : FJ_LOAD_COUNT(lane->counts[i]);
+        }
+        if (calls > 0) {
+            PyObject *count = PyLong_FromUnsignedLongLong(calls);
+            if (count == NULL || PyDict_SetItemString(counts, way_names[i], count) < 0) {
+                Py_CLEAR(counts);
+            }
+            Py_XDECREF(count);
+        }
+    }
+    return counts;
+}
+
+static PyObject *
+direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
+{
+    PyObject *refusal = NULL;
+    for (int i = 0; i < FJ_LANES && refusal == NULL; i++) {
+        FjDirect *lane = of_lane((FjDirect *)op, i);
+        if (lane != NULL) {
+            FJ_LOCK(lane);
+            refusal = Py_XNewRef(lane->refusal);
+            FJ_UNLOCK();
+        }
+    }
+    return refusal == NULL ? Py_NewRef(Py_None) : refusal;
+}
+
+static PyMethodDef direct_methods[] = {
+    {"clear_cache", direct_clear_cache, METH_NOARGS,
+     "clear_cache($self, /)\n--\n\n"
+     "Drops the entries, and clears the cache of jax.jit."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef direct_members[] = {
+    {"jitted", T_OBJECT, offsetof(FjDirect, jitted), READONLY, NULL},
+    {"num_entries", T_INT, offsetof(FjDirect, num_entries), READONLY, NULL},
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjDirect, vectorcall), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FjDirect, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef direct_getset[] = {
+    {"counts", direct_get_counts, NULL, NULL, NULL},
+    {"refusal", direct_get_refusal, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot direct_slots[] = {
+    {Py_tp_doc,
+     "Direct(context, jitted, source)\n--\n\n"
+     "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."},
+    {Py_tp_new, direct_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_getattro, direct_getattro},
+    {Py_tp_traverse, direct_traverse},
+    {Py_tp_clear, direct_clear},
+    {Py_tp_dealloc, direct_dealloc},
+    {Py_tp_methods, direct_methods},
+    {Py_tp_members, direct_members},
+    {Py_tp_getset, direct_getset},
+    {0, NULL},
+};
+
+PyType_Spec fj_direct_spec = {
+    .name = "filterjit._core.Direct",
+    .basicsize = sizeof(FjDirect),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = direct_slots,
+};

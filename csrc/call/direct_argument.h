@@ -2,8 +2,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_DIRECT_ARGUMENT_H
-#define FJ_DIRECT_ARGUMENT_H
+#pragma once
 
 #include "base/common.h"
 #include "call/direct_context.h"
@@ -100,5 +99,3 @@ int fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContex
  * error that is no Exception.  Adds to `*compared` if it compares shardings by equality. */
 int fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *context,
                              PyObject *value, Py_ssize_t *compared);
-
-#endif

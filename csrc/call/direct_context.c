@@ -69,10 +69,8 @@ static PyMethodDef context_methods[] = {
 };
 
 static PyMemberDef context_members[] = {
-    {"enabled", T_INT, offsetof(FjDirectContext, enabled), 0,
-     "Whether calls may be direct; otherwise jax.jit makes all calls."},
-    {"after", T_PYSSIZET, offsetof(FjDirectContext, after), 0,
-     "How many calls jax.jit makes before one is noted, of which the next is direct."},
+    {"enabled", T_INT, offsetof(FjDirectContext, enabled), 0, NULL},
+    {"after", T_PYSSIZET, offsetof(FjDirectContext, after), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

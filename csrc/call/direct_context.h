@@ -3,8 +3,7 @@
  *
  * The core imports nothing of JAX: Python gives it objects, by what they take and return.
  */
-#ifndef FJ_DIRECT_CONTEXT_H
-#define FJ_DIRECT_CONTEXT_H
+#pragma once
 
 #include "base/common.h"
 
@@ -48,5 +47,3 @@ fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)
 {
     return PyObject_Vectorcall(context->parts[part], &x, 1, NULL);
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_DIRECT_ENTRY_H
-#define FJ_DIRECT_ENTRY_H
+#pragma once
 
 #include "base/common.h"
 #include "call/direct_argument.h"
@@ -78,5 +77,3 @@ fj_direct_entry_learns(const FjDirectEntry *entry)
  * with an error that is no Exception. */
 int fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
                              PyObject *results);
-
-#endif

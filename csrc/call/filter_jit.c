@@ -12,7 +12,6 @@
 
 #include "base/hash.h"
 #include "walk/build.h"
-#include "call/attribute.h"
 #include "call/call_proxy.h"
 #include "call/call.h"
 #include "call/call_hooks.h"
@@ -98,13 +97,8 @@ static int
 filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->bound_type);
-    Py_VISIT(self->function);
-    Py_VISIT(self->hooks);
-    Py_VISIT(self->signature);
-    Py_VISIT(self->cache);
-    Py_VISIT(self->arrays);
+    FJ_VISIT_ALL(Py_TYPE(op), self->bound_type, self->function, self->hooks, self->signature,
+                 self->cache, self->arrays);
     for (int i = 0; i < FJ_LANES; i++) {
         Py_VISIT(self->last.variants[i][0]);
     }
@@ -139,10 +133,7 @@ filter_jit_dealloc(PyObject *op)
         fj_cache_leave(self->cache, &self->last);
     }
     filter_jit_clear(op);
-    Py_XDECREF(self->bound_type);
-    Py_XDECREF(self->hooks);
-    Py_XDECREF(self->cache);
-    Py_XDECREF(self->arrays);
+    FJ_DROP_ALL(self->bound_type, self->hooks, self->cache, self->arrays);
     fj_object_free(op);
 }
 
@@ -227,13 +218,10 @@ static PyMethodDef filter_jit_methods[] = {
     {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
      METH_FASTCALL | METH_KEYWORDS,
      "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
-     "Returns (variant, arrays) of a call with these arguments, without making the call.\n\n"
-     "If there is no variant, one is compiled, which is in no Cache: see\n"
-     "Cache.insert_traced."},
+     "Returns (variant, arrays) of a call; a variant that it has to compile is in no Cache."},
     {"_find", (PyCFunction)(void (*)(void))fj_call_find, METH_FASTCALL | METH_KEYWORDS,
      "_find($self, /, *args, **kwargs)\n--\n\n"
-     "Returns (variant or None, structure, arrays) of a call, without making the call.\n\n"
-     "Nothing is compiled."},
+     "Returns (variant or None, structure, arrays) of a call, without compiling anything."},
     {"_parts", filter_jit_parts, METH_NOARGS,
      "_parts($self, /)\n--\n\n"
      "Returns (cache, arrays)."},
@@ -249,10 +237,8 @@ static PyMemberDef filter_jit_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjFilterJit, vectorcall), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(FjFilterJit, dict), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjFilterJit, weakrefs), READONLY, NULL},
-    {"_hooks", T_OBJECT, offsetof(FjFilterJit, hooks), READONLY,
-     "The object whose methods are the hooks of a call."},
-    {"_given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY,
-     "The inspect.Signature that it was created with, or None."},
+    {"_hooks", T_OBJECT, offsetof(FjFilterJit, hooks), READONLY, NULL},
+    {"_given_signature", T_OBJECT, offsetof(FjFilterJit, signature), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -195,9 +195,7 @@ static int
 getattribute_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjGetattribute *self = (FjGetattribute *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->owner);
-    Py_VISIT(self->original);
+    FJ_VISIT_ALL(Py_TYPE(op), self->owner, self->original);
     return 0;
 }
 
@@ -207,8 +205,7 @@ getattribute_dealloc(PyObject *op)
 {
     FjGetattribute *self = (FjGetattribute *)op;
     PyObject_GC_UnTrack(op);
-    Py_XDECREF(self->owner);
-    Py_XDECREF(self->original);
+    FJ_DROP_ALL(self->owner, self->original);
     fj_object_free(op);
 }
 
@@ -226,16 +223,13 @@ static PyMethodDef getattribute_methods[] = {
 
 static PyMemberDef getattribute_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjGetattribute, vectorcall), READONLY, NULL},
-    {"__wrapped__", T_OBJECT, offsetof(FjGetattribute, original), READONLY,
-     "The __getattribute__ that it replaces."},
+    {"__wrapped__", T_OBJECT, offsetof(FjGetattribute, original), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot getattribute_slots[] = {
     {Py_tp_doc, "Getattribute(owner, original)\n--\n\n"
-                "A __getattribute__ that finds jitted methods without calling `original`.\n\n"
-                "`owner` is the class that it is an attribute of, and `original` is the\n"
-                "__getattribute__ that the class inherits."},
+                "The __getattribute__ of `owner`: finds jitted methods without `original`."},
     {Py_tp_new, getattribute_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, getattribute_traverse},

@@ -321,14 +321,8 @@ static int
 jit_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjVariableJit *self = (FjVariableJit *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->inner);
-    Py_VISIT(self->rules.registry);
-    Py_VISIT(self->rules.variable_type);
-    Py_VISIT(self->rules.key_type);
-    Py_VISIT(self->guards);
-    Py_VISIT(self->escape);
-    Py_VISIT(self->reason);
+    FJ_VISIT_ALL(Py_TYPE(op), self->inner, self->rules.registry, self->rules.variable_type,
+                 self->rules.key_type, self->guards, self->escape, self->reason);
     for (Py_ssize_t i = 0; i < self->states.count; i++) {
         Py_VISIT(self->states.items[i]);
     }
@@ -353,12 +347,8 @@ jit_dealloc(PyObject *op)
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
     jit_clear(op);
-    Py_XDECREF(self->inner);
-    Py_XDECREF(self->rules.registry);
-    Py_XDECREF(self->rules.variable_type);
-    Py_XDECREF(self->rules.key_type);
-    Py_XDECREF(self->guards);
-    Py_XDECREF(self->escape);
+    FJ_DROP_ALL(self->inner, self->rules.registry, self->rules.variable_type,
+                self->rules.key_type, self->guards, self->escape);
     fj_object_free(op);
 }
 
@@ -397,24 +387,21 @@ static PyMethodDef jit_methods[] = {
     {"_nodes", jit_nodes, METH_O,
      "_nodes($self, tree, /)\n--\n\n"
      "Returns a tuple of the Variables and Pytrees in a tree, each once, in the order of a\n"
-     "call.\n\n"
-     "Raises ValueError for a tree with which a call would be handed over."},
+     "call. ValueError if a call with the tree would be handed over."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef jit_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjVariableJit, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariableJit, weakrefs), READONLY, NULL},
-    {"_inner", T_OBJECT, offsetof(FjVariableJit, inner), READONLY, "The FilterJit."},
-    {"_reason", T_OBJECT, offsetof(FjVariableJit, reason), 0,
-     "Why every call is handed over, or None if it was not set."},
+    {"_inner", T_OBJECT, offsetof(FjVariableJit, inner), READONLY, NULL},
+    {"_reason", T_OBJECT, offsetof(FjVariableJit, reason), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot jit_slots[] = {
     {Py_tp_doc,
-     "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n"
-     "--\n\n"
+     "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n--\n\n"
      "A FilterJit that returns (result, indices, values), called with Variables."},
     {Py_tp_new, jit_new},
     {Py_tp_call, PyVectorcall_Call},

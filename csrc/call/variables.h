@@ -3,8 +3,7 @@
  *
  * The functions return 1; 0 with `*reason` set to a new str, if the call must be handed over;
  * or -1 with an error.  Functions marked (P) may run Python code. */
-#ifndef FJ_VARIABLES_H
-#define FJ_VARIABLES_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -33,5 +32,3 @@ int fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *s
  * the TraceStates that have been asked, of the Variable of each number in the last call. */
 int fj_variables_check_states(const FjStructure *structure, FjLeafBuf *objects,
                               FjLeafBuf *states, Py_ssize_t *count, PyObject **reason);
-
-#endif

@@ -14,8 +14,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_VARIANT_H
-#define FJ_VARIANT_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/structure.h"
@@ -99,7 +98,7 @@ Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
 
 /* ---- Output ---- */
 
-/* An Output: what the callable of a variant returns (output.c).  To JAX it is a pytree node,
+/* An Output: what the callable of a variant returns.  To JAX it is a pytree node,
  * whose children are the arrays and whose aux data is the number of the trace.  JAX's caches
  * live long and hold aux data, so this way they hold an int and no reference to objects of the
  * user's. */
@@ -123,5 +122,3 @@ PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 /* Module functions: how JAX flattens and unflattens an Output. */
 PyObject *fj_output_flatten(PyObject *module, PyObject *output);
 PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-
-#endif

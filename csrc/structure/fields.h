@@ -8,8 +8,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_FIELDS_H
-#define FJ_FIELDS_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/node_kind.h"
@@ -174,5 +173,3 @@ int fj_fields_are_as_classified(FjNodeKind *kind);
  * (FjNodeKind.names) then belong to it as well, whether they are set or not, as in Equinox.
  * 1, 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_fields_is_wrapper(PyObject *object, const FjNodeKind *kind);
-
-#endif

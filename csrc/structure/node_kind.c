@@ -11,17 +11,9 @@ static int
 kind_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjNodeKind *self = (FjNodeKind *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->weak);
-    Py_VISIT(self->key);
-    Py_VISIT(self->immutable);
-    Py_VISIT(self->contents);
-    Py_VISIT(self->names);
-    Py_VISIT(self->keys);
-    Py_VISIT(self->factories);
-    Py_VISIT(self->flatten);
-    Py_VISIT(self->describe);
-    Py_VISIT(self->described);
+    FJ_VISIT_ALL(Py_TYPE(op), self->weak, self->key, self->immutable, self->contents,
+                 self->names, self->keys, self->factories, self->flatten, self->describe,
+                 self->described);
     return 0;
 }
 
@@ -47,9 +39,7 @@ kind_dealloc(PyObject *op)
     FjNodeKind *self = (FjNodeKind *)op;
     PyObject_GC_UnTrack(op);
     kind_clear(op);
-    Py_CLEAR(self->names);
-    Py_CLEAR(self->keys);
-    Py_CLEAR(self->factories);
+    FJ_DROP_ALL(self->names, self->keys, self->factories);
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
     PyMem_Free(self->dict_fields);

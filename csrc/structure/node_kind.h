@@ -2,8 +2,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_NODE_KIND_H
-#define FJ_NODE_KIND_H
+#pragma once
 
 #include "base/common.h"
 #include "base/state.h"
@@ -161,5 +160,3 @@ int fj_node_kind_read(FjNodeKind *kind, PyObject *answer);
  * is NULL if the instance is flattened by its registered functions.  0, or -1 with an error.
  */
 int fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **described);
-
-#endif

@@ -6,10 +6,9 @@
  * A record holds nothing itself.  Whoever makes it sees to it that an address is that of a
  * live object where it is followed.
  *
- * No Python code runs in these functions.  Where there is no memory, there is no record.
+ * Where there is no memory, there is no record.
  */
-#ifndef FJ_RECORD_H
-#define FJ_RECORD_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/node_kind.h"
@@ -27,8 +26,12 @@ typedef enum {
     FJ_IN_FIELDS,     /* the fields of an object, wherever they are */
     FJ_IN_ITS_DICT,   /* the __dict__ of an instance, which is the next container */
     FJ_IN_EMPTY_DICT, /* nowhere, as long as its __dict__ is empty */
-    FJ_IN_SNAPSHOT    /* a static, which is compared with a snapshot */
+    FJ_IN_SNAPSHOT    /* a static, which `match` compares with its only reference */
 } FjPlace;
+
+/* fj_snapshot_match (snapshot.h). */
+struct FjSnapshot;
+typedef int (*FjSnapshotMatch)(struct FjSnapshot *snapshot, PyObject *value);
 
 typedef struct {
     PyObject *object;
@@ -39,7 +42,7 @@ typedef struct {
     FjPlace place;
     uint32_t array; /* of an object in slots whose only child is an array leaf, the number of
                      * this leaf + 1; otherwise 0 */
-    struct FjSnapshot *snapshot; /* FJ_IN_SNAPSHOT */
+    FjSnapshotMatch match; /* FJ_IN_SNAPSHOT */
 } FjRecorded;
 
 /* An array that grows. */
@@ -78,10 +81,9 @@ void fj_record_add_dict(FjRecord *record, PyObject *dict);
 FjRecorded *fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind);
 
 /* Adds a value that equals a snapshot. */
-void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *snapshot);
+void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *snapshot,
+                          FjSnapshotMatch match);
 
 /* Whether the containers have the same types and hold the same references.  The array leaf of
  * an object in slots is not compared: the object that is there now is stored in `arrays`. */
 int fj_record_is_same(const FjRecord *record, PyObject **arrays);
-
-#endif

@@ -318,18 +318,9 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     if (self->types != self) {
         Py_VISIT(self->types);
     }
-    Py_VISIT(self->array_type);
-    Py_VISIT(self->traced);
-    Py_VISIT(self->traced_in);
-    Py_VISIT(self->classify);
-    Py_VISIT(self->is_array);
-    Py_VISIT(self->flatten_one_level);
-    Py_VISIT(self->flatten_with_keys);
-    Py_VISIT(self->missing);
-    Py_VISIT(self->words);
-    Py_VISIT(self->keyed);
-    Py_VISIT(self->by_identity);
-    Py_VISIT(self->forget);
+    FJ_VISIT_ALL(self->array_type, self->traced, self->traced_in, self->classify,
+                 self->is_array, self->flatten_one_level, self->flatten_with_keys,
+                 self->missing, self->words, self->keyed, self->by_identity, self->forget);
     return fj_table_traverse(&self->kinds, visit, arg);
 }
 
@@ -354,18 +345,9 @@ registry_dealloc(PyObject *op)
     if (self->types != self) {
         Py_XDECREF(self->types);
     }
-    Py_XDECREF(self->array_type);
-    Py_XDECREF(self->traced);
-    Py_XDECREF(self->traced_in);
-    Py_XDECREF(self->classify);
-    Py_XDECREF(self->is_array);
-    Py_XDECREF(self->flatten_one_level);
-    Py_XDECREF(self->flatten_with_keys);
-    Py_XDECREF(self->missing);
-    Py_XDECREF(self->words);
-    Py_XDECREF(self->keyed);
-    Py_XDECREF(self->by_identity);
-    Py_XDECREF(self->forget);
+    FJ_DROP_ALL(self->array_type, self->traced, self->traced_in, self->classify,
+                self->is_array, self->flatten_one_level, self->flatten_with_keys,
+                self->missing, self->words, self->keyed, self->by_identity, self->forget);
     fj_object_free(op);
 }
 
@@ -386,17 +368,8 @@ static PyMethodDef registry_methods[] = {
     {"with_policy", (PyCFunction)(void (*)(void))registry_with_policy,
      METH_VARARGS | METH_KEYWORDS,
      "with_policy($self, /, *, traced=(), keyed=(), by_identity=(), traced_in=())\n--\n\n"
-     "Returns a Registry that shares the kinds of this one, and has this policy.\n\n"
-     "`traced` are types of leaves that are traced like arrays; `classify` says that they "
-     "are\n"
-     "static. `keyed` are pairs of a type and a callable: for static instances of the type,\n"
-     "the result of the callable is hashed and compared instead. `traced_in` are types that "
-     "are\n"
-     "traced in the arguments, or at the leaves, of which the Signature says so. "
-     "`by_identity` are types of\n"
-     "containers: an instance that occurs again in the arguments of a call is the same "
-     "object\n"
-     "there."},
+     "Returns a Registry that shares the kinds of this one, and has this policy: see\n"
+     "registry.h."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -423,8 +396,7 @@ registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef registry_getset[] = {
-    {"missing", registry_get_missing, registry_set_missing,
-     "a field with this value counts as absent", NULL},
+    {"missing", registry_get_missing, registry_set_missing, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -436,38 +408,9 @@ static PyMemberDef registry_members[] = {
 PyDoc_STRVAR(
     registry_doc,
     "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
-    "missing, words)\n"
-    "--\n\n"
-    "The kind of each type. `classify(type, instance)` is called once for each type and\n"
-    "returns a tuple (name, key, details...). Where a value of the type is static, such as in "
-    "a\n"
-    "static field, the result of the callable `key` is hashed and compared in its place; "
-    "None,\n"
-    "or left out, if there is none. A pair (key, True) says besides that nothing changes "
-    "what\n"
-    "such a value is equal to; in the place of True may be a function that says so of a\n"
-    "value, or None. After that may be a tuple of the names of attributes: two values with\n"
-    "equal attributes have equal keys. Or True: nothing changes such a value itself, which\n"
-    "consists of what is in its key. The details are, by the name of the kind:\n"
-    "\n"
-    "    module      dynamic, static, wrapper: the names of its dynamic fields, its static\n"
-    "                fields and the attributes that a wrapper has besides\n"
-    "    object      dynamic, static, keys, dict_fields, mode, factories: the names of the "
-    "attributes\n"
-    "                that are children or static; a key for each, or None: a str for an\n"
-    "                attribute, (key,) for an item, None where a path leaves it out; the\n"
-    "                names of those whose value is a dict, the items of which stand in its\n"
-    "                place; 'call', 'init', 'fill' or 'partial', as FjBuildMode says; a dict\n"
-    "                from the name of each attribute that 'fill' sets besides to a function\n"
-    "                without arguments, which is called once a tree\n"
-    "    described   describe: a function that returns (dynamic, static, keys) for an\n"
-    "                instance, or None if it is flattened by its registered functions\n"
-    "    namedtuple  whether it is filled directly; the names of its items\n"
-    "    custom      the function (object) -> (children, aux data) that the type is\n"
-    "                registered with, or None: flatten_one_level is called; whether it\n"
-    "                returns no children and the object itself\n"
-    "\n"
-    "Details may be left out at the end, except those of a module or an object.");
+    "missing, words)\n--\n\n"
+    "The kind of each type. `classify(type, instance)` is called once for each type;\n"
+    "node_kind.c reads what it returns.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},

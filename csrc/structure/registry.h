@@ -9,8 +9,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_REGISTRY_H
-#define FJ_REGISTRY_H
+#pragma once
 
 #include "base/common.h"
 #include "base/state.h"
@@ -105,5 +104,3 @@ fj_registry_missing(const FjRegistry *registry)
 
 /* (P) Whether an instance of an FJ_MAYBE_ARRAY type is an array: 1, 0, -1 with an error. */
 int fj_registry_is_array(FjRegistry *registry, PyObject *object);
-
-#endif

@@ -23,8 +23,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_SNAPSHOT_H
-#define FJ_SNAPSHOT_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/record.h"
@@ -110,5 +109,3 @@ int fj_snapshot_has(FjSnapshot *snapshot, PyObject *value);
 /* (P) Whether two values, both of which count as fields, are equal now: 1, 0, or -1 with an
  * error. */
 int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);
-
-#endif

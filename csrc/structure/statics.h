@@ -24,8 +24,7 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_STATICS_H
-#define FJ_STATICS_H
+#pragma once
 
 #include "base/common.h"
 #include "base/state.h"
@@ -154,5 +153,3 @@ int fj_static_hash(FjRegistry *registry, PyObject *value, Py_hash_t *hash);
 
 /* Whether two inert values are equal: 1, 0, or -1 with MemoryError.  Runs no Python code. */
 int fj_static_equal(FjRegistry *registry, PyObject *a, PyObject *b);
-
-#endif

@@ -70,25 +70,11 @@
  * ===================
  * The functions on trees (flatten, partition, ...) use fj_flatten_leaves, for which every
  * leaf counts as an array.  The values of static fields are not leaves here either.  For `net`
- * it pushes the leaves w0, w1, r, 0.1, 2, 3 and returns a Structure with these nodes:
- *
- *                                                                 subtree
- *  i code       arity flags             aux                  type    _end
- * -- ---------- ----- ----------------- -------------------- ---- -------
- *  0 MODULE         5                   the NodeKind of Net  Net        8
- *  1  LIST          2 LEAVES, SHALLOW                                   2
- *  2  DICT          2 PLAIN_KEYS, SHALLOW ("a","b")           dict       5
- *  3   ARRAY        0                                                   4
- *  4   ARRAY        0                                                   5
- *  5  TUPLE         2 LEAVES, SHALLOW                                   6
- *  6  STATIC        0 FIELD             [8, 4]                          7
- *  7  STATIC        0 SELF_EQUAL, FIELD "net"                           8
- *
- *     count = 8, all_leaves = open_leaves = 6, static_leaves = NULL, is_tree_structure = 1
+ * it pushes the leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are as above.
  *
  * LEAVES.  A tuple or list that has at least one child, and only leaves as children, is a
- * single node: its leaves have no nodes of their own.  So a list of 100,000 leaves is one
- * node.
+ * single node: its leaves have no nodes of their own.  So LIST and TUPLE above are one node
+ * each, as is a list of 100,000 leaves.
  *
  * Open and static leaves.  A filter selects some of the leaves: one that selects arrays
  * returns w0, w1 and r.  The Structure then has the same nodes, and the leaves that were not
@@ -123,8 +109,7 @@
  * An object that contains itself is met again inside its own node.  Such a Structure can be
  * compared with others, but no tree can be built from it.
  */
-#ifndef FJ_STRUCTURE_H
-#define FJ_STRUCTURE_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/registry.h"
@@ -380,4 +365,61 @@ void fj_structure_add_error_context(const FjStructure *structure, uint32_t index
 void fj_structure_add_leaf_context(const FjStructure *structure, Py_ssize_t leaf,
                                    const char *operation);
 
-#endif
+/* ---- children and paths ---- */
+
+/* The children of a node, one after the other, with the key of each:
+ *
+ *     for (FjChildren c = fj_children_of(structure, index); fj_children_has(&c);
+ *          fj_children_next(&c)) {
+ *         ... structure->nodes[c.at], fj_children_key(&c) ...
+ *     }
+ */
+typedef struct {
+    const FjStructure *structure;
+    uint32_t parent; /* the index of the node */
+    uint32_t number; /* of the child, from 0 */
+    uint32_t at;     /* the index of the child's node, if it has one (fj_children_is_leaf) */
+} FjChildren;
+
+/* The first child of the node at `parent`. */
+static inline FjChildren
+fj_children_of(const FjStructure *structure, uint32_t parent)
+{
+    return (FjChildren){.structure = structure, .parent = parent, .at = parent + 1};
+}
+
+/* Whether there is a child: 0 after the last one. */
+static inline int
+fj_children_has(const FjChildren *c)
+{
+    return c->number < c->structure->nodes[c->parent].arity;
+}
+
+/* Whether the child is a leaf without a node of its own: its parent has FJ_NODE_LEAVES. */
+static inline int
+fj_children_is_leaf(const FjChildren *c)
+{
+    return (c->structure->nodes[c->parent].flags & FJ_NODE_LEAVES) != 0;
+}
+
+/* Advances to the next child.  The node of this one must be closed. */
+static inline void
+fj_children_next(FjChildren *c)
+{
+    c->number++;
+    if (!fj_children_is_leaf(c)) {
+        c->at = c->structure->info[c->at].subtree_end;
+    }
+}
+
+/* The key of the child: a str for a name (a parameter or a field), (key,) for an item,
+ * None where a path leaves the step out, as from an object to a dict field.  A new reference,
+ * or NULL with an error. */
+PyObject *fj_children_key(const FjChildren *c);
+
+/* The path to a node: a new list of the keys from the root, or NULL with an error.  The
+ * Structure may still have nodes that are not closed. */
+PyObject *fj_path_of_node(const FjStructure *structure, uint32_t index);
+
+/* The path to a leaf, which is counted from 0 among all leaves. */
+PyObject *fj_path_of_leaf(const FjStructure *structure, Py_ssize_t leaf);

@@ -3,8 +3,7 @@
  *
  * Functions marked (P) run Python code.
  */
-#ifndef FJ_WORDS_H
-#define FJ_WORDS_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/registry.h"
@@ -28,5 +27,3 @@ fj_words_raise(PyObject *text)
 /* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
  * by an exception note.  For errors that are not raised by a call of a jitted function. */
 void fj_words_note_context(FjRegistry *registry);
-
-#endif

@@ -20,8 +20,7 @@
  *                           filter for the subtree in its place: True, False, or an object of
  *                           which expression_of(filter) returns the expression
  */
-#ifndef FJ_FILTER_H
-#define FJ_FILTER_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -38,5 +37,3 @@
 int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                           PyObject *const *leaves, PyObject *candidates,
                           PyObject *expressions);
-
-#endif

@@ -11,7 +11,6 @@
  */
 #include "tree/pattern.h"
 
-#include "structure/children.h"
 #include "structure/words.h"
 
 #define MAX_COMPONENTS 62

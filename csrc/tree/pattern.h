@@ -11,8 +11,7 @@
  *   a slice     the items of a sequence in this slice
  *   a function  a key for which function(str(key)) is true: a "glob"
  */
-#ifndef FJ_PATTERN_H
-#define FJ_PATTERN_H
+#pragma once
 
 #include "base/common.h"
 #include "structure/structure.h"
@@ -23,5 +22,3 @@
  * spelled wrong would select nothing.  May run Python code: see pattern.c. */
 int fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict,
                      uint8_t *mask);
-
-#endif

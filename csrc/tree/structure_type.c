@@ -9,7 +9,6 @@
 
 #include <structmember.h>
 
-#include "structure/children.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
@@ -348,8 +347,7 @@ PyDoc_STRVAR(structure_doc,
 PyDoc_STRVAR(
     structure_unflatten_doc,
     "unflatten($self, leaves, /)\n"
-    "--\n"
-    "\n"
+    "--\n\n"
     "Builds a tree from its open leaves.\n"
     "\n"
     "Arguments:\n"
@@ -364,8 +362,7 @@ PyDoc_STRVAR(
 PyDoc_STRVAR(
     structure_combine_doc,
     "combine($self, /, *groups)\n"
-    "--\n"
-    "\n"
+    "--\n\n"
     "Builds a tree from dicts of its open leaves, as `partition_dict` returns them.\n"
     "\n"
     "Arguments:\n"
@@ -389,33 +386,21 @@ PyDoc_STRVAR(structure_num_leaves_doc,
              "of the treedefs of JAX and optree. Static leaves are not counted.");
 
 /* Methods whose name starts with an underscore are for filterjit's own Python modules. */
-
-PyDoc_STRVAR(
-    structure_nodes_doc,
-    "_nodes($self, /)\n"
-    "--\n"
-    "\n"
-    "Returns a list of (kind, arity, type, detail, key), one for each node.\n"
-    "\n"
-    "Each node comes before its children. The type may be None. The detail is the\n"
-    "value of a static; the keys of a dict; the aux data of a custom node; the names of\n"
-    "the children of a named tuple, a Module, an object or a call; the path of a ref's\n"
-    "object; else None. Leaves have no node in a `list of leaves` or `tuple of leaves`. The "
-    "key is that of the step from the parent: a str for a name,\n"
-    "(key,) for an item, None at the root and where a path leaves the step out.");
-
-PyDoc_STRVAR(structure_equal_nodes_doc,
-             "_equal_nodes($self, index, other, other_index, /)\n"
-             "--\n"
-             "\n"
-             "Returns whether a node equals a node of another structure, by the rule for\n"
-             "structures. Nodes are counted as in `_nodes`; their children are not compared.");
-
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
-    {"_nodes", structure_nodes, METH_NOARGS, structure_nodes_doc},
-    {"_equal_nodes", structure_equal_nodes, METH_VARARGS, structure_equal_nodes_doc},
+    {"_nodes", structure_nodes, METH_NOARGS,
+     "_nodes($self, /)\n--\n\n"
+     "Returns a list of (kind, arity, type or None, detail, key), one for each node, parents\n"
+     "first. The detail is the value of a static, the keys of a dict, the aux data of a "
+     "custom\n"
+     "node, the names of the children of what has some, the path of a ref's object, or None.\n"
+     "The key is that of the step from the parent, as fj_children_key says; None at the "
+     "root.\n"
+     "Leaves have no node in a `list of leaves` or `tuple of leaves`."},
+    {"_equal_nodes", structure_equal_nodes, METH_VARARGS,
+     "_equal_nodes($self, index, other, other_index, /)\n--\n\n"
+     "Returns whether two nodes are equal, without their children: fj_structure_equal_nodes."},
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},

@@ -9,7 +9,6 @@
 #include "tree/tree_functions.h"
 
 #include "base/state.h"
-#include "structure/children.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"

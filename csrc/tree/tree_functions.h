@@ -1,6 +1,5 @@
 /* Functions over whole trees: flatten, partition, combine. */
-#ifndef FJ_TREE_FUNCTIONS_H
-#define FJ_TREE_FUNCTIONS_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -22,5 +21,3 @@ FjRegistry *fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t
 /* A new list of the open leaves, those that are not static, among `leaves`, which are all
  * leaves of the Structure; NULL with MemoryError. */
 PyObject *fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves);
-
-#endif

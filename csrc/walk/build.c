@@ -9,7 +9,6 @@
  */
 #include "walk/build.h"
 
-#include "walk/build_walk.h"
 #include "walk/reader.h"
 
 static PyObject *

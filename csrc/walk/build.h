@@ -1,8 +1,9 @@
 /* Building (unflattening) a tree from its Structure and its arrays. */
-#ifndef FJ_BUILD_H
-#define FJ_BUILD_H
+#pragma once
 
 #include "base/common.h"
+#include "base/scratch.h"
+#include "structure/fields.h"
 #include "structure/structure.h"
 
 /* These functions return a new reference, or NULL with an error, and may run Python code: see
@@ -20,4 +21,87 @@ PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
  * was not given. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
-#endif
+/* ---- for build.c and the readers (reader.h): the state of a walk that builds a tree ---- */
+
+#define FJ_BUILD_FACTORIES 4 /* factories whose results have room in a FjBuilder */
+
+typedef struct {
+    FjStructure *structure;
+    const FjNode *next;
+    PyObject *const *arrays; /* the next array */
+    PyObject *registry;
+    PyObject *missing;
+    PyObject *no_arguments; /* the empty tuple */
+    /* The results of factories (FjNodeKind.factories), which a tree shares. */
+    PyObject *factories[FJ_BUILD_FACTORIES]; /* borrowed from the kinds */
+    PyObject *made[FJ_BUILD_FACTORIES];      /* owned */
+    int num_factories;
+    /* If there are REF nodes: the objects that they may refer to, by number; NULL while one is
+     * being built. */
+    PyObject **numbered; /* owned, or NULL */
+    uint32_t next_number;
+} FjBuilder;
+
+/* (P) Builds the subtree at the next node, which is no leaf. */
+PyObject *fj_build_container(FjBuilder *b);
+
+/* (P) Builds the subtree at the next node of the Structure. */
+static inline PyObject *
+fj_build_node(FjBuilder *b)
+{
+    const FjNode *node = b->next;
+    if (FJ_LIKELY(node->code == FJ_ARRAY)) {
+        b->next++;
+        return Py_NewRef(*b->arrays++);
+    }
+    if (FJ_LIKELY(node->code == FJ_STATIC)) {
+        b->next++;
+        return Py_NewRef(node->aux);
+    }
+    return fj_build_container(b);
+}
+
+/* (P) Builds the children of a node as the items of `container`, a new tuple or list, which it
+ * steals, or NULL with an error. */
+PyObject *fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container);
+
+static inline void
+fj_drop_children(PyObject **children, uint32_t count)
+{
+    while (count > 0) {
+        Py_XDECREF(children[--count]);
+    }
+}
+
+/* (P) Builds the children of a node, before the node itself: an absent one of a Module, where
+ * they `are_fields`, becomes NULL.  0, or -1 with an error and no references. */
+static inline int
+fj_build_children(FjBuilder *b, const FjNode *node, int are_fields, PyObject **children)
+{
+    for (uint32_t i = 0; i < node->arity; i++) {
+        if (are_fields && FJ_UNLIKELY(b->next->code == FJ_MISSING)) {
+            b->next++;
+            children[i] = NULL;
+        }
+        else if ((children[i] = fj_build_node(b)) == NULL) {
+            fj_drop_children(children, i);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* (P) Builds the children of a node as fj_build_children does, and then makes the object of
+ * them, which `make` steals and which have room for `size`. */
+static inline PyObject *
+fj_build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_t size,
+                     PyObject *(*make)(FjBuilder *, const FjNode *, PyObject **))
+{
+    PyObject *room[FJ_FIELDS_INLINE], *result = NULL;
+    PyObject **children = fj_scratch_new(room, FJ_FIELDS_INLINE, size);
+    if (children != NULL && fj_build_children(b, node, are_fields, children) == 0) {
+        result = make(b, node, children);
+    }
+    fj_scratch_free(children, room);
+    return result;
+}

@@ -1,9 +1,11 @@
-/* The walk that compares a tree with a Structure exactly (expected.h), where there is no GIL.
+/* The walk that compares a tree with a Structure exactly (expected.h): that of flatten.c, and
+ * where there is no GIL, one that flatten.c asks first.
  *
- * Another thread may change a container at any time.  So what is in it is read at one moment,
- * while it is locked, and held: but for the very statics that the Structure has, which need no
- * reference.  Most of what is in a model is of this kind, and is passed without a look-up.
- * What a node is a kind of, the Structure knows, so the registry is not asked either.
+ * Without a GIL, another thread may change a container at any time.  So what is in it is read
+ * at one moment, while it is locked, and held: but for the very statics that the Structure
+ * has, which need no reference.  Most of what is in a model is of this kind, and is passed
+ * without a look-up. What a node is a kind of, the Structure knows, so the registry is not
+ * asked either.
  *
  * The readers of the common kinds use what is here (FjReader.compare).  flatten.c compares all
  * others, and dicts whose keys are not those of the node.
@@ -11,6 +13,7 @@
  * No Python code runs while a container is locked.  It can run where values are compared
  * (expected.c), where a field is not where it is stored, and where references are dropped.
  */
+#include "walk/flatten.h"
 #include "walk/reader.h"
 
 #if FJ_FREE_THREADED
@@ -180,8 +183,9 @@ fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container, PyO
     return result;
 }
 
-int
-fj_compare_object(FjFlattener *f, PyObject *object)
+/* (P) Compares an object, which the caller holds: an FjFlattener's `compare`. */
+static int
+compare_object(FjFlattener *f, PyObject *object)
 {
     FjExpected *e = f->expected;
     const FjNode *node = e->next;
@@ -213,3 +217,30 @@ fj_compare_object(FjFlattener *f, PyObject *object)
 }
 
 #endif
+
+int
+fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const *trees,
+                   Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects)
+{
+    FjExpected expected = {.structure = structure, .next = first, .arrays = arrays};
+    FjFlattener f = {.structure = structure,
+                     .arrays = arrays,
+                     .objects = objects,
+                     .may_stop = 1,
+#if FJ_FREE_THREADED
+                     .compare = compare_object,
+#endif
+                     .expected = &expected};
+    int result = 0;
+    if (fj_compat_enter_frames() < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
+        result =
+            trees[i] == NULL || expected.next->code == FJ_MISSING
+                ? fj_expected_pass(&expected, trees[i] == NULL ? FJ_MISSING : FJ_KIND_COUNT)
+                : fj_flatten_object(&f, trees[i]);
+    }
+    fj_compat_leave_frames();
+    return result == 0 ? 1 : expected.differs ? 0 : -1;
+}

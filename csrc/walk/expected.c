@@ -6,7 +6,6 @@
  */
 #include "walk/expected.h"
 
-#include "structure/children.h"
 #include "structure/words.h"
 
 /* ---- differences ---- */

@@ -12,8 +12,7 @@
  * Functions marked (P) may run Python code.  Those that return -1 have set `differs`, or an
  * exception; if the Structure is a prefix, always an exception.
  */
-#ifndef FJ_EXPECTED_H
-#define FJ_EXPECTED_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -77,5 +76,3 @@ PyObject *fj_sorted_keys(FjKindCode code, PyObject *dict);
 
 /* (P) The keys of a dict, of which fj_expected_open is called next: a new tuple, or NULL. */
 PyObject *fj_expected_keys(FjExpected *expected, FjKindCode code, PyObject *dict);
-
-#endif

@@ -15,7 +15,6 @@
 #include "walk/flatten.h"
 
 #include "structure/statics.h"
-#include "walk/flatten_walk.h"
 #include "walk/reader.h"
 
 static int
@@ -214,8 +213,8 @@ int
 fj_flatten_object(FjFlattener *f, PyObject *object)
 {
 #if FJ_FREE_THREADED
-    if (f->expected != NULL && f->expected->name == NULL) {
-        int met = fj_compare_object(f, object);
+    if (f->compare != NULL) {
+        int met = f->compare(f, object);
         if (FJ_LIKELY(met != 0)) {
             return met < 0 ? -1 : 0;
         }
@@ -315,30 +314,6 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
                      .may_stop = 1,
                      .expected = &expected};
     return fj_flatten_object(&f, tree);
-}
-
-int
-fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const *trees,
-                   Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects)
-{
-    FjExpected expected = {.structure = structure, .next = first, .arrays = arrays};
-    FjFlattener f = {.structure = structure,
-                     .arrays = arrays,
-                     .objects = objects,
-                     .may_stop = 1,
-                     .expected = &expected};
-    int result = 0;
-    if (fj_compat_enter_frames() < 0) {
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < count && result == 0; i++) {
-        result =
-            trees[i] == NULL || expected.next->code == FJ_MISSING
-                ? fj_expected_pass(&expected, trees[i] == NULL ? FJ_MISSING : FJ_KIND_COUNT)
-                : fj_flatten_object(&f, trees[i]);
-    }
-    fj_compat_leave_frames();
-    return result == 0 ? 1 : expected.differs ? 0 : -1;
 }
 
 /* Notes which nodes have a number.  0, or -1 with MemoryError. */

@@ -5,8 +5,7 @@
  * match_python_free.c asks for what is known, and has it recorded as it walks.  Nothing in
  * this file runs Python code, and nothing fails: where there is no memory, nothing is known.
  */
-#ifndef FJ_KNOWN_H
-#define FJ_KNOWN_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -71,5 +70,3 @@ void fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure
 
 /* Adds an object that occurs again, with its number. */
 void fj_known_add_ref(FjKnownArgument *argument, PyObject *object, uint32_t number);
-
-#endif

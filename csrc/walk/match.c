@@ -25,7 +25,6 @@
 #include "walk/match.h"
 
 #include "walk/flatten.h"
-#include "walk/match_python_free.h"
 
 /* Empties the buffers again after a walk that has found a difference. */
 static void

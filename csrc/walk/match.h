@@ -1,6 +1,5 @@
 /* Matching: whether a tree has an expected Structure, and which arrays it holds. */
-#ifndef FJ_MATCH_H
-#define FJ_MATCH_H
+#pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
@@ -26,4 +25,25 @@ FjMatch fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                            PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
 
-#endif
+/* ---- the python_free walk: see match.c ---- */
+
+/* What the python_free walk returns where it would need Python code. */
+#define FJ_MATCH_NEEDS_PYTHON (-2)
+
+/* The state of a walk. */
+typedef struct {
+    FjStructure *structure;
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    FjLeafBuf *objects;         /* the numbered ones; or NULL if there are none */
+    FjKnownArgument *recording; /* the record that is being made on a python_free walk, or NULL
+                                 */
+    Py_ssize_t first_array;     /* the number of arrays before those of this argument */
+    const FjNode *next;
+} FjMatcher;
+
+/* Matches the arguments (or one tree) with the nodes from `next` on: a value of FjMatch or
+ * FJ_MATCH_NEEDS_PYTHON.  The buffers may then hold objects whatever the result is.  `known`
+ * may be NULL. */
+int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
+                         FjKnownArguments *known);

@@ -12,7 +12,7 @@
  * A large argument that has been the same object for some calls is recorded while the walk
  * goes through it (known.h), and is not walked as long as it is unchanged.
  */
-#include "walk/match_python_free.h"
+#include "walk/match.h"
 
 #include "structure/fields.h"
 #include "structure/statics.h"

@@ -3,11 +3,10 @@
  *
  * Functions marked (P) may run Python code.
  */
-#ifndef FJ_READER_H
-#define FJ_READER_H
+#pragma once
 
-#include "walk/build_walk.h"
-#include "walk/flatten_walk.h"
+#include "walk/build.h"
+#include "walk/flatten.h"
 
 typedef struct {
     /* (P) Walks an object of the kind: opens its node, walks its children, and closes it.  0,
@@ -48,5 +47,3 @@ typedef struct {
 FJ_READERS(FJ_DECLARE_READER)
 
 extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL where there is none */
-
-#endif

@@ -50,9 +50,10 @@ def test_statics_die_with_the_variant_and_with_the_function() -> None:
         refs.append(ref)
         f(Array(), s)
         del s
-        f._parts()[0].clear()
-        assert not dies(ref), "it is in the predicted variant"
-    assert dies(refs[0])
+        assert not dies(ref), "it is in the variant"
+        if len(refs) == 1:
+            f._parts()[0].clear()
+            assert dies(ref)
     variant, cache = weakref.ref(f._find_or_compile(Array(), 1)[0]), weakref.ref(f._parts()[0])
     f, function_ref = None, weakref.ref(f)
     assert all(map(dies, (refs[1], variant, cache, function_ref)))
