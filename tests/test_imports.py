@@ -40,8 +40,6 @@ LEFT_OUT = {
 }
 OBSERVE = (
     "_forbid",
-    "_function_records",
-    "_jaxpr",
     "_listener",
     "_misses",
     "_recorder",

@@ -169,16 +169,6 @@ def settings_by_name() -> list[tuple[str, Any]] | None:
     return [(k, v) for k, v in found if not k.startswith(_NO_MATTER)]
 
 
-def signatures_of(jitted: Any) -> int | None:
-    """Returns how many kinds of arrays a ``jax.jit`` has been called with: their avals, their
-    shardings, and whether they are committed.
-
-    Fallback: None, and reports may name arrays that were copied in the first call only.
-    """
-    size = _private.private_attribute(jitted, "_cache_size")
-    return None if size is None else int(size())
-
-
 def may_be_handed_back(x: Any) -> bool:
     """Returns whether a tracer is a result of a program within the trace, such as one of ``jit`` or
     ``scan``: a value that this takes and returns as it is comes back as another tracer.
