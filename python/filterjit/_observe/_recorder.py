@@ -57,8 +57,6 @@ class _Work:
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
-        traced: the seconds that the trace took; None before its end, and after JAX has told its
-            own measure.
         job: what a terminal shows meanwhile.
         reason: why this is a retrace, if it is and events are logged.
         started_at: when the trace began.
@@ -69,7 +67,6 @@ class _Work:
     on_purpose: bool = False
     tracing: bool = False
     counted: float = 0.0
-    traced: float | None = None
     job: Job | None = None
     reason: "Explanation | None" = None
     started_at: float = dataclasses.field(default_factory=time.perf_counter)
@@ -152,10 +149,8 @@ class _Recorder:
         if work.job is None and (record := self._attributed()[0]) is not None:
             work.show(record)
 
-    def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
-        """Is called when JAX has traced, lowered or compiled."""
-        if event == _TRACED:
-            self._on_traced(duration, fun_name)
+    def _on_duration(self, event: str, duration: float, **_: Any) -> None:
+        """Is called when JAX has lowered or compiled."""
         if event not in (_LOWERED, _COMPILED):
             return
         work, is_compiled = self._thread.work, event == _COMPILED
@@ -173,15 +168,6 @@ class _Recorder:
         self._exclude_from_trace(duration)
         if is_compiled or is_untraced or work.tracing:
             work.hide()
-
-    def _on_traced(self, duration: float, fun_name: str) -> None:
-        """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
-        of an outermost trace includes."""
-        work = self._thread.work
-        if work.record is not None and work.traced is not None and work.record.label == fun_name:
-            rest = max(0.0, duration - work.traced)
-            work.traced = None
-            self._add(work.costs, Cost(tracing=rest))
 
     def _exclude_from_trace(self, seconds: float) -> None:
         """Leaves seconds that have been counted out of the innermost trace that is open."""
@@ -266,14 +252,11 @@ class _Recorder:
                 self._end_trace(work, int(is_done))
 
     def _end_trace(self, work: _Work, traces: int) -> None:
-        assert work.record is not None
-        work.traced = time.perf_counter() - work.started_at
+        seconds = time.perf_counter() - work.started_at
         work.tracing = False
-        self._exclude_from_trace(work.traced)
-        self._log("trace", work.record, work.traced, work.reason)
-        self._add(work.costs, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
-        if traces and len(self._thread.stack) == 1:
-            work.show(work.record)
+        self._exclude_from_trace(seconds)
+        self._log("trace", work.record, seconds, work.reason)
+        self._add(work.costs, Cost(traces=traces, tracing=max(0.0, seconds - work.counted)))
 
     def is_on_purpose(self) -> bool:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
