@@ -155,7 +155,6 @@ SECTIONS: list[tuple[str, str, list[str]]] = [
             "f.warm_up_all(3)",
             "f.warm_up_all([(x,)])",
             "load(3)",
-            "filterjit.report().text('report.txt')",
             "f.warm_up_all([((x,), {})], threads=0)",
             "f.lower(x).compile().save('f.jit', platforms=('cuda',))",
             "f.lower(x).compile().save('f.jit', portable=True, platforms='cuda')",

@@ -41,8 +41,6 @@ LEFT_OUT = {
 OBSERVE = (
     "_compiled_in",
     "_forbid",
-    "_function_records",
-    "_jaxpr",
     "_listener",
     "_misses",
     "_recorder",

@@ -10,8 +10,7 @@ from typing_extensions import ParamSpec, TypeVar, disjoint_base
 from ._base._call_hooks import CallHooks
 from ._jit._filter_jit import BoundFilterJit
 from ._jit._filter_jit import FilterJit as PublicFilterJit
-from ._observe._function_records import FunctionRecord
-from ._observe._records import VariantRecord
+from ._observe._records import FunctionRecord, VariantRecord
 
 _P = ParamSpec("_P", default=...)  # the parameters of a function
 _T = TypeVar("_T", default=Any)  # its result, or the type of a tree

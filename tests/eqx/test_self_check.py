@@ -21,7 +21,7 @@ import pytest
 import filterjit
 from filterjit._base import _errors
 from filterjit._base._call_hooks import Failure
-from filterjit._call import _running
+from filterjit._call import _jaxprs, _running
 from filterjit._compat import (
     _equinox_compat,
     _executable_compat,
@@ -29,7 +29,6 @@ from filterjit._compat import (
     _private,
     _registered_compat,
 )
-from filterjit._observe import _jaxpr
 from support.comparison import Jit, Traces, check, comparable, on_both, runtime_message
 from support.features import kind, names_used
 from support.processes import run_code
@@ -499,7 +498,6 @@ def test_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _executable_compat.jaxlib_version() == jax.__version__
     assert _executable_compat.executable_parts(object()) is None
     assert _executable_compat.load_executable(b"", [], False, {}, [], None) is None
-    assert _jax_compat.signatures_of(object()) is None
     assert _jax_compat.may_be_handed_back(object())
     assert _equinox_compat.cache_clears() is None
     assert _equinox_compat.wrapper_type() is None
@@ -558,7 +556,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     def refuse(jaxpr: Any) -> Any:
         raise NotImplementedError
 
-    monkeypatch.setattr(_jaxpr, "contents", refuse)
+    monkeypatch.setattr(_jaxprs, "contents", refuse)
     f = filterjit.filter_jit(lambda x: x + 1, inline=False)
     monkeypatch.setattr(_running.RunningHooks, "wait", counted)
     assert [f(ONE), f(ONE), f(TWO)] == [2, 2, 3]

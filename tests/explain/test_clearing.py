@@ -18,9 +18,9 @@ def test_cache_info() -> None:
     for n in (1, 2, 2, 2):
         f(X, n)
     info = f.cache_info()
-    assert info[:4] == (2, 2, 2, 4096) and info.bytes > 0
+    assert info == (2, 2, 2, 4096)
     f.clear_cache()
-    assert f.cache_info() == (2, 2, 0, 4096, None)
+    assert f.cache_info() == (2, 2, 0, 4096)
 
 
 @pytest.mark.parametrize("options", [{}, {"in_shardings": None, "out_shardings": jax.P()}], ids=str)

@@ -106,7 +106,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
     lines = last[2].splitlines()
     assert lines[0].startswith("compiled 3 of 4 in ") and "  0: float32[1], 2: traced " in lines[1]
     assert "TypeError" in lines[4] and "<table" in text_of(outputs[2][-1], "text/html")
-    assert last[3].startswith("CacheInfo(hits=1, misses=1, variants=1, maxsize=4096, bytes=")
+    assert last[3] == "CacheInfo(hits=1, misses=1, variants=1, maxsize=4096)"
 
     assert "the function `make.<locals>.<lambda>` of In [5], line 3, is a new" in last[4]
     assert "It is recreated at In [5], line 3." in last[4]

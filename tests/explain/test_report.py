@@ -5,12 +5,10 @@ No test compares an absolute time: the times must exist, and add up to no more t
 
 import concurrent.futures
 import gc
-import importlib
 import json
 import pickle
 import platform
 import re
-import textwrap
 import time
 import weakref
 from pathlib import Path
@@ -28,7 +26,6 @@ from filterjit import _core, filter_jit
 from filterjit.__main__ import main
 from filterjit._base import _versions
 from filterjit._call import _direct
-from filterjit._compat import _private
 from filterjit._observe import _jaxpr
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run_code
@@ -56,18 +53,15 @@ def test_counts_and_times_of_a_function_and_its_variants() -> None:
     assert row["name"].endswith("f") and row["file"] == __file__
     assert [row[k] for k in ("functions", "calls", "hits", "traces", "compiles")] == [1, 5, 2, 3, 3]
     assert row["from_disk"] == 0
-    assert min(row["tracing"], row["lowering"], row["compiling"]) > 0
+    assert min(row["tracing"], row["compiling"]) > 0
     assert build_seconds(row) <= wall
-    assert row["dispatch"] is None and row["first_run"] is None
+    assert row["dispatch"] is None
     variants = {v["arguments"][-4:]: v for v in row["variants"]}
     assert sorted(variants) == ["n=2)", "n=3)"]
     assert [variants["n=2)"][k] for k in ("hits", "traces", "compiles")] == [2, 1, 1]
     assert [variants["n=3)"][k] for k in ("hits", "traces", "compiles")] == [0, 2, 2]
     assert sum(map(build_seconds, row["variants"])) == pytest.approx(build_seconds(row))
     assert variants["n=2)"]["arrays"][-1] == "float32[3]"
-    assert variants["n=2)"]["equations"] > 5
-    assert variants["n=2)"]["bytes"] > 0
-    assert row["bytes"] == sum(v["bytes"] for v in row["variants"])
     assert row_of(f)["compiles"] == 3
     json.dumps(f.report().as_dict())
 
@@ -93,7 +87,7 @@ def test_direct_calls_and_why_others_were_not() -> None:
     assert row["direct"] == row["variants"][0]["direct"] > 10
     (remark,) = row["remarks"]
     assert remark.startswith("jax.jit made 200 of its calls: an argument was of another type")
-    assert " direct " in str(f.report()).splitlines()[1]
+    assert " direct" in str(f.report()).splitlines()[1]
 
 
 @has_direct_calls
@@ -135,8 +129,8 @@ def test_calls_are_timed_on_request(timed: None) -> None:
         jax.block_until_ready(f(x))
     wall = time.perf_counter() - start
     row = row_of(f)
-    assert row["dispatch"] > 0 and row["first_run"] > 0
-    assert build_seconds(row) + row["dispatch"] + row["first_run"] <= wall
+    assert row["dispatch"] > 0
+    assert build_seconds(row) + row["dispatch"] <= wall
     assert row["variants"][0]["dispatch"] == pytest.approx(row["dispatch"])
     filterjit.time_calls(False)
     f(x)
@@ -185,7 +179,7 @@ def test_compiling_in_a_hit_is_not_dispatch(timed: None) -> None:
     wall = time.perf_counter() - start
     row = row_of(attributed_by_name)
     assert row["traces"] == 1 and row["compiles"] == 1 and row["compiling"] > 0
-    assert row["lowering"] + row["compiling"] + row["dispatch"] <= wall
+    assert row["compiling"] + row["dispatch"] <= wall
 
 
 def test_programs_of_jax_jit_are_not_attributed() -> None:
@@ -206,32 +200,6 @@ def test_programs_of_jax_jit_are_not_attributed() -> None:
     assert others["compiles"] > before[1]["compiles"]
 
 
-def test_what_retraces_took_is_the_cost_of_later_traces_in_calls() -> None:
-    def body(x: Any, n: int) -> Any:
-        for _ in range(100 * n):
-            x = jnp.sin(x)
-        return x
-
-    inner_of_again = filter_jit(body)
-
-    @filter_jit
-    def outer_of_again(x: Any) -> Any:
-        return inner_of_again(x, 1)
-
-    outer_of_again(X)
-    assert row_of(inner_of_again)["again"] == row_of(outer_of_again)["again"] == 0
-    outer_of_again(jnp.ones(5))  # a retrace, and one of `inner` that is a part of it
-    assert row_of(inner_of_again)["again"] == 0 < row_of(outer_of_again)["again"]
-    inner_of_again(X, 1)  # its first compilation
-    assert row_of(inner_of_again)["again"] == 0
-    inner_of_again.warm_up_all([((X, 2), {})])
-    assert row_of(inner_of_again)["again"] == 0
-    inner_of_again(X, 3)
-    row = row_of(inner_of_again)
-    (last,) = (v for v in row["variants"] if v["label"] == "n=3")
-    assert row["again"] == pytest.approx(build_seconds(last))
-
-
 def test_two_functions_in_one_decorator_have_two_rows() -> None:
     def hidden(fun: Any) -> Any:
         def inner_of_two(x: Any) -> Any:
@@ -245,19 +213,6 @@ def test_two_functions_in_one_decorator_have_two_rows() -> None:
     assert [r["calls"] for r in rows if r["name"].endswith("inner_of_two")] == [1, 1]
 
 
-def test_a_program_that_was_compiled_once_has_no_unplaced_arrays() -> None:
-    @filter_jit
-    def inner(x: Any) -> Any:
-        with jax.ensure_compile_time_eval():  # compiles while it is traced
-            n = len(jnp.ones(1237) * 2)
-        return x * n
-
-    filter_jit(lambda x: inner(x))(X)
-    inner(X)  # compiles for the first time
-    row = row_of(inner)
-    assert row["compiles"] == 1 and row["unplaced"] == [] and row["remarks"] == []
-
-
 def test_a_program_that_can_raise_has_no_dispatch(timed: None) -> None:
     @filter_jit
     def f(x: Any, checked: bool) -> Any:
@@ -267,7 +222,7 @@ def test_a_program_that_can_raise_has_no_dispatch(timed: None) -> None:
         f(X, True)
     row = row_of(f)
     assert row["hits"] == 3 and row["dispatch"] is None is row["variants"][0]["dispatch"]
-    assert "first run" in str(f.report()) and "not measured" not in str(f.report())
+    assert "not measured" not in str(f.report())
     f(X, False), f(X, False)
     row = row_of(f)
     times = {v["label"]: v["dispatch"] for v in row["variants"]}
@@ -373,44 +328,6 @@ def test_a_function_without_a_name_is_called_by_its_class() -> None:
     assert row_of(f)["name"].endswith(".MLP")
 
 
-_LIBRARY = {
-    "lib/__init__.py": "from ._impl import public\n",
-    "lib/_impl.py": """
-        import filterjit, jax
-        def impl(x): return x + 1
-        impl_jit = filterjit.filter_jit(impl)
-        @filterjit.filter_jit
-        def public(x): return x + 2
-        def plain(x): return x + 3
-        class Model:
-            def __call__(self, x): return x + 4
-        def make():
-            def local(x): return x + 5
-            return local
-    """,
-}
-
-
-def test_what_libraries_jit_has_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they have in a public module, and what the user jits of theirs, has its own."""
-    for file, text in _LIBRARY.items():
-        (tmp_path / "site-packages" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "site-packages" / file).write_text(textwrap.dedent(text))
-    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
-    lib = importlib.import_module("lib._impl")
-    jitted = [lib.impl_jit, lib.public, *map(filter_jit, (lib.plain, lib.Model(), lib.make()))]
-    for f in jitted:
-        f(X), f(X)
-    assert in_all("lib._impl.impl")["internal"] and not in_all("lib._impl.public")["internal"]
-    lines = filterjit.report().text(None).splitlines()
-    (folded,) = [line for line in lines if line.startswith("(jitted by libraries)")]
-    assert int(folded.split()[3]) >= 2
-    for name in ("public", "plain", "Model", "local"):
-        assert any(f"{name}  " in line for line in lines), name
-    assert not any("lib._impl.impl" in line for line in lines)
-    assert "lib._impl.impl " in lib.impl_jit.report().text(None)
-
-
 def test_lower_and_compile_are_counted() -> None:
     @filter_jit
     def f(x: Any) -> Any:
@@ -418,7 +335,7 @@ def test_lower_and_compile_are_counted() -> None:
 
     lowered = f.lower(X)
     row = row_of(f)
-    assert (row["traces"], row["compiles"]) == (1, 0) and row["lowering"] > 0
+    assert (row["traces"], row["compiles"]) == (1, 0) and row["compiling"] > 0
     lowered.compile()
     row = row_of(f)
     assert (row["traces"], row["compiles"]) == (1, 1) and row["compiling"] > 0
@@ -441,26 +358,23 @@ def test_a_failed_trace_takes_time_but_is_not_counted() -> None:
 
 
 def test_recreated_functions_are_added_up() -> None:
-    """What they took again is what all but the first took."""
-
     def make(n: int) -> Any:
         def recreated(x: Any) -> Any:
             return x * n
 
         return filter_jit(recreated)
 
-    builds, again = [], []
+    builds = []
     for n in range(6):
         f = make(n)
         f(X), f(X), f(X)
         builds.append(build_seconds(row_of(f)))
-        again.append(row_of(f)["again"])
-    assert min(builds) > 0 and again == pytest.approx([0, *builds[1:]])
+    assert min(builds) > 0
     del f
     gc.collect()
     row = in_all("make.<locals>.recreated")
     assert [row[k] for k in ("functions", "calls", "hits", "traces")] == [6, 18, 12, 6]
-    assert row["compiling"] > 0 and row["again"] == pytest.approx(sum(builds[1:]))
+    assert build_seconds(row) == pytest.approx(sum(builds))
     alive = [make(n) for n in range(2)]
     for f in alive:
         f(X)
@@ -489,42 +403,12 @@ def test_a_report_keeps_no_static_alive() -> None:
     assert ref() is None
 
 
-def test_a_report_compiles_nothing_to_know_the_bytes() -> None:
-    traces = []
-
-    @filter_jit
-    def f(x: Any) -> Any:
-        traces.append(1)
-        return x * 4
-
-    f(X)
-    (variant,) = f.variants
-    variant.call.clear_cache()
-    variant.record.cost.compiles += 1  # invalidates the cached size
-    _private.private("jax._src.util", "clear_all_caches")()
-    f.report()
-    assert len(traces) == 1
-
-
-def test_a_report_during_a_trace() -> None:
-    f = filter_jit(lambda x: x * 5)
-    f(X)
-
-    @filter_jit
-    def g(x: Any) -> Any:
-        f.variants[0].record.cached_size = (None, None)
-        assert row_of(f)["traces"] == 1
-        return f(x)
-
-    assert (g(X) == 5).all()
-    assert row_of(f)["compiles"] == 1
-
-
 def test_a_program_that_cannot_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_jaxpr, "summarize", lambda contents: 1 / 0)
-    f = filter_jit(lambda x: x * 2)
+    monkeypatch.setattr(_jaxpr, "captured", lambda *_: 1 / 0)
+    big = jnp.ones(1 << 20)
+    f = filter_jit(lambda x: x * 2 + big.sum() * 0)
     assert (f(X) == 2).all()
-    assert row_of(f)["variants"][0]["equations"] is None
+    assert row_of(f)["remarks"] == []
 
 
 def test_each_thread_has_its_own_stack() -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._observe import _jaxpr
+from filterjit._call import _jaxprs
 from support.comparison import Jit, Traces, on_both, runtime_message
 
 ONE = jnp.array(1.0)
@@ -310,7 +310,7 @@ def test_a_program_that_is_its_own_jaxpr() -> None:
     holder.jaxpr = holder
     inner = Program(Equation(other=holder))
     program = Program(Equation(a=[inner], b={"k": inner}), Equation())
-    assert not _jaxpr.contents(program).callbacks
+    assert not _jaxprs.contents(program).callbacks
     inner.eqns[0].primitive = Primitive()
     inner.eqns[0].primitive.name = "pure_callback"
-    assert _jaxpr.contents(Program(Equation(a=[inner], b=inner))).callbacks
+    assert _jaxprs.contents(Program(Equation(a=[inner], b=inner))).callbacks

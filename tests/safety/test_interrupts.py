@@ -25,8 +25,8 @@ import filterjit
 from filterjit._base import _locks
 from filterjit._call import _running
 from filterjit._observe import _forbid
-from filterjit._observe._function_records import functions
 from filterjit._observe._recorder import recorder
+from filterjit._observe._records import functions
 from filterjit._terminal import _progress
 
 PACKAGE = str(Path(filterjit.__file__).parent)

@@ -17,7 +17,7 @@ from .._call import _direct, _events, _running, _signature
 from .._call._hooks import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
-from .._observe import _causes, _compare, _records
+from .._observe import _causes, _compare
 from .._observe._causes import Cause
 from .._observe._placement import compare_sharding
 from .._observe._wording import NOT_GIVEN
@@ -92,8 +92,6 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         variant = cache.insert_compiled(structure, call, outputs, self.may_raise)
         if self.settings.traced:
             self._find_traced(variant, cache.signature.names)
-        if jitted is None:
-            _records.record_of(variant).executable = self.stage.runtime_executable
         return variant
 
     def _find_traced(self, variant: _core.Variant, names: Sequence[str]) -> None:
@@ -136,7 +134,6 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Raises MismatchError: the structure or the static values of the arguments differ."""
-        _events.tell("refused", f._parts()[0])
         own = variant.function.num_leaves
         structures = self._structure, variant.structure
         found = _compare.Comparison(self.registry, *structures, (), own, self._avals())

@@ -292,9 +292,8 @@ def _decode(
     structure = f._find(*args, **kwargs)[1]
     variant = hooks.insert_variant(f, structure, (output,), jitted)
     if jitted is not None:
-        record = f._parts()[0].record
-        found = weakref.ref(variant)
-        jitted.__wrapped__.__dict__["observed"] = lambda: (record, found())
+        cache, found = weakref.ref(f._parts()[0]), weakref.ref(variant)
+        jitted.__wrapped__.__dict__["observed"] = lambda: (cache(), found())
     if variant.function.num_leaves + structure.num_leaves != len(avals):
         raise ValueError("the number of arrays")
     arrays = tuple(map(_jax_compat.spec_of, avals, shardings))

@@ -26,7 +26,6 @@ class Trace:
         cache: of the function; None if it was collected meanwhile.
         variant: the variant.
         arrays: the tracers.
-        wanted: the spec of each array that `in_shardings` gives; empty without.
         hooks: of the function, see `_hooks.FunctionHooks`.
         fun: the function, from `calls` on.
         record: what a listener keeps of it.
@@ -35,7 +34,6 @@ class Trace:
     cache: _core.Cache | None
     variant: _core.Variant
     arrays: tuple[Any, ...]
-    wanted: tuple[Any, ...]
     hooks: Any
     fun: Any = None
     record: Any = None
@@ -91,20 +89,14 @@ class Listener:
         """The user's function is about to get these arguments. What is returned is called with its
         result."""
 
-    def ran(self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         """A call has run a program for the first time."""
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
         """The jaxpr of a new program is known; see `_jaxprs.Contents`."""
 
-    def placed(self, variant: _core.Variant, positions: Sequence[int]) -> None:
-        """A first call has placed these arrays on devices itself."""
-
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
         """Another jit has made a call; `counts` are such calls by their reasons."""
-
-    def refused(self, cache: _core.Cache) -> None:
-        """A call of a compiled function did not fit it."""
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
         """Returns what to raise in the place of the error of a call that has failed, or the reason why

@@ -29,8 +29,6 @@ class TracedHooks(CallHooks, Protocol):
 class TracedProgram(Protocol):
     """What a trace tells of a program of its own, and asks it; see `_shardings._sharded_call.ShardedProgram`."""
 
-    @property
-    def inputs(self) -> tuple[Any, ...]: ...
     def before_trace(self, arrays: tuple[Any, ...]) -> None: ...
     def after_trace(self, out: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None: ...
 
@@ -102,8 +100,7 @@ class FlatFunction:
         assert variant is not None and hooks is not None
         if program is not None:
             program.before_trace(arrays)
-        wanted = () if program is None else program.inputs
-        trace = _events.Trace(self._cache(), variant, arrays, wanted, hooks)
+        trace = _events.Trace(self._cache(), variant, arrays, hooks)
         with _events.tracing(trace):
             # Whether the new program can raise is known only after its first run.
             hooks.before_raising_call(variant)

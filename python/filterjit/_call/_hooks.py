@@ -204,7 +204,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         """
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
-        _events.tell("ran", variant, arrays, outputs)
+        _events.tell("ran", variant, arrays)
         try:
             found = _jaxprs.contents(self.traceable(variant).trace(*arrays).jaxpr)
             raises = found.callbacks

@@ -61,16 +61,14 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
 
 
 def _start_report(log_events: bool) -> None:
-    from .._observe._function_records import functions
     from .._observe._recorder import recorder
+    from .._observe._records import functions
 
     recorder.listen()  # also to a program that filterjit jits nothing of
     functions.keep_alive()
     functions.time_calls(True)
     if log_events:
-        from .._observe._page import EventLog
-
-        recorder.log = EventLog()
+        recorder.log_events()
 
 
 def _finish(
@@ -79,19 +77,14 @@ def _finish(
     """Prints the report and writes the page. The exit status stays that of the program."""
     import_module("jax")  # if the program has not: what waits for JAX imports the modules below
 
-    from .._observe._advice import RUN_EXPLAIN, advise
     from .._observe._report import report as make_report
+    from .._observe._report_output import RUN_EXPLAIN, advise
 
     made = make_report()
-    figures = made.as_dict()
-    installed = (
-        "install(jax=True)" if options.jax else "install()" if "equinox" in sys.modules else ""
-    )
     if options.report:
         sys.stdout.flush()
         reasons = "the explanations above tell why" if options.explain else RUN_EXPLAIN
-        print(made.text(sys.stderr), file=sys.stderr)
-        print(advise(figures, end - begin, installed, reasons), file=sys.stderr)
+        print(made, advise(made, end - begin, reasons), sep="\n", file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
@@ -103,7 +96,7 @@ def _finish(
         list(recorder.log or ()),
         begin=begin,
         end=end,
-        advice=advise(figures, end - begin, installed, "its row below tells why"),
+        advice=advise(made, end - begin, "its row below tells why"),
         title=program,
     )
     try:

@@ -171,16 +171,6 @@ def settings_by_name() -> list[tuple[str, Any]] | None:
     return [(k, v) for k, v in found if not k.startswith(_NO_MATTER)]
 
 
-def signatures_of(jitted: Any) -> int | None:
-    """Returns how many kinds of arrays a ``jax.jit`` has been called with: their avals, their
-    shardings, and whether they are committed.
-
-    Fallback: None, and reports may name arrays that were copied in the first call only.
-    """
-    size = _private.private_attribute(jitted, "_cache_size")
-    return None if size is None else int(size())
-
-
 def is_of_current_trace(x: Any) -> bool:
     """Returns whether the trace that is under way has made a tracer. Fallback: True."""
     trace = _private.private("jax._src.core", "trace_ctx", "trace")

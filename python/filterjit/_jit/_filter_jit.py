@@ -418,13 +418,13 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _report.report_of(self._parts()[0])
 
     def cache_info(self) -> "_report.CacheInfo":
-        """Returns CacheInfo(hits, misses, variants, maxsize, bytes).
+        """Returns CacheInfo(hits, misses, variants, maxsize).
 
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
             >>> ys = [f(jnp.ones(2)) for _ in range(3)]
             >>> f.cache_info()
-            CacheInfo(hits=2, misses=1, variants=1, maxsize=4096, bytes=...)
+            CacheInfo(hits=2, misses=1, variants=1, maxsize=4096)
         """
         return _report.cache_info(self._parts()[0])
 

@@ -18,14 +18,12 @@ lowered and compiled, but not for which function. The flat function of a variant
 stack of its thread, ``Variant.defer`` removes it when the call ends, and an event is attributed to
 the innermost trace of its thread, so each second is counted once (`_recorder`). ``Cache.record`` is
 the `FunctionRecord` of the function. It refers to the Cache weakly and outlives it, so that reports
-can add it to the total of its name (`_function_records`). The sizes of executables are looked up in JAX's
-caches, while a listener raises if JAX would begin to trace, lower or compile for it. With the log of
-events it is a page (`_page`).
+can add it to the total of its name (`_records`). With the log of events it is a page (`_page`).
 
 **What compiles too often** (`_misses`). Each trace of a call is compared with the one before it, of the
 same function, or of the same code if it is the first one. A cause that many in a row have is told
 unasked; a report begins with that of most (`_again`).
 
-**What a program contains** (`_jaxpr`, `_loops`). The hook `inspect_new_trace` reads the jaxpr of
-each new trace: unrolled loops, captured arrays. Only numbers and names are stored, no jaxpr and no array.
+**What a program contains** (`_jaxpr`). The hook `inspect_new_trace` reads the jaxpr of each new trace:
+an unrolled loop, captured arrays. They are kept in words, no jaxpr and no array.
 """

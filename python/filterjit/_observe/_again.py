@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import _core
 from ._causes import JIT_ONCE, TITLES, Cause, in_order
-from ._function_records import FunctionRecord
+from ._records import FunctionRecord
 from ._remedies import of_number
 from ._wording import list_first
 

@@ -24,10 +24,9 @@ from ._compare import (
     compare_traces,
     distance,
 )
-from ._function_records import functions
 from ._labels import labels_of
 from ._placement import compare_placements, moves_of
-from ._records import TraceRecord
+from ._records import TraceRecord, functions
 from ._wording import describe, list_first, place_of
 
 _MOST_PROGRAMS = 16  # that a call is compared with

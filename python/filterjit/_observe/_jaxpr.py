@@ -1,100 +1,194 @@
-"""What reports say of a traced program: its size, its loops, and the arrays that it captured."""
+"""What is told of a traced program: the Python loop that it has unrolled, and the arrays that it holds.
 
+Two observations together identify an unrolled loop. More than half of the equations were created
+by instructions inside one loop of a function's bytecode, and equations that are equal (primitive,
+place, shapes) occur about as often as the loop was run. Repetition by `map` or by recursion is not
+detected.
+"""
+
+import bisect
+import collections
 import dataclasses
+import dis
+import functools
+import os
+import sys
+import sysconfig
 import types
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
+from .._base._package import PACKAGE
 from .._base._unwrap import closure_of, unwrap_chain
-from .._call._jaxprs import Contents
 from .._compat import _jax_compat
-from ._wording import show_bytes
+from ._wording import count, file_and_line, show_bytes
 
-if TYPE_CHECKING:
-    from ._loops import Loop
+_LARGE = 1 << 17  # bytes of the arrays that a variable holds, to be named
+_FEWEST_COPIES = 8  # of a loop's body
+_MOST_FRAMES = 256  # of an equation's stack that are inspected, the innermost ones
 
-SMALL = 200  # equations: no loop is looked for in smaller programs
-CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
+_CALL = os.path.join(PACKAGE, "_call") + os.sep  # `flat`, the function that JAX traces, is in there
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_OTHERS = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep, "<frozen")
+_JUMPS = frozenset(
+    code
+    for name, code in dis.opmap.items()
+    if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name
+)
+
+_Loop = tuple[types.CodeType, int]
+"""A loop: its function, and the offset of its first instruction."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Captured:
-    """The arrays that a program holds as constants.
+class Loop:
+    """A Python loop that a trace unrolled.
 
     Attributes:
-        count: how many there are.
-        bytes: their size in total.
-        largest: dtype, shape and size of the largest one, in words.
-        names: the variables of the function that hold large ones.
+        file, line: where the loop is.
+        copies: how often its body is in the program.
+        size: equations of one copy.
+        total: equations of the program.
     """
 
-    count: int
-    bytes: int
-    largest: str
-    names: tuple[str, ...] = ()
+    file: str
+    line: int
+    copies: int
+    size: int
+    total: int
 
     def __str__(self) -> str:
-        many = f"{self.count:,} arrays, " if self.count > 1 else ""
-        names = f" ({', '.join(f'`{name}`' for name in self.names)})" if self.names else ""
-        largest = f"the largest {self.largest}" if self.count > 1 else self.largest
-        return f"{many}{show_bytes(self.bytes)}{names}, {largest}"
-
-    def warning(self) -> str:
-        """Returns a sentence without its subject, which is the name of the function."""
-        if "self" in self.names:
-            remedy = (
-                "Jit the object itself, or pass it as an argument: a bound method holds its object."
-            )
-        else:
-            remedy = "Pass them as arguments, or in a Module that is an argument."
+        share = min(1.0, self.copies * self.size / self.total)
         return (
-            f"captures {self}, as constants. Each of its programs holds a copy of them and is slow to "
-            f"compile. {remedy}"
+            f"{file_and_line(self.file, self.line)}, a Python loop, {self.copies:,} copies of "
+            f"{count(self.size, 'equation')}, {share:.0%} of the program: "
+            "jax.lax.scan or fori_loop would keep one copy"
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """A summary of a program.
+def find_loop(equations: Sequence[Any]) -> Loop | None:
+    """Returns the innermost Python loop whose copies hold more than half of the equations, if there is
+    one."""
+    total = len(equations)
+    stacks = [_jax_compat.stack_key(e) for e in equations]
+    counts = collections.Counter(stacks)
+    if 2 * sum(n for n in counts.values() if n >= _FEWEST_COPIES) <= total:
+        return None  # without looking at the bytecode, which takes long
+    of_stack = dict(zip(stacks, equations, strict=True))
+    around = {stack: _loops_around(*_jax_compat.raw_stack(e)) for stack, e in of_stack.items()}
+    # For each loop: its equations, and the sum over them of the loops between equation and loop.
+    sums: dict[_Loop, list[int]] = {}
+    for stack, n in counts.items():
+        for depth, loop in enumerate(around[stack]):
+            entry = sums.setdefault(loop, [0, 0])
+            entry[0] += n
+            entry[1] += depth * n
+    large = [(depth / n, *loop) for loop, (n, depth) in sums.items() if 2 * n > total]
+    if not large:
+        return None
+    _, code, start = min(large, key=lambda item: item[0])
+    if not _is_user_or_library(code.co_filename):
+        return None  # a loop of JAX, for example over the leaves of a tree
+    equal = collections.Counter(
+        (stack, e.primitive.name, *(getattr(x.aval, "shape", None) for x in e.outvars))
+        for e, stack in zip(equations, stacks, strict=True)
+        if (code, start) in around[stack]
+    )
+    found = _copies(list(equal.values()))
+    if found is None or 2 * found[1] <= total:
+        return None
+    copies, covered = found
+    # The first instruction of a `while` loop's body is not on the line of the `while`; the jump at
+    # its end is. The smaller of both lines is that of the loop.
+    line = min(_line_of(code, start), _line_of(code, dict(_loops_of(code))[start]))
+    return Loop(code.co_filename, line, copies, round(covered / copies), total)
 
-    Attributes:
-        equations: how many it has, those of nested programs included.
-        loop: the Python loop that made more than half of the equations.
-        captured: the arrays that it holds as constants.
-        callbacks: whether it calls back into Python.
+
+def _loops_around(codes: Sequence[types.CodeType], offsets: Sequence[int]) -> list[_Loop]:
+    """Returns the Python loops around the place where an equation was created, innermost first."""
+    loops: dict[_Loop, None] = {}
+    for code, offset in zip(codes[:_MOST_FRAMES], offsets[:_MOST_FRAMES], strict=True):
+        if code.co_name == "flat" and code.co_filename.startswith(_CALL):
+            break  # the frames further out called the jitted function
+        loops |= {(code, start): None for start, end in _loops_of(code) if start <= offset <= end}
+    return list(loops)
+
+
+def _is_user_or_library(file: str) -> bool:
+    """Whether a source file belongs to none of filterjit, JAX and Python's standard library."""
+    if file.startswith(_OTHERS):
+        return False
+    return not file.startswith(_STDLIB) or f"{os.sep}site-packages{os.sep}" in file
+
+
+@functools.lru_cache(1024)
+def _loops_of(code: types.CodeType) -> tuple[tuple[int, int], ...]:
+    """Returns the first and last offset of each loop in a function, smallest loop first."""
+    ends: dict[int, int] = {}
+    if _JUMPS.isdisjoint(code.co_code[::2]):
+        return ()  # without disassembling the function, which is slow
+    for instruction in dis.get_instructions(code):
+        # The handlers of `with` and `try` are at the end of the bytecode since Python 3.12, and jump
+        # back from there without being in a loop.
+        if instruction.opname == "PUSH_EXC_INFO" and sys.version_info >= (3, 12):
+            break
+        if instruction.opcode in _JUMPS:
+            ends[instruction.argval] = max(ends.get(instruction.argval, 0), instruction.offset)
+    return tuple(sorted(ends.items(), key=lambda loop: loop[1] - loop[0]))
+
+
+def _line_of(code: types.CodeType, offset: int) -> int:
+    lines = list(code.co_lines())
+    return (
+        lines[bisect.bisect_right(lines, offset, key=lambda x: x[0]) - 1][2] or code.co_firstlineno
+    )
+
+
+def _copies(counts: list[int]) -> tuple[int, int] | None:
+    """Finds n such that 80 % of the equations occur about k*n times; returns (n, equations
+    covered), or None.
+
+    `counts` says how often each distinct equation occurs. A count may deviate by 2*k, because the
+    first and the last copy of a loop's body may differ from the others.
     """
-
-    equations: int
-    loop: "Loop | None" = None
-    captured: Captured | None = None
-    callbacks: bool = False
-
-
-def summarize(contents: Contents) -> Program:
-    equations, loop = contents.equations, None
-    if len(equations) >= SMALL:
-        from ._loops import find_loop
-
-        loop = find_loop(equations)
-    return Program(len(equations), loop, _captured(contents.constants), contents.callbacks)
+    total = sum(counts)
+    for copies, kinds in sorted(collections.Counter(counts).items()):
+        if copies < _FEWEST_COPIES or copies * kinds < 0.1 * total:
+            continue
+        covered = 0
+        for n in counts:
+            times = round(n / copies)
+            if times and abs(n - times * copies) <= 2 * times:
+                covered += n
+        if covered >= 0.8 * total:
+            return copies, covered
+    return None
 
 
 # ---- captured arrays ----
 
 
-def _captured(constants: Sequence[Any]) -> Captured | None:
-    sizes = [(int(getattr(x, "nbytes", 0)), x) for x in constants if hasattr(x, "shape")]
-    total = sum(size for size, _ in sizes)
-    if total < CAPTURED:
-        return None
-    size, largest = max(sizes, key=lambda pair: pair[0])
-    shape = ",".join(map(str, largest.shape))
-    return Captured(len(sizes), total, f"{largest.dtype}[{shape}] of {show_bytes(size)}")
+def captured(constants: Sequence[Any], fun: Any) -> str:
+    """Returns a sentence on the arrays that a program of `fun` holds as constants, without its subject,
+    which is the name of the function."""
+    arrays = [x for x in constants if hasattr(x, "nbytes")]
+    size = show_bytes(sum(x.nbytes for x in arrays))
+    held = _names_of_captured(fun)
+    names = f" ({', '.join(f'`{name}`' for name in held)})" if held else ""
+    remedy = "Pass them as arguments, or in a Module that is an argument."
+    if "self" in held:
+        remedy = (
+            "Jit the object itself, or pass it as an argument: a bound method holds its object."
+        )
+    return (
+        f"captures {count(len(arrays), 'array')} of {size}{names} as constants. Each of its programs "
+        f"holds a copy and is slow to compile. {remedy}"
+    )
 
 
-def names_of_captured(fun: Any) -> tuple[str, ...]:
+def _names_of_captured(fun: Any) -> tuple[str, ...]:
     """Returns the names of the variables of a function (cells and globals) that hold large arrays,
     and ``self`` if the object that a method is bound to holds some."""
     held: list[tuple[str, Any]] = []
@@ -112,6 +206,6 @@ def names_of_captured(fun: Any) -> tuple[str, ...]:
             continue
         leaves = jax.tree_util.tree_leaves(value)
         arrays = [x for x in leaves if isinstance(x, _jax_compat.ARRAY_TYPES)]
-        if sum(getattr(x, "nbytes", 0) for x in arrays) >= CAPTURED / 8:
+        if sum(getattr(x, "nbytes", 0) for x in arrays) >= _LARGE:
             found.append(name)
     return tuple(found)

@@ -16,13 +16,17 @@ _WIDTH = 40  # characters of a value that are shown
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
-    """Returns for each variant the leaves, other than arrays, in which it differs from others: ``n=2, model.depth=3``.
+    """Returns for each variant leaves, other than arrays, that tell it apart from others: ``n=2, model.depth=3``.
 
     A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas, it
     has a number and their paths.
     """
     values = [
-        {format_path(path): _text(node) for node, path in walk(variant.structure) if _is_told(node)}
+        {
+            format_path(path): _text(node)
+            for node, path in walk(variant.structure)
+            if not node.children and node.kind != "array"
+        }
         for variant in variants[:_MOST]
     ]
     labels = told_apart(values)
@@ -35,38 +39,27 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
-    """Returns for each of some texts by paths those in which it differs from others: ``n=2, depth=3``.
-    Those that tell most apart come first."""
-    counts = Counter(item for one in values for item in one.items())
-    paths = dict.fromkeys(
-        path for one in values for path, text in one.items() if counts[path, text] < len(values)
-    )
-    briefs = {path: briefly({one[path] for one in values if path in one}, _WIDTH) for path in paths}
-    ordered = _telling_first(values, list(paths))
-    return [
-        ", ".join(
-            f"{path}={briefs[path][one[path]]}"
-            for path in ordered
-            if path in one and counts[path, one[path]] < len(values)
-        )
-        for one in values
-    ]
+    """Returns for each of some texts by paths those that tell it apart from others: ``n=2, depth=3``.
 
+    The paths are found one by one: the next is that which tells most apart. Others are left out.
+    """
 
-def _telling_first(values: Sequence[dict[str, str]], paths: Sequence[str]) -> list[str]:
-    """Returns the paths, but first those that are enough to tell all variants apart, which are found
-    one by one: the next is that which tells most apart. The shortest stands first."""
-
-    def told_apart(chosen: Sequence[str]) -> int:
+    def number(chosen: Sequence[str]) -> int:
         return len({tuple(one.get(path) for path in chosen) for one in values})
 
     def longest(path: str) -> int:
         return len(path) + max(len(one.get(path, "")) for one in values)
 
+    paths = list(dict.fromkeys(path for one in values for path in one))
     chosen: list[str] = []
-    while told_apart(chosen) < told_apart(paths):
-        chosen.append(max(paths, key=lambda path: (told_apart([*chosen, path]), -longest(path))))
-    return sorted(chosen, key=longest) + [path for path in paths if path not in chosen]
+    while number(chosen) < number(paths):
+        chosen.append(max(paths, key=lambda path: (number([*chosen, path]), -longest(path))))
+    chosen.sort(key=longest)
+    cut = {path: briefly({one[path] for one in values if path in one}, _WIDTH) for path in chosen}
+    return [
+        ", ".join(f"{path}={cut[path][one[path]]}" for path in chosen if path in one)
+        for one in values
+    ]
 
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
@@ -75,10 +68,6 @@ def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
     comparison = Comparison(registry, other.structure, variants[i].structure)
     paths = ", ".join(cause.path for cause in comparison.causes[:3])
     return f": {paths}" if paths else ""
-
-
-def _is_told(node: Node) -> bool:
-    return not node.children and node.kind != "array"
 
 
 def _text(node: Node) -> str:

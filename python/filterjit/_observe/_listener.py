@@ -10,10 +10,10 @@ import jax
 
 from .. import _core
 from .._call._events import Listener, Trace
-from . import _compiled_in, _forbid, _records, _retraces
-from ._function_records import functions
+from . import _compiled_in, _forbid, _retraces
 from ._misses import Made
 from ._recorder import recorder
+from ._records import functions, record_of
 
 
 class _Observer(Listener):
@@ -35,16 +35,8 @@ class _Observer(Listener):
 
     @contextlib.contextmanager
     def tracing(self, trace: Trace) -> Iterator[None]:
-        _forbid.refuse_at_once()
-        if trace.cache is None:
-            yield
-            return
-        variant = trace.variant
-        with (
-            _records.tracing(variant, trace.arrays) as trace.record,
-            recorder.tracing(trace.cache.record, variant),
-        ):
-            trace.record.wanted = trace.wanted
+        is_recorded = trace.cache is not None and not jax.config.jax_disable_jit
+        with recorder.tracing(trace) if is_recorded else contextlib.nullcontext():
             yield
 
     def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
@@ -59,21 +51,15 @@ class _Observer(Listener):
         if hooks.decorator == "filter_jit":
             _compiled_in.warn_of_objects(trace.variant)
 
-    def ran(self, variant: _core.Variant, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
-        recorder.record_first_run(outputs)
-        _records.record_placements(variant, arrays)
+    def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
+        for trace in record_of(variant).traces[-1:]:
+            trace.record_placements(arrays)
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
         recorder.record_program(variant, arrays, contents)
 
-    def placed(self, variant: _core.Variant, positions: Sequence[int]) -> None:
-        _records.record_of(variant).placed.update(positions)
-
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
         cache.record.handed_over = counts
-
-    def refused(self, cache: _core.Cache) -> None:
-        cache.record.refuse()
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
         return _forbid.of_callback(error)

@@ -16,7 +16,8 @@ from .._terminal import _notebook
 
 if TYPE_CHECKING:
     from ._causes import Cause
-    from ._records import TraceRecord
+
+    TraceRecord = Any
 
 MANY = 8  # compilations in a row
 _MOST_MADE = 10_000

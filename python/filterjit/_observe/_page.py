@@ -7,57 +7,22 @@ no script in the page, and all text that comes from the program is escaped.
 """
 
 import collections
-import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from .._terminal._text import escape
-from ._causes import Explanation
-from ._function_records import FunctionRecord
-from ._report_output import LIBRARIES, Report
+from ._records import Event
+from ._report_output import Report
 from ._wording import count, file_and_line, show_seconds
 
 _WIDTH = 1000  # of a timeline, in its own units
 _NARROWEST = 1.5
 _MOST_REASONS = 20  # of one function
-_MOST_EVENTS = 100_000  # later ones are not kept
-_KINDS = {"trace": "t", "lowering": "l", "compile": "c", "first run": "f"}
-
-# From how many seconds on the axis has a unit, its name, and how many a second has.
-_UNITS = ((1e5, "h", 1 / 3600), (1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "us", 1e6))
+_KINDS = {"trace": "t", "compile": "c"}
+_TICKS = 5
 
 _Key = tuple[str, tuple[str, int] | None]
 """The name and the place of a function."""
-
-
-class Event(NamedTuple):
-    """What JAX did once for a jitted function.
-
-    Attributes:
-        kind: "trace", "lowering", "compile" or "first run".
-        name, place: of the function, as in its `FunctionRecord`.
-        begin, end: by ``time.perf_counter``.
-        reason: why it is a retrace; None for the first trace and for other events.
-    """
-
-    kind: str
-    name: str
-    place: tuple[str, int] | None
-    begin: float
-    end: float
-    reason: Explanation | None = None
-
-
-class EventLog(list[Event]):
-    """The events since the recorder has it, in the order in which they ended."""
-
-    def add(
-        self, kind: str, record: FunctionRecord, seconds: float, reason: Explanation | None = None
-    ) -> None:
-        """Logs what took some seconds and has just ended."""
-        if len(self) < _MOST_EVENTS:
-            now = time.perf_counter()
-            self.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
 
 def page(
@@ -79,21 +44,18 @@ def page(
         title: names the program.
     """
     seconds = max(end - begin, 1e-9)
-    names: dict[_Key, _Key] = {}  # what stands beside the timeline of each function
-    for f in report.as_dict()["functions"]:
-        key = f["name"], None if f["file"] is None else (f["file"], f["line"])
-        names[key] = (LIBRARIES, None) if f.get("internal") else key
     rows: dict[_Key, list[Event]] = {}
-    for row in sorted(names.values(), key=lambda row: row[0] == LIBRARIES):
-        rows[row] = []
+    for f in report.as_dict()["functions"]:
+        rows[f["name"], None if f["file"] is None else (f["file"], f["line"])] = []
     for event in sorted(events, key=lambda event: event.begin):
-        key = event.name, event.place
-        rows.setdefault(names.get(key, key), []).append(event)
-    facts = f"{show_seconds(seconds)}, {count(sum(map(_is_retrace, events)), 'retrace')}"
-    if len(events) >= _MOST_EVENTS:
-        facts += f"; what came after the first {_MOST_EVENTS:,} events is not shown"
+        rows.setdefault((event.name, event.place), []).append(event)
+    retraces = count(sum(map(_is_retrace, events)), "retrace")
     legend = "".join(f'<span class="k {c}"></span>{kind} ' for kind, c in _KINDS.items())
     timelines = "".join(_row(row, found, begin, seconds) for row, found in rows.items() if found)
+    ticks = "".join(
+        f'<span style="left:{100 * i // _TICKS}%">{show_seconds(seconds * i / _TICKS)}</span>'
+        for i in range(_TICKS)
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -101,9 +63,9 @@ def page(
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)} - filterjit</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{report._repr_html_()}\n"
-        f'<p>{escape(advice)}</p>\n<p>{facts}.</p>\n<p class="legend">{legend}</p>\n'
-        f'<div class="axis"><div class="name">function</div>{_axis(seconds)}</div>\n'
+        f"<h1>{escape(title)}</h1>\n{report._repr_html_()}\n<p>{escape(advice)}</p>\n"
+        f'<p>{show_seconds(seconds)}, {retraces}.</p>\n<p class="legend">{legend}</p>\n'
+        f'<div class="axis"><div class="name">function</div><div class="ticks">{ticks}</div></div>\n'
         f"{timelines}</body>\n</html>\n"
     )
 
@@ -119,9 +81,11 @@ def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
     marks = [count(traces, "trace"), show_seconds(sum(e.end - e.begin for e in events))]
     if retraces := sum(map(_is_retrace, events)):
         marks.append(f"<b>{count(retraces, 'retrace')}</b>")
-    bars: list[str] = []
-    for kind in sorted({e.kind for e in events}, key=lambda kind: [*_KINDS, kind].index(kind)):
-        bars += _bars(kind, [event for event in events if event.kind == kind], begin, seconds)
+    bars = [
+        bar
+        for kind in _KINDS
+        for bar in _bars(kind, [event for event in events if event.kind == kind], begin, seconds)
+    ]
     where = "" if place is None else f"<p><code>{escape(file_and_line(*place))}</code></p>"
     return (
         f'<details class="function"><summary><div class="name">{escape(name)}'
@@ -150,7 +114,7 @@ def _reasons(events: Sequence[Event], begin: float) -> str:
     return f'<h2>Retraces</h2><ul class="retraces">{"".join(shown)}</ul>' if shown else ""
 
 
-def _bars(kind: str, events: Sequence[Event], begin: float, seconds: float) -> Iterable[str]:
+def _bars(kind: str, events: Sequence[Event], begin: float, seconds: float) -> Iterator[str]:
     """Draws events of one kind; those that would touch become one bar."""
     scale = _WIDTH / seconds
     groups: list[list[Event]] = []
@@ -164,51 +128,27 @@ def _bars(kind: str, events: Sequence[Event], begin: float, seconds: float) -> I
         right = max(right, x + _NARROWEST, (event.end - begin) * scale)
     for group in groups:
         first, last = group[0].begin - begin, max(event.end for event in group) - begin
-        spent = sum(event.end - event.begin for event in group)
-        text = f"{show_seconds(spent)} at {show_seconds(max(0.0, first))}"
-        if len(group) > 1:
-            text = f"{len(group):,} x {kind}, {text}"
-        else:
-            why = "" if group[0].reason is None else f"\n{group[0].reason}"
-            text = f"{kind}, {text}{why}"
-        yield _bar(_KINDS.get(kind, "f"), first * scale, (last - first) * scale, text)
-
-
-def _bar(kind: str, x: float, width: float, text: str) -> str:
-    x = min(max(x, 0.0), _WIDTH - _NARROWEST)
-    width = max(min(width, _WIDTH - x), _NARROWEST)
-    return (
-        f'<rect class="{kind}" x="{x:.1f}" width="{width:.1f}"><title>{escape(text)}</title></rect>'
-    )
-
-
-def _axis(seconds: float) -> str:
-    """Returns up to ten moments of the run, at round times of one unit; fewer if they are long."""
-    unit, scale = next((name, scale) for least, name, scale in _UNITS if seconds >= least)
-    whole = seconds * scale
-    step = 10.0**-4
-    most, last = (10, 0.95) if whole < 1e5 else (4, 0.8)
-    while whole / step > most:
-        step *= 2.5 if f"{step:e}"[0] == "2" else 2
-    ticks = [i * step for i in range(int(whole / step) + 1)]
-    places = "".join(
-        f'<span style="left:{100 * tick / whole:.2f}%">{tick:,.12g} {unit}</span>'
-        for tick in ticks
-        if tick <= last * whole
-    )
-    return f'<div class="ticks">{places}</div>'
+        spent = show_seconds(sum(event.end - event.begin for event in group))
+        what = f"{len(group):,} x {kind}" if group[1:] else kind
+        why = f"\n{group[0].reason}" if _is_retrace(group[0]) and not group[1:] else ""
+        text = f"{what}, {spent} at {show_seconds(max(0.0, first))}{why}"
+        x = min(max(first * scale, 0.0), _WIDTH - _NARROWEST)
+        width = max(min((last - first) * scale, _WIDTH - x), _NARROWEST)
+        yield (
+            f'<rect class="{_KINDS[kind]}" x="{x:.1f}" width="{width:.1f}">'
+            f"<title>{escape(text)}</title></rect>"
+        )
 
 
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#667;--line:#dde;--lane:#f3f4f8;
---t:#d55e00;--l:#e69f00;--c:#0072b2;--f:#009e73}
+--t:#d55e00;--c:#0072b2}
 @media(prefers-color-scheme:dark){:root{--bg:#14161a;--fg:#e6e8ec;--dim:#99a;--line:#333842;
---lane:#1d2026;--t:#ff8a3c;--l:#f0b93a;--c:#56b4e9;--f:#2fc79b}}
+--lane:#1d2026;--t:#ff8a3c;--c:#56b4e9}}
 body{margin:1rem;background:var(--bg);color:var(--fg);font:14px/1.4 system-ui,sans-serif}
 h1{font-size:1.3rem;overflow-wrap:anywhere}h2{font-size:1rem;margin:.8rem 0 .2rem}
 .legend .k{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .9em}
-.t{fill:var(--t);background:var(--t)}.l{fill:var(--l);background:var(--l)}
-.c{fill:var(--c);background:var(--c)}.f{fill:var(--f);background:var(--f)}
+.t{fill:var(--t);background:var(--t)}.c{fill:var(--c);background:var(--c)}
 summary,.axis{display:grid;grid-template-columns:minmax(8rem,18rem) 1fr;gap:.6rem;
 align-items:center;border-bottom:1px solid var(--line);padding:2px 0}
 summary{cursor:pointer}summary:hover{background:var(--lane)}

@@ -1,8 +1,7 @@
 """Where the arrays of a call are, where its program needs them, and where those of earlier calls were.
 
 A program over several devices needs each array in the place that `in_shardings` says, or on the
-devices of the arrays that are committed. JAX copies the others in each call. An explanation looks
-at the arrays of its call, a report at the records of the calls that were traced.
+devices of the arrays that are committed. JAX copies the others in each call.
 """
 
 import math
@@ -11,16 +10,12 @@ from typing import Any
 
 from jax.sharding import NamedSharding
 
-from .. import _core
 from .._base._arrays import Aval, Placed, placement, same_spec
 from .._base._errors import format_path
-from .._compat import _jax_compat
-from . import _records
 from ._causes import Cause, Move
-from ._records import TraceRecord, VariantRecord
+from ._records import AS_TRACED
 from ._wording import shorten
 
-HOST = "the host"
 _PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
 
@@ -55,48 +50,10 @@ def moves_of(
             moved = several and (here is None or here.device_set != devices)
         if moved:
             size = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 0)
-            where = HOST if here is None else _describe_sharding(here)
-            there = _describe_sharding(on) if on is not None else f"{len(devices)} devices"
+            where = "the host" if here is None else _describe(here)
+            there = f"{len(devices)} devices" if on is None else _describe(on)
             moves.append(Move(format_path(path), size, where, there))
     return tuple(sorted(moves, key=lambda move: -move.bytes))
-
-
-def recorded_moves(variant: _core.Variant, paths: Sequence[list[Any]]) -> tuple[Move, ...]:
-    """Returns the moves of the latest call that was traced and has run, as `moves_of` does.
-
-    The arrays that filterjit has placed in the first call are as good as placed, unless a later
-    call has passed arrays that are not.
-    """
-    record = _records.record_of(variant)
-    for trace in reversed(record.traces):
-        if trace.placements is not None:
-            wanted = trace.wanted or (None,) * len(paths)
-            placed = list(trace.placements)
-            if _jax_compat.signatures_of(variant.call) == 1:
-                for i in list(record.placed):
-                    placed[i] = wanted[i] and (wanted[i], True)
-            return moves_of(paths, trace.avals, placed, wanted)
-    return ()
-
-
-def unplaced(paths: Sequence[list[Any]], record: VariantRecord) -> list[str]:
-    """Returns the arrays because of which there were two compilations: in some calls they were on a
-    mesh, or committed to devices, and in others they were not."""
-    found: set[int] = set()
-    first: dict[Any, TraceRecord] = {}
-    run = [trace for trace in record.traces if trace.placements is not None]
-    for trace in run:
-        key = tuple((aval.shape, aval.dtype, aval.weak_type) for aval in trace.avals)
-        was = first.setdefault(key, trace)
-        if was.context == trace.context:
-            found |= {
-                i
-                for i, (a, b) in enumerate(zip(was.avals, trace.avals, strict=True))
-                if (a.sharding is None) != (b.sharding is None)
-            }
-    placed = run[-1].placements if run and record.cost.recompiles else None
-    found |= {i for i, one in enumerate(placed or ()) if one is not None and not one[1]}
-    return [format_path(paths[i]) for i in sorted(found)]
 
 
 def compare_placements(
@@ -106,6 +63,8 @@ def compare_placements(
     elsewhere."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
+        if a is AS_TRACED:
+            continue
         if not _committed(a) and not _committed(b) and (a is None or b is None):
             continue  # to JAX, an array of NumPy is one that is not committed
         if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
@@ -138,19 +97,12 @@ def _describe_placed(placed: Placed) -> str:
     if placed is None:
         return "an array of NumPy"
     sharding, committed = placed
-    if isinstance(sharding, NamedSharding):
-        where = f"{sharding.spec} on {len(sharding.device_set)} devices"
-    elif len(sharding.device_set) == 1:
-        (device,) = sharding.device_set
-        where = f"on {device.platform}:{device.id}"
-    else:
-        where = shorten(sharding)
-    return f"{where} ({'committed' if committed else 'not committed'})"
+    return f"{_describe(sharding)} ({'committed' if committed else 'not committed'})"
 
 
-def _describe_sharding(sharding: Any) -> str:
-    """Returns in words where a program needs an array, or where it is beside that."""
+def _describe(sharding: Any) -> str:
+    """Returns a sharding in words."""
+    devices = sorted(f"{device.platform}:{device.id}" for device in sharding.device_set)
     if isinstance(sharding, NamedSharding):
-        return str(sharding.spec)
-    devices = sorted(str(device) for device in sharding.device_set)
+        return f"{sharding.spec} on {len(devices)} devices"
     return devices[0] if len(devices) == 1 else f"{len(devices)} devices"

@@ -9,6 +9,7 @@ new sharding for example, is that of the call that JAX makes.
 A hit does not reach this code. If `time_calls` is on, the C core times hits itself.
 """
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -20,16 +21,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from .. import _core
+from .._base._later import later
+from .._call._events import Trace
 from .._call._jaxprs import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
-from . import _jaxpr, _records
-from ._function_records import FunctionRecord, functions
-from ._records import Cost
+from ._records import Cost, Event, FunctionRecord, TraceRecord, functions, record_of
 
 if TYPE_CHECKING:
+    from . import _jaxpr
     from ._causes import Explanation
-    from ._page import EventLog
+else:
+    _jaxpr = later("_observe._jaxpr")
 
 logger = logging.getLogger("filterjit")
 
@@ -37,6 +40,10 @@ _TRACED = "/jax/core/compile/jaxpr_trace_duration"
 _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
+
+_SMALL = 200  # equations: no loop is looked for in smaller programs
+_CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
+_MOST_EVENTS = 100_000  # the last ones are kept
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,26 +53,20 @@ class _Work:
 
     Attributes:
         record: of the function that is traced; None without a trace.
-        costs: what its cost is added to: those of the function and of the variant, and the part of
-            that of the function which it belongs to.
+        costs: what its cost is added to: those of the function and of the variant.
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
         tracing: whether the user's function is running.
         counted: seconds of the trace that are counted elsewhere.
-        traced: the seconds that the trace took; None before its end, and after JAX has told its
-            own measure.
-        compiled_at: when JAX last compiled after the trace.
         job: what a terminal shows meanwhile.
         reason: why this is a retrace, if it is and events are logged.
         started_at: when the trace began.
     """
 
     record: FunctionRecord | None = None
-    costs: list[Cost] = dataclasses.field(default_factory=list)
+    costs: Sequence[Cost] = ()
     on_purpose: bool = False
     tracing: bool = False
     counted: float = 0.0
-    traced: float | None = None
-    compiled_at: float | None = None
     job: Job | None = None
     reason: "Explanation | None" = None
     started_at: float = dataclasses.field(default_factory=time.perf_counter)
@@ -88,13 +89,11 @@ class _Thread(threading.local):
     Attributes:
         stack: the traces under way, the innermost last.
         untraced: what JAX compiles without one.
-        from_disk: programs that JAX has read from its persistent cache since it last compiled.
     """
 
     def __init__(self) -> None:
         self.stack: list[_Work] = []
         self.untraced = _Work()
-        self.from_disk = 0
 
     @property
     def work(self) -> _Work:
@@ -113,7 +112,7 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
 
 class _Recorder:
     def __init__(self) -> None:
-        self.log: EventLog | None = None
+        self.log: collections.deque[Event] | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
         # Is called where JAX begins to trace or to compile, with whether it traces and a name. It may
         # raise, and ends the call then.
@@ -132,9 +131,12 @@ class _Recorder:
         jax.monitoring.register_event_listener(self._on_event)
         jax.monitoring.register_scalar_listener(self._on_begin)
 
+    def log_events(self) -> None:
+        self.log = collections.deque(maxlen=_MOST_EVENTS)
+
     def _on_event(self, event: str, **_: Any) -> None:
-        if event == _FROM_DISK:
-            self._thread.from_disk += 1
+        if event == _FROM_DISK and not self._thread.work.tracing:
+            self._add(self._attributed()[1], Cost(from_disk=1))
 
     def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
         """Is called when JAX begins to trace, lower or compile."""
@@ -144,44 +146,28 @@ class _Recorder:
         if event not in (_LOWERED, _COMPILED):
             return
         work = self._thread.work
-        if work.job is None and (record := work.record or self._find()[0]) is not None:
+        if work.job is None and (record := self._attributed()[0]) is not None:
             work.show(record)
 
-    def _on_duration(self, event: str, duration: float, *, fun_name: str = "", **_: Any) -> None:
-        """Is called when JAX has traced, lowered or compiled."""
-        if event == _TRACED:
-            self._on_traced(duration, fun_name)
+    def _on_duration(self, event: str, duration: float, **_: Any) -> None:
+        """Is called when JAX has lowered or compiled."""
         if event not in (_LOWERED, _COMPILED):
             return
-        thread, work, is_compiled = self._thread, self._thread.work, event == _COMPILED
-        record: FunctionRecord | None = work.record
-        costs: Sequence[Cost] = work.costs
-        is_untraced = record is None
-        if is_untraced:
-            record, costs = self._find(is_compiled)
-        cost = Cost(compiling=duration) if is_compiled else Cost(lowering=duration)
+        work, is_compiled = self._thread.work, event == _COMPILED
+        is_untraced = work.record is None
+        record, costs = self._attributed()
+        cost = Cost(compiling=duration)
         if is_untraced and functions.timed:
             cost.in_hits = duration
-        if is_compiled:
-            from_disk, thread.from_disk = thread.from_disk, 0
-            if not work.tracing:  # else the trace computes something with it
-                work.compiled_at = time.perf_counter()
-                cost.compiles, cost.from_disk = 1, from_disk
-                cost.recompiles = int(is_untraced and len(costs) > 2)
+        if is_compiled and not work.tracing:  # else the trace computes something with it
+            cost.compiles = 1
+            if is_untraced:
+                self._record_compiled()
         self._add(costs, cost)
-        self._add_event("compile" if is_compiled else "lowering", record, duration)
+        self._log("compile", record, duration)
         self._exclude_from_trace(duration)
         if is_compiled or is_untraced or work.tracing:
             work.hide()
-
-    def _on_traced(self, duration: float, fun_name: str) -> None:
-        """Adds the part of a trace that JAX did after the user's function, which JAX's own measure
-        of an outermost trace includes."""
-        work = self._thread.work
-        if work.record is not None and work.traced is not None and work.record.label == fun_name:
-            rest = max(0.0, duration - work.traced)
-            work.traced = None
-            self._add(work.costs, Cost(tracing=rest))
 
     def _exclude_from_trace(self, seconds: float) -> None:
         """Leaves seconds that have been counted out of the innermost trace that is open."""
@@ -196,31 +182,35 @@ class _Recorder:
             for one in costs:
                 one.add(cost)
 
-    def _add_event(
+    def _log(
         self,
         kind: str,
         record: FunctionRecord | None,
         seconds: float,
         reason: "Explanation | None" = None,
     ) -> None:
+        """Logs what took some seconds and has just ended."""
         if self.log is not None and record is not None:
-            self.log.add(kind, record, seconds, reason)
+            now = time.perf_counter()
+            self.log.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
-    def _find(self, is_compiled: bool = False) -> tuple[FunctionRecord | None, Sequence[Cost]]:
-        """Returns the record of the function whose program JAX lowers or compiles without a trace, if it
-        is known, and what the cost is added to.
-
-        If `is_compiled`, it also records where the arrays are.
-        """
-        record, variant, arrays = call_under_way()
+    def _attributed(self) -> tuple[FunctionRecord | None, Sequence[Cost]]:
+        """Returns the record of the function that JAX lowers or compiles for, if it is known, and what the
+        cost is added to."""
+        work = self._thread.work
+        if work.record is not None:
+            return work.record, work.costs
+        record, variant, _ = call_under_way()
         if record is None:
             return None, [self.other_programs]
-        if variant is None:
-            return record, [record.cost]
-        if is_compiled:
-            _records.record_compiled(variant, arrays)
-        cost = _records.record_of(variant).cost
-        return record, [record.cost, cost, *([record.again] if cost.compiles else [])]
+        costs = [record.cost] if variant is None else [record.cost, record_of(variant).cost]
+        return record, costs
+
+    def _record_compiled(self) -> None:
+        """Records where the arrays of the call are, for which JAX compiles a trace again."""
+        _, variant, arrays = call_under_way()
+        if variant is not None:
+            record_of(variant).compiled.append(TraceRecord.of(arrays, placed=True))
 
     # ---- the traces ----
 
@@ -231,36 +221,43 @@ class _Recorder:
 
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
-        work = _Work(record, [record.cost, _records.record_of(variant).cost], on_purpose)
+        work = _Work(record, (record.cost, record_of(variant).cost), on_purpose)
         variant.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
 
     @contextlib.contextmanager
-    def tracing(self, record: FunctionRecord, variant: _core.Variant) -> Iterator[None]:
+    def tracing(self, trace: Trace) -> Iterator[None]:
         """A context for the time of a trace. What JAX does after it, until the end of the call,
-        is attributed to the variant as well."""
-        stack = self._thread.stack
-        is_nested = any(other.tracing for other in stack)
-        work = self.work(record, variant)
-        if not is_nested and not self.is_on_purpose():
-            work.costs += [record.again] if record.key in functions.traced else []
-        work.tracing = True
-        traces = 0
+        is attributed to the variant as well.
+
+        The record of a trace that fails is removed.
+        """
+        assert trace.cache is not None
+        record, variant = trace.cache.record, trace.variant
+        traces = record_of(variant).traces
+        trace.record = new = TraceRecord.of(trace.arrays)
+        traces.append(new)
+        work, is_done = None, False
         try:
+            work = self.work(record, variant)
+            work.tracing = True
             yield
-            traces = int(not jax.config.jax_disable_jit)
-            if traces:
-                functions.traced.add(record.key)
-                record.made.add(variant.structure, _records.record_of(variant).traces[-1])
+            functions.traced.add(record.key)
+            record.made.add(variant.structure, new)
+            is_done = True
         finally:
-            work.traced = time.perf_counter() - work.started_at
-            work.tracing = False
-            self._exclude_from_trace(work.traced)
-            self._add_event("trace", record, work.traced, work.reason)
-            self._add(work.costs, Cost(traces=traces, tracing=max(0.0, work.traced - work.counted)))
-            if traces and len(stack) == 1:
-                work.show(record)
+            if not is_done:
+                traces[:] = [other for other in traces if other is not new]
+            if work is not None:
+                self._end_trace(work, int(is_done))
+
+    def _end_trace(self, work: _Work, traces: int) -> None:
+        seconds = time.perf_counter() - work.started_at
+        work.tracing = False
+        self._exclude_from_trace(seconds)
+        self._log("trace", work.record, seconds, work.reason)
+        self._add(work.costs, Cost(traces=traces, tracing=max(0.0, seconds - work.counted)))
 
     def is_on_purpose(self) -> bool:
         """Whether what is traced in this thread now is traced ahead of time, not for a call."""
@@ -277,40 +274,26 @@ class _Recorder:
         work.record.refresh()
         work.hide()
 
-    def record_first_run(self, outputs: Sequence[Any]) -> None:
-        """Measures the first execution of a program that was just compiled, if calls are timed:
-        waits for its outputs."""
-        work = self._thread.work
-        if functions.timed and work.record is not None and work.compiled_at is not None:
-            try:
-                jax.block_until_ready(outputs)
-            except Exception:
-                return  # the call waits too, and raises the error itself
-            seconds = time.perf_counter() - work.compiled_at
-            self._add(work.costs, Cost(first_run=seconds))
-            self._add_event("first run", work.record, seconds)
-
     def record_program(
         self, variant: _core.Variant, arrays: Sequence[Any], contents: Contents
     ) -> None:
         """Records what a program that was just traced contains, and logs what it captured."""
-        record = self._thread.work.record
+        record, of_variant = self._thread.work.record, record_of(variant)
         if record is None:
             return
+        captured = ""
         try:
-            program = _jaxpr.summarize(contents)
-            if program.captured is not None:
-                names = _jaxpr.names_of_captured(variant.arguments(tuple(arrays))[0])
-                named = dataclasses.replace(program.captured, names=names)
-                program = dataclasses.replace(program, captured=named)
+            of_variant.waits, of_variant.loop = contents.callbacks, None
+            if len(contents.equations) >= _SMALL and (loop := _jaxpr.find_loop(contents.equations)):
+                of_variant.loop = str(loop)
+            if sum(getattr(x, "nbytes", 0) for x in contents.constants) >= _CAPTURED:
+                fun = variant.arguments(tuple(arrays))[0]
+                captured = _jaxpr.captured(contents.constants, fun)
         except Exception:  # an unexpected jaxpr must not make the call fail
             logger.debug("a program could not be inspected", exc_info=True)
-            return
-        if (captured := program.captured) is not None:
-            logged, record.captured = record.captured, captured
-            if logged is None:
-                logger.warning("%s %s", record.name_and_place, captured.warning())
-        _records.record_of(variant).program = program
+        if captured and not record.captured:
+            logger.warning("%s %s", record.name_and_place, captured)
+        record.captured = captured or record.captured
 
     def depth(self) -> int:
         """Returns how many traces are under way in this thread, up to the ends of their calls."""

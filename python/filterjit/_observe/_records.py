@@ -1,23 +1,36 @@
-"""The records of a variant: what each trace depended on, and the cost and contents of its programs.
+"""What happened to jitted functions: a record of each function, of each variant, and of each trace.
 
 Records serve explanations and reports. They are written when a variant is traced or compiled,
-which takes milliseconds; a hit writes none.
+which takes milliseconds; a hit writes none. A `FunctionRecord` holds its function's Cache weakly.
+When a Cache has been garbage collected, its record is added to the total of its name and place, so
+reports still count it.
 """
 
+import collections
 import contextlib
 import dataclasses
+import gc
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import operator
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base._arrays import Aval, Placed, placement
+from .._base._locks import RLock, taken
+from .._base._unwrap import code_of, codes_of
+from ._misses import Made, Misses
+from ._wording import file_and_line
 
 if TYPE_CHECKING:
-    from ._jaxpr import Program
+    from ._causes import Explanation
+
+_KEPT_ALIVE = 1000  # caches
+_MANY = 16  # functions of the same code, after which the garbage collector looks for those dropped
 
 # The options of JAX that are part of the key of a compiled program and have a public name.
 _CONFIG = (
@@ -51,15 +64,12 @@ class TraceRecord:
         avals: of the arrays.
         context: the configuration of JAX.
         placements: of the arrays of the call that traced; None until the program has run.
-        wanted: the sharding of each array that `in_shardings` gives, or None (until the program
-            has run, it may be a PartitionSpec); empty without that option.
         number: is greater than those of all traces before it.
     """
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
     placements: tuple[Placed, ...] | None = None
-    wanted: tuple[Any, ...] = ()
     number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
 
     @classmethod
@@ -68,40 +78,42 @@ class TraceRecord:
         placements = tuple(map(placement, arrays)) if placed else None
         return cls(tuple(map(Aval.of, arrays)), config_context(), placements)
 
+    def record_placements(self, arrays: Sequence[Any]) -> None:
+        """Records where the arrays of the call are that has traced.
+
+        One that was on no mesh, and was placed for the trace, is where an array of its aval is.
+        """
+        self.placements = tuple(
+            AS_TRACED if aval.sharding and Aval.of(x).sharding is None else placement(x)
+            for x, aval in zip(arrays, self.avals, strict=True)
+        )
+
+
+AS_TRACED: Placed = (None, False)
+"""Where an array is whose place is not compared."""
+
 
 @dataclasses.dataclass
 class Cost:
-    """The cost of a program, of all programs of a variant, or of all programs of a function.
+    """The cost of all programs of a variant or of a function.
 
     Attributes:
         traces, compiles: how many there were.
-        recompiles: how many of the compiles were in calls that traced nothing, and came after
-            another one of the same variant.
         from_disk: how many of the compiles JAX read from its persistent cache.
-        tracing, lowering, compiling: seconds. Each second is counted for one function only.
-        first_run: seconds of the first execution; None if it was not measured.
-        in_hits: the seconds of lowering and compiling that passed in timed calls that traced
-            nothing.
+        tracing, compiling: seconds, lowering with the latter. Each is counted for one function only.
+        in_hits: the seconds of compiling that passed in timed calls that traced nothing.
     """
 
     traces: int = 0
     compiles: int = 0
-    recompiles: int = 0
     from_disk: int = 0
     tracing: float = 0.0
-    lowering: float = 0.0
     compiling: float = 0.0
-    first_run: float | None = None
     in_hits: float = 0.0
 
     def add(self, other: "Cost") -> None:
         for name, value in vars(other).items():
-            if value:
-                setattr(self, name, (getattr(self, name) or 0) + value)
-
-    @property
-    def total(self) -> float:
-        return self.tracing + self.lowering + self.compiling + (self.first_run or 0.0)
+            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclasses.dataclass
@@ -112,21 +124,15 @@ class VariantRecord:
         traces: its traces, in order.
         compiled: what JAX has compiled without a trace, since the arrays were in other places.
         cost: what they and their programs cost.
-        program: what the last program that was traced contains.
-        placed: the positions of arrays that first calls placed on devices themselves; another thread
-            may add to it.
-        executable: returns the executable of a program that was compiled ahead of time.
-        cached_size: the bytes of the executables, with the numbers of traces and compiles at
-            which they were determined.
+        loop: the Python loop that made most of the program that was traced last, in words; or None.
+        waits: whether a call waits for the program, since it can raise.
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
-    program: "Program | None" = None
-    placed: set[int] = dataclasses.field(default_factory=set)
-    executable: Callable[[], Any] | None = None
-    cached_size: tuple[Any, int | None] = (None, None)
+    loop: str | None = None
+    waits: bool = False
 
 
 def record_of(variant: _core.Variant) -> VariantRecord:
@@ -138,39 +144,224 @@ def record_of(variant: _core.Variant) -> VariantRecord:
     return record
 
 
-@contextlib.contextmanager
-def tracing(variant: _core.Variant, arrays: Sequence[Any]) -> Iterator[TraceRecord]:
-    """A context for the time of a trace. Yields the record of the trace, and removes it if the
-    trace fails. Under ``jax.disable_jit()`` nothing is traced, and no record is kept."""
-    is_traced = not jax.config.jax_disable_jit
-    trace = TraceRecord.of(arrays if is_traced else ())  # not all of these have avals
-    traces = record_of(variant).traces
-    if is_traced:
-        traces.append(trace)
-    try:
-        yield trace
-    except BaseException:
-        traces[:] = [other for other in traces if other is not trace]
-        raise
+@dataclasses.dataclass
+class FunctionRecord:
+    """The record of one jitted function, or the total of several with the same name and place.
+
+    Attributes:
+        name: module and qualified name.
+        label: the name that JAX has for its programs.
+        place: file and line of the function.
+        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit"; or "compiled", of a function that
+            was compiled ahead of time, whose cache has one program for good.
+        codes: a hash of the code of the function and of what it wraps.
+        cost: the cost of all its programs, including those no longer in its cache.
+        functions: how many functions the record adds up.
+        counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
+            cache dies, it leaves the last ones here.
+        captured: says which arrays its last program captured; empty without.
+        handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
+            the reason for it.
+        misses: its compilations, each compared with the one before it.
+        made: the programs that it has compiled since it was cleared.
+        cache: returns the cache, or None if that has been collected.
+        jitted: returns what was called first with this cache, or None if that has been collected.
+    """
+
+    name: str
+    label: str
+    place: tuple[str, int] | None = None
+    decorator: str = "filter_jit"
+    codes: int = 0
+    cost: Cost = dataclasses.field(default_factory=Cost)
+    functions: int = 1
+    counters: tuple[int, int, int] = (0, 0, 0)
+    captured: str = ""
+    handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    misses: Misses = dataclasses.field(default_factory=Misses)
+    made: Made = dataclasses.field(default_factory=Made)
+    cache: Callable[[], _core.Cache | None] = lambda: None
+    jitted: Callable[[], Any] = lambda: None
+
+    @property
+    def name_and_place(self) -> str:
+        return self.name if self.place is None else f"{self.name} ({file_and_line(*self.place)})"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Is equal for functions that one place of the program makes."""
+        return self.name, self.place, self.codes
+
+    @property
+    def calls(self) -> int:
+        return self.counters[0]
+
+    @property
+    def hits(self) -> int:
+        return self.counters[1]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the function was neither called nor compiled: two threads may both create a
+        cache for one function, and one of the two is dropped."""
+        return not self.calls and self.cost == Cost() and not self.handed_over
+
+    def refresh(self) -> _core.Cache | None:
+        """Reads the counters of the cache. Returns the cache, or None if that was collected."""
+        cache = self.cache()
+        if cache is not None:
+            self.counters = cache.calls, cache.hits, cache.hit_time
+        return cache
+
+    def sum(self) -> "FunctionRecord":
+        """Returns a sum of functions that one place of the program makes, which begins with none."""
+        return FunctionRecord(
+            self.name, self.label, self.place, self.decorator, self.codes, functions=0
+        )
+
+    def add(self, other: "FunctionRecord") -> None:
+        self.cost.add(other.cost)
+        self.functions += other.functions
+        calls, hits, hit_time = map(operator.add, self.counters, other.counters)
+        self.counters = calls, hits, hit_time
+        self.captured = other.captured or self.captured
+        self.handed_over += other.handed_over.copy()  # at once: calls of other threads add to it
+        self.misses.merge(other.misses)
 
 
-def record_placements(variant: _core.Variant, arrays: Sequence[Any]) -> None:
-    """Records where the arrays of a call are placed, and where they are wanted, after the call
-    traced the variant and ran."""
-    record = record_of(variant)
-    if record.traces:
-        trace = record.traces[-1]
-        trace.wanted = resolve(trace.wanted)
-        found = list(map(placement, arrays))
-        for i in list(record.placed):
-            if trace.wanted and trace.avals[i].sharding is not None:  # it was placed for this trace
-                found[i] = trace.wanted[i] and (trace.wanted[i], True)
-        trace.placements = tuple(found)
+class _CacheRef(weakref.ref[_core.Cache]):
+    """A weak reference to a Cache. It owns the record, which outlives the Cache."""
+
+    __slots__ = ("record",)
+    record: FunctionRecord
 
 
-def record_compiled(variant: _core.Variant, arrays: Sequence[Any]) -> None:
-    """Records where the arrays of a call are, for which JAX compiles a trace again."""
-    record_of(variant).compiled.append(TraceRecord.of(arrays, placed=True))
+class _Functions:
+    """The jitted functions of the process.
+
+    Attributes:
+        timed: whether their calls are timed.
+        kept_alive: caches that are not to be collected before the report of `filterjit run`.
+        lock: held while a `Cost` of a function or variant, or a total, changes.
+        misses: the first compilations of functions that one place of the program makes, by their key.
+        traced: the keys of the functions that were traced.
+        by_code: the caches by the code that the user wrote, each with the codes of all that its
+            function wraps. A function that is recreated has a new cache, which is found here.
+    """
+
+    def __init__(self) -> None:
+        self.timed = False
+        self.kept_alive: collections.deque[_core.Cache] | None = None
+        self.lock = RLock()
+        self.misses: dict[Any, Misses] = {}
+        self.traced: set[Any] = set()
+        self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
+        self.by_code = weakref.WeakKeyDictionary()
+        self._refs: set[_CacheRef] = set()
+        self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
+        self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
+
+    def register(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
+        """Begins the record of a new cache, of the function `fun`; None if it is not known."""
+        self._add_collected_to_totals()
+        attributes, codes = cache.attributes, None if fun is None else codes_of(fun)
+        name = (
+            name or f"{attributes.get('__module__', '?')}.{attributes.get('__qualname__') or label}"
+        )
+        decorator = getattr(cache.hooks, "decorator", "compiled")
+        code = None if fun is None else code_of(fun)
+        place = None if code is None else (code.co_filename, code.co_firstlineno)
+        # The garbage collector may run the callback at any moment. It is a C function and takes
+        # no lock: Python code could deadlock here, or be interrupted by a signal.
+        ref = _CacheRef(cache, self._collected.append)
+        cache.record = ref.record = FunctionRecord(
+            name, label, place, decorator, hash((decorator, codes)), cache=ref
+        )
+        cache.timed = int(self.timed)
+        if code is not None:
+            alike = self.by_code.setdefault(code, weakref.WeakKeyDictionary())
+            alike[cache] = codes
+            # A dropped function and its programs are in a cycle, which looks small to the collector.
+            if (n := len(alike)) >= _MANY and n & (n - 1) == 0 and gc.isenabled():
+                gc.collect(1 + (n > _MANY))  # of young objects first
+        self._refs.add(ref)
+        if self.kept_alive is not None:
+            self.kept_alive.append(cache)
+
+    def _add_collected_to_totals(self) -> None:
+        with self.lock:
+            for ref in taken(self._collected):
+                try:
+                    self._refs.discard(ref)
+                    record: FunctionRecord = ref.record
+                except (AttributeError, TypeError):
+                    continue  # `register` was interrupted before it set the record
+                if not record.is_empty:
+                    self._totals.setdefault(record.key, record.sum()).add(record)
+
+    def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
+        """Returns the caches that exist, with their records."""
+        pairs = ((ref(), ref.record) for ref in list(self._refs))
+        return [(cache, record) for cache, record in pairs if cache is not None]
+
+    def of_code(self, fun: Any) -> list[_core.Cache]:
+        """Returns the caches of functions that have the code of `fun` and wrap the same code."""
+        code, codes = code_of(fun), codes_of(fun)
+        alike = None if code is None else self.by_code.get(code)
+        if alike is None:
+            return []
+        # `keyrefs` copies at once: other threads add caches.
+        caches = [ref() for ref in alike.keyrefs()]
+        return [cache for cache in caches if cache is not None and alike.get(cache) == codes]
+
+    def are_kept(self, fun: Any, number: int) -> bool:
+        """Whether the program keeps as many functions of the code of `fun`, as in a table."""
+        gc.collect()
+        return sum(cache.record.jitted() is not None for cache in self.of_code(fun)) >= number
+
+    def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
+        """Returns for each place that has made functions which were called or compiled, the sum of their
+        records, and the caches that exist."""
+        self._add_collected_to_totals()
+        found: dict[Any, tuple[FunctionRecord, list[_core.Cache]]] = {}
+        with self.lock:
+            for record in (*self._totals.values(), *(record for _, record in self.live())):
+                cache = record.refresh()
+                if not record.is_empty:
+                    total, caches = found.setdefault(record.key, (record.sum(), []))
+                    total.add(record)
+                    caches += [cache] if cache is not None else []
+        return list(found.values())
+
+    def time_calls(self, on: bool) -> None:
+        self.timed = on
+        for cache, _ in self.live():
+            cache.timed = int(on)
+
+    def keep_alive(self) -> None:
+        """From now on, holds the caches registered last, so that they are not collected."""
+        self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
+
+
+functions = _Functions()
+
+
+class Event(NamedTuple):
+    """What JAX did once for a jitted function.
+
+    Attributes:
+        kind: "trace" or "compile".
+        name, place: of the function, as in its `FunctionRecord`.
+        begin, end: by ``time.perf_counter``.
+        reason: why it is a retrace; None for the first trace and for other events.
+    """
+
+    kind: str
+    name: str
+    place: tuple[str, int] | None
+    begin: float
+    end: float
+    reason: "Explanation | None" = None
 
 
 def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:

@@ -15,10 +15,9 @@ from .._base._switches import switches
 from .._call._frames import stack_level
 from .._call._settings import OnRetrace
 from . import _forbid, _records
-from ._function_records import FunctionRecord, functions
 from ._misses import MANY, Miss, Misses
 from ._recorder import recorder
-from ._records import TraceRecord
+from ._records import FunctionRecord, TraceRecord, functions
 
 if TYPE_CHECKING:
     from . import _again, _compare, _explain

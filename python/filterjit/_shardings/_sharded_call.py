@@ -30,7 +30,6 @@ from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
 from .._base._words import key_paths
-from .._call import _events
 from .._call._donation import same_memory, tell_unused
 from .._call._flat_function import FlatFunction
 from .._call._settings import Settings
@@ -215,10 +214,7 @@ class ShardedCall:
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
             return self.flat.make()(*arrays)  # as under jax.jit, shardings say nothing
-        given, arrays = arrays, self.placed(arrays)
-        if arrays is not given and (variant := self.variant()) is not None:
-            placed = [i for i, x in enumerate(arrays) if x is not given[i]]
-            _events.tell("placed", variant, placed)
+        arrays = self.placed(arrays)
         if self.flat.before_run is not None:
             self.flat.before_run(arrays, lambda: self._find(arrays).jit)
         output: _core.Output = self._find(arrays, is_call=True).call(*arrays)

@@ -52,19 +52,13 @@ class Table:
     heads: list[str]
     rows: list[list[str]]
 
-    def lines(self, width: int | None = None, spare: Sequence[str] = ()) -> list[str]:
-        """Returns the lines of the table below its title.
-
-        Arguments:
-            width: of the terminal, if the table is to fit: then columns are left out as far as is
-                needed, those of `spare` in this order, and the first one is shortened.
-        """
+    def lines(self, width: int | None = None) -> list[str]:
+        """Returns the lines of the table below its title; if they are to be no longer than `width`, the
+        last columns are left out as far as is needed, and the first one is shortened."""
         rows = [self.heads, *self.rows]
-        for head in spare if width is not None else ():
-            if sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 <= (width or 0):
-                break
-            rows = [[x for x, of in zip(row, rows[0], strict=True) if of != head] for row in rows]
         if width is not None:
+            while len(rows[0]) > 1 and sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 > width:
+                rows = [row[:-1] for row in rows]
             most = max(8, width - sum(widths_of(rows)[1:]) - 2 * (len(rows[0]) - 1))
             rows = [[shorten(first, most), *others] for first, *others in rows]
         return ["  ".join(row).rstrip() for row in align(rows)]
