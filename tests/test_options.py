@@ -228,16 +228,21 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 
 def test_options_that_are_bools_are_found() -> None:
     assert {name for name, _ in BOOLS} >= {
-        *("filter_jit", "install", "installed", "combine", "time_calls"),
+        *("filter_jit", "install", "installed", "combine"),
         "Compiled.save",
     }
 
 
 def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert repr(Switches()) == "<switches: direct=True, explain=False, progress=True>"
-    for name, value in (("DIRECT", "0"), ("EXPLAIN", "1"), ("PROGRESS", "")):
+    assert (
+        repr(Switches())
+        == "<switches: direct=True, explain=False, progress=True, time_calls=False>"
+    )
+    for name, value in (("DIRECT", "0"), ("EXPLAIN", "1"), ("PROGRESS", ""), ("TIME_CALLS", "1")):
         monkeypatch.setenv(f"FILTERJIT_{name}", value)
-    assert repr(Switches()) == "<switches: direct=False, explain=True, progress=True>"
+    assert (
+        repr(Switches()) == "<switches: direct=False, explain=True, progress=True, time_calls=True>"
+    )
     with pytest.raises(AttributeError, match=r"has no .explian.\. Did you mean .explain."):
         filterjit.switches.explian = True  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"`filterjit\.switches\.direct` must be a bool"):

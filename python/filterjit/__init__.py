@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._jit._decorator import filter_jit
     from ._jit._plain import jit
     from ._observe._forbid import ForbiddenCompileError, allow_compile, forbid_compile
-    from ._observe._report import report, time_calls
+    from ._observe._report import report
     from ._observe._retraces import RetraceError, RetraceWarning
     from ._shardings._place import place
     from ._shardings._rules import ShardingRules, fsdp
@@ -57,7 +57,6 @@ __all__ = [
     "report",
     "saved_info",
     "switches",
-    "time_calls",
     "tree_paths",
     "unflatten",
     "uninstall",
@@ -76,7 +75,7 @@ _MODULES = {
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_shardings._place": ("place",),
     "_shardings._rules": ("ShardingRules", "fsdp"),
-    "_observe._report": ("report", "time_calls"),
+    "_observe._report": ("report",),
     "_aot._file": ("saved_info",),
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),

@@ -15,6 +15,6 @@ pytest.register_assert_rewrite("explain_support")
 @pytest.fixture
 def timed() -> Iterator[None]:
     """Turns on the timing of calls during a test."""
-    filterjit.time_calls()
+    filterjit.switches.time_calls = True
     yield
-    filterjit.time_calls(False)
+    filterjit.switches.time_calls = False

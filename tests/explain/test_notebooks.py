@@ -33,7 +33,7 @@ CELLS = (
     "f.warm_up_all([((jnp.ones(n), 2), {}) for n in (1, 2, 3)] + [((1,), {})])",
     "f.cache_info()",
     """
-    filterjit.time_calls()
+    filterjit.switches.time_calls = True
     def make(k):
         return lambda x: x + k
 

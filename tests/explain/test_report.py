@@ -132,7 +132,7 @@ def test_calls_are_timed_on_request(timed: None) -> None:
     assert row["dispatch"] > 0
     assert build_seconds(row) + row["dispatch"] <= wall
     assert row["variants"][0]["dispatch"] == pytest.approx(row["dispatch"])
-    filterjit.time_calls(False)
+    filterjit.switches.time_calls = False
     f(x)
     assert row_of(f)["dispatch"] == row["dispatch"]
 

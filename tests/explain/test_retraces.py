@@ -255,7 +255,6 @@ OBSERVING = [
     "RetraceWarning",
     "clear_caches",
     "report",
-    "time_calls",
 ]
 RETURNED = ["CacheInfo", "Explanation", "Report"]
 

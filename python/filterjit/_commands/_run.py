@@ -66,7 +66,7 @@ def _start_report(log_events: bool) -> None:
 
     recorder.listen()  # also to a program that filterjit jits nothing of
     functions.keep_alive()
-    functions.time_calls(True)
+    switches.time_calls = True
     if log_events:
         recorder.log_events()
 

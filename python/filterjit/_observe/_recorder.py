@@ -6,7 +6,7 @@ From the beginning of a trace to the end of the call, an event is attributed to 
 on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
 new sharding for example, is that of the call that JAX makes.
 
-A hit does not reach this code. If `time_calls` is on, the C core times hits itself.
+A hit does not reach this code. If the switch `time_calls` is on, the C core times hits itself.
 """
 
 import collections

@@ -22,6 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .. import _core
 from .._base._arrays import Aval, Placed, placement
 from .._base._locks import RLock, taken
+from .._base._switches import tell
 from .._base._unwrap import code_of, codes_of
 from ._misses import Made, Misses
 from ._wording import file_and_line
@@ -344,6 +345,7 @@ class _Functions:
 
 
 functions = _Functions()
+tell("time_calls", functions.time_calls)
 
 
 class Event(NamedTuple):

@@ -5,7 +5,6 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from .. import _core
-from .._base._checks import check_bool
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
 from . import _again
@@ -54,19 +53,6 @@ class CacheInfo(NamedTuple):
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants, calls, hits = len(cache.variants()), cache.calls, cache.hits
     return CacheInfo(hits, max(0, calls - hits), variants, cache.maxsize)
-
-
-@public
-def time_calls(on: bool = True) -> None:
-    """Turns the timing of calls for reports on or off.
-
-    Each hit is timed until it returns, which takes less than a microsecond a call.
-
-    Arguments:
-        on: whether calls are timed from now on.
-    """
-    check_bool("time_calls(on=...)", on)
-    functions.time_calls(on)
 
 
 @public

@@ -55,7 +55,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures of the report; times in seconds.
 
-        ``dispatch`` is None if it was not measured (see `time_calls`). ``direct`` counts the calls that
+        ``dispatch`` is None if it was not measured (see `switches.time_calls`). ``direct`` counts the calls that
         went straight to their executable (see `direct`), and ``passed_on`` those that ``jax.jit``
         made, by the reason. ``cause`` says why a function has many retraces, or is None.
 
@@ -129,7 +129,7 @@ class Report:
         found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
-            found.append("Dispatch was not measured: call filterjit.time_calls() first.")
+            found.append("Dispatch was not measured: set filterjit.switches.time_calls first.")
         if self._others is not None and (warning := _versions.warning()) is not None:
             found.append(warning)
         return found
