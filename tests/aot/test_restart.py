@@ -46,6 +46,16 @@ def holding(held: Any, sign: int = 1) -> Callable[..., Any]:
     return f if sign > 0 else g
 
 
+def with_a_module() -> Callable[..., Any]:
+    import math as module
+
+    def f(x: Any) -> Any:
+        TRACES.append("f")
+        return x * module.pi
+
+    return f
+
+
 class Callable_(eqx.Module):
     w: jax.Array
     n: int = 1
@@ -94,6 +104,7 @@ FITS: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[Any, ...]]] = 
     "a closure over a Module": (lambda: holding(kind(1.0)), lambda: holding(kind(1.0)), (ONES,)),
     "a closure over a jitted one": (
         lambda: holding(filter_jit(holding(1))), lambda: holding(filter_jit(holding(1))), (ONES,)),
+    "a closure over a module": (with_a_module, with_a_module, (ONES,)),
     "a partial": (
         lambda: functools.partial(scale, n=3), lambda: functools.partial(scale, n=3), (ONES,)),
 }  # fmt: skip
