@@ -37,15 +37,12 @@
 /* Each spec is in the file of its type. */
 #define FJ_DECLARE_SPEC(member, spec, base) extern PyType_Spec spec;
 FJ_TYPES(FJ_DECLARE_SPEC)
-#undef FJ_DECLARE_SPEC
 
 typedef struct {
 #define FJ_DECLARE_TYPE(member, spec, base) PyTypeObject *member;
     FJ_TYPES(FJ_DECLARE_TYPE)
-#undef FJ_DECLARE_TYPE
 #define FJ_DECLARE(name) PyObject *str_##name;
     FJ_NAMES(FJ_DECLARE)
-#undef FJ_DECLARE
 } FjState;
 
 /* The state of the module that `type` belongs to: one of the types in FjState, or a subclass

@@ -162,8 +162,7 @@ static void
 signature_dealloc(PyObject *op)
 {
     FjSignature *self = (FjSignature *)op;
-    Py_CLEAR(self->names);
-    Py_CLEAR(self->flag_bytes);
+    FJ_DROP_ALL(self->names, self->flag_bytes);
     fj_object_free(op);
 }
 

@@ -344,7 +344,6 @@ cache_insert_compiled(PyObject *op, PyObject *args)
     return (PyObject *)variant;
 }
 
-/* insert_traced(variant) */
 static PyObject *
 cache_insert_traced(PyObject *op, PyObject *value)
 {

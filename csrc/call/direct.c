@@ -525,7 +525,6 @@ direct_getattro(PyObject *op, PyObject *name)
     return fj_attribute_get(op, name, ((FjDirect *)op)->jitted);
 }
 
-/* clear_cache() */
 static PyObject *
 direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

@@ -25,7 +25,6 @@
 typedef enum {
 #define FJ_WAY_MEMBER(name) FJ_WAY_##name,
     FJ_WAYS(FJ_WAY_MEMBER) FJ_NUM_WAYS
-#undef FJ_WAY_MEMBER
 } FjWay;
 
 /* What is expected of one argument, or of the array in it if it is typed random keys.  Of a

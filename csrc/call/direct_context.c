@@ -30,7 +30,6 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-/* forget() */
 static PyObject *
 context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

@@ -58,7 +58,6 @@ filter_jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-/* _rebuild(cache, arrays) */
 static PyObject *
 filter_jit_rebuild(PyObject *type, PyObject *args)
 {

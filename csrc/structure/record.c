@@ -162,13 +162,12 @@ fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind)
 }
 
 void
-fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *snapshot,
-                     FjSnapshotMatch match)
+fj_record_add_static(FjRecord *record, PyObject *value, void *snapshot, FjSameStatic is_same)
 {
-    PyObject *reference = (PyObject *)snapshot;
+    PyObject *reference = snapshot;
     FjRecorded *added = fj_record_add(record, value, FJ_IN_SNAPSHOT, &reference, 1);
     if (added != NULL) {
-        added->match = match;
+        added->is_same = is_same;
     }
 }
 
@@ -219,7 +218,7 @@ is_same_elsewhere(const FjRecorded *container, PyObject *const *expected)
     case FJ_IN_EMPTY_DICT:
         return fj_static_has_no_attributes(container->object);
     default:
-        return container->match((struct FjSnapshot *)expected[0], container->object) > 0;
+        return container->is_same(container, expected);
     }
 }
 

@@ -26,14 +26,14 @@ typedef enum {
     FJ_IN_FIELDS,     /* the fields of an object, wherever they are */
     FJ_IN_ITS_DICT,   /* the __dict__ of an instance, which is the next container */
     FJ_IN_EMPTY_DICT, /* nowhere, as long as its __dict__ is empty */
-    FJ_IN_SNAPSHOT    /* a static, which `match` compares with its only reference */
+    FJ_IN_SNAPSHOT    /* a static, whose only reference is to its snapshot */
 } FjPlace;
 
-/* fj_snapshot_match (snapshot.h). */
-struct FjSnapshot;
-typedef int (*FjSnapshotMatch)(struct FjSnapshot *snapshot, PyObject *value);
+/* Whether a static equals its snapshot: fj_snapshot_is_same. */
+typedef struct FjRecorded FjRecorded;
+typedef int (*FjSameStatic)(const FjRecorded *recorded, PyObject *const *snapshot);
 
-typedef struct {
+struct FjRecorded {
     PyObject *object;
     PyTypeObject *type;
     FjNodeKind *kind; /* of an object, whose fields have to be plain; otherwise NULL */
@@ -42,8 +42,8 @@ typedef struct {
     FjPlace place;
     uint32_t array; /* of an object in slots whose only child is an array leaf, the number of
                      * this leaf + 1; otherwise 0 */
-    FjSnapshotMatch match; /* FJ_IN_SNAPSHOT */
-} FjRecorded;
+    FjSameStatic is_same; /* FJ_IN_SNAPSHOT */
+};
 
 /* An array that grows. */
 typedef struct {
@@ -81,8 +81,8 @@ void fj_record_add_dict(FjRecord *record, PyObject *dict);
 FjRecorded *fj_record_add_fields(FjRecord *record, PyObject *object, FjNodeKind *kind);
 
 /* Adds a value that equals a snapshot. */
-void fj_record_add_static(FjRecord *record, PyObject *value, struct FjSnapshot *snapshot,
-                          FjSnapshotMatch match);
+void fj_record_add_static(FjRecord *record, PyObject *value, void *snapshot,
+                          FjSameStatic is_same);
 
 /* Whether the containers have the same types and hold the same references.  The array leaf of
  * an object in slots is not compared: the object that is there now is stored in `arrays`. */

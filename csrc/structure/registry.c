@@ -44,12 +44,6 @@ kind_is_dead(PyObject *value, const void *probe)
     return kind->type == (const PyTypeObject *)probe && !is_kind_of(kind, kind->type);
 }
 
-static int
-kind_has_weak(PyObject *value, const void *probe)
-{
-    return ((FjNodeKind *)value)->weak == (const PyObject *)probe;
-}
-
 /* The kind of a type in the table, borrowed, or NULL; the caller has locked the Registry. */
 static FjNodeKind *
 find_kind(FjRegistry *types, PyTypeObject *type)
@@ -196,7 +190,7 @@ remove_kind(FjRegistry *types, const PyObject *weak)
     size_t position = 0;
     PyObject *value;
     while ((value = fj_table_next(&types->kinds, &position)) != NULL) {
-        if (kind_has_weak(value, weak)) {
+        if (((FjNodeKind *)value)->weak == weak) {
             types->recent = NULL;
             fj_table_remove(&types->kinds, hash_type(((FjNodeKind *)value)->type), value);
             break;

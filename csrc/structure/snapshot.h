@@ -103,6 +103,9 @@ int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
  * FJ_SNAPSHOT_UNSEEN.  Runs no Python code, and does not fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
+/* Whether fj_snapshot_match is 1 for a value in a record: an FjSameStatic. */
+int fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot);
+
 /* (P) The same with Python code, where it is needed: 1, 0, or -1 with an error. */
 int fj_snapshot_has(FjSnapshot *snapshot, PyObject *value);
 

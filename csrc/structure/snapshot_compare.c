@@ -404,8 +404,8 @@ match_and_record(FjSnapshot *self)
     return same;
 }
 
-int
-fj_snapshot_match(FjSnapshot *self, PyObject *value)
+static inline int
+match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
     if (FJ_FREE_THREADED || !self->python_free) {
@@ -420,6 +420,18 @@ fj_snapshot_match(FjSnapshot *self, PyObject *value)
         }
     }
     return self->cyclic ? FJ_SNAPSHOT_UNSEEN : match_part(&c, self->parts, value);
+}
+
+int
+fj_snapshot_match(FjSnapshot *self, PyObject *value)
+{
+    return match(self, value);
+}
+
+int
+fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
+{
+    return match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
 /* (P) Whether a value equals the part of this index, and what is in it: 1, 0, or -1 with an

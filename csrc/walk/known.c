@@ -347,9 +347,9 @@ fj_known_add_static(FjKnownArgument *argument, const FjStructure *structure,
 {
     FjSnapshot *snapshot = fj_structure_info(structure, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
-    fj_record_add_static(&argument->record, value, snapshot, fj_snapshot_match);
+    fj_record_add_static(&argument->record, value, snapshot, fj_snapshot_is_same);
     if (value != expected) {
-        fj_record_add_static(&argument->record, expected, snapshot, fj_snapshot_match);
+        fj_record_add_static(&argument->record, expected, snapshot, fj_snapshot_is_same);
     }
 }
 
