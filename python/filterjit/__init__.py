@@ -7,10 +7,11 @@ name below is imported from its module when it is first used. What these return 
 
 from typing import TYPE_CHECKING, Any
 
+from . import types as types  # in which pickles look classes up
+
 if TYPE_CHECKING:
     from . import lax as lax
     from . import nnx as nnx
-    from . import types as types
     from ._aot._file import saved_info
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
@@ -87,7 +88,7 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
     def __getattr__(name: str) -> Any:
         from ._base._rooms import import_room, look_up
 
-        if name in ("lax", "nnx", "types"):
+        if name in ("lax", "nnx"):
             return import_room(name, f"`filterjit.{name}`")
         return look_up(globals(), _MODULES, name)
 

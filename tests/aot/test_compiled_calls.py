@@ -229,7 +229,7 @@ def test_deleted_arrays(make: Make) -> None:
     gone.delete()
     with pytest.raises(RuntimeError, match="deleted") as raised:
         made(X, gone)
-    assert "argument y" in "".join(raised.value.__notes__)
+    assert "`y`" in "".join(raised.value.__notes__)
 
 
 @pytest.mark.parametrize("functions", ["identity", "structure"])
@@ -443,7 +443,7 @@ def test_everything_is_freed(kind: str, tmp_path: Path) -> None:
 # ---- reports ----
 
 
-def test_a_report_counts_calls_and_mismatches(kind: str, make: Make) -> None:
+def test_a_report_counts_calls(kind: str, make: Make) -> None:
     function = lambda x, n: x * n
     function.__qualname__ = f"of_{kind}"
     made = make(function, X, 3)
@@ -453,7 +453,7 @@ def test_a_report_counts_calls_and_mismatches(kind: str, make: Make) -> None:
         mismatch(made, X, other)
     (row,) = (x for x in filterjit.report().as_dict()["functions"] if f"of_{kind} (" in x["name"])
     assert row["name"].endswith("(compiled)" if kind == "compiled" else "(loaded)")
-    assert (row["calls"], row["hits"], row["traces"]) == (40, 40, 0)
+    assert (row["hits"], row["traces"]) == (40, 0)
     assert "n=3" in row["variants"][0]["arguments"]
     if jax.__version_info__ >= (0, 12):  # older ones have no direct calls of compiled functions
         assert row["direct"] > 10

@@ -85,8 +85,9 @@ def hide_from_tracebacks(file: str) -> None:
 
     Fallback: the frames are shown.
     """
-    for module in ("traceback_util", "source_info_util"):
-        register = _private.private(f"jax._src.{module}", "register_exclusion")
+    in_tracebacks = _private.private("jax._src.traceback_util", "register_exclusion")
+    in_places = _private.private("jax._src.source_info_util", "register_exclusion")
+    for register in (in_tracebacks, in_places):
         if register is not None:
             register(file)
 
