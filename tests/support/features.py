@@ -52,10 +52,11 @@ def kind(x: Any) -> str:
 
 def names_used(function: str, *modules: Any) -> list[tuple[str, ...]]:
     """Returns the arguments of all calls of a function that looks up private names of a library, in
-    the order of modules."""
+    the order of modules; calls with the rows of a table are left out."""
     trees = [ast.parse(Path(module.__file__).read_text()) for module in modules]
     calls = [x for tree in trees for x in ast.walk(tree) if isinstance(x, ast.Call)]
     found = [x for x in calls if ast.unparse(x.func) == function]
+    found = [x for x in found if not any(isinstance(arg, ast.Starred) for arg in x.args)]
     return list(dict.fromkeys(tuple(ast.literal_eval(arg) for arg in x.args) for x in found))
 
 
