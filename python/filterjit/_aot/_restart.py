@@ -248,7 +248,11 @@ def _constant(x: Any) -> str:
 
 def _check_folder(path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
-    _check(os.stat(folder), folder, stat.S_ISDIR)
+    try:
+        at = os.stat(folder)
+    except FileNotFoundError:
+        raise ValueError(f"there is no folder {folder}") from None
+    _check(at, folder, stat.S_ISDIR)
 
 
 def _check(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
