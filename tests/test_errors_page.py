@@ -26,7 +26,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_base/_rooms.py", "", "a package that a part was taken out of"),
     ("_aot/_restart.py", "", "why `compile(file=)` does not load or write a file, which is logged"),
     ("_aot/_sources.py", "", "parts of `cannot be saved` and of `cannot be loaded`"),
-    ("_observe/_forbid.py", "would trace", "what reports catch"),
     ("_nnx/_nnx_jit.py", "without shardings", "nnx.jit with shardings"),
     (
         "csrc/structure/",

@@ -36,8 +36,8 @@ _REMEDY = (
 
 _forbids: list["_Forbid"] = []  # those that hold, of which the last one says what is done
 
-# The contexts that this thread or task is in, as they were entered: whoever leaves takes out their own.
-_here: contextvars.ContextVar[tuple[tuple[Literal["allow", "refuse"], object], ...]]
+# The contexts of `allow_compile` that this thread or task is in: whoever leaves takes out their own.
+_here: contextvars.ContextVar[tuple[object, ...]]
 _here = contextvars.ContextVar("filterjit_compile", default=())
 
 
@@ -117,33 +117,17 @@ def allow_compile() -> AbstractContextManager[None]:
 
     Threads that are started inside of it are not in it, but for those of `warm_up_all`.
     """
-    return Entered("filterjit.allow_compile", _setting("allow"))
-
-
-def without_compiling() -> AbstractContextManager[None]:
-    """Returns a context in which this thread raises `ForbiddenCompileError` instead of tracing or
-    compiling, without an explanation."""
-    return _setting("refuse")
+    return Entered("filterjit.allow_compile", _allowing())
 
 
 @contextlib.contextmanager
-def _setting(value: Literal["allow", "refuse"]) -> Iterator[None]:
-    mine = value, object()
+def _allowing() -> Iterator[None]:
+    mine = object()
     try:
         _here.set((*_here.get(), mine))
         yield
     finally:
         _here.set(tuple([one for one in _here.get() if one is not mine]))
-
-
-def _is(value: Literal["allow", "refuse"]) -> bool:
-    return any(one == value for one, _ in _here.get()[-1:])
-
-
-def refuse_at_once() -> None:
-    """Raises inside of `without_compiling`."""
-    if _is("refuse"):
-        raise ForbiddenCompileError("JAX would trace or compile")
 
 
 def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
@@ -154,11 +138,11 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
         own: the number of traces that have begun for it.
     """
     forbid = next(iter(_forbids[-1:]), None)  # another thread may end it
-    if forbid is None or _is("allow"):
+    if forbid is None or _here.get():
         return
     if forbid.action == "log" and recorder.depth() > own:
         return  # what it is a part of is logged
-    with _setting("allow"):  # what is looked at for the text
+    with _allowing():  # what is looked at for the text
         text, cause = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
@@ -169,7 +153,6 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
 
 
 def _before(is_trace: bool, name: str) -> None:
-    refuse_at_once()
     if not is_trace:
         refuse(lambda: _explain_program(name))
 

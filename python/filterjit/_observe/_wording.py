@@ -5,7 +5,7 @@ import functools
 import itertools
 import os
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,6 @@ from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
 from .._terminal._notebook import cell_of
 from .._trees._nodes import Node
-
-STAGES = ("tracing", "lowering", "compiling", "first_run")
-TIMES = ("dispatch", *STAGES)
-"""The seconds in the row of a function or variant in a report."""
 
 NOT_GIVEN = "not given"
 """What an argument is that a call leaves out."""
@@ -132,17 +128,6 @@ def show_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
-
-
-def add_up(figures: Iterable[Any]) -> Any:
-    """Returns the sum of the figures that are known, which are not None; None if none is."""
-    known = [figure for figure in figures if figure is not None]
-    return sum(known) if known else None
-
-
-def total(row: dict[str, Any]) -> float:
-    """Returns all seconds of the row of a function or variant."""
-    return sum(row[name] or 0.0 for name in TIMES)
 
 
 def show_seconds(value: float) -> str:
