@@ -3,14 +3,10 @@
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
-
-# The names of files that are not complete; what is left of them was left by a killed process.
-TEMPORARY = re.compile(r"\.filterjit-[0-9a-f]{16}")
 
 
 @contextlib.contextmanager

@@ -56,11 +56,6 @@ class _Opaque:
         return id(self.fun)
 
 
-def wrapped_in(x: Any) -> Any:
-    """Returns the callable that stands as one static value, and anything else as it is."""
-    return x.fun if type(x) is _Opaque else x
-
-
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 NO_KEY = "the arguments cannot be a key of compiled programs"
 _NOT_TRACED = "a leaf of the {} is no array and no number"

@@ -11,49 +11,17 @@ import jax
 from . import _private
 
 
-def compiled_call(compiled: Any, check: Callable[[tuple[Any, ...]], None] | None = None) -> Any:
+def compiled_call(compiled: Any) -> Any:
     """Returns the C++ callable that runs a ``jax.stages.Compiled``.
-
-    `check` is called with the arguments of each call that is not like an earlier one: in its avals,
-    its placements or JAX's configuration. What it raises is raised.
 
     Fallback: `compiled` itself, which calls it from Python.
     """
     create = _private.private_attribute(compiled, "_executable", "create_cpp_call")
     if create is not None:
         with contextlib.suppress(AttributeError, TypeError):
-            parameters = compiled._params
-            if check is not None:
-                first = len(executable_constants(compiled))
-                executable = _Checked(parameters.executable, check, first)
-                parameters = parameters._replace(executable=executable)
-            if (call := create(parameters)) is not None:
+            if (call := create(compiled._params)) is not None:
                 return call
-    return compiled if check is None else _checked(compiled, check)
-
-
-class _Checked:
-    """An executable of JAX's whose calls are checked; `first` is the number of constants."""
-
-    def __init__(
-        self, executable: Any, check: Callable[[tuple[Any, ...]], None], first: int
-    ) -> None:
-        self._executable, self._check, self._first = executable, check, first
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._executable, name)
-
-    def call(self, *arguments: Any) -> Any:
-        self._check(arguments[self._first :])
-        return self._executable.call(*arguments)
-
-
-def _checked(call: Any, check: Callable[[tuple[Any, ...]], None]) -> Callable[..., Any]:
-    def checked(*arguments: Any) -> Any:
-        check(arguments)
-        return call(*arguments)
-
-    return checked
+    return compiled
 
 
 def order_of_layout(x: Any) -> tuple[int, ...] | None:
@@ -69,7 +37,7 @@ def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
     The text has no weak types, and not which arguments the program takes: JAX leaves out those that it
     does not use.
 
-    Fallback: None, and programs are neither kept nor compared.
+    Fallback: None, and programs are compared by their text alone.
     """
     lowering = _private.private_attribute(lowered, "_lowering")
     options = getattr(lowering, "compile_args", None)
