@@ -23,8 +23,9 @@
 
 /* ---- attributes of the types that stand for another callable ---- */
 
-PyObject *
-fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
+/* Looks up an attribute of `op` or, if it has none of this name, of `wrapped`. */
+static PyObject *
+attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
 {
     PyObject *value = PyObject_GenericGetAttr(op, name);
     if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
@@ -156,7 +157,7 @@ proxy_dealloc(PyObject *op)
 static PyObject *
 proxy_getattro(PyObject *op, PyObject *name)
 {
-    return fj_attribute_get(op, name, ((FjCallProxy *)op)->attributes);
+    return attribute_get(op, name, ((FjCallProxy *)op)->attributes);
 }
 
 static PyMethodDef proxy_methods[] = {

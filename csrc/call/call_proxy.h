@@ -9,10 +9,6 @@ PyObject *fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *
 /* Whether `object` is a bound method of exactly this FilterJit and this `self`. */
 int fj_bound_method_is(PyObject *object, PyObject *function, PyObject *self);
 
-/* (P) Looks up an attribute of `op` or, if it has none of this name, of `wrapped`.  A new
- * reference, or NULL with an error. */
-PyObject *fj_attribute_get(PyObject *op, PyObject *name, PyObject *wrapped);
-
 /* The `__init_subclass__` of a type in C whose public type is a Python subclass with more
  * methods.  It makes the subclass as fast, as final and as immutable as a type in C: as nobody
  * can give it a `__call__` or `__get__`, it can have the vectorcall on all versions of

@@ -30,7 +30,6 @@
 
 #include "base/leafbuf.h"
 #include "base/state.h"
-#include "call/call_proxy.h"
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that have room on the stack */
@@ -520,13 +519,7 @@ direct_dealloc(PyObject *op)
 }
 
 static PyObject *
-direct_getattro(PyObject *op, PyObject *name)
-{
-    return fj_attribute_get(op, name, ((FjDirect *)op)->jitted);
-}
-
-static PyObject *
-direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
+direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     for (int i = 0; i < FJ_LANES; i++) {
         FjDirect *lane = of_lane((FjDirect *)op, i);
@@ -536,7 +529,7 @@ direct_clear_cache(PyObject *op, PyObject *Py_UNUSED(ignored))
             FJ_UNLOCK();
         }
     }
-    return PyObject_CallMethod(((FjDirect *)op)->jitted, "clear_cache", NULL);
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -576,9 +569,7 @@ direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef direct_methods[] = {
-    {"clear_cache", direct_clear_cache, METH_NOARGS,
-     "clear_cache($self, /)\n--\n\n"
-     "Drops the entries, and clears the cache of jax.jit."},
+    {"clear", direct_clear_entries, METH_NOARGS, "clear($self, /)\n--\n\nDrops the entries."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -602,7 +593,6 @@ static PyType_Slot direct_slots[] = {
      "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."},
     {Py_tp_new, direct_new},
     {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_getattro, direct_getattro},
     {Py_tp_traverse, direct_traverse},
     {Py_tp_clear, direct_clear},
     {Py_tp_dealloc, direct_dealloc},

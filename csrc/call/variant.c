@@ -354,7 +354,7 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjVariant *self = (FjVariant *)op;
     FJ_VISIT_ALL(Py_TYPE(op), self->function, self->structure, self->call, self->deferred,
-                 self->record);
+                 self->record, self->programs);
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_VISIT(self->traces[i].structure);
     }
@@ -370,6 +370,7 @@ variant_clear(PyObject *op)
     Py_CLEAR(self->call);
     Py_CLEAR(self->deferred);
     Py_CLEAR(self->record);
+    Py_CLEAR(self->programs);
     return 0;
 }
 
@@ -426,7 +427,9 @@ static PyMemberDef variant_members[] = {
     {"deferrals", T_PYSSIZET, offsetof(FjVariant, deferrals), READONLY,
      "The number of functions that were ever deferred."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0,
-     "The VariantRecord of the package _observe, or None."},
+     "What a listener keeps of it, or None."},
+    {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,
+     "The Programs of the package _call, or None of a compiled function."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

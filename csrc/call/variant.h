@@ -55,7 +55,8 @@ typedef struct {
     int may_raise;               /* a trace may, or is not inspected yet */
     PyObject *deferred;          /* list of (number, thread, function), or NULL */
     Py_ssize_t deferrals;        /* the number of the next one */
-    PyObject *record;            /* a VariantRecord of the package _observe, or NULL */
+    PyObject *record;            /* what a listener keeps of it, or NULL */
+    PyObject *programs;          /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, of earlier arguments, or

@@ -38,7 +38,7 @@ import traceback
 import uuid
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -49,6 +49,7 @@ from ._base import _errors
 from ._base._arrays import Aval, is_tracing, placement
 from ._base._errors import ProcessMismatchError
 from ._base._locks import RLock
+from ._call._programs import Programs, programs_of
 from ._call._settings import Settings
 from ._compat import _executable_compat, _jax_compat
 from ._trees._nodes import walk
@@ -86,18 +87,10 @@ class Comparison:
         name: of the function.
         variant: to which it refers weakly.
         settings: of the function.
-        sharded: the ShardedCall of each variant that has one.
     """
 
-    def __init__(
-        self,
-        name: str,
-        variant: _core.Variant,
-        settings: Settings,
-        sharded: Mapping[_core.Variant, Any],
-    ) -> None:
+    def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
         self._name = name
-        self._sharded = sharded
         self._variant = weakref.ref(variant)
         self._mesh = None if settings.shardings is None else settings.shardings.mesh
         self._of_all = bool(settings.same_on_all_processes)
@@ -132,10 +125,10 @@ class Comparison:
     def _compare(
         self, variant: _core.Variant, arrays: tuple[Any, ...], mesh: Any, lower: Callable[[], Any]
     ) -> None:
-        again: Any = self._sharded.get(variant)
-        specs: tuple[Any, ...] = ()
-        with contextlib.suppress(Exception):  # there are none, or `lower` raises the same
-            specs = again.specs_of_arrays(arrays)
+        programs = programs_of(variant)
+        specs: Sequence[Any] = ()
+        with contextlib.suppress(Exception):  # `lower` raises the same
+            specs = programs.specs_of_arrays(arrays)
         processes = _participants(mesh, specs)
         if self._of_all and not processes:
             processes = tuple(range(jax.process_count()))
@@ -152,7 +145,7 @@ class Comparison:
         try:
             lowered = lower()
         except Exception as e:
-            if _makes_call_fail(again, e, arrays):
+            if _makes_call_fail(programs, e, arrays):
                 line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
                 error = f"raises {_cut(_ADDRESS.sub('', line))}"
                 with contextlib.suppress(Exception):  # whatever the others do
@@ -161,10 +154,10 @@ class Comparison:
         _Wait(client, processes, self._name, describe, program=_text_of(lowered)).run()
 
 
-def _makes_call_fail(again: Any, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any, ...]) -> bool:
     """Whether a call fails whose trace has raised, and is not made again."""
     try:
-        return again is None or not again.is_of_other(exception, arrays)
+        return not programs.is_of_other(exception, arrays)
     except Exception:  # which is raised by the user's rules
         return True
 

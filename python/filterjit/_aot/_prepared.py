@@ -16,6 +16,7 @@ from .. import _core
 from .._base._arrays import Aval, default_device, placement
 from .._call import _deferred, _events, _running, _signature
 from .._call._hooks import FunctionHooks
+from .._call._programs import programs_of
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._trees._tree_functions import flatten
@@ -167,6 +168,6 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     args, kwargs = _with_placeholders((args, kwargs))
     variant, arrays = f._find_or_compile(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
-    name = str(f.__dict__.get("__qualname__") or getattr(variant.call, "__qualname__", f))
+    name = str(f.__dict__.get("__qualname__") or programs_of(variant).qualname)
     signature = f._given_signature or inspect.signature(fun, follow_wrapped=False)
     return PreparedCall(name, signature, f, variant, specs, hooks.settings)

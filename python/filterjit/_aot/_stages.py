@@ -22,6 +22,7 @@ from .._call._caches import names_of
 from .._call._events import tell
 from .._call._jaxprs import contents
 from .._call._named import HandOver
+from .._call._programs import programs_of
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
@@ -258,7 +259,8 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
 
 def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
-        traced = prepared.hooks.traceable(prepared.variant).trace(*prepared.arrays)
+        jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
+        traced = jitted.trace(*arrays)
         may_raise = True  # where JAX does not tell
         with contextlib.suppress(Exception):
             found = contents(traced.jaxpr)
@@ -273,6 +275,5 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepared = prepare(f, args, kwargs)
     with prepared.working():
-        return prepared.result(
-            prepared.hooks.traceable(prepared.variant).eval_shape(*prepared.arrays)
-        )
+        jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
+        return prepared.result(jitted.eval_shape(*arrays))

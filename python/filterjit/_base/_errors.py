@@ -199,7 +199,7 @@ def _how_to_hash(x: Any) -> str:
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
     """Returns the `jit_id` of a variant for `equinox_runtime_error`; empty without one."""
-    jit_id: bytes = getattr(getattr(variant, "call", None), "__dict__", {}).get("jit_id", b"")
+    jit_id: bytes = getattr(getattr(variant, "programs", None), "jit_id", b"")
     return jit_id
 
 

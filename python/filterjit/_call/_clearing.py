@@ -5,7 +5,7 @@ import weakref
 from .. import _core
 from .._base._package import public
 from .._compat import _equinox_compat, _jax_compat
-from . import _events
+from . import _events, _programs
 
 _caches: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
@@ -29,9 +29,7 @@ def clear(cache: _core.Cache) -> None:
     cache.clear()
     _events.tell("cleared", cache)
     for variant in variants:
-        clear_jax = getattr(variant.call, "clear_cache", None)
-        if clear_jax is not None:
-            clear_jax()
+        _programs.clear(variant)
 
 
 @public

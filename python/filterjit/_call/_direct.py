@@ -71,14 +71,10 @@ class _After:
     def __init__(self, before: "Before", jitted: Any) -> None:
         self.before = before
         self.jitted = jitted
-        self.__dict__.update(getattr(jitted, "__dict__", {}))  # `jit_id` is there
 
     def __call__(self, *arrays: Any) -> Any:
         self.before(arrays, lambda: self.jitted)
         return self.jitted(*arrays)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.jitted, name)
 
 
 Before = Callable[[tuple[Any, ...], Callable[[], Any]], None]

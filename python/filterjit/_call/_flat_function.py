@@ -79,7 +79,6 @@ class FlatFunction:
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
-        flat.__dict__["jit_id"] = self.jit_id
         flat.__dict__["observed"] = self.observed
         _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
         return flat

@@ -6,7 +6,6 @@ variant.
 """
 
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +17,12 @@ from .._base._call_hooks import CallHooks, Failure
 from .._base._rooms import room_for
 from .._compat import _jax_compat
 from .._trees import _registry
-from . import _clearing, _direct, _events, _jaxprs, _running, _signature
+from . import _clearing, _events, _jaxprs, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
 from ._chosen import check_no_texts, numbers_of
 from ._flat_function import FlatFunction
 from ._named import STATIC, check_names, mark_chosen
+from ._programs import Programs, programs_of
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -46,10 +46,6 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
         return mark_chosen(parameters, settings.traced)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
-
-# What chooses between the programs of a variant that has several, as by its shardings. It lives as long
-# as the variant, whatever the `call` of that is.
-_several: "weakref.WeakKeyDictionary[_core.Variant, Any]" = weakref.WeakKeyDictionary()
 
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
@@ -161,29 +157,26 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         donated = None
         if not settings.donate.depends_on_leaves:
             donated = settings.donate.positions(variant, cache.signature, self.registry)
+        call: Callable[..., _core.Output]
         is_sharded = settings.shardings is not None or donated is None
         flat = FlatFunction(f, variant, donated)
         if settings.compares_processes and jax.process_count() > 1:
             make = room_for("same_on_all_processes").Comparison
-            flat.before_run = make(flat.qualname, variant, settings, _several).before_run
-        if not is_sharded:
-            kwargs = dict(settings.jitkwargs)
-            return flat.callable_of(_jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs))
-        make = room_for("in_shardings").ShardedCall
-        call: Callable[..., _core.Output] = make(variant, settings, flat)
-        _several[variant] = call
+            flat.before_run = make(flat.qualname, variant, settings).before_run
+        if is_sharded:
+            call = variant.programs = room_for("in_shardings").ShardedCall(variant, settings, flat)
+            return call
+        kwargs = dict(settings.jitkwargs)
+        jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs)
+        variant.programs = programs = Programs(flat, jitted)
+        (call,) = programs.calls
         return call
-
-    def traceable(self, variant: _core.Variant) -> Any:
-        """Returns the object whose methods `trace` and `eval_shape` take the arrays of a call."""
-        return _several.get(variant) or _direct.jitted_of(variant.call)
 
     def call_again(
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        call = _several.get(variant)
-        return call is not None and call.call_again(exception, arrays)
+        return programs_of(variant).call_again(exception, arrays)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
@@ -206,7 +199,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return None
         _events.tell("ran", variant, arrays)
         try:
-            found = _jaxprs.contents(self.traceable(variant).trace(*arrays).jaxpr)
+            jitted, arrays = programs_of(variant).find(arrays)
+            found = _jaxprs.contents(jitted.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct

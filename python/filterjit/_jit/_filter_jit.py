@@ -401,17 +401,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
               `by`: different static value: was the int 2, is the int 3
               -> ...
         """
-        return _explain.explain(self, self.__wrapped__, args, kwargs, self._wanted_placements)
-
-    def _wanted_placements(
-        self, variant: _core.Variant, arrays: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        shardings = self._hooks.settings.shardings
-        if shardings is None:
-            return (None,) * len(arrays)
-        call = _options.SeenCall(variant, self._parts()[0].signature, arrays)
-        found: tuple[Any, ...] = shardings.specs_of_inputs(call)
-        return found
+        return _explain.explain(self, self.__wrapped__, args, kwargs)
 
     def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""

@@ -6,7 +6,7 @@ their traces.
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import jax
 from .. import _core
 from .._base._errors import array_paths, format_path, is_deleted
 from .._base._unwrap import innermost, is_function
+from .._call._programs import programs_of
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records
@@ -35,17 +36,10 @@ _DELETED = "A call deletes the arrays that it is told to donate: pass what it ha
 
 
 def explain(
-    f: _core.FilterJit,
-    fun: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    wanted: Callable[[_core.Variant, tuple[Any, ...]], Sequence[Any]],
+    f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
-    """Returns whether a call of `f` would be a hit, and if not, why. Traces and runs nothing.
-
-    `fun` is the function that `f` jits. `wanted` returns the specs that `in_shardings` gives to the
-    arrays of a call.
-    """
+    """Returns whether a call of `f`, which jits `fun`, would be a hit, and if not, why. Traces and runs
+    nothing."""
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
@@ -58,8 +52,8 @@ def explain(
     explanation = explain_trace(cache, fun, variant, structure, now, earlier)
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
         return explanation
-    shardings = _records.resolve(wanted(variant, arrays))
-    moves = moves_of(paths, now.avals, now.placements or (), shardings)
+    specs = programs_of(variant).specs_of_arrays(arrays) or (None,) * len(arrays)
+    moves = moves_of(paths, now.avals, now.placements or (), specs)
     return dataclasses.replace(explanation, moves=moves)
 
 
@@ -171,7 +165,7 @@ def _name_of(cache: _core.Cache) -> str:
 
 def _was_traced(cache: _core.Cache) -> bool:
     """Whether a trace of the function came to its end, before the one that may be under way."""
-    return cache.record.cost.traces > 0
+    return bool(cache.record.cost.traces > 0)
 
 
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:

@@ -4,11 +4,13 @@ A program over several devices needs each array in the place that `in_shardings`
 devices of the arrays that are committed. JAX copies the others in each call.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from jax.sharding import NamedSharding
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from .._base._arrays import Aval, Placed, placement, same_spec
 from .._base._errors import format_path
@@ -23,7 +25,7 @@ def moves_of(
     paths: Sequence[list[Any]],
     avals: Sequence[Aval],
     placed: Sequence[Placed],
-    wanted: Sequence[Any],
+    specs: Sequence[Any],
 ) -> tuple[Move, ...]:
     """Returns the arrays that each such call copies to other devices, the largest first.
 
@@ -31,8 +33,9 @@ def moves_of(
         paths: of its arrays.
         avals: of its arrays; a program of NNX takes numbers too.
         placed: where they are; see ``_records.placement``.
-        wanted: the sharding that `in_shardings` gives to each, or None.
+        specs: what `in_shardings` gives to each, or None.
     """
+    wanted = _shardings_of(specs)
     devices: set[Any] = set()  # which the arrays decide the program to run on
     for one, to in zip(placed, wanted, strict=True):
         if to is not None:
@@ -54,6 +57,19 @@ def moves_of(
             there = f"{len(devices)} devices" if on is None else _describe(on)
             moves.append(Move(format_path(path), size, where, there))
     return tuple(sorted(moves, key=lambda move: -move.bytes))
+
+
+def _shardings_of(specs: Sequence[Any]) -> list[Any]:
+    """Returns the sharding of each spec, under the mesh in force; None where that is unknown."""
+    mesh = None
+    if any(isinstance(spec, PartitionSpec) for spec in specs):
+        with contextlib.suppress(ValueError):  # a trace is under way
+            mesh = jax.sharding.get_mesh()
+    known = mesh is not None and not mesh.empty
+    return [
+        (NamedSharding(mesh, spec) if known else None) if isinstance(spec, PartitionSpec) else spec
+        for spec in specs
+    ]
 
 
 def compare_placements(

@@ -7,7 +7,6 @@ reports still count it.
 """
 
 import collections
-import contextlib
 import dataclasses
 import gc
 import itertools
@@ -17,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec
 
 from .. import _core
 from .._base._arrays import Aval, Placed, placement
@@ -364,16 +362,3 @@ class Event(NamedTuple):
     begin: float
     end: float
     reason: "Explanation | None" = None
-
-
-def resolve(specs: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the sharding of each spec, under the mesh in force; None where that is unknown."""
-    mesh = None
-    if any(isinstance(spec, PartitionSpec) for spec in specs):
-        with contextlib.suppress(ValueError):  # a trace is under way
-            mesh = jax.sharding.get_mesh()
-    known = mesh is not None and not mesh.empty
-    return tuple(
-        (NamedSharding(mesh, spec) if known else None) if isinstance(spec, PartitionSpec) else spec
-        for spec in specs
-    )

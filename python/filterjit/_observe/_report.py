@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
+from .._call._programs import calls_of
 from . import _again
 from ._labels import labels_of
 from ._placement import compare_placements
@@ -84,7 +85,7 @@ def _variant_row(variant: _core.Variant) -> dict[str, Any]:
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
-        "direct": getattr(variant.call, "counts", {}).get("direct", 0),
+        "direct": _counts(variant)["direct"],
         # A program that can raise is waited for, which is no dispatch.
         "dispatch": None if record.waits else _dispatch(variant.hit_time, record.cost),
         **_cost_columns(record.cost),
@@ -104,11 +105,21 @@ def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
     return remarks
 
 
+def _counts(variant: _core.Variant) -> Counter[str]:
+    """Returns how many calls were direct, and how many others there were by the way that they went."""
+    found = (Counter(getattr(call, "counts", {})) for call in calls_of(variant))
+    return sum(found, Counter[str]())
+
+
+def _refusal(variant: _core.Variant) -> str | None:
+    """Returns why a program has no direct calls, if that is so."""
+    found = (getattr(call, "refusal", None) for call in calls_of(variant))
+    return next((text for text in found if text is not None), None)
+
+
 def _passed_on(variant: _core.Variant) -> Counter[str]:
     """Returns how many calls ``jax.jit`` has made that are not direct, by the reason."""
-    call = variant.call
-    counts = Counter[str](getattr(call, "counts", {}))
-    refusal = getattr(call, "refusal", None)
+    counts, refusal = _counts(variant), _refusal(variant)
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
     if refusal is not None and not counts["direct"] and "waiting" in counts:
         paths = array_paths(variant.function, variant.structure)  # for the numbers of arrays

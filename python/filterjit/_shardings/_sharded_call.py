@@ -19,7 +19,6 @@ traced once, and then jitted again with them: JAX finds the trace of the flat fu
 
 import dataclasses
 import weakref
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from .._base._locks import RLock
 from .._base._words import key_paths
 from .._call._donation import same_memory, tell_unused
 from .._call._flat_function import FlatFunction
+from .._call._programs import Programs
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._trees import _registry
@@ -119,8 +119,8 @@ class ShardedProgram:
             raise _OtherSpecs
 
 
-class ShardedCall:
-    """The callable of such a variant: finds or makes the ``jax.jit`` for its arrays.
+class ShardedCall(Programs):
+    """The programs of such a variant, and its callable: finds or makes the ``jax.jit`` for its arrays.
 
     Arguments:
         variant: the variant, to which it refers weakly.
@@ -129,14 +129,13 @@ class ShardedCall:
     """
 
     def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
-        self.__qualname__ = flat.qualname
+        super().__init__(flat)
         self.shardings = settings.shardings or Shardings(None, None, None)
         self.variant = weakref.ref(variant)
         self.signature = flat.signature
         self.settings = settings
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
-        self.jit_id = flat.jit_id
         self.needs_outputs = settings.shardings is not None and (
             self.shardings.has_outputs or flat.donated != ()
         )
@@ -165,7 +164,6 @@ class ShardedCall:
         return _for_tracers(self.needs_of_tracers, arrays)
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        """Returns the specs for a call, whose filters of donated arrays are not asked."""
         find = self.shardings.specs_of_inputs
         return _for_tracers(lambda tracers: find(self._seen(tracers)), arrays)
 
@@ -245,34 +243,15 @@ class ShardedCall:
             found[i] = x
         return tuple(found)
 
-    def trace(self, *arrays: Any) -> Any:
+    def find(self, arrays: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         arrays = self.placed(arrays, stand_ins)
-        return self._find(arrays).jit.trace(*arrays)
-
-    def eval_shape(self, *arrays: Any) -> Any:
-        arrays = self.placed(arrays, stand_ins)
-        return self._find(arrays).jit.eval_shape(*arrays)
-
-    # What reports read of a variant's `call`, as `_core.Direct` has it.
+        return self._find(arrays).jit, arrays
 
     @property
-    def counts(self) -> Counter[str]:
-        calls = [program.call for program in list(self._programs)]
-        return sum((Counter(getattr(call, "counts", {})) for call in calls), Counter[str]())
-
-    @property
-    def refusal(self) -> str | None:
-        found = (getattr(program.call, "refusal", None) for program in list(self._programs))
-        return next((text for text in found if text is not None), None)
-
-    def clear_cache(self) -> None:
-        for program in list(self._programs):
-            if program.jit is not None:
-                program.call.clear_cache()
+    def calls(self) -> list[Any]:
+        return [program.call for program in list(self._programs) if program.jit is not None]
 
     def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether a call that failed in a program's ``jax.jit`` is to be made again: the
-        program was made for other specs."""
         return isinstance(exception, _OtherSpecs) or not (
             self.is_dispatching
             or not self._programs
@@ -280,7 +259,6 @@ class ShardedCall:
         )
 
     def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns `is_of_other`. If so, the variant's `call` is this object from then on."""
         variant = self.variant()
         if variant is None or not self.is_of_other(exception, arrays):
             return False

@@ -91,9 +91,8 @@ class TestDirect:
 
     def test_attributes(self, backend: Backend) -> None:
         direct = backend.jit()
-        assert direct.name == "an attribute" and direct.jitted.calls == direct.calls == 0
+        assert direct.jitted.calls == 0
         assert direct.refusal is None and direct.num_entries == 0 and direct.counts == {}
-        assert direct.clear_cache() == "cleared" and direct.cleared == 1
         with pytest.raises(AttributeError, match="no_such"):
             _ = direct.no_such
         for name in ("jitted", "refusal", "num_entries", "counts", "other", "name"):
@@ -173,7 +172,7 @@ class TestThreads:
                 if i % 5 == 0:
                     direct(DirectArray(i, f"f32[{i % 6}]", Sharding("one")))
                 if number == 0 and i % 20 == 0:
-                    direct.clear_cache() if i % 40 else backend.context.forget()
+                    direct.clear() if i % 40 else backend.context.forget()
                     gc.collect()
 
         in_threads(work)

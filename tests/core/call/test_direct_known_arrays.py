@@ -64,7 +64,7 @@ class TestKnownArrays:
             if number == 0:
                 assert sum(direct.counts.values()) == 40
                 waited.append(direct.counts["waiting"])
-                direct.clear_cache()
+                direct.clear()
             turn.wait(60)
             direct(x)
 

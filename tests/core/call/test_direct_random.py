@@ -147,7 +147,7 @@ class World:
         elif choice == 4:
             backend.context.forget()
         elif choice == 5:
-            self.direct.clear_cache()
+            self.direct.clear()
         elif choice == 6:
             backend.context.after = self.random.choice([0, 0, 1, 3])
         elif choice == 7:
