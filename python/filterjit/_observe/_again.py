@@ -7,9 +7,9 @@ What each has in common with the one before it is counted when it is made (`_mis
 from collections.abc import Sequence
 
 from .. import _core
-from ._causes import JIT_ONCE, TITLES, Cause, in_order
+from ._causes import Cause, in_order
 from ._records import FunctionRecord
-from ._remedies import of_number
+from ._table import JIT_ONCE, TITLES, of_number
 from ._wording import list_first
 
 _MANY = 10  # traces that are worth a sentence

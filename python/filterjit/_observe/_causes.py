@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base._package import public_type
-from ._remedies import ENDLESS
+from ._table import TITLES, Row
 from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
@@ -14,46 +14,10 @@ PLACE_ONCE = (
     "Place them the same way on every call, what stays the same once: `filterjit.place(...)`."
 )
 
-JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
-
 WHOLE_FUNCTION = "the function"
 """The path of the function itself."""
 
-# The title of each kind of cause. The order is that of an explanation: a cause that comes later
-# is often a consequence of an earlier one.
-TITLES = {
-    "deleted": "deleted, or donated to an earlier call",
-    "first": "nothing is compiled yet",
-    "function": "defined or jitted again",
-    "given": "argument added or left out",
-    "class": "different class",
-    "structure": "different structure",
-    "model": "another model",
-    "type": "different type",
-    "recreated": "recreated function",
-    "other function": "different function",
-    "bound method": "bound method of a different instance",
-    "changed in place": "static value changed in place",
-    "static": "different static value",
-    "identity": "different object, which is equal only to itself",
-    "shape": "different shape",
-    "dtype": "different dtype",
-    "weak type": "different weak type",
-    "mesh": "on a mesh, or not",
-    "config": "different configuration of JAX",
-    "sharding": "different sharding",
-    "device": "different device, or committed to one",
-    "options": "different options",
-    "cleared": "the compiled program was dropped",
-    "evicted": "its program was dropped, since the cache was full",
-}
 _ORDER = {kind: i for i, kind in enumerate(TITLES)}
-
-# The kinds of causes of which there can be any number.
-_ENDLESS = frozenset(
-    {"function", "bound method", "recreated", "static", "identity", "shape", "changed in place"}
-    | {"evicted"}
-)
 
 
 @public_type
@@ -75,8 +39,15 @@ class Cause:
     was: str
     now: str
     remedy: str
+    _row: Row | None = dataclasses.field(default=None, repr=False, compare=False)
     _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
     """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
+
+    @classmethod
+    def of(cls, row: Row, path: str = "", was: str = "", now: str = "", **filled: Any) -> "Cause":
+        """Returns the cause of a row of the table; `filled` is what stands in the braces of its
+        remedy."""
+        return cls(row.kind, path, was, now, row.remedy.format(**filled), row)
 
     def __str__(self) -> str:
         verb = "compiled for" if self.kind == "shape" else "was"  # of all shapes, see `_explain`
@@ -91,11 +62,13 @@ class Cause:
 
     @property
     def is_endless(self) -> bool:
-        """Whether there can be any number of such causes. A program has the other ones on purpose, or
-        has few of them."""
-        if self.kind in ("class", "structure"):  # those of another type are given on purpose
-            return self.remedy in ENDLESS
-        return self.kind in _ENDLESS and not self.remedy.endswith("this is normal.")
+        """Whether there can be any number of such causes."""
+        return self._row is not None and self._row.is_endless
+
+    @property
+    def weight(self) -> int:
+        """How different two programs are that differ in this."""
+        return 1 if self._row is None else self._row.weight
 
     @property
     def place(self) -> str:

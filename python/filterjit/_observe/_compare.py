@@ -15,17 +15,10 @@ from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._trees._nodes import Node, tree_of
+from . import _table
 from ._causes import Cause, in_order
 from ._records import TraceRecord
-from ._remedies import (
-    CLASS_ONCE,
-    SAME_ATTRIBUTES,
-    SAME_KEYS,
-    SAME_LENGTH,
-    decorator_of,
-    of_number,
-    of_value,
-)
+from ._table import Row, decorator_of, of_number, row_of
 from ._wording import (
     class_name,
     describe,
@@ -38,50 +31,8 @@ from ._wording import (
     shorten,
 )
 
-_EQUALITY_REMEDY = "Let `__eq__` give the same answer each time."
-
-_SHARING_REMEDY = (
-    "Let the same places share an object on every call: which do is a part of the structure."
-)
-
 _NEW_CLASS = "a new class of the same name"
-_SAME_CLASS = "Pass the same class on every call: each class has its own program."
-_SAME_ORDER = "Give the dict the same keys in the same order on every call."
-_CHANGED = "Create a new object instead of changing this one: each value has its own program."
-_ON_EVERY_CALL = (
-    "Pass the argument on every call or on none: an argument that is left out is not equal to its "
-    "default value."
-)
-_FLAG_OR_ARRAY = "Pass `bool(...)` on every call, if the function branches on it, or else an array."
-_NUMBER_OR_ARRAY = (
-    "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays are traced."
-)
-_OPTIONAL = "None and a value have a program each: this is normal for an argument that is optional."
-_ONE_ARRAY = "Make one array of the list (`jnp.asarray`): each number in a list is a static value of its own."
-_FUNCTION_ONCE = (
-    "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
-    "twice, define it once."
-)
-_METHOD = (
-    "Pass the instance and call its method inside the jitted function, or make its class an "
-    "equinox.Module{}."
-)
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
-_EQUAL_FUNCTIONS = (
-    "Make the closures, defaults, attributes and global variables of the two functions equal."
-)
-_VALUE = "Each value has its own program: pass what changes often as an argument."
-_UNCHANGEABLE = (
-    "can change in place: make the function once, or hold what cannot change, such as tuples."
-)
-_MODELS = "Models of other sizes have a program each: this is normal if there are few."
-_SHAPES = "Pad it to one shape, or to one of a few."
-_RANKS = "Each number of dimensions has its own program: this is normal if there are few."
-_WEAK = "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type."
-_PLACE_ONCE = (
-    "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
-    "first call: `filterjit.place(...)`."
-)
 
 # ---- two structures ----
 
@@ -131,7 +82,7 @@ class Comparison:
     def told(self) -> list[Cause]:
         """The differences; never an empty list. Two structures that are equal now were unequal in the
         call because the ``__eq__`` of a static value said so."""
-        hidden = Cause("static", "", "unequal in the call", "equal now", _EQUALITY_REMEDY)
+        hidden = Cause.of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return self.causes or [hidden]
 
     def _compare(
@@ -170,7 +121,7 @@ class Comparison:
             words = [f"{name}={x.removeprefix('the int ')}" for x in (size.was, size.now)]
             was_now = f"`{class_name(was.type)}` with {words[0]}", f"one with {words[1]}"
             del self.causes[before:]
-            self._add("model", path, *was_now, _MODELS)
+            self._add(_table.MODEL, path, *was_now)
 
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()
@@ -178,37 +129,34 @@ class Comparison:
             cause = _compare_avals(path, avals_was[was], avals_now[now])
             self.causes += [cause] if cause else []
 
-    def _add(
-        self, kind: str, path: list[Any], was: str, now: str, remedy: str, number: Any = None
-    ) -> None:
+    def _add(self, row: Row, path: list[Any], was: str, now: str, **filled: Any) -> None:
         if was == now:
             now += ", which is not equal to it"
-        self.causes.append(Cause(kind, format_path(path), was, now, remedy, number))
+        self.causes.append(Cause.of(row, format_path(path), was, now, **filled))
 
-    def _add_nodes(self, kind: str, path: list[Any], was: Node, now: Node, remedy: str) -> None:
+    def _add_nodes(self, row: Row, path: list[Any], was: Node, now: Node, **filled: Any) -> None:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
-        self._add(kind, path, *words, remedy)
+        self._add(row, path, *words, **filled)
 
     def _compare_nodes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
         """Adds the difference of two nodes that are not equal themselves. Returns the pairs of
         children to compare."""
         if was.kind != now.kind:
-            kind, remedy = self._of_kinds(was, now, path)
-            self._add_nodes(kind, path, was, now, remedy)
+            self._compare_kinds(was, now, path)
         elif was.kind == "static":
             self._compare_statics(was, now, path)
         elif was.kind == "ref":
-            self._add_nodes("structure", path, was, now, _SHARING_REMEDY)
+            self._add_nodes(_table.SHARING, path, was, now)
         elif was.type is not now.type:
             names = class_name(was.type), class_name(now.type)
             if names[0] == names[1]:
-                self._add("class", path, f"`{names[0]}`", _NEW_CLASS, CLASS_ONCE)
+                self._add(_table.NEW_CLASS, path, f"`{names[0]}`", _NEW_CLASS)
             else:
-                self._add("class", path, f"`{names[0]}`", f"`{names[1]}`", _SAME_CLASS)
+                self._add(_table.OTHER_CLASS, path, f"`{names[0]}`", f"`{names[1]}`")
         elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
             return self._compare_keys(was, now, path)
         elif len(was.children) != len(now.children):
-            self._add_nodes("structure", path, was, now, SAME_LENGTH)
+            self._add_nodes(_table.LENGTH, path, was, now)
         elif isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
             self._compare_jitted(was.detail, now.detail, path)
         else:
@@ -216,7 +164,7 @@ class Comparison:
                 self._add_changed(path, f"aux data {shorten(now.detail)}")
             else:
                 x, y = in_words(was.detail, now.detail, short)
-                self._add("static", path, f"aux data {x}", y, of_value(now.detail))
+                self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
             return list(zip(was.children, now.children, strict=True))
         return []
 
@@ -227,7 +175,7 @@ class Comparison:
         self._compare(*trees, path)
         if len(self.causes) == before:
             words = describe_node(trees[0], None), "the same function, jitted again"
-            self._add("recreated", path, *words, "Jit it once, outside the loop.")
+            self._add(_table.JITTED_AGAIN, path, *words)
 
     def _is_changed(self, x: Any, y: Any) -> bool:
         """Whether two values, which differ as they were when they were looked up, are equal now:
@@ -238,45 +186,43 @@ class Comparison:
             return False
 
     def _add_changed(self, path: list[Any], now: str) -> None:
-        self._add("changed in place", path, "another value when it was traced", now, _CHANGED)
+        self._add(_table.CHANGED, path, "another value when it was traced", now)
 
     def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
         """Compares dicts of other keys, and instances of a class that have other attributes, or others
         that are static."""
         is_dict = was.kind != "module"
-        changes, remedy = _other_keys([*was.detail], [*now.detail]), SAME_ATTRIBUTES
+        changes, row = _other_keys([*was.detail], [*now.detail]), _table.ATTRIBUTES
         if is_dict:
-            remedy = SAME_KEYS if changes else _SAME_ORDER
+            row = _table.KEYS if changes else _table.ORDER
             changes = changes or f"one in the order {_list_keys(now.detail)}"
         words = f"a dict of {_list_keys(was.detail)}" if is_dict else describe_node(was, None)
         changes = changes or "one of which other attributes are static"
-        self._add("structure", path, words, changes, remedy)
+        self._add(row, path, words, changes)
         of_was = {child.key: child for child in was.children}
         return [(of_was[x.key], x) for x in now.children if x.key in of_was]
 
-    def _of_kinds(self, was: Node, now: Node, path: list[Any]) -> tuple[str, str]:
-        """Returns the kind of cause of two nodes of other kinds, and what helps."""
-        kinds = {was.kind, now.kind}
+    def _compare_kinds(self, was: Node, now: Node, path: list[Any]) -> None:
+        """Adds the difference of two nodes of other kinds."""
+        kinds, filled = {was.kind, now.kind}, {}
         static = next((node.detail for node in (was, now) if node.kind == "static"), None)
-        if kinds == {"missing", "static"}:
-            is_number = type(static) in (int, float, complex)
-            more = of_number(self.cache, [path]) if is_number else of_value(static)
-            return "given", f"{_ON_EVERY_CALL} {more}"
+        is_number = type(static) in (int, float, complex)
         if "missing" in kinds:
-            return "given", _ON_EVERY_CALL
-        if kinds == {"array", "static"}:
-            if isinstance(static, bool):
-                return "type", _FLAG_OR_ARRAY
-            is_number = isinstance(static, (int, float, complex))
-            other = "Pass an array on every call, or on none."
-            return "type", _NUMBER_OR_ARRAY if is_number else other
-        if "ref" in kinds:
-            return "structure", _SHARING_REMEDY
-        if "none" in kinds:
-            return "structure", _OPTIONAL
-        if {"array", "static"} & kinds and {"list", "tuple"} & kinds:
-            return "structure", _ONE_ARRAY
-        return "structure", "Pass the same type of container on every call."
+            more = of_number(self.cache, [path]) if is_number else row_of(static).remedy
+            row, filled = _table.GIVEN, {"more": f" {more}" if "static" in kinds else ""}
+        elif kinds == {"array", "static"} and isinstance(static, bool):
+            row = _table.FLAG_OR_ARRAY
+        elif kinds == {"array", "static"}:
+            row = _table.NUMBER_OR_ARRAY if is_number else _table.STATIC_OR_ARRAY
+        elif "ref" in kinds:
+            row = _table.SHARING
+        elif "none" in kinds:
+            row = _table.OPTIONAL
+        elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
+            row = _table.LIST_OF_NUMBERS
+        else:
+            row = _table.CONTAINER
+        self._add_nodes(row, path, was, now, **filled)
 
     def _compare_statics(self, was: Node, now: Node, path: list[Any]) -> None:
         x, y = was.detail, now.detail
@@ -285,45 +231,45 @@ class Comparison:
             self._add_changed(path, describe(y))
         elif dtypes[0] is not None and dtypes[0] == dtypes[1]:
             words = shorten(x), f"{shorten(y)}, which names the same dtype"
-            self._add("static", path, *words, "Write the dtype the same way on every call.")
+            self._add(_table.SAME_DTYPE, path, *words)
         elif None not in dtypes:
             self._add_other_value(x, y, path)
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
-            self._add("class", path, describe(x), _NEW_CLASS, CLASS_ONCE)
+            self._add(_table.NEW_CLASS, path, describe(x), _NEW_CLASS)
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
-            self._add("class", path, *words, CLASS_ONCE)
+            self._add(_table.NEW_CLASS, path, *words)
         elif type(x) is not type(y):
             numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
             or_array = ", or an array (`jnp.asarray`), whose value may change" if numbers else ""
-            remedy = f"Pass the same type on every call{or_array}."
-            self._add_nodes("type", path, was, now, remedy)
+            self._add_nodes(_table.TYPE, path, was, now, or_array=or_array)
         else:
             self._add_other_value(x, y, path)
 
     def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, was, now, remedy = "other function", describe(x), describe(y), of_value(y)
+        row, was, now = _table.OTHER_FUNCTION, describe(x), describe(y)
+        filled: dict[str, str] = {}
         if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
             own = "" if holds_arrays(y.__self__) else _DEFINE_EQ
-            kind, remedy = "bound method", _METHOD.format(own)
+            row, filled = _table.METHOD, {"define_eq": own}
         elif (place := _where_recreated(x, y)) is not None:
-            kind = "recreated"
-            now, remedy = self._of_recreated(x, y, path, place)
+            row, now, filled = self._of_recreated(x, y, path, place)
         elif was == now and innermost(x) is innermost(y):
-            now = "the same function, wrapped or jitted in another way"
-            remedy = "Pass it the same way on every call."
+            row, now = _table.OTHER_WRAPPER, "the same function, wrapped or jitted in another way"
         elif was == now:
-            now, remedy = "another function of the same name and place", _FUNCTION_ONCE
-        self._add(kind, path, was, now, remedy)
+            row, now = _table.SAME_NAME, "another function of the same name and place"
+        self._add(row, path, was, now, **filled)
 
-    def _of_recreated(self, x: Any, y: Any, path: list[Any], place: str) -> tuple[str, str]:
-        """Returns what a function is in words that has the code of another one, and what helps."""
+    def _of_recreated(
+        self, x: Any, y: Any, path: list[Any], place: str
+    ) -> tuple[Row, str, dict[str, str]]:
+        """Returns the row of a function that has the code of another one, what it is in words, and what
+        stands in the remedy."""
         is_partial = isinstance(y, functools.partial)
         noun = "partial" if is_partial else "function with the same code"
-        joint, pairs = "with" if is_partial else "but", _pairs(x, y)
-        again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
+        new, pairs = f"a new {noun}", _pairs(x, y)
         settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
         if getattr(settings, "functions", "") == "structure":
             from .._functions._function_keys import is_in_doubt
@@ -338,35 +284,36 @@ class Comparison:
             can_change = can_change or [pair for pair in unlike if self._is_changed(*pair[2:])]
             if can_change:
                 names = _list_values(can_change)
-                remedy = f"{names[0].upper()}{names[1:]} {_UNCHANGEABLE}"
-                return f"a new {noun} that holds {names}", remedy
-            if unlike:
-                return f"a new {noun} {joint} another {_list_values(unlike)}", _VALUE
-            return f"a new {noun}", _EQUAL_FUNCTIONS
-        if is_of_library(x) and not isinstance(x, functools.partial):
+                filled = {"names": f"{names[0].upper()}{names[1:]}"}
+                return _table.UNCHANGEABLE, f"{new} that holds {names}", filled
+            row, others = _table.HELD_VALUE if unlike else _table.EQUAL_FUNCTIONS, unlike
+            filled = {}
+        elif is_of_library(x) and not is_partial:
             holder = format_path(path[:-1] if len(path) > 1 else path)
-            return (
-                f"a new {noun}",
-                f"A library makes it: create `{holder}` once, and pass the same object.",
-            )
-        if others := [pair for pair in pairs if not self._is_changed(*pair[2:])]:
+            row, others, filled = _table.OF_LIBRARY, [], {"holder": holder}
+        else:
+            others = [pair for pair in pairs if not self._is_changed(*pair[2:])]
+            again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
+            option = ', or pass functions="structure" to `filter_jit`'
+            if self.cache is not None and decorator_of(self.cache) != "filter_jit":
+                option = ""
             names = _list_values([("", *pair[1:]) for pair in others])
-            remedy = f"{again} Make it once, and pass {names} as an argument."
-            return f"a new {noun} {joint} another {_list_values(others)}", remedy
-        option = ', or pass functions="structure" to `filter_jit`'
-        if self.cache is not None and decorator_of(self.cache) != "filter_jit":
-            option = ""
-        return f"a new {noun}", f"{again} Define it once, outside the loop{option}."
+            row = _table.RECREATED_WITH if others else _table.RECREATED
+            filled = {"again": again, "option": option, "names": names}
+        joint = f" {'with' if is_partial else 'but'} another {_list_values(others)}"
+        return row, new + joint * bool(others), filled
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
-        kind, remedy = "static", of_value(y, self._in_field)
-        is_number = type(y) in (int, float, complex) and self._is_leaf and path
+        row, filled = row_of(y, self._in_field), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
-            kind = "identity"
-            how = "" if is_library_class(type(y)) else _DEFINE_EQ
-            remedy = holds_arrays(y) or f"Create it once and pass the same object{how}."
-        self._add(kind, path, *in_words(x, y, describe), remedy, path if is_number else None)
+            holds = holds_arrays(y)
+            row = _table.HOLDS_ARRAYS if holds else _table.IDENTITY
+            define_eq = "" if is_library_class(type(y)) else _DEFINE_EQ
+            filled = {"holds_arrays": holds, "define_eq": define_eq}
+        self._add(row, path, *in_words(x, y, describe), **filled)
+        if type(y) in (int, float, complex) and self._is_leaf and path:
+            self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -451,41 +398,33 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
 
 
 def distance(causes: Iterable[Cause]) -> int:
-    """Returns how different two programs are. A node of another container or class weighs more than a
-    static value, because the nodes below it are not compared; and what seldom varies, such as a dtype,
-    more than a shape."""
-    return sum(3 if cause.remedy is _RANKS else _WEIGHTS.get(cause.kind, 1) for cause in causes)
+    """Returns how different two programs are."""
+    return sum(cause.weight for cause in causes)
 
-
-_WEIGHTS = {"class": 20, "structure": 10, "model": 10, "given": 5, "type": 2, "dtype": 2}
 
 # ---- two traces ----
 
 
-def _one_dtype(path: str, was: Aval, now: Aval) -> str:
-    """Returns how to pass an array of one dtype on every call."""
-    is_key = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (was, now)]
-    if any(is_key):
-        return "Make random keys in one way: `jax.random.key`, with one `impl`."
-    if was.weak_type and now.weak_type:
-        return f"Pass it as an array of one dtype: `jnp.asarray({path}, dtype=...)`."
-    return f"Convert it before the call: `{path}.astype(...)`."
+def _of_dtype(was: Aval, now: Aval) -> Row:
+    if any(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (was, now)):
+        return _table.KEY
+    return _table.WEAK_DTYPE if was.weak_type and now.weak_type else _table.DTYPE
 
 
 def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     """Returns in what the types of two arrays differ, to JAX."""
-    where = format_path(path)
+    where, words = format_path(path), (str(was), str(now))
     if was.shape != now.shape:
-        kind, remedy = "shape", _SHAPES if len(was.shape) == len(now.shape) else _RANKS
+        row = _table.SHAPE if len(was.shape) == len(now.shape) else _table.RANK
     elif was.dtype != now.dtype:
-        kind, remedy = "dtype", _one_dtype(where, was, now)
+        row = _of_dtype(was, now)
     elif was.weak_type != now.weak_type:
-        kind, remedy = "weak type", _WEAK
+        row = _table.WEAK_TYPE
     elif was.sharding != now.sharding:
-        return Cause("mesh", where, _where(was.sharding), _where(now.sharding), _PLACE_ONCE)
+        row, words = _table.MESH, (_where(was.sharding), _where(now.sharding))
     else:
         return None
-    return Cause(kind, where, str(was), str(now), remedy)
+    return Cause.of(row, where, *words, array=where)
 
 
 def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
@@ -496,8 +435,7 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
     for name, value in now.context.items():
         before = was.context.get(name)
         if before != value:
-            remedy = "Set it once, before the first call."
-            causes.append(Cause("config", "", f"{name}={before!r}", f"{name}={value!r}", remedy))
+            causes.append(Cause.of(_table.CONFIG, "", f"{name}={before!r}", f"{name}={value!r}"))
     return causes
 
 

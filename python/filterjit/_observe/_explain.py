@@ -1,7 +1,6 @@
 """The explanation of one call: why it is a hit, or why it traces or compiles again.
 
-An explanation is made only on request: by ``f.explain``, `on_retrace` or `switches.explain`. It compares the call with the function's compiled programs and with the records of
-their traces.
+It compares the call with the function's compiled programs and with the records of their traces.
 """
 
 import dataclasses
@@ -17,8 +16,8 @@ from .._base._unwrap import innermost, is_function
 from .._call._programs import programs_of
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
-from . import _records
-from ._causes import JIT_ONCE, WHOLE_FUNCTION, Cause, Explanation
+from . import _records, _table
+from ._causes import WHOLE_FUNCTION, Cause, Explanation
 from ._compare import (
     Comparison,
     compare_programs,
@@ -32,7 +31,6 @@ from ._wording import describe, list_first, place_of
 
 _MOST_PROGRAMS = 16  # that a call is compared with
 _MOST_SHAPES = 8  # that are told of an argument
-_DELETED = "A call deletes the arrays that it is told to donate: pass what it has returned."
 
 
 def explain(
@@ -45,7 +43,7 @@ def explain(
     paths = array_paths(cache.function, structure)
     deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
     if deleted:
-        causes = [Cause("deleted", format_path(path), "", "", _DELETED) for path in deleted]
+        causes = [Cause.of(_table.DELETED, format_path(path)) for path in deleted]
         return Explanation(_name_of(cache), False, tuple(causes))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
@@ -143,7 +141,7 @@ def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) ->
     full."""
     if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
         return None
-    return Cause("evicted", "", "", "", f"Raise `maxsize`, which is {cache.maxsize:,}.")
+    return Cause.of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
 
 
 def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
@@ -171,20 +169,19 @@ def _was_traced(cache: _core.Cache) -> bool:
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
-        return [Cause("cleared", "", "", "", "The cache was cleared.")]
+        return [Cause.of(_table.CLEARED)]
     alike = functions.of_code(fun)
     others = [other for other in alike if other is not cache and _was_traced(other)]
     for other in others:
         options = str(other.hooks.settings), str(cache.hooks.settings)
         if other.function == cache.function and options[0] != options[1]:
-            remedy = "Use the same options: functions jitted with different options do not share programs."
-            return [Cause("options", "", *options, remedy)]
+            return [Cause.of(_table.OPTIONS, "", *options)]
     causes = _compare_functions(cache, fun, others)
     if causes is None and is_function(fun) and cache.record.key in functions.traced:
         # The functions that the same code made before have been collected.
         now = "a new function with the same code"
-        causes = [_jitted_again(Cause("recreated", WHOLE_FUNCTION, describe(fun), now, ""), fun)]
-    return causes or [Cause("first", "", "", "", "")]
+        causes = [_jitted_again(describe(fun), now, fun)]
+    return causes or [Cause.of(_table.FIRST)]
 
 
 def _compare_functions(
@@ -198,20 +195,15 @@ def _compare_functions(
     if not comparisons:
         return None
     closest, was = min(comparisons, key=lambda pair: distance(pair[0].causes))
-    is_same = innermost(tree_of(was).detail) is innermost(fun)
+    is_same = innermost(tree_of(was).detail) is innermost(fun)  # only what wraps it is recreated
+    again = "the same function, wrapped or jitted again"
     return [
-        _jitted_again(cause, fun, is_same) if cause.kind == "recreated" else cause
+        _jitted_again(cause.was, again if is_same else cause.now, fun)
+        if (cause.kind, cause.path) == ("recreated", WHOLE_FUNCTION)
+        else cause
         for cause in closest.told
     ]
 
 
-def _jitted_again(cause: Cause, fun: Any, is_same: bool = False) -> Cause:
-    """Returns the cause of a function that is recreated; `is_same` if only what wraps it is."""
-    if cause.path != WHOLE_FUNCTION:
-        return cause
-    remedy = (
-        f"The function of {place_of(fun)} has new programs each time that it is defined or jitted. "
-        + JIT_ONCE
-    )
-    now = "the same function, wrapped or jitted again" if is_same else cause.now
-    return dataclasses.replace(cause, kind="function", now=now, remedy=remedy)
+def _jitted_again(was: str, now: str, fun: Any) -> Cause:
+    return Cause.of(_table.FUNCTION, WHOLE_FUNCTION, was, now, place=place_of(fun))

@@ -14,11 +14,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .._base._arrays import Aval, Placed, placement, same_spec
 from .._base._errors import format_path
+from . import _table
 from ._causes import Cause, Move
 from ._records import AS_TRACED
 from ._wording import shorten
-
-_PLACE_SAME = "Place it the same way on every call: `jax.device_put(x, sharding)`."
 
 
 def moves_of(
@@ -87,9 +86,9 @@ def compare_placements(
             continue  # for ``P()`` and ``P(None)``, JAX finds the program again
         devices = [None if one is None else one[0].device_set for one in (a, b)]
         elsewhere = devices[0] != devices[1] or _committed(a) != _committed(b)
-        kind = "device" if elsewhere else "sharding"
+        row = _table.DEVICE if elsewhere else _table.SHARDING
         words = _describe_placed(a), _describe_placed(b)
-        causes.append(Cause(kind, format_path(path), *words, _PLACE_SAME))
+        causes.append(Cause.of(row, format_path(path), *words))
     return causes
 
 

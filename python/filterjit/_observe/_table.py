@@ -1,0 +1,342 @@
+"""The table of causes: what can make a function compile again, and what helps. A row is a cause.
+
+docs/errors.md shows a program for each row (`.ci/causes.py`). Many differences are normal: a flag has
+two programs. So a remedy says what is normal, and only a number may be told to become an array.
+"""
+
+import enum
+import os
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from .. import _core
+from .._base._unwrap import is_function
+from .._base._words import format_pattern
+from .._compat import _jax_compat
+from ._wording import dtype_of
+
+# The title of each kind of cause. The order is that of an explanation: a cause that comes later
+# is often a consequence of an earlier one.
+TITLES = {
+    "deleted": "deleted, or donated to an earlier call",
+    "first": "nothing is compiled yet",
+    "function": "defined or jitted again",
+    "given": "argument added or left out",
+    "class": "different class",
+    "structure": "different structure",
+    "model": "another model",
+    "type": "different type",
+    "recreated": "recreated function",
+    "other function": "different function",
+    "bound method": "bound method of a different instance",
+    "changed in place": "static value changed in place",
+    "static": "different static value",
+    "identity": "different object, which is equal only to itself",
+    "shape": "different shape",
+    "dtype": "different dtype",
+    "weak type": "different weak type",
+    "mesh": "on a mesh, or not",
+    "config": "different configuration of JAX",
+    "sharding": "different sharding",
+    "device": "different device, or committed to one",
+    "options": "different options",
+    "cleared": "the compiled program was dropped",
+    "evicted": "its program was dropped, since the cache was full",
+}
+
+
+class Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        kind: which has a title.
+        remedy: what helps; what stands in braces depends on the value and the program at hand.
+        is_endless: whether there can be any number of such causes. A program has the other ones on
+            purpose, or has few of them.
+        weight: how different two programs are that differ in this. A node of another container or class
+            weighs more than a static value, because the nodes below it are not compared; and what
+            seldom varies, such as a dtype, more than a shape.
+    """
+
+    kind: str
+    remedy: str = ""
+    is_endless: bool = False
+    weight: int = 1
+
+
+JIT_ONCE = "Jit it once, outside the loop, and pass what changes as an argument."
+
+# ---- the function and its programs
+
+DELETED = Row(
+    "deleted", "A call deletes the arrays that it is told to donate: pass what it has returned."
+)
+FIRST = Row("first")
+FUNCTION = Row(
+    "function",
+    "The function of {place} has new programs each time that it is defined or jitted. " + JIT_ONCE,
+    True,
+)
+OPTIONS = Row(
+    "options",
+    "Use the same options: functions jitted with different options do not share programs.",
+)
+CLEARED = Row("cleared", "The cache was cleared.")
+EVICTED = Row("evicted", "Raise `maxsize`, which is {maxsize}.", True)
+CONFIG = Row("config", "Set it once, before the first call.")
+
+# ---- arguments, classes and containers
+
+GIVEN = Row(
+    "given",
+    "Pass the argument on every call or on none: an argument that is left out is not equal to its "
+    "default value.{more}",
+    weight=5,
+)
+NEW_CLASS = Row(
+    "class", "Define the class once, outside the loop: each definition is a new class.", True, 20
+)
+OTHER_CLASS = Row(
+    "class", "Pass the same class on every call: each class has its own program.", weight=20
+)
+LENGTH = Row(
+    "structure",
+    "Each length has its own program: keep it the same, or put the items into one array.",
+    True,
+    10,
+)
+KEYS = Row("structure", "Give the dict the same keys on every call.", True, 10)
+ORDER = Row("structure", "Give the dict the same keys in the same order on every call.", weight=10)
+ATTRIBUTES = Row(
+    "structure",
+    "Give the object the same attributes on every call, and change none from static.",
+    True,
+    10,
+)
+SHARING = Row(
+    "structure",
+    "Let the same places share an object on every call: which do is a part of the structure.",
+    weight=10,
+)
+OPTIONAL = Row(
+    "structure",
+    "None and a value have a program each: this is normal for an argument that is optional.",
+    weight=10,
+)
+LIST_OF_NUMBERS = Row(
+    "structure",
+    "Make one array of the list (`jnp.asarray`): each number in a list is a static value of its own.",
+    weight=10,
+)
+CONTAINER = Row("structure", "Pass the same type of container on every call.", weight=10)
+MODEL = Row(
+    "model",
+    "Models of other sizes have a program each: this is normal if there are few.",
+    weight=10,
+)
+FLAG_OR_ARRAY = Row(
+    "type",
+    "Pass `bool(...)` on every call, if the function branches on it, or else an array.",
+    weight=2,
+)
+NUMBER_OR_ARRAY = Row(
+    "type",
+    "Pass an array (`jnp.asarray`) on every call: Python numbers are static, arrays are traced.",
+    weight=2,
+)
+STATIC_OR_ARRAY = Row("type", "Pass an array on every call, or on none.", weight=2)
+TYPE = Row("type", "Pass the same type on every call{or_array}.", weight=2)
+
+# ---- functions among the arguments
+
+OTHER_FUNCTION = Row(
+    "other function", "Each function has its own program: this is normal if there are few."
+)
+OTHER_WRAPPER = Row("other function", "Pass it the same way on every call.")
+SAME_NAME = Row(
+    "other function",
+    "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
+    "twice, define it once.",
+)
+METHOD = Row(
+    "bound method",
+    "Pass the instance and call its method inside the jitted function, or make its class an "
+    "equinox.Module{define_eq}.",
+    True,
+)
+JITTED_AGAIN = Row("recreated", "Jit it once, outside the loop.", True)
+RECREATED = Row("recreated", "{again} Define it once, outside the loop{option}.", True)
+RECREATED_WITH = Row("recreated", "{again} Make it once, and pass {names} as an argument.", True)
+OF_LIBRARY = Row(
+    "recreated", "A library makes it: create `{holder}` once, and pass the same object.", True
+)
+# With functions="structure", which compares what they hold:
+UNCHANGEABLE = Row(
+    "recreated",
+    "{names} can change in place: make the function once, or hold what cannot change, such as tuples.",
+    True,
+)
+HELD_VALUE = Row(
+    "recreated", "Each value has its own program: pass what changes often as an argument.", True
+)
+EQUAL_FUNCTIONS = Row(
+    "recreated",
+    "Make the closures, defaults, attributes and global variables of the two functions equal.",
+    True,
+)
+
+# ---- static values
+
+CHANGED = Row(
+    "changed in place",
+    "Create a new object instead of changing this one: each value has its own program.",
+    True,
+)
+EQUALITY = Row("static", "Let `__eq__` give the same answer each time.", True)
+SAME_DTYPE = Row("static", "Write the dtype the same way on every call.", True)
+FLAG = Row("static", "A flag has two programs, one for each value: this is normal.")
+MEMBER = Row("static", "Each member has its own program: this is normal.")
+DTYPE_VALUE = Row("static", "Each dtype has its own program: this is normal.")
+NUMBER = Row(
+    "static",
+    "If the function only computes with it, {how}. If it is a size or a shape, each value needs its own "
+    "program.",
+    True,
+)
+ARRAY = Row(
+    "static",
+    "An array in a static field is compared by its contents. Make the field not static.",
+    True,
+)
+TEXT = Row(
+    "static",
+    "Each string has its own program: this is normal if there are few. Leave it out if the function does "
+    "not need it.",
+    True,
+)
+BYTES = Row("static", TEXT.remedy.replace("string", "value"), True)
+PATH = Row(
+    "static",
+    "Each path has its own program. Leave it out, or read the file before the call and pass what is in "
+    "it.",
+    True,
+)
+CLASS_VALUE = Row(
+    "static", "Each class has its own program: this is normal if there are few.", True
+)
+VALUE = Row(
+    "static",
+    "Each value has its own program. If a part of it changes often, pass that as an array of its own.",
+    True,
+)
+IDENTITY = Row("identity", "Create it once and pass the same object{define_eq}.", True)
+HOLDS_ARRAYS = Row("identity", "{holds_arrays}", True)
+
+# ---- arrays
+
+SHAPE = Row("shape", "Pad it to one shape, or to one of a few.", True)
+RANK = Row(
+    "shape",
+    "Each number of dimensions has its own program: this is normal if there are few.",
+    True,
+    3,
+)
+DTYPE = Row("dtype", "Convert it before the call: `{array}.astype(...)`.", weight=2)
+WEAK_DTYPE = Row(
+    "dtype", "Pass it as an array of one dtype: `jnp.asarray({array}, dtype=...)`.", weight=2
+)
+KEY = Row("dtype", "Make random keys in one way: `jax.random.key`, with one `impl`.", weight=2)
+WEAK_TYPE = Row(
+    "weak type",
+    "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type.",
+)
+MESH = Row(
+    "mesh",
+    "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
+    "first call: `filterjit.place(...)`.",
+)
+SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
+DEVICE = SHARDING._replace(kind="device")
+
+
+# ---- the row of a static value ----
+
+
+def row_of(x: Any, in_field: bool = False) -> Row:
+    """Returns the row of a static value that was `x` and is another one of the same kind.
+
+    `in_field` says that the value is in a field that its class declares to be static.
+    """
+    if isinstance(x, bool):
+        return FLAG
+    if isinstance(x, enum.Enum):
+        return MEMBER
+    if isinstance(x, (int, float, complex)):
+        return NUMBER._replace(remedy=of_number(None, (), in_field))
+    if isinstance(x, _jax_compat.ARRAY_TYPES):
+        return ARRAY
+    if isinstance(x, (str, bytes)):
+        return TEXT if isinstance(x, str) else BYTES
+    if isinstance(x, os.PathLike):
+        return PATH
+    if dtype_of(x) is not None:
+        return DTYPE_VALUE
+    if isinstance(x, type):
+        return CLASS_VALUE
+    return OTHER_FUNCTION if is_function(x) else VALUE
+
+
+def decorator_of(cache: _core.Cache) -> str:
+    """Returns what jitted a function: "filter_jit", "jit" or "nnx.jit"; "" if nothing did."""
+    return str(getattr(cache.hooks, "decorator", ""))
+
+
+def of_number(
+    cache: _core.Cache | None, paths: Collection[Sequence[Any]], in_field: bool = False
+) -> str:
+    """Returns what helps where a Python number has another value.
+
+    Arguments:
+        cache: of the function that takes it, if it is known.
+        paths: of such numbers, which are leaves of arguments.
+        in_field: whether the number is in a field that its class declares to be static.
+    """
+    how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
+    if cache is not None and paths and {path[0] for path in paths} <= {*cache.signature.names}:
+        if decorator_of(cache) in ("jit", "nnx.jit"):
+            how = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
+        elif decorator_of(cache) == "filter_jit" and (option := _traced(paths)):
+            if cache.hooks.settings.traced:
+                how = f"add {option.strip('(,)')} to the option `traced`, or {how}"
+            else:
+                how = f"jit it with `filterjit.filter_jit(traced={option})`, or {how}"
+    return NUMBER.remedy.format(how=how)
+
+
+_MOST_NUMBERS = 3  # of one argument that an option names
+
+
+def _traced(paths: Collection[Sequence[Any]]) -> str:
+    """Returns the option that traces the numbers at some paths, and no others: those beside them may
+    be sizes, or be asked in an ``if``. An empty text if they are too many."""
+    filters: dict[str, list[str]] = {}
+    for name, *below in sorted(paths, key=str):
+        keys = [str(key[0] if isinstance(key, tuple) else key) for key in below]
+        filters.setdefault(name, []).append(format_pattern(keys))
+    if all(patterns == [""] for patterns in filters.values()):
+        return f"({', '.join(map(_quote, filters))}{',' * (len(filters) == 1)})"
+    if max(map(len, filters.values())) > _MOST_NUMBERS:
+        return ""
+    items = [f"{_quote(name)}: {_filter(patterns)}" for name, patterns in filters.items()]
+    return f"{{{', '.join(items)}}}"
+
+
+def _filter(patterns: Sequence[str]) -> str:
+    if "" in patterns:
+        return "True"
+    first, *others = map(_quote, patterns)
+    return " | ".join([f"filterjit.Filter({first})", *others]) if others else first
+
+
+def _quote(text: str) -> str:
+    return repr(text) if {*text} & {"\\", '"'} else f'"{text}"'
