@@ -81,6 +81,7 @@ mutants: $(VENV)/.installed $(VENV)/.mutants
 lint: $(VENV)/.installed $(VENV)/.lint
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	.ci/layers
+	! git grep -nE '(\.\./|parent / ")share[d]' # nothing outside of the repository
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
