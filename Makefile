@@ -62,8 +62,12 @@ else
 endif
 
 test-slow: $(VENV)/.installed
+ifeq ($(NAMED),)
 	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
 	$(PYTEST) -m "slow or thorough" --ignore tests/core $(PYTEST_ARGS)
+else
+	$(PYTEST) -m slow $(PYTEST_ARGS)
+endif
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \
