@@ -26,11 +26,7 @@ PAGES = {
 PICTURES = tuple(f"benchmarks/{x}.svg" for x in ("growth", "growth_nodes", "memory"))
 # The search finds a name in the reference first, and last in pages that have it in each line.
 BOOSTS = {"reference.md": 8, "errors.md": 0.2}
-WIDE = (
-    "benchmarks.md",
-    "benchmarks-more.md",
-    "errors.md",
-)  # their tables take the place of the contents
+WIDE = ("benchmarks.md", "benchmarks-more.md")  # their tables take the place of the contents
 LINK = re.compile(r"\]\((?!\w+:)([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.M | re.S)
 

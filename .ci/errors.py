@@ -4,7 +4,7 @@ causes of a retrace (`causes.py`).
 
     .venv/bin/python .ci/errors.py > docs/errors.md
 
-Each row is a program that runs here, in an empty folder, and raises at its end what the row says.
+Each program runs here, in an empty folder, and raises at its end what the page says.
 tests/test_errors_page.py compares the page with what this prints, and looks for each message of the
 source on the page: one that is not there has to be named in its NOT_SHOWN, with the reason.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import causes  # which also chooses two devices of the CPU
-from causes import code, escape
+from causes import example
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -55,217 +55,288 @@ def f(x, n=None):
     return x
 ```
 
-An arrow marks a note of the exception, or what to do. Addresses are shortened. Errors of the
-function's own code, of JAX, Equinox and Flax are raised as they are, some with a note that has the
-path in the arguments.
+Tracebacks are left out. Addresses are shortened. Errors of the function's own code, of JAX, Equinox
+and Flax are raised as they are, some with a note that has the path in the arguments.
 """
 
-# The title of each table, what is said before it, and the programs.
-SECTIONS: list[tuple[str, str, list[str]]] = [
+# The title of each section, what is said before it, and the programs by their titles.
+SECTIONS: list[tuple[str, str, dict[str, str]]] = [
     (
         "A call",
         "",
-        [
-            "f()",
-            "f(x, [{1}])",
-            "f(x, bytearray(2))",
-            "@dataclasses.dataclass\nclass Config:\n    size: int\nf(x, Config(1))",
-            "class Batch:\n    __hash__ = None\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())",
-            "class Plain:\n    __hash__ = None\nf(x, Plain())",
-            "f(x, types.SimpleNamespace(size=1))",
-            "class Odd:\n    def __hash__(self): raise OSError('no network')\nf(x, Odd())",
-            "class Batch:\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())",
-            "f(x, {1: x, 'a': x})",
-            "step = filter_jit(f.__wrapped__, donate='all')\nstep(x)\nstep(x)",
-            "hash(filter_jit(linear))",
-            "loop = []\nloop.append(loop)\nf(x, loop)",
-        ],
+        {
+            "An argument is missing": "f()",
+            "A set": "f(x, [{1}])",
+            "A bytearray": "f(x, bytearray(2))",
+            "A dataclass that is not frozen": (
+                "@dataclasses.dataclass\nclass Config:\n    size: int\nf(x, Config(1))"
+            ),
+            "An object with arrays, and without a hash": (
+                "class Batch:\n"
+                "    __hash__ = None\n"
+                "    def __init__(self): self.images = jnp.ones(2)\n"
+                "f(x, Batch())"
+            ),
+            "An object without a hash": ("class Plain:\n    __hash__ = None\nf(x, Plain())"),
+            "A namespace": "f(x, types.SimpleNamespace(size=1))",
+            "A `__hash__` that raises": (
+                "class Odd:\n    def __hash__(self): raise OSError('no network')\nf(x, Odd())"
+            ),
+            "An object with arrays": (
+                "class Batch:\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())"
+            ),
+            "Keys that cannot be sorted": "f(x, {1: x, 'a': x})",
+            "An array that was donated": (
+                "step = filter_jit(f.__wrapped__, donate='all')\nstep(x)\nstep(x)"
+            ),
+            "The hash of a jitted Module": "hash(filter_jit(linear))",
+            "A list that contains itself": ("loop = []\nloop.append(loop)\nf(x, loop)"),
+        },
     ),
     (
         "Compiling too often",
         "[Why it compiled again](debugging.md) has the remedies.",
-        [
-            "step = filter_jit(f.__wrapped__, on_retrace='raise')\nstep(x, 1)\nstep(x, 2)",
-            "step = filter_jit(f.__wrapped__, on_retrace='warn')\nstep(x, 1)\nstep(x, 2)",
-            "f(x)\nwith forbid_compile():\n    f(x, 2)",
-            "step = f.__wrapped__\nwith forbid_compile():\n    jax.jit(step)(x)",
-            "f.trace(x)\nwith forbid_compile():\n    f(x)",
-            "allow_compile()",
-            "for n in range(30):\n    f(x, n)",
-        ],
+        {
+            'With `on_retrace="raise"`': (
+                "step = filter_jit(f.__wrapped__, on_retrace='raise')\nstep(x, 1)\nstep(x, 2)"
+            ),
+            "After `forbid_compile`": ("f(x)\nwith forbid_compile():\n    f(x, 2)"),
+            "After `forbid_compile`, plain `jax.jit`": (
+                "step = f.__wrapped__\nwith forbid_compile():\n    jax.jit(step)(x)"
+            ),
+            "After `forbid_compile`, a function that was traced": (
+                "f.trace(x)\nwith forbid_compile():\n    f(x)"
+            ),
+            "`allow_compile()` without `with`": "allow_compile()",
+            "Another value in each call": ("for n in range(30):\n    f(x, n)"),
+        },
     ),
     (
         "Options",
         "Of `filter_jit`. Those of `filterjit.jit` and `filterjit.nnx.jit` read alike.",
-        [
-            "filter_jit(f, static_argnums=1)",
-            "filter_jit(f, args=1)",
-            "filter_jit(f, max_size=3)",
-            "filter_jit(f, keep_unused='yes')",
-            "filter_jit(f, device='cpu')",
-            "filter_jit(3)",
-            "async def request(x): ...\nfilter_jit(request)",
-            "filter_jit(type('Model', (), {'__init__': lambda self, x: setattr(self, 'x', x)}))(x)",
-            "filter_jit(f.__wrapped__, traced=('n',))(x, 'relu')",
-            "filter_jit(f, donate='everything')",
-            "filter_jit(f, donate=1)",
-            "filter_jit(f, donate={'x': 3})",
-            "filter_jit(lambda model: 0, donate={'model': '**.wieght'})(linear)",
-            "filter_jit(lambda x: x, donate=('y',))(x)",
-            "filter_jit(lambda x: x.sum(), donate=('x',))(x)",
-            "filter_jit(f, traced='n')",
-            "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})",
-            "filter_jit(lambda c: 0, traced={'c': 'opt'})({'opt': {'lr': 0.1}})",
-            "filter_jit(lambda c: 0, traced={'c': 'name'})({'lr': 0.1, 'name': 'adam'})",
-            "filterjit.jit(lambda x: (x, 'text')).compile(x)",
-            "filter_jit(f, functions='equal')",
-            "filter_jit(f, on_retrace='print')",
-            "filter_jit(f, maxsize=0)",
-            "filter_jit(f, same_on_all_processes='yes')",
-            "filter_jit(f, in_shardings=3)",
-            "filter_jit(f, mesh='data')",
-        ],
+        {
+            "An option of `jit` alone": "filter_jit(f, static_argnums=1)",
+            "An old option of Equinox": "filter_jit(f, args=1)",
+            "A misspelt option": "filter_jit(f, max_size=3)",
+            "A value that JAX's option does not take": "filter_jit(f, keep_unused='yes')",
+            "An option that JAX deprecates": "filter_jit(f, device='cpu')",
+            "Jitting what is not a function": "filter_jit(3)",
+            "Jitting an `async` function": ("async def request(x): ...\nfilter_jit(request)"),
+            "Jitting a class that is no pytree": "filter_jit(type('Model', (), {'__init__': lambda self, x: setattr(self, 'x', x)}))(x)",
+            "`traced=` for a string": "filter_jit(f.__wrapped__, traced=('n',))(x, 'relu')",
+            "`donate=` with a misspelt mode": "filter_jit(f, donate='everything')",
+            "`donate=` with a number": "filter_jit(f, donate=1)",
+            "`donate=` with what is no filter": "filter_jit(f, donate={'x': 3})",
+            "`donate=` with a misspelt path": "filter_jit(lambda model: 0, donate={'model': '**.wieght'})(linear)",
+            "`donate=` with a misspelt parameter": "filter_jit(lambda x: x, donate=('y',))(x)",
+            "`donate=` without a result that fits": "filter_jit(lambda x: x.sum(), donate=('x',))(x)",
+            "`traced=` without a tuple": "filter_jit(f, traced='n')",
+            "`traced=` with a misspelt path": "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})",
+            "`traced=` with the path of a node": "filter_jit(lambda c: 0, traced={'c': 'opt'})({'opt': {'lr': 0.1}})",
+            "`traced=` with the path of a string": "filter_jit(lambda c: 0, traced={'c': 'name'})({'lr': 0.1, 'name': 'adam'})",
+            "A result that `jit` cannot return": "filterjit.jit(lambda x: (x, 'text')).compile(x)",
+            "`functions=` with another word": "filter_jit(f, functions='equal')",
+            "`on_retrace=` with another word": "filter_jit(f, on_retrace='print')",
+            "`maxsize=` below 1": "filter_jit(f, maxsize=0)",
+            "`same_on_all_processes=` with a string": "filter_jit(f, same_on_all_processes='yes')",
+            "`in_shardings=` with a number": "filter_jit(f, in_shardings=3)",
+            "`mesh=` with a name": "filter_jit(f, mesh='data')",
+        },
     ),
     (
         "`partial` and `freeze`",
         "",
-        [
-            "filter_jit(f.__wrapped__, donate='all').partial(x)",
-            "filter_jit(f.__wrapped__, donate='all').freeze(x)",
-            "filter_jit(linear, donate='all').freeze()",
-            "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x).partial(x)",
-            "f.freeze(jax.ShapeDtypeStruct((2,), 'float32'))",
-            "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x=x)",
-            "f.freeze(x, 1, 2)",
-            "f.freeze(x)(x, 1)",
-            "filterjit.jit(lambda x: x, donate_argnums=0).freeze()",
-            "filter_jit(f.__wrapped__, in_shardings=P()).freeze(x)",
-            "frozen = f.freeze(x)\nx.delete()\nfrozen()",
-            "class Layer(eqx.Module):\n    sizes: list = eqx.field(static=True)\nlayer = Layer([1])\n"
-            "frozen = filter_jit(lambda layer, x: x).freeze(layer)\nlayer.sizes.append(2)\nfrozen(x)",
-        ],
+        {
+            "`partial` of a donated argument": "filter_jit(f.__wrapped__, donate='all').partial(x)",
+            "`freeze` of a donated argument": "filter_jit(f.__wrapped__, donate='all').freeze(x)",
+            "`freeze` of a donated Module": "filter_jit(linear, donate='all').freeze()",
+            "`partial` of a frozen function that donates": "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x).partial(x)",
+            "`freeze` of a shape": "f.freeze(jax.ShapeDtypeStruct((2,), 'float32'))",
+            "`freeze` by name, before donated arguments": "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x=x)",
+            "Too many arguments for `freeze`": "f.freeze(x, 1, 2)",
+            "Too many arguments for a frozen function": "f.freeze(x)(x, 1)",
+            "`freeze` of `jit` with donation": "filterjit.jit(lambda x: x, donate_argnums=0).freeze()",
+            "`freeze` with shardings": "filter_jit(f.__wrapped__, in_shardings=P()).freeze(x)",
+            "A frozen array that was deleted": ("frozen = f.freeze(x)\nx.delete()\nfrozen()"),
+            "A frozen static that was changed": (
+                "class Layer(eqx.Module):\n"
+                "    sizes: list = eqx.field(static=True)\n"
+                "layer = Layer([1])\n"
+                "frozen = filter_jit(lambda layer, x: x).freeze(layer)\n"
+                "layer.sizes.append(2)\n"
+                "frozen(x)"
+            ),
+        },
     ),
     (
         "Compiled functions and files",
-        "[Ahead of time](ahead-of-time.md) says what a file holds. A file of another mesh, process or "
-        "kind of machine is refused in the same way.",
-        [
-            "f.lower(x, 1).compile()(x, 2)",
-            "f.lower(x).compile()(jnp.ones(3))",
-            "f.warm_up_all(3)",
-            "f.warm_up_all([(x,)])",
-            "load(3)",
-            "f.warm_up_all([((x,), {})], threads=0)",
-            "f.lower(x).compile().save('f.jit', platforms=('cuda',))",
-            "f.lower(x).compile().save('f.jit', portable=True, platforms='cuda')",
-            "f.lower(x).compile().save('f.jit')\nload('f.jit').save('again.jit')",
-            "f.lower(x, lambda x: x).compile().save('f.jit')",
-            "f.lower(x, object()).compile().save('f.jit')",
-            "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).compile().save('f.jit')",
-            "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).save('f.jit')",
-            "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh).lower(x).save('f.jit')",
-            "f.lower(x).compile().save('.')",
-            "f.lower(x).compile().save('missing/f.jit')",
-            "pathlib.Path('f.jit').write_text('no program')\nload('f.jit')",
-            "f.lower(x).compile().save('f.jit')\ndata = bytearray(pathlib.Path('f.jit').read_bytes())\n"
-            "data[-1] ^= 1\npathlib.Path('f.jit').write_bytes(data)\nload('f.jit')",
-            "f.lower(x).compile().save('f.jit')\ndata = pathlib.Path('f.jit').read_bytes()\n"
-            "pathlib.Path('f.jit').write_bytes(data[:100])\nload('f.jit')",
-            "f.lower(x).compile().save('f.jit')\nload('f.jit', devices=1)",
-            "f.lower(x).compile().save('f.jit')\nload('f.jit', devices=devices)",
-            "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh).lower(x).compile().save('f.jit')\n"
-            "load('f.jit', devices=jax.make_mesh((2,), ('model',)))",
-            "f.lower(x).compile().save('f.jit', portable=True, platforms=('cuda',))\nload('f.jit')",
-            "module = sys.modules['act'] = types.ModuleType('act')\n"
-            "exec('def act(x): return 2 * x', vars(module))\n"
-            "f.lower(x, module.act).compile().save('f.jit')\ndel sys.modules['act']\nload('f.jit')",
-            "module = sys.modules['act'] = types.ModuleType('act')\n"
-            "exec('def act(x): return 2 * x', vars(module))\n"
-            "f.lower(x, module.act).compile().save('f.jit')\ndel module.act\nload('f.jit')",
-        ],
+        "[Ahead of time](ahead-of-time.md) says what a file holds. A file of another mesh, process or kind of machine is refused in the same way.",
+        {
+            "Other statics": "f.lower(x, 1).compile()(x, 2)",
+            "Other shapes": "f.lower(x).compile()(jnp.ones(3))",
+            "`warm_up_all` without a list": "f.warm_up_all(3)",
+            "`warm_up_all` without pairs": "f.warm_up_all([(x,)])",
+            "`load` of a number": "load(3)",
+            "`threads=` below 1": "f.warm_up_all([((x,), {})], threads=0)",
+            "`platforms=` without `portable=True`": "f.lower(x).compile().save('f.jit', platforms=('cuda',))",
+            "`platforms=` with a string": "f.lower(x).compile().save('f.jit', portable=True, platforms='cuda')",
+            "Saving a loaded function": (
+                "f.lower(x).compile().save('f.jit')\nload('f.jit').save('again.jit')"
+            ),
+            "Saving a lambda": "f.lower(x, lambda x: x).compile().save('f.jit')",
+            "Saving an object": "f.lower(x, object()).compile().save('f.jit')",
+            "Saving a callback": "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).compile().save('f.jit')",
+            "Saving what is not compiled, with a callback": "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).save('f.jit')",
+            "Saving what is not compiled, with shardings": "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh).lower(x).save('f.jit')",
+            "Saving to a folder": "f.lower(x).compile().save('.')",
+            "Saving to a folder that is missing": "f.lower(x).compile().save('missing/f.jit')",
+            "Loading another file": (
+                "pathlib.Path('f.jit').write_text('no program')\nload('f.jit')"
+            ),
+            "Loading a damaged file": (
+                "f.lower(x).compile().save('f.jit')\n"
+                "data = bytearray(pathlib.Path('f.jit').read_bytes())\n"
+                "data[-1] ^= 1\n"
+                "pathlib.Path('f.jit').write_bytes(data)\n"
+                "load('f.jit')"
+            ),
+            "Loading a file that was cut short": (
+                "f.lower(x).compile().save('f.jit')\n"
+                "data = pathlib.Path('f.jit').read_bytes()\n"
+                "pathlib.Path('f.jit').write_bytes(data[:100])\n"
+                "load('f.jit')"
+            ),
+            "`devices=` with a number": (
+                "f.lower(x).compile().save('f.jit')\nload('f.jit', devices=1)"
+            ),
+            "`devices=` with too many": (
+                "f.lower(x).compile().save('f.jit')\nload('f.jit', devices=devices)"
+            ),
+            "`devices=` with another mesh": (
+                "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh).lower(x).compile().save('f.jit')\n"
+                "load('f.jit', devices=jax.make_mesh((2,), ('model',)))"
+            ),
+            "Loading a file for another platform": (
+                "f.lower(x).compile().save('f.jit', portable=True, platforms=('cuda',))\n"
+                "load('f.jit')"
+            ),
+            "A static whose module is not imported": (
+                "module = sys.modules['act'] = types.ModuleType('act')\n"
+                "exec('def act(x): return 2 * x', vars(module))\n"
+                "f.lower(x, module.act).compile().save('f.jit')\n"
+                "del sys.modules['act']\n"
+                "load('f.jit')"
+            ),
+            "A static that its module lacks": (
+                "module = sys.modules['act'] = types.ModuleType('act')\n"
+                "exec('def act(x): return 2 * x', vars(module))\n"
+                "f.lower(x, module.act).compile().save('f.jit')\n"
+                "del module.act\n"
+                "load('f.jit')"
+            ),
+        },
     ),
     (
         "Trees, filters and path patterns",
         "",
-        [
-            "partition(linear, 1)",
-            "partition(linear, 'layers[')",
-            "partition({'a': {'b': x}}, 'a')",
-            "partition(linear, 'wieght')",
-            "Filter('weight', missing='no')",
-            "partition(linear, lambda leaf: None)",
-            "partition({'a': x}, {'a': '**'})",
-            "Filter('**.weight')(x)",
-            "combine({'a': x}, {'a': x}, strict=True)",
-            "combine({'a': x}, {'b': x})",
-            "structure, arrays, rest = partition_dict(linear, is_array)\nstructure.combine(rest)",
-            "structure, *parts = partition_dict(linear, is_array)\nstructure.combine(*parts, [x])",
-            "partition_dict({1: x, 'a': x})",
-            "partition_dict({'a': {'b': x}, 'a.b': x})",
-            "partition({'a': x}, '**.' * 2000 + 'a')",
-            "partition({'a': x}, {'a': {'b': True}}, is_leaf=lambda node: node is x)",
-            "filter_jit(lambda x: partition({'a': x}, {'a': x}))(x)",
-            "leaves, structure = flatten(linear)\nunflatten(structure, leaves[:1])",
-            "leaves, structure = flatten(x)\nunflatten(leaves, structure)",
-        ],
+        {
+            "What is no filter": "partition(linear, 1)",
+            "A pattern that does not end": "partition(linear, 'layers[')",
+            "The path of a node": "partition({'a': {'b': x}}, 'a')",
+            "A misspelt path": "partition(linear, 'wieght')",
+            "`missing=` with another word": "Filter('weight', missing='no')",
+            "A filter that returns None": "partition(linear, lambda leaf: None)",
+            "A pattern inside a tree of filters": "partition({'a': x}, {'a': '**'})",
+            "A `Filter` that is called": "Filter('**.weight')(x)",
+            "`combine` of two values for one place": "combine({'a': x}, {'a': x}, strict=True)",
+            "`combine` of other trees": "combine({'a': x}, {'b': x})",
+            "`Structure.combine` without all parts": (
+                "structure, arrays, rest = partition_dict(linear, is_array)\n"
+                "structure.combine(rest)"
+            ),
+            "`Structure.combine` of a list": (
+                "structure, *parts = partition_dict(linear, is_array)\n"
+                "structure.combine(*parts, [x])"
+            ),
+            "Keys that make equal paths": "partition_dict({1: x, 'a': x})",
+            "Keys with dots in them": "partition_dict({'a': {'b': x}, 'a.b': x})",
+            "A pattern that is too long": "partition({'a': x}, '**.' * 2000 + 'a')",
+            "A tree of filters, deeper than the tree": "partition({'a': x}, {'a': {'b': True}}, is_leaf=lambda node: node is x)",
+            "A tracer as a filter": "filter_jit(lambda x: partition({'a': x}, {'a': x}))(x)",
+            "`unflatten` with too few leaves": (
+                "leaves, structure = flatten(linear)\nunflatten(structure, leaves[:1])"
+            ),
+            "`unflatten` with its arguments exchanged": (
+                "leaves, structure = flatten(x)\nunflatten(leaves, structure)"
+            ),
+        },
     ),
     (
         "Loops and branches",
-        "Of `filterjit.lax`. What the carry or the branches return in another shape or dtype is JAX's "
-        "own error, with the path in the tree.",
-        [
-            "lax.scan(lambda c, x: ({**c, 'n': c['n'] + 1}, x), {'n': 0, 'x': x}, x)",
-            "lax.fori_loop(0, 3, lambda i, c: c + i, 0)",
-            "lax.scan(lambda c, x: ((0.5, c[1]), x), (x, 'name'), x)",
-            "lax.scan(lambda c, x: c, x, x)",
-            "lax.scan(lambda c, x: (c, x), {1, 2}, x)",
-            "lax.scan(x, x, x)",
-            "lax.cond(True, lambda: (x, 1), lambda: (x, 2))",
-            "lax.switch(0, [lambda: 'a', lambda: 'b'])",
-            "lax.cond(True, jnp.sin, jnp.cos, x, operand=x)",
-            "from flax import nnx\nmodel = nnx.Linear(2, 2, rngs=nnx.Rngs(0))\n"
-            "lax.scan(lambda c, x: (c, x), model, x)",
-        ],
+        "Of `filterjit.lax`. What the carry or the branches return in another shape or dtype is JAX's own error, with the path in the tree.",
+        {
+            "A number that a step changes": "lax.scan(lambda c, x: ({**c, 'n': c['n'] + 1}, x), {'n': 0, 'x': x}, x)",
+            "A number as the carry": "lax.fori_loop(0, 3, lambda i, c: c + i, 0)",
+            "A carry that becomes a number": "lax.scan(lambda c, x: ((0.5, c[1]), x), (x, 'name'), x)",
+            "A step that returns one value": "lax.scan(lambda c, x: c, x, x)",
+            "A set in the carry": "lax.scan(lambda c, x: (c, x), {1, 2}, x)",
+            "A step that is no function": "lax.scan(x, x, x)",
+            "Branches with other statics": "lax.cond(True, lambda: (x, 1), lambda: (x, 2))",
+            "Branches that return strings": "lax.switch(0, [lambda: 'a', lambda: 'b'])",
+            "`operand=` beside operands": "lax.cond(True, jnp.sin, jnp.cos, x, operand=x)",
+            "An NNX Module as the carry": (
+                "from flax import nnx\n"
+                "model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))\n"
+                "lax.scan(lambda c, x: (c, x), model, x)"
+            ),
+        },
     ),
     (
         "Flax NNX",
         "[Which calls](nnx.md) are made by `flax.nnx.jit` is no error: `step.report()` tells.",
-        [
-            "import filterjit.nnx\nfilterjit.nnx.cached_partial(3, x)",
-            "from flax import nnx\nclass Counter(nnx.Module):\n    def __init__(self): self.n = nnx.Variable(jnp.ones(2))\n"
-            "@filter_jit\ndef count(counter):\n    counter.n[...] += 1\ncount(Counter())",
-        ],
+        {
+            "`cached_partial` of what is no function": (
+                "import filterjit.nnx\nfilterjit.nnx.cached_partial(3, x)"
+            ),
+            "A change that is lost": (
+                "from flax import nnx\n"
+                "class Counter(nnx.Module):\n"
+                "    def __init__(self): self.n = nnx.Variable(jnp.ones(2))\n"
+                "@filter_jit\n"
+                "def count(counter):\n"
+                "    counter.n[...] += 1\n"
+                "count(Counter())"
+            ),
+        },
     ),
     (
         "Shardings",
-        "[Many devices](sharding.md). `ProcessMismatchError` needs several processes: it tells which of "
-        "them is about to run what, the path in the arguments at which the calls differ, and the first "
-        "line in which the programs do.",
-        [
-            "filter_jit(f.__wrapped__, in_shardings={'y': P()}, mesh=mesh)(x)",
-            "filter_jit(f.__wrapped__, in_shardings=(P(), P(), P()), mesh=mesh)(x)",
-            "filter_jit(f.__wrapped__, in_shardings={'x': {'w': [P()]}}, mesh=mesh)({'w': {'a': x}})",
-            "filter_jit(f.__wrapped__, in_shardings=P())(x)",
-            "filter_jit(f.__wrapped__, in_shardings={'x': 'data'}, mesh=mesh)(x)",
-            "filter_jit(f.__wrapped__, in_shardings={'x': P('model')}, mesh=mesh)(x)",
-            "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh)(jnp.ones(3))",
-            "ShardingRules(3)",
-            "fsdp(3)",
-            "fsdp('data', min_size='1 MiB')",
-            "ShardingRules({})",
-            "ShardingRules({...: P(), '**.bias': P('data')})",
-            "ShardingRules({'**.weight': 'data'})",
-            "ShardingRules({'**.weight': lambda array, mesh: 'data'}).table(linear, mesh)",
-            "ShardingRules({...: P()}).table(linear)",
-            "ShardingRules({'**.wieght': P(), ...: P()}).table(linear, mesh)",
-            "ShardingRules({'**': P(), '**.bias': P()}).table(linear, mesh)",
-            "ShardingRules({'**.weight': P()}).table(linear, mesh)",
-            "ShardingRules({...: P('data', 'data')}).table(linear.weight, mesh)",
-            "place(x, 'data', mesh)",
-            "place(jnp.ones(3), P('data'), mesh)",
-            "place(x, P('data'))",
-            "place(x, P('data'), 'data')",
-        ],
+        "[Many devices](sharding.md). `ProcessMismatchError` needs several processes: it tells which of them is about to run what, the path in the arguments at which the calls differ, and the first line in which the programs do.",
+        {
+            "A misspelt parameter": "filter_jit(f.__wrapped__, in_shardings={'y': P()}, mesh=mesh)(x)",
+            "Too many shardings": "filter_jit(f.__wrapped__, in_shardings=(P(), P(), P()), mesh=mesh)(x)",
+            "A tree of shardings that does not fit": "filter_jit(f.__wrapped__, in_shardings={'x': {'w': [P()]}}, mesh=mesh)({'w': {'a': x}})",
+            "A spec without a mesh": "filter_jit(f.__wrapped__, in_shardings=P())(x)",
+            "The name of an axis as a sharding": "filter_jit(f.__wrapped__, in_shardings={'x': 'data'}, mesh=mesh)(x)",
+            "An axis that the mesh lacks": "filter_jit(f.__wrapped__, in_shardings={'x': P('model')}, mesh=mesh)(x)",
+            "An array that cannot be divided": "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh)(jnp.ones(3))",
+            "`ShardingRules` of a number": "ShardingRules(3)",
+            "`fsdp` of a number": "fsdp(3)",
+            "`min_size=` of a string": "fsdp('data', min_size='1 MiB')",
+            "No rules": "ShardingRules({})",
+            "A rule after the last one": "ShardingRules({...: P(), '**.bias': P('data')})",
+            "A rule that is no spec": "ShardingRules({'**.weight': 'data'})",
+            "A rule that returns no spec": "ShardingRules({'**.weight': lambda array, mesh: 'data'}).table(linear, mesh)",
+            "`table` without a mesh": "ShardingRules({...: P()}).table(linear)",
+            "A rule with a misspelt path": "ShardingRules({'**.wieght': P(), ...: P()}).table(linear, mesh)",
+            "A rule that an earlier one hides": "ShardingRules({'**': P(), '**.bias': P()}).table(linear, mesh)",
+            "An array without a rule": "ShardingRules({'**.weight': P()}).table(linear, mesh)",
+            "A spec that has an axis twice": "ShardingRules({...: P('data', 'data')}).table(linear.weight, mesh)",
+            "`place` without specs": "place(x, 'data', mesh)",
+            "`place` of an array that cannot be divided": "place(jnp.ones(3), P('data'), mesh)",
+            "`place` without a mesh": "place(x, P('data'))",
+            "`place` with what is no mesh": "place(x, P('data'), 'data')",
+        },
     ),
 ]
 
@@ -274,13 +345,12 @@ ELSEWHERE: list[tuple[str, str]] = [
     (
         "process ... is about to run `...`, and other processes have not come to do the same in ... "
         "seconds: they run another program, or have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT).",
-        "`ProcessMismatchError` of a function with `same_on_all_processes`; where the others are about to "
-        "run another program, or their trace raises, it says so instead",
+        "`same_on_all_processes`: a process that the others leave alone",
     ),
     (
         "it is the file of process ... of ..., and this is process ... of ...: each process loads the "
         "file that it has saved",
-        "`load`, in several processes",
+        "`load` in several processes",
     ),
     (
         "...; here are ...: .... Pass `devices=` to run it on others",
@@ -295,26 +365,25 @@ ELSEWHERE: list[tuple[str, str]] = [
     (
         "since it was written, .... Write it again; or pass check_sources=False, if you know that its "
         "program is the same",
-        "`load`, where the source of one of your modules, or the version of a package that uses JAX, "
-        "has changed",
+        "`load` after an edit of a module, or with another version of a package that uses JAX",
     ),
     (
         "`...` is of format ...; filterjit ... reads format ....",
-        "`load` of a file that another version of filterjit wrote",
+        "`load` of a file of another version of filterjit",
     ),
     (
         "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such an "
         "executable again. Set `jax_enable_compilation_cache` to False first, or pass portable=True",
-        "`save`",
+        "`save` of a program from JAX's cache",
     ),
     (
         "`...` changed while it was flattened",
-        "a call, where another thread, or a property of the object, changes an argument",
+        "An argument that another thread changes during the call",
     ),
     (
         "filterjit cannot replace filter_jit in Equinox ..., whose internals it does not support; the "
         "program runs on Equinox's own. `filterjit.filter_jit` itself works.",
-        "a warning of `install()`",
+        "`install()` with a version of Equinox that it does not know",
     ),
 ]
 
@@ -329,7 +398,7 @@ def messages(names: dict[str, Any], program: str) -> Iterator[tuple[str, str]]:
             exec(compile(ast.Module([last], []), "train.py", "exec"), names)
         except BaseException as e:
             text = str(e) if not isinstance(e, KeyError) else e.args[0]
-            yield class_name(type(e)), "\n".join([text, *(f"-> {n}" for n in notes_of(e))])
+            yield class_name(type(e)), "\n".join([text, *notes_of(e)])
             return
     assert warned, f"raises nothing: {program}"
     for warning in warned:
@@ -345,51 +414,40 @@ def class_name(cls: type) -> str:
     return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
 
 
-def results() -> list[tuple[str, str, list[tuple[str, str, str]]]]:
-    """Returns each section with rows of a program, a class, and a text."""
+def results() -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:
+    """Gives each section with titles, programs, and what these raise."""
     begin = re.search(r"```python\n(.*?)```", HEAD, re.S)
     assert begin is not None
-    found = []
     with tempfile.TemporaryDirectory() as folder:
-        for title, intro, programs in SECTIONS:
-            rows = []
-            for program in programs:
+        for section, intro, programs in SECTIONS:
+            found = []
+            for title, program in programs.items():
                 os.chdir(tempfile.mkdtemp(dir=folder))
                 names: dict[str, Any] = {"__name__": "__main__"}
                 exec(compile(begin[1], "train.py", "exec"), names)
-                for cls, text in messages(names, program):
-                    rows.append((program, cls, text.replace(folder, "...")))
-            found.append((title, intro, rows))
+                said = [f"{cls}: {text}" for cls, text in messages(names, program)]
+                found.append((title, program, "\n".join(said).replace(folder, "...")))
+            yield section, intro, found
         os.chdir(ROOT)
-    return found
 
 
 def main() -> None:
     of_retraces = causes.section()
-    lines = [HEAD]
-    for title, intro, rows in results():
-        lines += [
-            f"## {title}\n",
-            *([intro + "\n"] if intro else []),
-            "| what is raised | by |",
-            "|---|---|",
-        ]
-        for program, cls, text in rows:
-            text = re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
+    parts = [HEAD]
+    for section, intro, found in results():
+        parts.append(f"## {section}\n")
+        if intro:
+            parts.append(f"{intro}\n")
+        for title, program, said in found:
+            said = re.sub(r"0x[0-9a-f]{6,}", "0x...", said)
             # What CPython 3.14 says.
-            text = re.sub(
-                r"Stack overflow \(used \d+ kB\)", "maximum recursion depth exceeded", text
+            said = re.sub(
+                r"Stack overflow \(used \d+ kB\)", "maximum recursion depth exceeded", said
             )
-            lines.append(f"| `{cls}`: {escape(text)} | {code(program)} |")
-        lines.append("")
-    lines += [
-        of_retraces,
-        "## With other machines, processes or versions\n",
-        "| what is raised | when |",
-        "|---|---|",
-    ]
-    lines += [f"| {escape(text)} | {when} |" for text, when in ELSEWHERE]
-    sys.stdout.write("\n".join(lines).rstrip("\n") + "\n")
+            parts.append(example(title, program, said))
+    parts += [of_retraces, "## With other machines, processes or versions\n"]
+    parts += [f"### {when}\n\n```text\n{text}\n```\n" for text, when in ELSEWHERE]
+    sys.stdout.write("\n".join(parts))
 
 
 if __name__ == "__main__":

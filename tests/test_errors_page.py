@@ -1,8 +1,7 @@
-"""docs/errors.md is what .ci/errors.py prints: each message of the source that users meet, and 40
-causes of a retrace and more, each by a real program."""
+"""docs/errors.md is what .ci/errors.py prints: each message of the source that users meet, and each
+cause of a retrace, by a real program."""
 
 import ast
-import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from filterjit._observe._causes import TITLES
 from support.processes import run
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +19,9 @@ CAUGHT = {"HandOver", "AssertionError", "AttributeError"}
 RAISED = re.compile(r"\w*(?:Error|Unsupported|damaged|Exit|warn)")
 IN_C = re.compile(r'PyErr_(?:Format|SetString)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 HOLE = "..."
-# Messages of the source without a row: where, what they say ("" for all), and why.
+# What a section shows: a session, or a text.
+EXAMPLE = re.compile(r"^```(?:pycon|text)\n(.*?)^```$", re.M | re.S)
+# Messages of the source that are not on the page: where, what they say ("" for all), and why.
 NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/base/", "", "the core's use by filterjit's own code"),
     ("csrc/call/", "", "the core's use by filterjit's own code"),
@@ -58,9 +60,11 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
 def test_the_page_is_what_the_command_prints() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert run(ROOT / ".ci" / "errors.py", timeout=600).stdout == page
-    rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \| (.*) \|$", page, re.M)
-    assert [int(number) for number, *_ in rows] == list(range(1, len(rows) + 1))
-    assert len(rows) >= 40 and len({(first, then) for _, first, then, _ in rows}) == len(rows)
+    of_retraces = section(page, "Causes of a retrace")
+    assert {
+        title for kind, title in TITLES.items() if kind != "first" and title not in of_retraces
+    } == set()
+    assert len(set(EXAMPLE.findall(page))) == len(EXAMPLE.findall(page))
 
 
 def text_of(node: ast.expr) -> str:
@@ -99,17 +103,15 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def read() -> str:
-    """Returns the texts of the page without the marks that a table needs."""
-    page = re.sub("</?code>", "`", PAGE.read_text(encoding="utf-8").replace("<br>", " "))
-    return html.unescape(page).replace("\u2192", "->")
+def section(page: str, title: str) -> str:
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def has(row: str, parts: list[str]) -> bool:
-    """Returns whether a row has the parts, one after the other."""
+def has(example: str, parts: list[str]) -> bool:
+    """Returns whether an example has the parts, one after the other."""
     at = 0
     for part in parts:
-        at = row.find(part, at)
+        at = example.find(part, at)
         if at < 0:
             return False
         at += len(part)
@@ -117,11 +119,11 @@ def has(row: str, parts: list[str]) -> bool:
 
 
 def test_each_message_is_on_the_page() -> None:
-    rows = [words(row) for row in read().splitlines() if row.startswith("| ")]
+    examples = [words(x) for x in EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))]
     missing, named = [], set()
     for path, text in messages():
         parts = words(text).split(HOLE)
-        if not re.search(r"\w", text) or any(has(row, parts) for row in rows):
+        if not re.search(r"\w", text) or any(has(example, parts) for example in examples):
             continue
         entry = next((x for x in NOT_SHOWN if path.startswith(x[0]) and x[1] in text), None)
         if entry is None:
@@ -132,7 +134,7 @@ def test_each_message_is_on_the_page() -> None:
 
 
 def test_messages_without_a_program_are_in_the_source() -> None:
-    section = read().rpartition("\n## ")[2]
-    rows = re.findall(r"^\| (.+?) \| .* \|$", section, re.M)[1:]
-    assert len(rows) > 5
-    assert set(map(words, rows)) - {words(text) for _, text in messages()} == set()
+    last = section(PAGE.read_text(encoding="utf-8"), "With other machines, processes or versions")
+    shown = EXAMPLE.findall(last)
+    assert len(shown) > 5
+    assert set(map(words, shown)) - {words(text) for _, text in messages()} == set()

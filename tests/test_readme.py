@@ -1,5 +1,5 @@
 """The programs in README.md and docs/ run as printed, print what is shown, and do what the text
-around them says.
+around them says. Those of docs/errors.md are run by test_errors_page.py.
 
 Each block of Python runs by itself, in an empty folder. A block of text that follows it is what it
 prints, where `...` stands for anything and the number of microseconds may be another. The name of its file is the block's title, if it has one.
@@ -21,7 +21,7 @@ from filterjit._compat import _nnx_compat
 from filterjit._observe import _forbid
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs/errors.md"})]
 
 
 class Block(NamedTuple):
