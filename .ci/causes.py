@@ -33,6 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from filterjit import filter_jit
+from flax import nnx
 
 x = jnp.ones(2)
 
@@ -81,6 +82,13 @@ CAUSES: list[tuple[str, str, str]] = [
             "layer.sizes.append(2)"
         ),
         "f(x, layer)",
+    ),
+    ("Bytes", "f(x, b'sum')", "f(x, b'mean')"),
+    (
+        "A NumPy array in a static field",
+        "class Layer(eqx.Module):\n    scale: np.ndarray = eqx.field(static=True)\n"
+        "f(x, Layer(np.ones(1)))",
+        "f(x, Layer(np.zeros(1)))",
     ),
     # ---- functions and classes among the arguments
     ("Another function", ("f(x, jax.nn.relu)"), "f(x, jax.nn.gelu)"),
@@ -139,6 +147,29 @@ CAUSES: list[tuple[str, str, str]] = [
     ),
     ("Another class as an argument", ("f(x, int)"), "f(x, float)"),
     ("An int and a float", ("f(x, 1)"), "f(x, 1.0)"),
+    (
+        'Global variables, with functions="structure"',
+        "f = filter_jit(lambda x, g: x, functions='structure')\n"
+        "cell, one, two = 'def act(x): return x', {}, {}\nexec(cell, one)\nexec(cell, two)\n"
+        "f(x, one['act'])",
+        "f(x, two['act'])",
+    ),
+    (
+        'A partial, with functions="structure"',
+        "f = filter_jit(lambda x, g: x, functions='structure')\nf(x, functools.partial(max, 1))",
+        "f(x, functools.partial(max, 2))",
+    ),
+    (
+        "A function that filterjit has jitted",
+        "def act(x): return x\nf(x, filter_jit(act))",
+        "f(x, filter_jit(act, donate='all'))",
+    ),
+    (
+        'A closure over a list, with functions="structure"',
+        "f = filter_jit(lambda x, g: x, functions='structure')\n"
+        "def make(sizes): return lambda: sizes\nf(x, make([1]))",
+        "f(x, make([1]))",
+    ),
     # ---- types and structures
     ("A number and an array", ("f(x, 1.0)"), "f(x, x)"),
     ("None and an array", ("f(x, None)"), "f(x, x)"),
@@ -168,6 +199,25 @@ CAUSES: list[tuple[str, str, str]] = [
         "A model of another size",
         ("key = jax.random.key(0)\nf(x, eqx.nn.MLP(2, 2, 4, depth=1, key=key))"),
         "f(x, eqx.nn.MLP(2, 2, 8, depth=1, key=key))",
+    ),
+    ("A string, then an array", "f(x, 'a')", "f(x, x)"),
+    ("A flag, then an array", "f(x, True)", "f(x, jnp.any(x > 0))"),
+    (
+        "An ordered dict",
+        "import collections\nf(x, collections.OrderedDict(a=x, b=x))",
+        "f(x, collections.OrderedDict(b=x, a=x))",
+    ),
+    (
+        "A Module of Flax that is given twice",
+        "@filterjit.nnx.jit\ndef f(a, b): return a.kernel[...]\n"
+        "one, two = (nnx.Linear(2, 2, rngs=nnx.Rngs(0)) for _ in 'ab')\nf(one, two)",
+        "f(one, one)",
+    ),
+    (
+        "A Module of Flax with another attribute",
+        "@filterjit.nnx.jit\ndef f(model): return model.kernel[...]\n"
+        "model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))\nf(model)\nmodel.scale = nnx.Param(x)",
+        "f(model)",
     ),
     # ---- arrays
     ("Another shape", ("for n in (1, 4, 16):\n    f(jnp.ones((n, 2)))"), "f(jnp.ones((7, 2)))"),
@@ -212,6 +262,9 @@ CAUSES: list[tuple[str, str, str]] = [
         ),
         "f(x)",
     ),
+    ("Another number of dimensions", "f(x)", "f(jnp.ones((2, 2)))"),
+    ("Weak dtypes", "f(jnp.asarray(1))", "f(jnp.asarray(1.0))"),
+    ("Random keys", "f(jax.random.key(0))", "f(jax.random.key(0, impl='rbg'))"),
     # ---- the function itself
     (
         "Other options",
@@ -281,7 +334,7 @@ def section() -> str:
     warnings.simplefilter("ignore", filterjit.RetraceWarning)
     parts = []
     for title, before, call in CAUSES:
-        said = say(before, call).removeprefix("`f`: compiles again because\n")
+        said = re.sub("^`.*`: compiles again because\n", "", say(before, call))
         program = f"{before}\n{call.replace('(', '.explain(', 1)}"
         parts.append(example(title, program, textwrap.dedent(said)))
     return HEAD + "\n".join(parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from filterjit._observe._causes import TITLES
+from filterjit._observe import _table
 from support.processes import run
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +62,7 @@ def test_the_page_is_what_the_command_prints() -> None:
     assert run(ROOT / ".ci" / "errors.py", timeout=600).stdout == page
     of_retraces = section(page, "Causes of a retrace")
     assert {
-        title for kind, title in TITLES.items() if kind != "first" and title not in of_retraces
+        title for kind, title in _table.TITLES.items() if kind != "first" and title not in of_retraces
     } == set()
     assert len(set(EXAMPLE.findall(page))) == len(EXAMPLE.findall(page))
 
@@ -116,6 +116,14 @@ def has(example: str, parts: list[str]) -> bool:
             return False
         at += len(part)
     return True
+
+
+def test_each_row_of_the_table_of_causes_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    for name, row in vars(_table).items():
+        # tests/explain has the one for an `__eq__` whose answers change.
+        if isinstance(row, _table.Row) and name != "EQUALITY":
+            assert all(part in page for part in re.split(r"\{\w+\}", row.remedy)), name
 
 
 def test_each_message_is_on_the_page() -> None:

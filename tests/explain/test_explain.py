@@ -574,7 +574,7 @@ UNSEEN = "can change in place: make the function once, or hold what cannot chang
         (lambda i: closing_over([1]), "same code that holds `n`", f"`n` {UNSEEN}"),
         (lambda i: closing_over(OPAQUE), "same code that holds `n`", f"`n` {UNSEEN}"),
         (lambda i: with_default([1]), "holds default of `k`", f"Default of `k` {UNSEEN}"),
-        (lambda i: eval("lambda x: x", {}), "with the same code", "Make the closures, defaults"),
+        (lambda i: eval("lambda x: x", {}), "with the same code", "Define it once: the two"),
     ],
 )
 def test_what_differs_in_a_function_by_structure(make: Any, now: str, remedy: str) -> None:

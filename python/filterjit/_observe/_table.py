@@ -181,7 +181,7 @@ HELD_VALUE = Row(
 )
 EQUAL_FUNCTIONS = Row(
     "recreated",
-    "Make the closures, defaults, attributes and global variables of the two functions equal.",
+    "Define it once: the two functions have other global variables or annotations.",
     True,
 )
 
