@@ -96,7 +96,7 @@ def types_in(x: Any) -> set[type]:
 
 
 # What these attributes hold is of the core and of the packages below.
-INTERNAL = {"Direct", "Layout", "PreparedCall", "VariantRecord"}
+INTERNAL = {"Direct", "Layout", "PreparedCall", "Programs", "VariantRecord"}
 
 
 def test_what_people_meet_has_a_public_name() -> None:

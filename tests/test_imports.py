@@ -42,7 +42,6 @@ OBSERVE = (
     "_compiled_in",
     "_forbid",
     "_listener",
-    "_misses",
     "_recorder",
     "_records",
     "_retraces",

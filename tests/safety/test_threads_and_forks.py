@@ -22,8 +22,8 @@ import pytest
 
 import filterjit
 from filterjit._base import _locks
-from filterjit._observe._misses import Misses
 from filterjit._observe._recorder import recorder
+from filterjit._observe._records import Misses
 from support.processes import CORE, run_code
 from support.threads import at_once
 

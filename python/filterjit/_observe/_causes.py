@@ -43,12 +43,6 @@ class Cause:
     _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
     """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
 
-    @classmethod
-    def of(cls, row: Row, path: str = "", was: str = "", now: str = "", **filled: Any) -> "Cause":
-        """Returns the cause of a row of the table; `filled` is what stands in the braces of its
-        remedy."""
-        return cls(row.kind, path, was, now, row.remedy.format(**filled), row)
-
     def __str__(self) -> str:
         verb = "compiled for" if self.kind == "shape" else "was"  # of all shapes, see `_explain`
         change = f": {verb} {self.was}, is {self.now}" if self.was else ""
@@ -76,6 +70,11 @@ class Cause:
         if self.path == WHOLE_FUNCTION:
             return self.path
         return f"`{self.path}`" if self.path else "the call"
+
+
+def cause_of(row: Row, path: str = "", was: str = "", now: str = "", **filled: Any) -> Cause:
+    """Returns the cause of a row of the table; `filled` is what stands in the braces of its remedy."""
+    return Cause(row.kind, path, was, now, row.remedy.format(**filled), row)
 
 
 def in_order(causes: Sequence[Cause]) -> list[Cause]:

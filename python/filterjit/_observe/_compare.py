@@ -16,7 +16,7 @@ from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
 from .._trees._nodes import Node, tree_of
 from . import _table
-from ._causes import Cause, in_order
+from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
 from ._table import Row, decorator_of, of_number, row_of
 from ._wording import (
@@ -82,7 +82,7 @@ class Comparison:
     def told(self) -> list[Cause]:
         """The differences; never an empty list. Two structures that are equal now were unequal in the
         call because the ``__eq__`` of a static value said so."""
-        hidden = Cause.of(_table.EQUALITY, "", "unequal in the call", "equal now")
+        hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return self.causes or [hidden]
 
     def _compare(
@@ -132,7 +132,7 @@ class Comparison:
     def _add(self, row: Row, path: list[Any], was: str, now: str, **filled: Any) -> None:
         if was == now:
             now += ", which is not equal to it"
-        self.causes.append(Cause.of(row, format_path(path), was, now, **filled))
+        self.causes.append(cause_of(row, format_path(path), was, now, **filled))
 
     def _add_nodes(self, row: Row, path: list[Any], was: Node, now: Node, **filled: Any) -> None:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
@@ -424,7 +424,7 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
         row, words = _table.MESH, (_where(was.sharding), _where(now.sharding))
     else:
         return None
-    return Cause.of(row, where, *words, array=where)
+    return cause_of(row, where, *words, array=where)
 
 
 def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
@@ -435,7 +435,7 @@ def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecor
     for name, value in now.context.items():
         before = was.context.get(name)
         if before != value:
-            causes.append(Cause.of(_table.CONFIG, "", f"{name}={before!r}", f"{name}={value!r}"))
+            causes.append(cause_of(_table.CONFIG, "", f"{name}={before!r}", f"{name}={value!r}"))
     return causes
 
 

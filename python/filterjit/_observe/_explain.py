@@ -17,7 +17,7 @@ from .._call._programs import programs_of
 from .._trees._nodes import tree_of
 from .._trees._registry import registry
 from . import _records, _table
-from ._causes import WHOLE_FUNCTION, Cause, Explanation
+from ._causes import WHOLE_FUNCTION, Cause, Explanation, cause_of
 from ._compare import (
     Comparison,
     compare_programs,
@@ -43,7 +43,7 @@ def explain(
     paths = array_paths(cache.function, structure)
     deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
     if deleted:
-        causes = [Cause.of(_table.DELETED, format_path(path)) for path in deleted]
+        causes = [cause_of(_table.DELETED, format_path(path)) for path in deleted]
         return Explanation(_name_of(cache), False, tuple(causes))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
@@ -141,7 +141,7 @@ def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) ->
     full."""
     if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
         return None
-    return Cause.of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
+    return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
 
 
 def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
@@ -169,19 +169,19 @@ def _was_traced(cache: _core.Cache) -> bool:
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     """Returns why a function has no traced variant to compare a call with."""
     if _was_traced(cache):
-        return [Cause.of(_table.CLEARED)]
+        return [cause_of(_table.CLEARED)]
     alike = functions.of_code(fun)
     others = [other for other in alike if other is not cache and _was_traced(other)]
     for other in others:
         options = str(other.hooks.settings), str(cache.hooks.settings)
         if other.function == cache.function and options[0] != options[1]:
-            return [Cause.of(_table.OPTIONS, "", *options)]
+            return [cause_of(_table.OPTIONS, "", *options)]
     causes = _compare_functions(cache, fun, others)
     if causes is None and is_function(fun) and cache.record.key in functions.traced:
         # The functions that the same code made before have been collected.
         now = "a new function with the same code"
         causes = [_jitted_again(describe(fun), now, fun)]
-    return causes or [Cause.of(_table.FIRST)]
+    return causes or [cause_of(_table.FIRST)]
 
 
 def _compare_functions(
@@ -206,4 +206,4 @@ def _compare_functions(
 
 
 def _jitted_again(was: str, now: str, fun: Any) -> Cause:
-    return Cause.of(_table.FUNCTION, WHOLE_FUNCTION, was, now, place=place_of(fun))
+    return cause_of(_table.FUNCTION, WHOLE_FUNCTION, was, now, place=place_of(fun))

@@ -11,9 +11,8 @@ import jax
 from .. import _core
 from .._call._events import Listener, Trace
 from . import _compiled_in, _forbid, _retraces
-from ._misses import Made
 from ._recorder import recorder
-from ._records import functions, record_of
+from ._records import Made, functions, record_of
 
 
 class _Observer(Listener):

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from .._base._arrays import Aval, Placed, placement, same_spec
 from .._base._errors import format_path
 from . import _table
-from ._causes import Cause, Move
+from ._causes import Cause, Move, cause_of
 from ._records import AS_TRACED
 from ._wording import shorten
 
@@ -88,7 +88,7 @@ def compare_placements(
         elsewhere = devices[0] != devices[1] or _committed(a) != _committed(b)
         row = _table.DEVICE if elsewhere else _table.SHARDING
         words = _describe_placed(a), _describe_placed(b)
-        causes.append(Cause.of(row, format_path(path), *words))
+        causes.append(cause_of(row, format_path(path), *words))
     return causes
 
 

@@ -8,7 +8,7 @@ from .. import _core
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
 from .._call._programs import calls_of
-from . import _again
+from . import _retraces
 from ._labels import labels_of
 from ._placement import compare_placements
 from ._recorder import recorder
@@ -101,7 +101,7 @@ def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
         was = next((t for t in record.traces if t.placements and t.avals == now.avals), now)
         if causes := compare_placements(paths, was.placements or (), now.placements or ()):
             begin = f"was compiled again, {record.cost.compiles:,} times in all,"
-            remarks.append(_again.sentence(begin, causes, cache))
+            remarks.append(_retraces.sentence(begin, causes, cache))
     return remarks
 
 
@@ -158,7 +158,7 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         "handed_over": dict(whole.handed_over),
         "dispatch": None if waits else _dispatch(whole.counters[2], whole.cost),
         **_cost_columns(whole.cost),
-        "cause": _again.main_cause(whole, next(iter(caches), None)),
+        "cause": _retraces.main_cause(whole, next(iter(caches), None)),
         "variants": variants,
         "remarks": remarks,
     }

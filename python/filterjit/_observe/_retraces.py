@@ -1,4 +1,10 @@
-"""What happens at a retrace: `on_retrace`, and the switch `explain`."""
+"""What is told of a retrace, how, and how often: `on_retrace`, the switch `explain`, and what many in a
+row have in common.
+
+Each compilation is compared with the one before it (`_records.Misses`). Where many in a row have one
+cause, such as a number, a shape or a lambda that is another one in each call, it is told without being
+asked, once a cause. A report tells the one cause of most.
+"""
 
 import logging
 import sys
@@ -15,19 +21,24 @@ from .._base._switches import switches
 from .._call._frames import stack_level
 from .._call._settings import OnRetrace
 from . import _forbid, _records
-from ._misses import MANY, Miss, Misses
 from ._recorder import recorder
-from ._records import FunctionRecord, TraceRecord, functions
+from ._records import MANY, FunctionRecord, Miss, Misses, TraceRecord, functions
+from ._wording import list_first
 
 if TYPE_CHECKING:
-    from . import _again, _compare, _explain
+    from . import _causes, _compare, _explain, _table
     from ._causes import Cause, Explanation
 else:
-    _again, _compare = later("_observe._again"), later("_observe._compare")
+    _causes, _table = later("_observe._causes"), later("_observe._table")
+    _compare = later("_observe._compare")
     _explain = later("_observe._explain")
 
 logger = logging.getLogger("filterjit")
 
+_WORTH = 10  # traces that are worth a sentence
+_SELDOM = 10  # calls of a program: one that is called more often has paid for its trace
+_SHARE = 0.9  # of the comparisons have the cause
+_MOST_CAUSES = 3
 _WHOLE = 3  # explanations in a row of the same causes that are logged in whole
 
 _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
@@ -131,7 +142,7 @@ def _tell_of_many(
     begin = f"`{name}` was compiled {MANY} times in a row"
     closest = {(cause.kind, cause.path): cause for cause in explain().causes}
     found = [closest.get((cause.kind, cause.path), cause) for cause in found]
-    return _again.sentence(begin, found, cache)
+    return sentence(begin, found, cache)
 
 
 def _is_for_user(record: FunctionRecord) -> bool:
@@ -149,3 +160,51 @@ def _log(record: FunctionRecord, explanation: "Explanation") -> None:
         logger.warning("%s %s", record.name_and_place, explanation.line)
     else:
         logger.warning("%s", explanation)
+
+
+# ---- what many compilations have in common ----
+
+
+def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
+    """Returns a sentence on what most traces of functions of one place have in common, and what helps;
+    None if there is no such thing, or if their traces are few for their calls.
+
+    Arguments:
+        whole: the sum of their records.
+        cache: of one of them, if one exists.
+    """
+    traces = whole.cost.traces
+    if traces < _WORTH or whole.calls > _SELDOM * traces:
+        return None
+    begin = f"{whole.name} was traced {traces:,} times"
+    if whole.functions >= _SHARE * traces:
+        return f"{begin}: it was defined or jitted {whole.functions:,} times. {_table.JIT_ONCE}"
+    misses = whole.misses
+    if misses.compared < _WORTH - 1:
+        return None
+    enough = _SHARE * misses.compared
+    found = [misses.latest[key] for key, n in misses.counts.copy().items() if n >= enough]
+    return sentence(begin, found, cache) if found else None
+
+
+def sentence(begin: str, causes: Sequence["Cause"], cache: _core.Cache | None) -> str:
+    """Returns a sentence on causes that many compilations have in common, and what helps.
+
+    Arguments:
+        begin: how it begins: with what was compiled, and how many times.
+        cache: of the function, if it is known.
+    """
+    found = _causes.in_order(causes)
+    first = found[0]
+    if first.kind == "function":
+        return f"{begin}: it was defined or jitted again each time. {_table.JIT_ONCE}"
+    alike = [cause for cause in found if cause.kind == first.kind]
+    places = list_first([cause.place for cause in alike], _MOST_CAUSES, " and ")
+    example = f", such as {first.was} and {first.now}" if first.was else ""
+    if numbers := [cause._number for cause in alike if cause._number is not None]:
+        remedy = _table.of_number(cache, numbers)
+    else:
+        remedy = " ".join(dict.fromkeys(c.remedy for c in alike[:_MOST_CAUSES] if c.remedy))
+    begin += f" because of {places}" if first.path else ""
+    said = f"{begin}: {_table.TITLES[first.kind]}{example}. {remedy}"
+    return said.strip()
