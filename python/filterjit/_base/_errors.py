@@ -198,7 +198,7 @@ def _how_to_hash(x: Any) -> str:
 
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
-    """Returns the `jit_id` of a variant for `equinox_runtime_error`; empty without one."""
+    """Returns the `jit_id` of a variant for `_equinox_compat.runtime_error`; empty without one."""
     jit_id: bytes = getattr(getattr(variant, "programs", None), "jit_id", b"")
     return jit_id
 
