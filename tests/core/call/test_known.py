@@ -140,6 +140,32 @@ def test_attributes() -> None:
             assert same(f(tree, 0)[0], tree)
 
 
+STATICS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "list": (lambda: [1, (2,)], lambda x: x.append(3)),
+    "dict": (lambda: {"a": 1}, lambda x: x.update(a=2)),
+    "set": (lambda: {1}, lambda x: x.add(2)),
+    "list in a tuple": (lambda: (1, [2]), lambda x: x[1].append(1)),
+}
+
+
+@pytest.mark.parametrize("changed", ["own", "equal copy", "first of two"])
+@pytest.mark.parametrize("kind", STATICS)
+def test_a_static_that_changes_in_place(kind: str, changed: str) -> None:
+    make, change = STATICS[kind]
+    f, tree = make_jit(lambda tree, n: (tree, n)), model()
+    one = tree.weight[5][0]
+    object.__setattr__(one, "size", make())
+    first = one.size
+    f(tree, 0)
+    if changed != "own":
+        object.__setattr__(one, "size", make())
+    remember(f, tree)
+    assert len(f._parts()[0].variants()) == 1
+    change(first if changed == "first of two" else one.size)
+    f(tree, 0)
+    assert len(f._parts()[0].variants()) == 2
+
+
 def test_other_arguments_are_compared() -> None:
     f, tree = made()
     assert f(tree, 1)[1] == 1 and f(tree, True)[1] is True and f(tree, 0)[1] == 0
