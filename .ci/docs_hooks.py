@@ -2,17 +2,22 @@
 
 The pages of docs/ and the Markdown files outside of it are written for a checkout: their relative
 links lead from file to file, as GitHub and editors follow them. Here, the files of PAGES become
-pages of the site, a link to one of them or to a page leads to the page, a picture is copied, and a
-link to any other file leads to the repository. A link to nothing is an error.
+pages of the site. A link to one of them or to a page leads to the page, a picture is copied, and a
+link to any other file leads to the repository. A link to nothing is an error. The reference gets the
+whole docstrings.
 """
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+
+sys.path.insert(0, str(Path(__file__).parent))
+import reference
 
 ROOT = Path(__file__).parents[1]
 PAGES = {
@@ -46,6 +51,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         page.meta["search"] = {"boost": BOOSTS[page.file.src_uri]}
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
+    if page.file.src_uri == "reference.md":
+        markdown = reference.on_site(markdown)
     sources = {page: name for name, page in PAGES.items() if name != "README.md"}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 

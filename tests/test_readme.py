@@ -7,6 +7,7 @@ prints, where `...` stands for anything and the number of microseconds may be an
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import pytest
 import filterjit
 from filterjit._compat import _nnx_compat
 from filterjit._observe import _forbid
+from support.processes import run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs/errors.md"})]
@@ -161,12 +163,17 @@ def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- the pages ----
 
 
-def test_the_reference_has_each_public_name() -> None:
+def test_the_reference_is_what_the_command_prints() -> None:
     text = (ROOT / "docs/reference.md").read_text()
-    named = re.findall(r"^::: filterjit\.(?:_core\.|types\.)?(\w+)$", text, re.M)
+    assert run(ROOT / ".ci" / "reference.py", timeout=100).stdout == text
+    named = re.findall(r"^### (.*)$", text, re.M)
     assert len(named) == len(set(named))
     public = {*filterjit.__all__, *filterjit.types.__all__} - {"switches"}  # of the type Switches
-    assert public - set(named) == set() and "[`switches`](#filterjit.types.Switches)" in text
+    assert public - set(named) == set() and "`filterjit.switches`" in text
+    site = runpy.run_path(str(ROOT / ".ci" / "reference.py"))["on_site"](text)
+    assert "###" not in site
+    told = re.findall(r"^::: filterjit\.(?:_core\.|types\.)?(.*)$", site, re.M)
+    assert told == named
 
 
 def test_the_lines_that_contributing_changes_are_there() -> None:
