@@ -216,7 +216,7 @@ def test_methods_of_the_result() -> None:
 
 
 def test_the_order_of_attributes_after_a_call() -> None:
-    """As before the call, where Flax leaves them sorted: docs/nnx.md says so."""
+    """As before the call, where Flax leaves them sorted: csrc/README.md says so."""
 
     class Model(nnx.Module):
         def __init__(self) -> None:
