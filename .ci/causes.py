@@ -140,11 +140,6 @@ CAUSES: list[tuple[str, str, str]] = [
         "f(x, Plain().method)",
     ),
     ("An object that is made again", ("class Plain: pass\nf(x, Plain())"), "f(x, Plain())"),
-    (
-        "An object with arrays",
-        ("class Batch:\n    def __init__(self): self.images = jnp.ones(2)\nf(x, Batch())"),
-        "f(x, Batch())",
-    ),
     ("Another class as an argument", ("f(x, int)"), "f(x, float)"),
     ("An int and a float", ("f(x, 1)"), "f(x, 1.0)"),
     (

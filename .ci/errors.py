@@ -65,9 +65,7 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         "A call",
         "",
         {
-            "An argument is missing": "f()",
             "A set": "f(x, [{1}])",
-            "A bytearray": "f(x, bytearray(2))",
             "A dataclass that is not frozen": (
                 "@dataclasses.dataclass\nclass Config:\n    size: int\nf(x, Config(1))"
             ),
@@ -78,7 +76,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
                 "f(x, Batch())"
             ),
             "An object without a hash": ("class Plain:\n    __hash__ = None\nf(x, Plain())"),
-            "A namespace": "f(x, types.SimpleNamespace(size=1))",
             "A `__hash__` that raises": (
                 "class Odd:\n    def __hash__(self): raise OSError('no network')\nf(x, Odd())"
             ),
@@ -104,9 +101,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
             "After `forbid_compile`, plain `jax.jit`": (
                 "step = f.__wrapped__\nwith forbid_compile():\n    jax.jit(step)(x)"
             ),
-            "After `forbid_compile`, a function that was traced": (
-                "f.trace(x)\nwith forbid_compile():\n    f(x)"
-            ),
             "`allow_compile()` without `with`": "allow_compile()",
             "Another value in each call": ("for n in range(30):\n    f(x, n)"),
         },
@@ -118,26 +112,19 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
             "An option of `jit` alone": "filter_jit(f, static_argnums=1)",
             "An old option of Equinox": "filter_jit(f, args=1)",
             "A misspelt option": "filter_jit(f, max_size=3)",
-            "A value that JAX's option does not take": "filter_jit(f, keep_unused='yes')",
             "An option that JAX deprecates": "filter_jit(f, device='cpu')",
             "Jitting what is not a function": "filter_jit(3)",
             "Jitting an `async` function": ("async def request(x): ...\nfilter_jit(request)"),
             "Jitting a class that is no pytree": "filter_jit(type('Model', (), {'__init__': lambda self, x: setattr(self, 'x', x)}))(x)",
             "`traced=` for a string": "filter_jit(f.__wrapped__, traced=('n',))(x, 'relu')",
             "`donate=` with a misspelt mode": "filter_jit(f, donate='everything')",
-            "`donate=` with a number": "filter_jit(f, donate=1)",
-            "`donate=` with what is no filter": "filter_jit(f, donate={'x': 3})",
             "`donate=` with a misspelt path": "filter_jit(lambda model: 0, donate={'model': '**.wieght'})(linear)",
             "`donate=` with a misspelt parameter": "filter_jit(lambda x: x, donate=('y',))(x)",
             "`donate=` without a result that fits": "filter_jit(lambda x: x.sum(), donate=('x',))(x)",
             "`traced=` without a tuple": "filter_jit(f, traced='n')",
-            "`traced=` with a misspelt path": "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})",
-            "`traced=` with the path of a node": "filter_jit(lambda c: 0, traced={'c': 'opt'})({'opt': {'lr': 0.1}})",
             "`traced=` with the path of a string": "filter_jit(lambda c: 0, traced={'c': 'name'})({'lr': 0.1, 'name': 'adam'})",
             "A result that `jit` cannot return": "filterjit.jit(lambda x: (x, 'text')).compile(x)",
-            "`functions=` with another word": "filter_jit(f, functions='equal')",
             "`on_retrace=` with another word": "filter_jit(f, on_retrace='print')",
-            "`maxsize=` below 1": "filter_jit(f, maxsize=0)",
             "`same_on_all_processes=` with a string": "filter_jit(f, same_on_all_processes='yes')",
             "`in_shardings=` with a number": "filter_jit(f, in_shardings=3)",
             "`mesh=` with a name": "filter_jit(f, mesh='data')",
@@ -148,9 +135,7 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         "",
         {
             "`partial` of a donated argument": "filter_jit(f.__wrapped__, donate='all').partial(x)",
-            "`freeze` of a donated argument": "filter_jit(f.__wrapped__, donate='all').freeze(x)",
             "`freeze` of a donated Module": "filter_jit(linear, donate='all').freeze()",
-            "`partial` of a frozen function that donates": "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x).partial(x)",
             "`freeze` of a shape": "f.freeze(jax.ShapeDtypeStruct((2,), 'float32'))",
             "`freeze` by name, before donated arguments": "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x=x)",
             "Too many arguments for `freeze`": "f.freeze(x, 1, 2)",
@@ -177,19 +162,15 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
             "`warm_up_all` without a list": "f.warm_up_all(3)",
             "`warm_up_all` without pairs": "f.warm_up_all([(x,)])",
             "`load` of a number": "load(3)",
-            "`threads=` below 1": "f.warm_up_all([((x,), {})], threads=0)",
             "`platforms=` without `portable=True`": "f.lower(x).compile().save('f.jit', platforms=('cuda',))",
             "`platforms=` with a string": "f.lower(x).compile().save('f.jit', portable=True, platforms='cuda')",
             "Saving a loaded function": (
                 "f.lower(x).compile().save('f.jit')\nload('f.jit').save('again.jit')"
             ),
             "Saving a lambda": "f.lower(x, lambda x: x).compile().save('f.jit')",
-            "Saving an object": "f.lower(x, object()).compile().save('f.jit')",
             "Saving a callback": "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).compile().save('f.jit')",
             "Saving what is not compiled, with a callback": "filter_jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).save('f.jit')",
             "Saving what is not compiled, with shardings": "filter_jit(f.__wrapped__, in_shardings={'x': P('data')}, mesh=mesh).lower(x).save('f.jit')",
-            "Saving to a folder": "f.lower(x).compile().save('.')",
-            "Saving to a folder that is missing": "f.lower(x).compile().save('missing/f.jit')",
             "Loading another file": (
                 "pathlib.Path('f.jit').write_text('no program')\nload('f.jit')"
             ),
@@ -258,8 +239,7 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
                 "structure, *parts = partition_dict(linear, is_array)\n"
                 "structure.combine(*parts, [x])"
             ),
-            "Keys that make equal paths": "partition_dict({1: x, 'a': x})",
-            "Keys with dots in them": "partition_dict({'a': {'b': x}, 'a.b': x})",
+            "Keys that make equal paths": "partition_dict({'a': {'b': x}, 'a.b': x})",
             "A pattern that is too long": "partition({'a': x}, '**.' * 2000 + 'a')",
             "A tree of filters, deeper than the tree": "partition({'a': x}, {'a': {'b': True}}, is_leaf=lambda node: node is x)",
             "A tracer as a filter": "filter_jit(lambda x: partition({'a': x}, {'a': x}))(x)",
@@ -276,13 +256,11 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         "Of `filterjit.lax`. What the carry or the branches return in another shape or dtype is JAX's own error, with the path in the tree.",
         {
             "A number that a step changes": "lax.scan(lambda c, x: ({**c, 'n': c['n'] + 1}, x), {'n': 0, 'x': x}, x)",
-            "A number as the carry": "lax.fori_loop(0, 3, lambda i, c: c + i, 0)",
             "A carry that becomes a number": "lax.scan(lambda c, x: ((0.5, c[1]), x), (x, 'name'), x)",
             "A step that returns one value": "lax.scan(lambda c, x: c, x, x)",
             "A set in the carry": "lax.scan(lambda c, x: (c, x), {1, 2}, x)",
             "A step that is no function": "lax.scan(x, x, x)",
             "Branches with other statics": "lax.cond(True, lambda: (x, 1), lambda: (x, 2))",
-            "Branches that return strings": "lax.switch(0, [lambda: 'a', lambda: 'b'])",
             "`operand=` beside operands": "lax.cond(True, jnp.sin, jnp.cos, x, operand=x)",
             "An NNX Module as the carry": (
                 "from flax import nnx\n"
@@ -295,9 +273,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         "Flax NNX",
         "[Which calls](nnx.md) are made by `flax.nnx.jit` is no error: `step.report()` tells.",
         {
-            "`cached_partial` of what is no function": (
-                "import filterjit.nnx\nfilterjit.nnx.cached_partial(3, x)"
-            ),
             "A change that is lost": (
                 "from flax import nnx\n"
                 "class Counter(nnx.Module):\n"
@@ -313,7 +288,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         "Shardings",
         "[Many devices](sharding.md). `ProcessMismatchError` needs several processes: it tells which of them is about to run what, the path in the arguments at which the calls differ, and the first line in which the programs do.",
         {
-            "A misspelt parameter": "filter_jit(f.__wrapped__, in_shardings={'y': P()}, mesh=mesh)(x)",
             "Too many shardings": "filter_jit(f.__wrapped__, in_shardings=(P(), P(), P()), mesh=mesh)(x)",
             "A tree of shardings that does not fit": "filter_jit(f.__wrapped__, in_shardings={'x': {'w': [P()]}}, mesh=mesh)({'w': {'a': x}})",
             "A spec without a mesh": "filter_jit(f.__wrapped__, in_shardings=P())(x)",
@@ -332,8 +306,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
             "A rule that an earlier one hides": "ShardingRules({'**': P(), '**.bias': P()}).table(linear, mesh)",
             "An array without a rule": "ShardingRules({'**.weight': P()}).table(linear, mesh)",
             "A spec that has an axis twice": "ShardingRules({...: P('data', 'data')}).table(linear.weight, mesh)",
-            "`place` without specs": "place(x, 'data', mesh)",
-            "`place` of an array that cannot be divided": "place(jnp.ones(3), P('data'), mesh)",
             "`place` without a mesh": "place(x, P('data'))",
             "`place` with what is no mesh": "place(x, P('data'), 'data')",
         },

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import types  # noqa: F401
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is imported here)
 
 import filterjit
-from filterjit import Filter, ShardingRules, filter_jit, load, partition, place  # noqa: F401
+from filterjit import Filter, ShardingRules, filter_jit, lax, load, partition, place  # noqa: F401
 from filterjit._observe import _compiled_in
 from support.comparison import Jit
 
@@ -68,6 +69,21 @@ JITTING: dict[str, tuple[Any, str]] = {
         "backend=...)` must be the name of a platform or None"),
     "filter_jit(step, compiler_options='fast')": (TypeError,
         "compiler_options=...)` must be a dict"),
+    "filter_jit(step, donate=1)": (TypeError, "donate=...)` must be a mode"),
+    "filter_jit(step, donate={'x': 3})(MODEL, X)": (ValueError,
+        "`donate` of 'x' is not a filter: 3 of type `int`. " + FILTER),
+    "filter_jit(step, functions='equal')": (ValueError,
+        "functions=...)` must be one of 'identity' or 'structure'"),
+    "filter_jit(step, maxsize=0)": (ValueError, "must be a positive int, not 0"),
+    "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})": (ValueError,
+        "`traced` does not fit 'c' ... Did you mean '**.lr'?"),
+    "filter_jit(lambda c: 0, traced={'c': 'opt'})({'opt': {'lr': 0.1}})": (ValueError,
+        "only `['opt']` ... add `.**` to the pattern"),
+    "filter_jit(step, donate='all').freeze(MODEL)": (ValueError,
+        "argument 0 of `freeze` would be donated"),
+    "filter_jit(step, donate='all-except-first').freeze(MODEL).partial(X)": (ValueError,
+        "argument 0 of `partial` would be donated"),
+    "filterjit.nnx.cached_partial(3, X)": (TypeError, "must be a function, not 3"),
     "filterjit.jit(step, donate='all')": (TypeError, "Use `donate_argnames`"),
     "filterjit.nnx.jit(step, maxsize=-1)": (ValueError, "`nnx.jit(..., maxsize=...)` must be"),
 }  # fmt: skip
@@ -77,6 +93,9 @@ CALLING: dict[str, tuple[Any, str]] = {
         "(argument `x` is a NumPy array of dtype <U1, which JAX"),
     "f(MODEL, np.array([None]))": (TypeError,
         "(argument `x` is a NumPy array of dtype object, which"),
+    "f(MODEL, X, bytearray(2))": (filterjit.StaticArgumentError, "`n` is static ... Pass bytes."),
+    "f(MODEL, X, types.SimpleNamespace(size=1))": (filterjit.StaticArgumentError,
+        "`n` is static ... or a dict of it (`vars(...)`)"),
     "f.explain(MODEL)": (TypeError, "step() missing 1 required positional argument: 'x'"),
     "f.freeze(MODEL, modle=1)": (TypeError, "'modle'. Did you mean 'model'?"),
     "f.warm_up_all(MODEL)": (TypeError,
@@ -85,6 +104,12 @@ CALLING: dict[str, tuple[Any, str]] = {
         "signature 0 of `warm_up_all` is not a pair ... [((x, 2), {})]"),
     "f.warm_up_all(((MODEL, X), {}))": (TypeError,
         "signature 0 of `warm_up_all` is not a pair (args, kwargs)"),
+    "f.warm_up_all([((MODEL, X), {})], threads=0)": (ValueError,
+        "threads=...)` must be a positive int or None, not 0"),
+    "filter_jit(lambda x, n: x).compile(X, object()).save('x.jit')": (ValueError,
+        "cannot hold these parts ... of type `object`"),
+    "compiled.save('.')": (IsADirectoryError, "'.'"),
+    "compiled.save('missing/f.jit')": (FileNotFoundError, "'missing/f.jit'"),
     "compiled(MODEL, X, 2)": (TypeError, "`n`: compiled without it, called with the int 2"),
     "compiled(X, X)": (TypeError, "`model`: compiled for a Linear, called with"),
     "compiled.save(3)": (TypeError, f"`save(path)` {PATH} 3"),
@@ -111,10 +136,13 @@ TREES: dict[str, tuple[Any, str]] = {
     "filterjit.unflatten(structure, 3)": (TypeError, "the leaves must be a sequence, not 3"),
     "filterjit.tree_paths(MODEL, True)": (TypeError,
         "`is_leaf` must be a function of a node or None"),
+    "filterjit.partition_dict({1: X, 'a': X})": (TypeError,
+        "(while sorting the keys of the dict at the root)"),
     "ShardingRules('**.weight')": (TypeError, "or pairs of these, not '**.weight'"),
     "ShardingRules({3: P()})": (ValueError, "a key of `ShardingRules` is not a filter: 3"),
     "place(MODEL, ShardingRules({'**': filterjit.fsdp('model')}), MESH)": (ValueError,
         "the mesh has no axis 'model', it has 'data'"),
+    "place(MODEL, 'data', MESH)": (TypeError, "has arrays, and 'data' in its place is neither"),
     "place(MODEL, {'weight': P()}, MESH)": (ValueError, "rules by path are `ShardingRules`"),
     "place(MODEL, P('date'), MESH)": (ValueError, "`weight`, float32[2,2], cannot have the spec"),
     "filter_jit(step, in_shardings={'modl': P()}, mesh=MESH)(MODEL, X)": (ValueError,
@@ -122,7 +150,12 @@ TREES: dict[str, tuple[Any, str]] = {
     "filter_jit(step, out_shardings='data')(MODEL, X)": (TypeError,
         "`the result` has arrays, and 'data'"),
 }  # fmt: skip
-MISTAKES = JITTING | CALLING | TREES
+LOOPS: dict[str, tuple[Any, str]] = {
+    "lax.fori_loop(0, 3, lambda i, c: c + i, 0)": (TypeError, "`jnp.asarray(0, 'int32')`"),
+    "lax.switch(0, [lambda: 'a', lambda: 'b'])": (TypeError,
+        "the str 'a' from `branches[0]`, the str 'b' from `branches[1]`"),
+}  # fmt: skip
+MISTAKES = JITTING | CALLING | TREES | LOOPS
 
 
 @pytest.fixture(autouse=True)
