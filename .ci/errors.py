@@ -41,6 +41,8 @@ import jax.numpy as jnp
 import numpy as np
 from filterjit import *
 from filterjit import lax
+from filterjit.aot import saved_info
+from filterjit.sharding import ShardingRules, fsdp, place
 from jax.sharding import PartitionSpec as P
 
 x = jnp.ones(2)

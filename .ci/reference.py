@@ -16,7 +16,7 @@ from typing import Any
 HEAD = """<!-- printed by .ci/reference.py -->
 # Reference
 
-Each name is in the module `filterjit`, unless it begins with `lax.`, `nnx.` or `types.`. Importing
+Each name is in the module `filterjit`, unless it begins with `aot.`, `lax.`, `nnx.`, `sharding.` or `types.`. Importing
 filterjit imports neither JAX nor Equinox. `help(filterjit.filter_jit)` and the site that `make docs`
 builds have all parameters.
 """
@@ -45,9 +45,9 @@ SECTIONS = {
     "Jitting": ["filter_jit", "jit", "types.FilterJit"],
     "Flax NNX": ["nnx.jit", "nnx.cached_partial"],
     "Loops and branches": ["lax.scan", "lax.while_loop", "lax.fori_loop", "lax.cond", "lax.switch"],
-    "Many devices": ["ShardingRules", "fsdp", "place"],
-    "Installing": ["install", "uninstall", "installed"],
-    "Ahead of time": ["load", "saved_info", "types.Compiled", "types.Lowered", "types.Traced"],
+    "Many devices": ["sharding.ShardingRules", "sharding.fsdp", "sharding.place"],
+    "Installing": ["install", "uninstall"],
+    "Ahead of time": ["load", "aot.saved_info", "types.Compiled", "types.Lowered", "types.Traced"],
     "Compiling too often": ["forbid_compile", "allow_compile"],
     "Reports and settings": ["report", "clear_caches", "types.Switches"],
     "Trees": [
@@ -75,7 +75,7 @@ WITH_METHODS = {
     *("types.Structure",),
 }
 # Classes that users call.
-MADE_BY_USERS = {"ShardingRules", "fsdp", "Filter"}
+MADE_BY_USERS = {"sharding.ShardingRules", "sharding.fsdp", "Filter"}
 WITHOUT_ATTRIBUTES = {"types.Variant", "nnx.CachedJit", "types.FilterJit"}
 
 

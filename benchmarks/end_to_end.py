@@ -3,7 +3,7 @@
     python benchmarks/end_to_end.py [--quick] [--markdown] [--program NAME]
 
 The programs are written for Equinox. Each runs twice in one process: as it is, and inside
-`filterjit.installed()`. The two run alternately, so that other load on the machine affects both,
+`filterjit.install()`. The two run alternately, so that other load on the machine affects both,
 and the fastest batch of steps of each counts. Unlike in dispatch.py, the time of the device is
 included: the ratio is the gain of a user.
 """
@@ -289,7 +289,7 @@ if importlib.util.find_spec("diffrax") is not None:
 # A context in which a program runs on each implementation.
 IMPLEMENTATIONS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "equinox": contextlib.nullcontext,
-    "filterjit": filterjit.installed,
+    "filterjit": filterjit.install,
 }
 
 

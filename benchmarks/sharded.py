@@ -56,9 +56,11 @@ class Row(NamedTuple):
 
 
 def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
-    rules = filterjit.ShardingRules({"**": filterjit.fsdp("data", min_size=256), ...: P()})
+    rules = filterjit.sharding.ShardingRules(
+        {"**": filterjit.sharding.fsdp("data", min_size=256), ...: P()}
+    )
     model, x = case.args
-    model, x = filterjit.place(model, rules, mesh), filterjit.place(x, P(), mesh)
+    model, x = filterjit.sharding.place(model, rules, mesh), filterjit.sharding.place(x, P(), mesh)
     updates = any(eqx.is_array(leaf) and leaf.ndim for leaf in jax.tree.leaves(model)) and (
         case.name.endswith("update")
     )

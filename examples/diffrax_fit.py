@@ -3,7 +3,7 @@
     python examples/diffrax_fit.py [STEPS]
 
 A solver in a loop makes many short calls. Diffrax is itself built on `eqx.filter_jit`; under
-`filterjit.installed()`, its own jitted functions run on filterjit too. Both make their steps in turn,
+`filterjit.install()`, its own jitted functions run on filterjit too. Both make their steps in turn,
 with the same losses; the last lines say how many steps a second each makes, of the training and of
 solves with the trained model that are called from Python.
 """
@@ -59,7 +59,7 @@ def main(steps=600):
     spirals = jnp.asarray(np.exp(-TIMES) * [np.cos(angles), np.sin(angles)]).transpose(1, 2, 0)
     field = eqx.nn.MLP(2, 2, 16, depth=2, activation=jnp.tanh, key=jax.random.key(0))
     fitted = field, optimizer.init(eqx.filter(field, eqx.is_array))
-    sides = {"eqx": contextlib.nullcontext, "filterjit": filterjit.installed}
+    sides = {"eqx": contextlib.nullcontext, "filterjit": filterjit.install}
     jitted = {"eqx": eqx.filter_jit(update), "filterjit": filterjit.filter_jit(update)}
     trained, losses = dict.fromkeys(sides, fitted), {name: [] for name in sides}
     fits, solves = dict.fromkeys(sides, 0.0), dict.fromkeys(sides, 0.0)

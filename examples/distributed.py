@@ -24,7 +24,8 @@ import optax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from filterjit import ShardingRules, filter_jit, fsdp, place
+from filterjit import filter_jit
+from filterjit.sharding import ShardingRules, fsdp, place
 
 DEVICES, STEPS = 8, 10
 SECONDS = 120  # for each process

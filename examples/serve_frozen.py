@@ -44,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predict.jit"
         frozen.compile(jnp.ones(8)).save(path)
-        print(filterjit.saved_info(path))
+        print(filterjit.aot.saved_info(path))
         subprocess.run([sys.executable, "-c", SERVER, str(path)], check=True)
 
 

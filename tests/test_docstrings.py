@@ -27,17 +27,19 @@ from support.public import (
 )
 
 NAMES = {"eqx": eqx, "jax": jax, "jnp": jnp, "np": np, "filterjit": filterjit} | {
-    name: getattr(filterjit, name) for name in filterjit.__all__
+    name: getattr(module, name)
+    for module in (filterjit, filterjit.aot, filterjit.sharding)
+    for name in module.__all__
 }
 DOCS = public_docstrings()
 EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 # What is called first has an example.
 FIRST = {
-    *("filter_jit", "install", "installed", "load", "nnx.jit", "Compiled", "Structure"),
+    *("filter_jit", "install", "load", "nnx.jit", "Compiled", "Structure"),
     *(f"lax.{name}" for name in lax.__all__),
     *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all", "partial", "freeze")),
     *("FilterJit.explain", "FilterJit.cache_info"),
-    *("ShardingRules", "place", "Filter"),
+    *("sharding.ShardingRules", "sharding.place", "Filter"),
     *("partition", "partition_dict", "combine", "flatten", "unflatten", "tree_paths"),
 }  # fmt: skip
 

@@ -62,7 +62,9 @@ def test_the_page_is_what_the_command_prints() -> None:
     assert run(ROOT / ".ci" / "errors.py", timeout=600).stdout == page
     of_retraces = section(page, "Causes of a retrace")
     assert {
-        title for kind, title in _table.TITLES.items() if kind != "first" and title not in of_retraces
+        title
+        for kind, title in _table.TITLES.items()
+        if kind != "first" and title not in of_retraces
     } == set()
     assert len(set(EXAMPLE.findall(page))) == len(EXAMPLE.findall(page))
 

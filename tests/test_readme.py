@@ -130,7 +130,7 @@ def test_frozen_arguments() -> None:
     found = execute(only("docs/ahead-of-time.md", ".freeze("))
     x = jnp.ones(2)
     assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
-    assert filterjit.saved_info("serve.jit").frozen[0] == 4
+    assert filterjit.aot.saved_info("serve.jit").frozen[0] == 4
 
 
 def test_many_small_arrays() -> None:

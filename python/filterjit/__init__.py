@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 from . import types as types  # in which pickles look classes up
 
 if TYPE_CHECKING:
+    from . import aot as aot
     from . import lax as lax
     from . import nnx as nnx
-    from ._aot._file import saved_info
+    from . import sharding as sharding
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
     from ._call._clearing import clear_caches
-    from ._install import install, installed, uninstall
+    from ._install import install, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._plain import jit
     from ._observe._forbid import ForbiddenCompileError, allow_compile, forbid_compile
     from ._observe._report import report
     from ._observe._retraces import RetraceError, RetraceWarning
-    from ._shardings._place import place
-    from ._shardings._rules import ShardingRules, fsdp
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
     from ._trees._tree_functions import flatten, tree_paths, unflatten
@@ -37,7 +36,6 @@ __all__ = [
     "ProcessMismatchError",
     "RetraceError",
     "RetraceWarning",
-    "ShardingRules",
     "StaticArgumentError",
     "allow_compile",
     "clear_caches",
@@ -45,18 +43,14 @@ __all__ = [
     "filter_jit",
     "flatten",
     "forbid_compile",
-    "fsdp",
     "install",
-    "installed",
     "is_array",
     "is_inexact_array",
     "jit",
     "load",
     "partition",
     "partition_dict",
-    "place",
     "report",
-    "saved_info",
     "switches",
     "tree_paths",
     "unflatten",
@@ -70,17 +64,15 @@ _MODULES = {
     "_observe._retraces": ("RetraceError", "RetraceWarning"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_base._switches": ("switches",),
-    "_install": ("install", "installed", "uninstall"),
+    "_install": ("install", "uninstall"),
     "_jit._decorator": ("filter_jit",),
     "_jit._plain": ("jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
-    "_shardings._place": ("place",),
-    "_shardings._rules": ("ShardingRules", "fsdp"),
     "_observe._report": ("report",),
-    "_aot._file": ("saved_info",),
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }
+_PUBLIC_MODULES = ("aot", "lax", "nnx", "sharding")
 
 
 if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
@@ -88,10 +80,10 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
     def __getattr__(name: str) -> Any:
         from ._base._rooms import import_room, look_up
 
-        if name in ("lax", "nnx"):
+        if name in _PUBLIC_MODULES:
             return import_room(name, f"`filterjit.{name}`")
         return look_up(globals(), _MODULES, name)
 
 
 def __dir__() -> list[str]:
-    return sorted({"__version__", "lax", "nnx", "types", *__all__})
+    return sorted({"__version__", "types", *_PUBLIC_MODULES, *__all__})

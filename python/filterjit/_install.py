@@ -22,12 +22,11 @@ import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from typing import Any
 
 from ._base._after_import import AfterImport
-from ._base._checks import Entered, check_bool
+from ._base._checks import check_bool
 from ._base._locks import RLock
 from ._base._package import public
 
@@ -205,7 +204,7 @@ def is_installed(jax: bool = False) -> bool:
 
 
 @public
-def install(*, flax: bool = True, jax: bool = False) -> None:
+def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
     ``flax.nnx.cached_partial`` by those of `filterjit.nnx`, in the whole program.
 
@@ -223,22 +222,34 @@ def install(*, flax: bool = True, jax: bool = False) -> None:
             then on, also in libraries. A module that has imported the name before, as
             ``from jax import jit`` does, keeps what it has. JAX's own modules keep theirs.
 
+    Returns:
+        What undoes it when it is left, as a context manager, or by its ``close``. What was installed
+        before stays. Otherwise it holds until `uninstall`.
+
     Raises:
         ValueError: `flax` or `jax` is no bool.
 
     Examples:
-        >>> install()
-        >>> eqx.filter_jit is filter_jit
+        >>> with install():
+        ...     eqx.filter_jit is filter_jit
         True
-        >>> uninstall()
     """
     check_bool("install(flax=...)", flax)
     check_bool("install(jax=...)", jax)
-    _equinox.install()
-    if flax:
-        _flax.install()
-    if jax:
-        _jax.install()
+    undo = contextlib.ExitStack()
+    for peer in (_equinox, _flax, _jax):
+        if not peer.wanted:
+            undo.callback(peer.uninstall)
+    try:
+        _equinox.install()
+        if flax:
+            _flax.install()
+        if jax:
+            _jax.install()
+    except BaseException:
+        undo.close()
+        raise
+    return undo
 
 
 @public
@@ -252,38 +263,3 @@ def uninstall() -> None:
     _equinox.uninstall()
     _flax.uninstall()
     _jax.uninstall()
-
-
-@public
-def installed(*, flax: bool = True, jax: bool = False) -> AbstractContextManager[None]:
-    """Returns a context manager that calls `install`, and at the end `uninstall`.
-
-    What was installed before remains installed.
-
-    Arguments:
-        flax: see `install`.
-        jax: see `install`.
-
-    Examples:
-        >>> with installed():
-        ...     eqx.filter_jit is filter_jit
-        True
-    """
-    return Entered("filterjit.installed", _installed(flax, jax))
-
-
-@contextlib.contextmanager
-def _installed(flax: bool, jax: bool) -> Iterator[None]:
-    added = [peer for peer in (_equinox, _flax, _jax) if not peer.wanted]
-    try:
-        install(flax=flax, jax=jax)
-        yield
-        _uninstall(added)
-    except BaseException:
-        _uninstall(added)
-        raise
-
-
-def _uninstall(peers: list[_Peer]) -> None:
-    for peer in peers:
-        peer.uninstall()

@@ -394,7 +394,7 @@ def test_frozen_functions(kind: str, tmp_path: Path) -> None:
     assert traces.count == 2 and frozen.cache_info()[:2] == (1, 0)
     assert len(mismatch(made, jnp.ones(4), 2.0)) == 1
     if kind != "compiled":
-        info = filterjit.saved_info(tmp_path / "file")
+        info = filterjit.aot.saved_info(tmp_path / "file")
         sizes = [x.nbytes for x in jtu.tree_leaves(model) if eqx.is_array(x)]
         assert info.frozen == (len(sizes), sum(sizes))
         assert [path for path, _ in info.arguments] == ["x", "scale"]

@@ -140,7 +140,7 @@ def test_damaged_files(
         assert "is damaged" in text or "was not written by" in text or "is of format" in text
         if changed[head:] == data[head:]:
             with pytest.raises(ValueError):
-                filterjit.saved_info(path)
+                filterjit.aot.saved_info(path)
 
 
 def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_mutated_headers(
     @given(st.data())
     def fuzz(data: st.DataObject) -> None:
         _write(path, _mutated(data, header, inside), blobs)
-        for read in (filterjit.load, filterjit.saved_info):
+        for read in (filterjit.load, filterjit.aot.saved_info):
             try:
                 loaded.append(read(path))
             except ValueError as e:

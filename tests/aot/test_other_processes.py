@@ -151,7 +151,7 @@ def test_loading_with_fewer_devices(folder: Path, saved: dict[str, Any]) -> None
 for name in ("times", "sharded", "second"):
     for kind in KINDS:
         ask(name + kind, lambda: load(name + kind, x, 2 + (name == "times")))
-ask("info", lambda: filterjit.saved_info(f"{folder}/sharded").devices)
+ask("info", lambda: filterjit.aot.saved_info(f"{folder}/sharded").devices)
 ask("module", lambda: filterjit.load(f"{folder}/layer") and "loaded")
 del sys.modules["aot_zoo"]
 ask("no module", lambda: filterjit.load(f"{folder}/layer"))
@@ -211,7 +211,7 @@ def predict(model, x):
     return (model["big"] @ x + model["bias"]) * model["one"] + model["half"].sum().astype("float32")
 frozen = filter_jit(predict).freeze(model)
 ask("it", lambda: sum(save("it", frozen, jnp.ones(300))[0]))
-ask("frozen", lambda: filterjit.saved_info(f"{folder}/it").frozen[0])
+ask("frozen", lambda: filterjit.aot.saved_info(f"{folder}/it").frozen[0])
 """
     load = """
 for kind in KINDS:

@@ -289,7 +289,7 @@ def test_processes_that_write_at_once(path: Path) -> None:
     command, env = [sys.executable, str(program)], environment()
     children = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
     assert [child.communicate(timeout=300)[0] for child in children] == [b"[2. 2.]\n"] * 2
-    assert filterjit.saved_info(path).name == "f"
+    assert filterjit.aot.saved_info(path).name == "f"
     assert not [x for x in path.parent.iterdir() if x.suffix not in (".py", ".jit")]
 
 

@@ -193,7 +193,7 @@ def test_saved_info(tmp_path: Path, portable: bool, capsys: pytest.CaptureFixtur
     compiled = filter_jit(use).lower({"a": X, "b": 2}, X, 3).compile()
     path = tmp_path / "file"
     compiled.save(path, portable=portable)
-    info = filterjit.saved_info(path)
+    info = filterjit.aot.saved_info(path)
     assert (info.name, info.devices, info.platforms) == ("use", 1, ("cpu",))
     assert info.kind == ("portable" if portable else "executable")
     assert info.nbytes == path.stat().st_size and b"pickle" not in path.read_bytes()
@@ -207,7 +207,7 @@ def test_saved_info(tmp_path: Path, portable: bool, capsys: pytest.CaptureFixtur
     assert "frozen" not in shown
     header, blobs = read(path)
     write(path, header | {"arguments": ["nonsense"], "result": ["nonsense"]}, blobs)
-    assert filterjit.saved_info(path).arguments == info.arguments  # it does not look at these
+    assert filterjit.aot.saved_info(path).arguments == info.arguments  # it does not look at these
     filter_jit(lambda w, x: w * x).freeze(X).lower(X).compile().save(path)
     command_line.main(["show", str(path)])
     assert "frozen: 1 array of 12 bytes are constants" in capsys.readouterr().out
@@ -239,7 +239,7 @@ def test_platforms(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="must be a sequence of names"):
         compiled.save(tmp_path / "file", portable=True, platforms="cpu")
     compiled.save(tmp_path / "file", portable=True, platforms=("cuda",))
-    assert filterjit.saved_info(tmp_path / "file").platforms == ("cuda",)
+    assert filterjit.aot.saved_info(tmp_path / "file").platforms == ("cuda",)
     with pytest.raises(ValueError, match="is a program for cuda; this is cpu"):
         filterjit.load(tmp_path / "file")
     compiled.save(tmp_path / "file", portable=True, platforms=("cpu", "cuda"))
@@ -277,7 +277,7 @@ def test_saving_in_threads(tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(one.save, tmp_path / "file") for one in made * 3]:
             done.result()
-    n = int(dict(filterjit.saved_info(tmp_path / "file").arguments)["n"].split()[-1])
+    n = int(dict(filterjit.aot.saved_info(tmp_path / "file").arguments)["n"].split()[-1])
     assert filterjit.load(tmp_path / "file")(n) == n
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -328,7 +328,7 @@ def test_a_batch_of_any_size(tmp_path: Path) -> None:
 
     model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
     filter_jit(f).lower(model, *specs, True).save(tmp_path / "file")
-    assert "float32[n,3]" in str(filterjit.saved_info(tmp_path / "file"))
+    assert "float32[n,3]" in str(filterjit.aot.saved_info(tmp_path / "file"))
     loaded = filterjit.load(tmp_path / "file")
     assert str(loaded.out_info["y"][0].shape) == "(m,)"
     for sizes in [(1, 2), (4, 2), (1, 2), (5, 1)] * 10:  # in the end they are direct calls

@@ -226,7 +226,9 @@ def test_the_options_of_the_calling_thread() -> None:
         g(jnp.ones((2, 2)))
     assert traces == [1]
     mesh = jax.make_mesh((1,), ("data",))
-    h = filter_jit(lambda m: m + 1, in_shardings={"m": filterjit.ShardingRules({...: P("data")})})
+    h = filter_jit(
+        lambda m: m + 1, in_shardings={"m": filterjit.sharding.ShardingRules({...: P("data")})}
+    )
     with jax.set_mesh(mesh):
         assert h.warm_up_all([((spec(2),), {})]).errors == ()
 

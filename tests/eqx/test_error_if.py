@@ -153,7 +153,7 @@ def results_and_output(jit):
     return results, text.getvalue()
 
 theirs, ours = results_and_output(eqx.filter_jit), results_and_output(filterjit.filter_jit)
-with filterjit.installed():
+with filterjit.install():
     installed = results_and_output(eqx.filter_jit)
 assert theirs == ours == installed, f"{theirs}\\n{ours}\\n{installed}"
 print(theirs)

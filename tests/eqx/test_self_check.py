@@ -456,7 +456,7 @@ def everything(path: Path) -> Any:
         results += [f(ONE, TWO), before <= traces.count <= before + 1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where install cannot do its work
-        with filterjit.installed():
+        with filterjit.install():
             results.append(eqx.filter_jit(lambda x: x + 1)(ONE))
     return comparable(results)
 

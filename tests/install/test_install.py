@@ -58,13 +58,13 @@ def test_what_is_replaced_and_put_back(name: str) -> None:
     for _ in range(2):
         filterjit.uninstall()
         assert get() is original
-    with filterjit.installed(**options):
+    with filterjit.install(**options):
         assert is_ours()
-        with filterjit.installed(**options):
+        with filterjit.install(**options):
             pass
         assert is_ours()
     assert get() is original
-    with pytest.raises(ZeroDivisionError), filterjit.installed(**options):
+    with pytest.raises(ZeroDivisionError), filterjit.install(**options):
         raise ZeroDivisionError
     assert get() is original
 
@@ -86,7 +86,7 @@ def test_options_of_a_wrapper_made_before() -> None:
     def f(x: jax.Array, y: jax.Array) -> jax.Array:
         return x + y
 
-    with filterjit.installed():
+    with filterjit.install():
         x, y = jnp.zeros(3), jnp.ones(3)
         f(x, y)
         assert not x.is_deleted()
@@ -104,7 +104,7 @@ def _options_of_calls(jaxpr: Any) -> list[tuple[Any, Any]]:
 
 
 def test_lower_of_a_wrapper_made_before() -> None:
-    with filterjit.installed():
+    with filterjit.install():
         compiled = eqx.filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 3).compile()
         assert compiled(jnp.ones(2), 3).tolist() == [3, 3]
         with pytest.raises(TypeError, match="compiled for other arguments"):
@@ -116,7 +116,7 @@ def test_wrapper_made_before_inside_a_transformation() -> None:
     jitted = eqx.filter_jit(mlp)
     loss = lambda f, x: jnp.sum(f(x) ** 2)
     expected = eqx.filter_grad(loss)(jitted, jnp.ones(2))
-    with filterjit.installed():
+    with filterjit.install():
         got = eqx.filter_grad(loss)(jitted, jnp.ones(2))
     assert eqx.tree_equal(got, expected, typematch=True)
 
@@ -135,13 +135,13 @@ def test_a_pickled_wrapper_needs_no_filterjit() -> None:
     """cloudpickle pickles a wrapper with its ``__dict__``."""
     f = eqx.filter_jit(lambda x: x)
     before = set(vars(f))
-    with filterjit.installed():
+    with filterjit.install():
         f(1)
     [added] = vars(f).keys() - before
     data = pickle.dumps(vars(f)[added])
     assert b"filterjit" not in data
     object.__setattr__(f, added, pickle.loads(data))
-    with filterjit.installed():
+    with filterjit.install():
         assert f(1) == 1
 
 
@@ -160,7 +160,7 @@ def test_wrappers_made_before_are_freed(refers_to_itself: bool) -> None:
         return f
 
     alive = []
-    with filterjit.installed():
+    with filterjit.install():
         for _ in range(20):
             f = make()
             f(jnp.ones(2))
@@ -180,7 +180,7 @@ def test_methods_of_a_module_made_before() -> None:
 
     model = Model(jnp.array(3.0))
     before = model(jnp.array(2.0))
-    with filterjit.installed():
+    with filterjit.install():
         assert model(jnp.array(2.0)) == before
         assert eqx.filter_vmap(model)(jnp.arange(3.0)).tolist() == [0, 3, 6]
 
@@ -191,7 +191,7 @@ def test_threads() -> None:
     def work() -> None:
         try:
             for i in range(30):
-                with filterjit.installed():
+                with filterjit.install():
                     assert made_before(float(i)) == "float"
                 assert made_before(jnp.ones(2)).endswith("Tracer")
         except BaseException as e:
@@ -222,7 +222,7 @@ def test_unknown_equinox_warns_and_changes_nothing(monkeypatch: pytest.MonkeyPat
 def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_equinox_compat, "_JIT_INFO", ("an_option_of_tomorrow",))
     f = eqx.filter_jit(lambda x: type(x).__name__)
-    with filterjit.installed():
+    with filterjit.install():
         assert not runs_on_filterjit(f)
 
 
@@ -264,7 +264,10 @@ def test_import_without_jax() -> None:
 def test_unknown_name() -> None:
     with warnings.catch_warnings(), pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018
-    assert set(dir(filterjit)) == {"__version__", "lax", "nnx", "types", *filterjit.__all__}
+    assert set(dir(filterjit)) == {
+        *("__version__", "aot", "lax", "nnx", "sharding", "types"),
+        *filterjit.__all__,
+    }
 
 
 def test_nnx_is_an_attribute() -> None:

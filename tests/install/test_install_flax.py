@@ -19,11 +19,11 @@ def test_without_flax() -> None:
     original = nnx.jit
     filterjit.install(flax=False)
     assert nnx.jit is original
-    with filterjit.installed():
+    with filterjit.install():
         assert nnx.jit is filterjit.nnx.jit
     assert nnx.jit is original
     assert filterjit._install.is_installed()
-    with filterjit.installed(flax=False):
+    with filterjit.install(flax=False):
         assert nnx.jit is original
 
 
@@ -42,7 +42,7 @@ def test_both_modes_of_graphs() -> None:
         return m.count[...]
 
     before = nnx.jit(g)
-    with filterjit.installed():
+    with filterjit.install():
         m = Counter()
         compatible = nnx.compat.jit(f)
         assert isinstance(compatible, filterjit.nnx.NNXJit)
@@ -61,7 +61,7 @@ def test_cached_partial() -> None:
         return m.count[...]
 
     before = nnx.jit(f)
-    with filterjit.installed():
+    with filterjit.install():
         m = Counter()
         jitted = nnx.jit(f)
         for cached_partial in (nnx.cached_partial, nnx.compat.cached_partial):
@@ -90,7 +90,7 @@ def test_flax_is_imported_later() -> None:
 
 @pytest.mark.skipif(not compat.supported, reason="all calls are handed over, for that reason")
 def test_a_report_tells_what_was_handed_over() -> None:
-    with filterjit.installed():
+    with filterjit.install():
 
         @nnx.jit(static_argnames="m", graph=False)  # which is handed over
         def with_static_module(m: Any, n: Any) -> Any:

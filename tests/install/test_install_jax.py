@@ -30,13 +30,13 @@ def test_install_and_uninstall() -> None:
     assert is_ours(f) and f(1) == 2
     filterjit.uninstall()
     assert f(1) == 2 and is_ours(f)
-    with filterjit.installed(jax=True), filterjit.installed():
+    with filterjit.install(jax=True), filterjit.install():
         assert is_ours(jax.jit(len))
 
 
 def test_forms_of_the_decorator() -> None:
     before = jax.jit(lambda x: x)
-    with filterjit.installed(jax=True):
+    with filterjit.install(jax=True):
         found = [
             jax.jit(len),
             jax.jit(static_argnums=0)(len),
@@ -47,7 +47,7 @@ def test_forms_of_the_decorator() -> None:
         assert all(map(is_ours, found))
         assert not is_ours(before)
         assert jax.jit.__name__ == "jit"
-    with filterjit.installed(jax=True), pytest.raises(TypeError):
+    with filterjit.install(jax=True), pytest.raises(TypeError):
         jax.jit(3)  # type: ignore[call-overload]
 
 
@@ -60,7 +60,7 @@ def module(name: str, source: str) -> Any:
 def test_modules_that_import_the_name() -> None:
     source = "from jax import jit\nf = jit(lambda x: x + 1)"
     before = module("before", source)
-    with filterjit.installed(jax=True):
+    with filterjit.install(jax=True):
         after = module("some_library.after", source)
         assert is_ours(after.f) and after.f(1) == 2
         assert not is_ours(before.f) and not is_ours(before.jit(len))
@@ -70,7 +70,7 @@ def test_modules_that_import_the_name() -> None:
 
 
 def test_functions_of_jax_stay_as_they_are() -> None:
-    with filterjit.installed(jax=True):
+    with filterjit.install(jax=True):
         assert not is_ours(jnp.where) and not is_ours(jax.nn.relu)
         value, grad = jax.value_and_grad(jax.jit(lambda x: jnp.where(x > 1, x * x, x).sum()))(
             jnp.arange(4.0)
@@ -101,7 +101,7 @@ def test_a_training_loop_of_a_library() -> None:
         return values, is_ours(step)
 
     expected, _ = train()
-    with filterjit.installed(jax=True):
+    with filterjit.install(jax=True):
         found, ours = train()
     assert found == expected and ours
 

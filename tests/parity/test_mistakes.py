@@ -118,7 +118,7 @@ CALLING: dict[str, tuple[Any, str]] = {
     "load('none.jit')": (FileNotFoundError, "'none.jit'"),
     "load('none.jit', devices='cpu')": (TypeError,
         "devices=...)` must be devices or a mesh, not 'cpu'"),
-    "filterjit.saved_info(3)": (TypeError, f"`saved_info(path)` {PATH} 3"),
+    "filterjit.aot.saved_info(3)": (TypeError, f"`saved_info(path)` {PATH} 3"),
 }  # fmt: skip
 # Trees, filters and shardings.
 TREES: dict[str, tuple[Any, str]] = {
@@ -140,7 +140,7 @@ TREES: dict[str, tuple[Any, str]] = {
         "(while sorting the keys of the dict at the root)"),
     "ShardingRules('**.weight')": (TypeError, "or pairs of these, not '**.weight'"),
     "ShardingRules({3: P()})": (ValueError, "a key of `ShardingRules` is not a filter: 3"),
-    "place(MODEL, ShardingRules({'**': filterjit.fsdp('model')}), MESH)": (ValueError,
+    "place(MODEL, ShardingRules({'**': filterjit.sharding.fsdp('model')}), MESH)": (ValueError,
         "the mesh has no axis 'model', it has 'data'"),
     "place(MODEL, 'data', MESH)": (TypeError, "has arrays, and 'data' in its place is neither"),
     "place(MODEL, {'weight': P()}, MESH)": (ValueError, "rules by path are `ShardingRules`"),

@@ -27,9 +27,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import filterjit
-from filterjit import ShardingRules, filter_jit, fsdp, place
+from filterjit import filter_jit
 from filterjit._call import _direct
 from filterjit._compat import _executable_compat, _jax_compat
+from filterjit.sharding import ShardingRules, fsdp, place
 from support.threads import at_once
 
 port, index, count, check = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -528,7 +529,7 @@ def check_files() -> None:
         kind = "portable" if portable else "executable"
         compiled.save(f"{folder}/{kind}.{index}", portable=portable)
         multihost_utils.sync_global_devices(kind)
-        info = filterjit.saved_info(f"{folder}/{kind}.{index}")
+        info = filterjit.aot.saved_info(f"{folder}/{kind}.{index}")
         assert info.process == (index, count) and f"process {index} of {count}" in str(info)
         # An equal mesh whose devices have other ids, as long as each process keeps its own.
         turned = np.asarray(jax.devices()).reshape(count, 2)[:, ::-1].reshape(-1)

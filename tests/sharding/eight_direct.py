@@ -10,7 +10,8 @@ from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, make_model, mesh_of
 
-from filterjit import ShardingRules, filter_jit, place
+from filterjit import filter_jit
+from filterjit.sharding import ShardingRules, place
 from support.direct import Beside, counts, direct, refusals  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("direct")

@@ -14,7 +14,8 @@ from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
 import filterjit
-from filterjit import ShardingRules, filter_jit, place
+from filterjit import filter_jit
+from filterjit.sharding import ShardingRules, place
 
 RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
 X = np.arange(16.0, dtype=np.float32)

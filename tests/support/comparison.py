@@ -216,7 +216,7 @@ def check_installed(program: Program) -> Any:
     as values and as trees.
     """
     of_equinox = program()
-    with filterjit.installed():
+    with filterjit.install():
         of_filterjit = program()
     assert comparable(of_filterjit) == comparable(of_equinox)
     assert paths_and_types(of_filterjit) == paths_and_types(of_equinox)
@@ -232,7 +232,7 @@ def check_installed_error(program: Program, match: str) -> None:
     """Asserts that both runs of `program` raise the same ``EquinoxRuntimeError``."""
     with pytest.raises(RuntimeError, match=match) as of_equinox:
         program()
-    with filterjit.installed(), pytest.raises(RuntimeError, match=match) as of_filterjit:
+    with filterjit.install(), pytest.raises(RuntimeError, match=match) as of_filterjit:
         program()
     assert type(of_filterjit.value) is type(of_equinox.value)
     assert type(of_filterjit.value).__name__ == "EquinoxRuntimeError"

@@ -16,6 +16,7 @@ not authenticate the author. A loaded program does whatever its author wrote whe
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -159,7 +160,7 @@ class SavedInfo:
         return "\n".join(filter(None, lines))
 
 
-@public
+@functools.partial(public, module="filterjit.aot")
 def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
     """Returns what a file of ``compiled.save`` holds, without loading it.
 

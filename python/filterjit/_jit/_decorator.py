@@ -184,9 +184,9 @@ def filter_jit(
             that was used least recently is dropped.
         in_shardings: where the arguments are placed: a dict from names of parameters to values, a
             tuple of values by position, or one value for all parameters. A value is a sharding, a
-            ``PartitionSpec``, None (leave it as it is), `ShardingRules`, or a prefix of the
+            ``PartitionSpec``, None (leave it as it is), `filterjit.sharding.ShardingRules`, or a prefix of the
             argument with these as leaves. As under ``jax.jit``, arrays that are not committed to
-            devices are moved there, and others must be there already (`place`). The arrays in the
+            devices are moved there, and others must be there already (`filterjit.sharding.place`). The arrays in the
             function itself stay as they are.
         out_shardings: where the result is placed: one such value. Arrays of which it says nothing
             are placed by the compiler, except that one in the same place as a donated array of the

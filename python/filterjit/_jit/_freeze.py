@@ -213,7 +213,7 @@ def freeze(f: _F, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _F:
     if settings.shardings is not None:
         raise ValueError(
             "`freeze` takes no function with in_shardings, out_shardings or mesh. Place the "
-            "arguments with `filterjit.place`, and freeze a function without these options."
+            "arguments with `filterjit.sharding.place`, and freeze a function without these options."
         )
     _, qualname = names_of(f.__wrapped__)
     signature = _remaining(

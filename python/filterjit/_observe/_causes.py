@@ -10,9 +10,7 @@ from ._wording import count, show_bytes
 
 _MOST_CAUSES = 6  # more are counted, not written out
 
-PLACE_ONCE = (
-    "Place them the same way on every call, what stays the same once: `filterjit.place(...)`."
-)
+PLACE_ONCE = "Place them the same way on every call, what stays the same once: `filterjit.sharding.place(...)`."
 
 WHOLE_FUNCTION = "the function"
 """The path of the function itself."""
@@ -60,7 +58,7 @@ class Cause:
         return self._row is not None and self._row.is_endless
 
     @property
-    def weight(self) -> int:
+    def _weight(self) -> int:
         """How different two programs are that differ in this."""
         return 1 if self._row is None else self._row.weight
 

@@ -399,7 +399,7 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
 
 def distance(causes: Iterable[Cause]) -> int:
     """Returns how different two programs are."""
-    return sum(cause.weight for cause in causes)
+    return sum(cause._weight for cause in causes)
 
 
 # ---- two traces ----

@@ -253,7 +253,7 @@ WEAK_TYPE = Row(
 MESH = Row(
     "mesh",
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
-    "first call: `filterjit.place(...)`.",
+    "first call: `filterjit.sharding.place(...)`.",
 )
 SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
 DEVICE = SHARDING._replace(kind="device")

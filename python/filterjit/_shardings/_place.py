@@ -8,6 +8,7 @@ A ``PartitionSpec`` stays one as long as the mesh is the one in force: ``jax.jit
 has the mesh in the key of its programs. With a mesh of its own, it becomes a ``NamedSharding``.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
 # ---- placing ----
 
 
-@public
+@functools.partial(public, module="filterjit.sharding")
 def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
     """Returns a tree with its arrays placed on the devices of a mesh.
 

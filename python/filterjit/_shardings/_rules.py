@@ -1,6 +1,7 @@
 """`ShardingRules`: the spec of each array of a tree, by its path."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ from ._specs import (
 )
 
 
-@public
+@functools.partial(public, module="filterjit.sharding")
 @dataclasses.dataclass(frozen=True)
 class fsdp:
     """A value of `ShardingRules`: divides the largest dimension that can be divided over an axis.
@@ -93,7 +94,7 @@ class _Found:
     note: str = ""
 
 
-@public
+@functools.partial(public, module="filterjit.sharding")
 class ShardingRules:
     """An ordered mapping from path patterns or filters to ``PartitionSpec``.
 

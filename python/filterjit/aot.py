@@ -1,0 +1,8 @@
+"""What a file of a compiled function holds. `filterjit.load` loads it.
+
+Importing this module imports JAX.
+"""
+
+from ._aot._file import saved_info
+
+__all__ = ["saved_info"]
