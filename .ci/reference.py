@@ -29,8 +29,8 @@ TAIL = """## The command line
 | `python -m filterjit show FILE` | describes a file of `compiled.save` |
 | `python -m filterjit --version` | the versions of filterjit, JAX and Python |
 
-The program sees what it sees under `python`. SCRIPT may be a folder, a zip file or `-`. Children that
-it starts with `multiprocessing` run on filterjit too. Other interpreters do not.
+`run` takes SCRIPT as `python` does. Children that the program starts with `multiprocessing` run on
+filterjit too.
 
 | option of `run` | what it does |
 |---|---|

@@ -11,8 +11,6 @@ import runpy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -108,22 +106,6 @@ def test_each_label_has_its_own_rule() -> None:
         model, state, value = found["step"](model, state, found["x"], found["y"])
         losses.append(float(value))
     assert losses[-1] < losses[0] / 2
-
-
-def test_only_the_adapters_train(tmp_path: Path) -> None:
-    found = execute(only("docs/trees.md", "class Adapted"))
-    adapted, trained, frozen = (found[name] for name in ("adapted", "trained", "frozen"))
-    after = found["combine"](trained, frozen)
-    for old, new in zip(adapted.layers, after.layers, strict=True):
-        assert new.base.weight is old.base.weight and new.base.bias is old.base.bias
-        assert not jnp.array_equal(new.up, old.up)
-    assert eqx.tree_equal(found["restored"], after)
-    np.savez(tmp_path / "adapters.npz", **found["saved"])
-    with np.load(tmp_path / "adapters.npz") as stored:
-        loaded = {path: jnp.asarray(stored[path]) for path in stored.files}
-    restored = found["structure"].combine(loaded, found["others"])
-    assert eqx.tree_equal(restored, after)
-    assert jax.tree_util.tree_structure(restored) == jax.tree_util.tree_structure(after)
 
 
 def test_frozen_arguments() -> None:
