@@ -176,7 +176,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
     ) -> bool:
         """Returns whether a failed call was one of another program, as of other shardings."""
-        return programs_of(variant).call_again(exception, arrays)
+        programs = variant.programs  # None if the garbage collector has cleared it
+        return programs is not None and programs.call_again(exception, arrays)
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
