@@ -76,7 +76,7 @@ WITH_METHODS = {
 }
 # Classes that users call.
 MADE_BY_USERS = {"sharding.ShardingRules", "sharding.fsdp", "Filter"}
-WITHOUT_ATTRIBUTES = {"types.Variant", "nnx.CachedJit", "types.FilterJit"}
+WITH_ATTRIBUTES = {"types.Switches"}
 
 
 def on_site(page: str) -> str:
@@ -155,11 +155,9 @@ def entry(name: str) -> str:
                     for k in methods
                 )
             )
-        if name not in WITHOUT_ATTRIBUTES:
+        if name in WITH_ATTRIBUTES:
             fields = [k for k in inspect.get_annotations(x) if not k.startswith("_")]
-            fields += [k for k, m in found.items() if inspect.isdatadescriptor(m)]
-            if fields:
-                lines.append(f"Attributes: {', '.join(f'`{k}`' for k in dict.fromkeys(fields))}.")
+            lines.append(f"Attributes: {', '.join(f'`{k}`' for k in fields)}.")
     return "\n\n".join(lines) + "\n"
 
 
