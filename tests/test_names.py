@@ -28,6 +28,10 @@ from flax import linen, nnx  # noqa: F401
 
 from filterjit import types
 
+pytestmark = pytest.mark.skipif(
+    jax.__version_info__ < (0, 12), reason="pages and comments name what newer versions of JAX have"
+)
+
 ROOT = Path(__file__).parents[1]
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 CODE = re.compile(r"(`+)(.+?)\1(?!`)", re.S)
