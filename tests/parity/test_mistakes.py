@@ -26,8 +26,9 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is imported here)
 
 import filterjit
-from filterjit import Filter, ShardingRules, filter_jit, lax, load, partition, place  # noqa: F401
+from filterjit import Filter, filter_jit, lax, load, partition  # noqa: F401
 from filterjit._observe import _compiled_in
+from filterjit.sharding import ShardingRules, place  # noqa: F401
 from support.comparison import Jit
 
 X = jnp.ones(2)
