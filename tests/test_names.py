@@ -121,14 +121,9 @@ def test_names_in_pages(page: Path) -> None:
 
 # Names that stand for others in a docstring or a comment, and a field of CPython's.
 EXAMPLES = {"step_size", "DIGEST", "PROCESS", "embedded"}
-# Names that are not there any more: mend the docstring, and take them out.
-GONE = {"equinox_runtime_error"}
 
 
 def test_names_in_docstrings_and_comments() -> None:
     files = tracked("python/*.py", "csrc/*.c", "csrc/*.h")
-    found = {
-        path.relative_to(ROOT).as_posix(): unknown(parts(path)[1], EXAMPLES | GONE)
-        for path in files
-    }
+    found = {path.relative_to(ROOT).as_posix(): unknown(parts(path)[1], EXAMPLES) for path in files}
     assert {name: words for name, words in found.items() if words} == {}
