@@ -231,6 +231,13 @@ CAUSES: list[tuple[str, str, str]] = [
         "f(jax.device_put(x, spec))",
     ),
     (
+        "Another spec on explicit axes",
+        "mesh = jax.make_mesh((2,), ('data',), axis_types=(jax.sharding.AxisType.Explicit,))\n"
+        "one, two = (jax.device_put(x, jax.NamedSharding(mesh, jax.P(axis))) for axis in ('data', None))\n"
+        "f(one)",
+        "f(two)",
+    ),
+    (
         "Another sharding",
         "auto = jax.sharding.AxisType.Auto\n"
         "mesh = jax.make_mesh((2,), ('data',), axis_types=(auto,))\n"

@@ -319,6 +319,18 @@ def test_committed_device() -> None:
     assert len(traces) == 1
 
 
+@pytest.mark.skipif(not hasattr(jax.sharding, "AxisType"), reason="has no explicit axes")
+def test_explicit_axes() -> None:
+    mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+    divided, whole = (
+        jax.device_put(X, jax.sharding.NamedSharding(mesh, jax.P(axis))) for axis in ("data", None)
+    )
+    f, _ = jitted()
+    f(divided)
+    check(only(f.explain(whole)), ("sharding", "a", "'data'", "None", "explicit axes"))
+    check(only(f.explain(X)), ("mesh", "a", "'data'", "on no mesh", "filterjit.sharding.place"))
+
+
 PLACES = """
 import itertools
 import jax, jax.numpy as jnp, numpy as np

@@ -421,7 +421,8 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     elif was.weak_type != now.weak_type:
         row = _table.WEAK_TYPE
     elif was.sharding != now.sharding:
-        row, words = _table.MESH, (_where(was.sharding), _where(now.sharding))
+        row = _table.MESH if None in (was.sharding, now.sharding) else _table.TYPE_OF_SPEC
+        words = _where(was.sharding), _where(now.sharding)
     else:
         return None
     return cause_of(row, where, *words, array=where)

@@ -255,6 +255,11 @@ MESH = Row(
     "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
     "first call: `filterjit.sharding.place(...)`.",
 )
+TYPE_OF_SPEC = Row(
+    "sharding",
+    "To JAX, how an array is divided over explicit axes is a part of its type. Place it the same way on "
+    "every call: `jax.device_put(x, sharding)`.",
+)
 SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
 DEVICE = SHARDING._replace(kind="device")
 
