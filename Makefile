@@ -2,7 +2,7 @@
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares:
 #                  examples/demo.py
-#   make test      the tests, but for those that take long; of those with many cases, a third
+#   make test      the tests, but for those that take long; of those with many cases, a share
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:
@@ -32,7 +32,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h) tests/core/testing.c
 SOURCES := $(C_FILES) setup.py pyproject.toml
@@ -52,22 +52,11 @@ demo-distributed: $(VENV)/.installed
 	$(BIN)/python examples/distributed.py
 	$(BIN)/python examples/distributed.py --processes 4
 
-# The core's tests recurse until Python stops them: they have processes of their own.
 test: $(VENV)/.installed
-ifeq ($(NAMED),)
-	$(PYTEST) -m "not slow" tests/core $(PYTEST_ARGS)
-	$(PYTEST) -m "not slow and not thorough" --ignore tests/core $(PYTEST_ARGS)
-else
-	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
-endif
+	$(PYTEST) -m "not slow$(if $(NAMED),, and not thorough)" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed
-ifeq ($(NAMED),)
-	$(PYTEST) -m slow tests/core $(PYTEST_ARGS)
-	$(PYTEST) -m "slow or thorough" --ignore tests/core $(PYTEST_ARGS)
-else
-	$(PYTEST) -m slow $(PYTEST_ARGS)
-endif
+	$(PYTEST) -m "slow$(if $(NAMED),, or thorough)" $(PYTEST_ARGS)
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \

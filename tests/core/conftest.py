@@ -1,6 +1,5 @@
 """Fixtures of the tests of the C core.  core_support.py loads the core without JAX."""
 
-import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,16 +44,6 @@ def _without_jax(request: pytest.FixtureRequest) -> Iterator[None]:
     alone = all(item.path.is_relative_to(_HERE) for item in request.session.items)
     yield
     assert not alone or "jax" not in sys.modules
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _frozen() -> Iterator[None]:
-    """Hides the objects that exist before a module's tests from their many collections, which
-    makes these ten times faster."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

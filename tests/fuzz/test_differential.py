@@ -2,7 +2,6 @@
 
 import collections
 import decimal
-import gc
 import random
 import types
 from collections.abc import Iterator
@@ -40,10 +39,7 @@ from support.statics import (
 
 @pytest.fixture(autouse=True)
 def _small_process() -> Iterator[None]:
-    gc.collect()
-    gc.freeze()
     yield
-    gc.unfreeze()
     jax.clear_caches()
 
 

@@ -41,12 +41,8 @@ def apply() -> Counted:
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_process() -> Iterator[None]:
-    """Drops the programs that a module's tests compiled, of thousands in all. Imported objects are
-    kept out of the garbage collections that tests run."""
-    gc.collect()
-    gc.freeze()
+    """Drops the programs that a module's tests compiled, of thousands in all."""
     yield
     jax.clear_caches()
     equinox.clear_caches()
     gc.collect()
-    gc.unfreeze()

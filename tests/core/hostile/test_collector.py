@@ -81,7 +81,7 @@ def looking(also: Callable[[Any], Any] = type) -> Iterator[None]:
     """Collects as often as possible, and looks then too."""
     look.__init__()  # type: ignore[misc]
     look.also = also
-    gc.freeze()  # a look is short then; the fixture of the module unfreezes
+    gc.freeze()  # a look is short then
     threshold = gc.get_threshold()
     gc.callbacks.append(at_collection)
     gc.set_threshold(1)
