@@ -58,7 +58,18 @@ def _frozen() -> None:
 
 # The folders in which it does not matter whether XLA compiles a program or JAX has kept it.
 _COMPILED_ONCE = (
-    *("downstream", "eqx", "explain", "fuzz", "install", "nnx", "parity", "safety", "structs", "zoo"),
+    *(
+        "downstream",
+        "eqx",
+        "explain",
+        "fuzz",
+        "install",
+        "nnx",
+        "parity",
+        "safety",
+        "structs",
+        "zoo",
+    ),
 )
 
 

@@ -54,6 +54,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     jax.__version_info__ < (0, 12), reason="some texts are JAX's, and others in older versions"
 )

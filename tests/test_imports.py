@@ -5,22 +5,34 @@ import pathlib
 from collections import Counter
 from typing import Any
 
-import pytest
-
 import filterjit
 from support.processes import run_code
 
-IMPORTED = """
+# What is called, in this order, and a module that is imported then.
+USES = {
+    "f.explain(jnp.ones(2), 4)": "_observe._explain",
+    "f(jnp.ones(2), 4)": "_observe._compare",
+    "f.report()": "_observe._report",
+    "f.partial(jnp.ones(2))": "_jit._partial",
+    "f.freeze(jnp.ones(2))": "_jit._freeze",
+    "f.lower(jnp.ones(2), 3)": "_aot._stages",
+    "f.warm_up_all([])": "_aot._warm_up",
+}
+PROGRAM = f"""
 import json, sys
 import jax.numpy as jnp
-{}
-print(json.dumps(sorted(name.removeprefix("filterjit.") for name in sys.modules if name.startswith("filterjit."))))
-"""
-
-CALL = """
 from filterjit import filter_jit
+
+def imported():
+    return [x.removeprefix("filterjit.") for x in sys.modules if x.startswith("filterjit.")]
+
 f = filter_jit(lambda x, n: n * x)
 f(jnp.ones(2), 3), f(jnp.ones(2), 3)
+found = {{"": imported()}}
+for code in {list(USES)}:
+    exec(code)
+    found[code] = imported()
+print(json.dumps(found))
 """
 
 # What is imported of modules and packages that a first call does not need.
@@ -49,44 +61,18 @@ OBSERVE = (
 )
 
 
-def imported(code: str) -> set[str]:
-    names: list[str] = json.loads(run_code(IMPORTED.format(code)).stdout.splitlines()[-1])
-    return set(names)
-
-
 def left_out(name: str, found: set[str]) -> set[Any]:
     """Returns the ends of the names of `name` and of the modules in it, of those that are found."""
     return {x[len(name) :] for x in found if x == name or x.startswith(name + ".")}
 
 
-@pytest.fixture(scope="module")
-def of_a_call() -> set[str]:
-    return imported(CALL)
-
-
-@pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_a_first_call_does_not_import(name: str, of_a_call: set[str]) -> None:
-    assert left_out(name, of_a_call) == LEFT_OUT[name]
-
-
-def test_what_is_observed_in_a_first_call(of_a_call: set[str]) -> None:
-    assert left_out("_observe", of_a_call) == {"", *("." + name for name in OBSERVE)}
-
-
-@pytest.mark.parametrize(
-    ("code", "module"),
-    [
-        ("f.lower(jnp.ones(2), 3)", "_aot._stages"),
-        ("f.warm_up_all([])", "_aot._warm_up"),
-        ("f.explain(jnp.ones(2), 4)", "_observe._explain"),
-        ("f.report()", "_observe._report"),
-        ("f.freeze(jnp.ones(2))", "_jit._freeze"),
-        ("f.partial(jnp.ones(2))", "_jit._partial"),
-        ("f(jnp.ones(2), 4)", "_observe._compare"),
-    ],
-)
-def test_what_is_imported_when_it_is_used(code: str, module: str) -> None:
-    assert module in imported(CALL + code)
+def test_what_is_imported_when_it_is_used() -> None:
+    found: dict[str, list[str]] = json.loads(run_code(PROGRAM).stdout)
+    first = set(found[""])
+    assert {name: left_out(name, first) for name in LEFT_OUT} == LEFT_OUT
+    assert left_out("_observe", first) == {"", *("." + name for name in OBSERVE)}
+    for code, module in USES.items():
+        assert module in found[code] and module not in first, code
 
 
 def test_no_name_of_a_module_occurs_twice() -> None:

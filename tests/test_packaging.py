@@ -370,6 +370,7 @@ def test_the_interpreters_that_are_found(tmp_path: Path) -> None:
     assert find("3.12", "3.13", "3.1") == [str(patches[1])]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_wheels_are_built_with_the_interpreters_that_are_found(tmp_path: Path) -> None:
     """The script is run as far as its list of interpreters."""

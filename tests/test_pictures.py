@@ -52,6 +52,7 @@ def test_a_picture_is_legible(path: Path) -> None:
     check(path.read_text())
 
 
+@pytest.mark.slow
 def test_what_is_drawn(tmp_path: Path) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     axes = figure.subplots()

@@ -106,8 +106,9 @@ MODULES = [jnp.fft, jax.scipy.fft, jax.lax.linalg, jnp.linalg, jax.random, jax.s
 @pytest.mark.parametrize(
     ("modules", "each", "portable"),
     [
-        (MODULES[:4], False, False),
-        (MODULES[3:4], False, True),
+        (MODULES[3:4], False, False),
+        pytest.param(MODULES[3:4], False, True, marks=pytest.mark.slow),
+        pytest.param(MODULES[:3], False, False, marks=pytest.mark.slow),
         pytest.param(MODULES, True, False, marks=pytest.mark.thorough),
     ],
 )

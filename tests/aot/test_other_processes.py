@@ -168,6 +168,7 @@ ask("not imported", lambda: "aot_zoo" in sys.modules)
     assert "`aot_zoo` is not imported; import it first" in found["no module"]
 
 
+@pytest.mark.slow
 def test_the_persistent_cache(tmp_path: Path) -> None:
     """A process finds what another process compiled, as with jax.jit."""
     script = """

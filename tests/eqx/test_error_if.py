@@ -166,7 +166,7 @@ print(theirs)
         pytest.param("raise", "EquinoxRuntimeError", marks=pytest.mark.slow),  # as without it
         ("nan", "Array(nan,"),
         pytest.param("off", "Array(-2.,", marks=pytest.mark.slow),
-        ("breakpoint", "Entering jdb:"),
+        pytest.param("breakpoint", "Entering jdb:", marks=pytest.mark.slow),
     ],
 )
 def test_environment_variable(mode: str, expected: str) -> None:

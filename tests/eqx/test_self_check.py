@@ -474,6 +474,7 @@ def test_without_a_private_name(
     assert everything(tmp_path / "found") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["create_cpp_call", "_unloaded_executable"])
 def test_without_a_private_attribute(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

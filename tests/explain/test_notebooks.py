@@ -93,6 +93,7 @@ def text_of(output: dict[str, Any], kind: str = "text/plain") -> str:
     return "".join(text)
 
 
+@pytest.mark.slow
 def test_what_is_shown(tmp_path: Path) -> None:
     pytest.importorskip("nbconvert")
     pytest.importorskip("ipykernel")

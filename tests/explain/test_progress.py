@@ -68,9 +68,9 @@ def test_a_terminal_that_clears_no_line_has_a_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setup", "inside", "args", "env"),
     [
-        ("filterjit.switches.progress = False", "", (), {}),
         ("", "", (), {"FILTERJIT_PROGRESS": "0"}),
-        ("", "", ("60",), {}),  # too short
+        pytest.param("filterjit.switches.progress = False", "", (), {}, marks=pytest.mark.slow),
+        pytest.param("", "", ("60",), {}, marks=pytest.mark.slow),  # too short
     ],
 )
 def test_nothing_is_shown(tmp_path: Path, setup: str, inside: str, args: Any, env: Any) -> None:

@@ -422,7 +422,7 @@ def test_what_was_dropped_since_the_cache_was_full(name: str) -> None:
     f = filter_jit(lambda a, b: b, maxsize=1, on_retrace="ignore")
     f(make(1), X)
     assert kind() != "evicted"
-    for _ in range(20):
+    for _ in range(5):
         f(make(0), X), f(make(1), X)
         gc.collect()
         assert (kind() == "evicted") == is_told

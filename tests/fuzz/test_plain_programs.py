@@ -7,14 +7,14 @@ import pytest
 pytest.importorskip("flax")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_random_program(seed: int) -> None:
     fuzz_plain.compare(seed)
     jax.clear_caches()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 130))
+@pytest.mark.parametrize("seed", range(2, 32))
 def test_another_random_program(seed: int) -> None:
     fuzz_plain.compare(seed)
     jax.clear_caches()

@@ -53,10 +53,16 @@ assert step.lower(x, x).compile()(x, x).tolist() == [3, 3, 3]
 @pytest.mark.parametrize(
     ("names", "first"),
     [
-        *[("jax", True), ("jax", False), ("eqx nnx jax", True), ("jax eqx nnx", False)],
-        *[("jax-wrapped", True), ("jax-wrapped", False)],
+        ("jax eqx nnx", False),
         ("eqx-wrapped nnx-wrapped jax-wrapped", True),
-        ("jax-wrapped eqx-wrapped nnx-wrapped", False),
+        *(
+            pytest.param(names, first, marks=pytest.mark.slow)
+            for names, first in [
+                *[("jax", True), ("jax", False), ("eqx nnx jax", True)],
+                *[("jax-wrapped", True), ("jax-wrapped", False)],
+                ("jax-wrapped eqx-wrapped nnx-wrapped", False),
+            ]
+        ),
     ],
 )
 def test_by_hand(names: str, first: bool) -> None:
@@ -120,7 +126,7 @@ assert filterjit.filter_jit(lambda x: x + 1)(x).tolist() == [2, 2, 2]
 """
 
 
-@pytest.mark.parametrize("how", ["", "-wrapped"])
+@pytest.mark.parametrize("how", ["", pytest.param("-wrapped", marks=pytest.mark.slow)])
 def test_a_function_that_calls_itself_without_end(how: str) -> None:
     pytest.importorskip("flax.nnx")
     patches = [IMPORTS[name + how] for name in ("jax", "eqx", "nnx")]

@@ -124,10 +124,10 @@ def test_jax_is_not_imported() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "first",
-    ["filterjit.report()", "filterjit.jit", "filterjit.partition", "filterjit.load", "import filterjit.nnx"],
-)  # fmt: skip
+@pytest.mark.parametrize("first", [
+    "filterjit.report()", "import filterjit.nnx",
+    *(pytest.param(f"filterjit.{name}", marks=pytest.mark.slow) for name in ("jit", "partition", "load")),
+])  # fmt: skip
 def test_names_of_filterjit_may_be_what_imports_jax(first: str) -> None:
     """The modules that `install` imports with JAX, and with Flax, are not half imported then."""
     run_code(

@@ -72,7 +72,7 @@ def test_script(program: Path) -> None:
     assert run_installed("--", "short.py", "--report", cwd=program.parent).stderr == ""
 
 
-@pytest.mark.parametrize("how", ["fail", "exit"])
+@pytest.mark.parametrize("how", ["fail", pytest.param("exit", marks=pytest.mark.slow)])
 def test_exit_status_and_traceback(program: Path, how: str) -> None:
     """With a page of the run, which is written at the end; ENDS has the same without one."""
     status = {"fail": 1, "exit": 7}[how]
@@ -117,7 +117,9 @@ def test_interrupt(tmp_path: Path) -> None:
     assert "filterjit" not in stderr.replace(str(tmp_path), "")
 
 
-@pytest.mark.parametrize("options", [(), ("--report", "--explain")], ids=str)
+@pytest.mark.parametrize(
+    "options", [pytest.param((), marks=pytest.mark.slow), ("--report", "--explain")], ids=str
+)
 def test_options_of_jax_can_still_be_set(options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "devices.py").write_text(
         textwrap.dedent("""
@@ -154,6 +156,7 @@ def test_report(program: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("print('done')")
     ours = run_installed("--report", "--html", "r.html", "plain.py", cwd=tmp_path)
@@ -162,6 +165,7 @@ def test_report_of_a_program_without_jax(tmp_path: Path) -> None:
     assert "(no jitted function was called)" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.slow
 def test_the_last_line_knows_what_was_told(tmp_path: Path) -> None:
     text = (
         "import time, equinox as eqx, jax.numpy as jnp\n@eqx.filter_jit\ndef f(x, n):\n"
@@ -483,6 +487,7 @@ def test_children_of_a_program_that_uninstalls(tmp_path: Path) -> None:
     assert done.stdout == "(False, False, False)\n"
 
 
+@pytest.mark.slow
 def test_children_find_a_filterjit_that_is_in_no_other_path(tmp_path: Path) -> None:
     """It was found in the working directory, which the script's folder replaced."""
     (tmp_path / "children.py").write_text(CHILDREN)
@@ -494,6 +499,7 @@ def test_children_find_a_filterjit_that_is_in_no_other_path(tmp_path: Path) -> N
     assert done.stdout == "(True, True, True)\n"
 
 
+@pytest.mark.slow
 def test_children_explain_too(tmp_path: Path) -> None:
     (tmp_path / "children.py").write_text(CHILDREN)
     done = run_installed("--explain", "children.py", "spawn", "executor", cwd=tmp_path)

@@ -339,7 +339,14 @@ def test_interrupts(make: type[Call], terminal: None) -> None:
     print(make.__name__, _inject(make, KeyboardInterrupt))
 
 
-@pytest.mark.parametrize("error", [MemoryError, ZeroDivisionError])
-@pytest.mark.parametrize("make", [Donating, WithCallback])
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (Donating, MemoryError),
+        (WithCallback, ZeroDivisionError),
+        pytest.param(Donating, ZeroDivisionError, marks=pytest.mark.slow),
+        pytest.param(WithCallback, MemoryError, marks=pytest.mark.slow),
+    ],
+)
 def test_errors(make: type[Call], error: type[Exception], terminal: None) -> None:
     print(make.__name__, _inject(make, error))

@@ -225,7 +225,8 @@ def test_traced_functions_that_wait_for_threads() -> None:
     assert at_once(4, lambda i: f(X))[0].tolist() == [6, 7, 8]
 
 
-def test_storm() -> None:
+@pytest.mark.parametrize("seconds", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_storm(seconds: int) -> None:
     """16 threads that call, miss, evict, clear, ask, install and uninstall."""
     filters, callback = list(warnings.filters), logging.getLogger("jax._src.callback").filters[:]
     original = eqx.filter_jit
@@ -239,7 +240,7 @@ def test_storm() -> None:
     equinox_made = eqx.filter_jit(fun)
     small, donating = filterjit.filter_jit(fun, maxsize=3), filterjit.filter_jit(fun, donate="all")
     bad = filterjit.filter_jit(fails)
-    end = time.monotonic() + 6
+    end = time.monotonic() + seconds
     calls = [0] * 16
 
     def work(i: int) -> None:
@@ -405,6 +406,7 @@ assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
     run_code(FORK.format(setup=setup, forks=3, threads=0))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_fork_and_exec() -> None:
     """A child that executes another program at once, while threads make calls, and while a callback
