@@ -13,6 +13,7 @@ import numpy as np
 from fuzz_oracle import aval
 
 from filterjit import _core
+from filterjit._call import _direct
 from filterjit._call._hooks import FunctionHooks
 
 
@@ -40,8 +41,8 @@ class PretendOptions(FunctionHooks):
     """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
 
     def compile(self, f: Any, variant: Any) -> Any:
-        jitted = super().compile(f, variant)
-        return Pretend(jitted.__wrapped__)  # type: ignore[attr-defined]
+        jitted = _direct.jitted_of(super().compile(f, variant))
+        return Pretend(jitted.__wrapped__)
 
     def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
         return False

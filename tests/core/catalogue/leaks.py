@@ -32,8 +32,9 @@ HASHES = {
 }
 
 
-def steps_of_operations() -> Iterator[tuple[str, Step]]:
-    for name, make in OPERATIONS.items():
+def steps_of_operations(names: list[str]) -> Iterator[tuple[str, Step]]:
+    for name in names:
+        make = OPERATIONS[name]
 
         def anew(make: Any = make) -> None:
             """Objects that are made anew show what one call leaves behind."""
@@ -48,8 +49,8 @@ def steps_of_operations() -> Iterator[tuple[str, Step]]:
             yield f"{name}, again", lambda call=call, check=check: check(call())
 
 
-def steps_of_places() -> Iterator[tuple[str, Step]]:
-    for name, action in itertools.product(PLACES, WRONG):
+def steps_of_places(names: list[str]) -> Iterator[tuple[str, Step]]:
+    for name, action in itertools.product(names, WRONG):
         if action == "raises" or name not in HASHES:
 
             def fails(name: str = name, action: str = action) -> None:
@@ -69,14 +70,16 @@ def main(names: list[str]) -> int:
     tracemalloc.start()
     sys.unraisablehook = lambda details: None
     count, grown = 0, 0
-    for name, step in itertools.chain(steps_of_operations(), steps_of_places()):
-        if not names or name in names:
-            count += 1
-            # What was imported and cached at the first call would hide what grows.
-            step()
-            if found := growth(step):
-                grown += 1
-                print(f"{name}: grows {', '.join(found)}", flush=True)
+    operations, places = (
+        [name for name in all if not names or name in names] for all in (OPERATIONS, PLACES)
+    )
+    for name, step in itertools.chain(steps_of_operations(operations), steps_of_places(places)):
+        count += 1
+        # What was imported and cached at the first call would hide what grows.
+        step()
+        if found := growth(step):
+            grown += 1
+            print(f"{name}: grows {', '.join(found)}", flush=True)
     print(f"{count} steps were repeated; {grown} grew")
     return 1 if grown else 0
 
