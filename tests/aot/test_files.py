@@ -259,10 +259,12 @@ def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aot_zoo, "Lazy", _Lazy(), raising=False)
 
 
+@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("kind", "inside"), [*((kind, ()) for kind in KINDS), ("executable", ("program",))]
 )
 def test_mutated_headers(
+    examples: int,
     kind: str,
     inside: tuple[str, ...],
     good: dict[str, Path],
@@ -276,7 +278,7 @@ def test_mutated_headers(
     loaded = []
 
     @settings(
-        max_examples=150,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,

@@ -43,7 +43,9 @@ OPTIMISERS = {
 }
 
 
-@pytest.mark.parametrize(("name", "donate"), [("adamw", "none"), ("clipped", "all")])
+@pytest.mark.parametrize(
+    ("name", "donate"), [("adamw", "none"), pytest.param("clipped", "all", marks=pytest.mark.slow)]
+)
 @on_install
 def test_classifier(name: str, donate: Any) -> Any:
     optimiser = OPTIMISERS[name]()

@@ -65,12 +65,13 @@ def test_a_terminal_that_clears_no_line_has_a_message(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setup", "inside", "args", "env"),
     [
         ("", "", (), {"FILTERJIT_PROGRESS": "0"}),
-        pytest.param("filterjit.switches.progress = False", "", (), {}, marks=pytest.mark.slow),
-        pytest.param("", "", ("60",), {}, marks=pytest.mark.slow),  # too short
+        ("filterjit.switches.progress = False", "", (), {}),
+        ("", "", ("60",), {}),  # too short
     ],
 )
 def test_nothing_is_shown(tmp_path: Path, setup: str, inside: str, args: Any, env: Any) -> None:

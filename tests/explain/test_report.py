@@ -443,6 +443,7 @@ def test_each_thread_has_its_own_stack() -> None:
     assert row["traces"] == sum(v["traces"] for v in row["variants"])
 
 
+@pytest.mark.slow
 def test_programs_from_the_persistent_cache(tmp_path: Path) -> None:
     code = """
         import json, os

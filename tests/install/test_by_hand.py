@@ -54,12 +54,12 @@ assert step.lower(x, x).compile()(x, x).tolist() == [3, 3, 3]
     ("names", "first"),
     [
         ("jax eqx nnx", False),
-        ("eqx-wrapped nnx-wrapped jax-wrapped", True),
         *(
             pytest.param(names, first, marks=pytest.mark.slow)
             for names, first in [
                 *[("jax", True), ("jax", False), ("eqx nnx jax", True)],
                 *[("jax-wrapped", True), ("jax-wrapped", False)],
+                ("eqx-wrapped nnx-wrapped jax-wrapped", True),
                 ("jax-wrapped eqx-wrapped nnx-wrapped", False),
             ]
         ),

@@ -270,6 +270,7 @@ def test_unknown_name() -> None:
     }
 
 
+@pytest.mark.slow
 def test_nnx_is_an_attribute() -> None:
     run_code(
         "import filterjit, sys; dir(filterjit); assert 'flax' not in sys.modules; "

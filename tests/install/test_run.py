@@ -227,6 +227,7 @@ def test_the_command_runs_programs_as_python_m_does(program: Path) -> None:
     assert ours.stderr.splitlines()[-1] == "filterjit run: error: expected SCRIPT or -m MODULE"
 
 
+@pytest.mark.slow
 def test_report_of_a_program_that_fails(program: Path) -> None:
     ours = run_installed("--report", "program.py", "fail", cwd=program.parent, status=1)
     assert "__main__.f" in ours.stderr

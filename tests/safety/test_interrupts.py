@@ -306,8 +306,8 @@ def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: in
 _counts: collections.Counter[tuple[type[BaseException], str]] = collections.Counter()
 
 
-def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[int]:
-    """Returns the line events to interrupt: about sixteen, in lines not interrupted before."""
+def _places(make: Callable[[], Operation], error: type[BaseException], some: int) -> list[int]:
+    """Returns the line events to interrupt: about `some`, in lines not interrupted before."""
     make().run()  # imports and first uses
     with Injection(error, -1) as injection:
         make().run()
@@ -318,12 +318,12 @@ def _places(make: Callable[[], Operation], error: type[BaseException]) -> list[i
         if _counts[error, place] < 1:
             first.setdefault(place, i)
     found = sorted(first.values())
-    return found[:: max(1, len(found) // 16)]
+    return found[:: max(1, len(found) // some)]
 
 
-def _inject(make: Callable[[], Operation], error: type[BaseException]) -> int:
+def _inject(make: Callable[[], Operation], error: type[BaseException], some: int) -> int:
     """Interrupts operations at their lines, one operation for each line. Returns how many."""
-    events = _places(make, error)
+    events = _places(make, error, some)
     for at in events:
         _counts[error, _interrupt(make, error, at)] += 1
     return len(events)
@@ -336,7 +336,7 @@ OTHERS = [Partial, Ahead, EvalShape, WarmUp, Explain]
 @pytest.mark.slow
 @pytest.mark.parametrize("make", CALLS + OTHERS)
 def test_interrupts(make: type[Call], terminal: None) -> None:
-    print(make.__name__, _inject(make, KeyboardInterrupt))
+    print(make.__name__, _inject(make, KeyboardInterrupt, 16))
 
 
 @pytest.mark.parametrize(
@@ -349,4 +349,4 @@ def test_interrupts(make: type[Call], terminal: None) -> None:
     ],
 )
 def test_errors(make: type[Call], error: type[Exception], terminal: None) -> None:
-    print(make.__name__, _inject(make, error))
+    print(make.__name__, _inject(make, error, 8))
