@@ -1,6 +1,5 @@
 """Direct calls with arrays and scalars of NumPy's and with Python's numbers, beside ``jax.jit``."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,27 +67,16 @@ def test_random_arrays(x64: bool, count: int) -> None:
                 done += 1
             b(random_array(rng)), b(x), b(x.copy() if rng.integers(2) else jnp.ones(x.shape)), b(x)
             direct += b.direct
-            assert b.direct >= 3 or not x.dtype.isnative, (
-                x.dtype,
-                counts(b.ours),
-                refusals(b.ours),
-            )
+            assert b.direct >= 3 or not x.dtype.isnative, (x.dtype, refusals(b.ours))
         assert direct > count // 2
 
 
 @pytest.mark.parametrize("x64", [False, True])
 def test_scalars_and_numbers(x64: bool) -> None:
     values: list[Any] = [
-        1,
-        2.5,
-        True,
-        1j,
-        np.float32(2),
-        np.int64(3),
-        np.bool_(True),
-        np.float64(0.1),
+        *(1, 2.5, True, 1j, np.float32(2), np.int64(3), np.bool_(True), np.float64(0.1)),
+        *(np.complex64(1j), np.uint8(255), jnp.bfloat16(1.5), np.array(7), np.array(2.5)),
     ]
-    values += [np.complex64(1j), np.uint8(255), jnp.bfloat16(1.5), np.array(7), np.array(2.5)]
     with jax.enable_x64(x64):
         both = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))
         for value in values:
@@ -148,35 +136,48 @@ class Copies(np.ndarray):
         raise TypeError
 
 
-@pytest.mark.parametrize(
-    "make", [lambda x: x.view(Sub), lambda x: x.view(Copies), lambda x: np.ma.masked_array(x)]
-)
-def test_subclasses_are_passed_on(make: Callable[[Any], Any]) -> None:
-    b = Beside(lambda x: x + 1)
-    x = make(np.ones(3, np.float32))
-    for _ in range(5):
-        b(x)
-    assert not b.direct
+ONES: Any = np.ones(3, np.float32)
+ON = jax.device_put(jnp.ones(3), jax.devices()[0])
+
+
+def add(x: Any, n: Any) -> Any:
+    return x + n, n
+
+
+def learn(x: Any, n: Any) -> Any:
+    """Does not read `n`."""
+    return x + 1, jnp.zeros(n.shape, n.dtype)
+
+
+# Functions and the arguments of calls, in turn; whether some of these are direct.
+CALLS: dict[str, tuple[Any, list[tuple[Any, ...]], bool]] = {
+    "a subclass": (add, [(X[0], ONES.view(Sub))], False),
+    "a subclass that cannot be copied": (add, [(X[0], ONES.view(Copies))], False),
+    "a masked array": (add, [(X[0], np.ma.masked_array(ONES))], False),
+    "another shape and dtype": (add, [(1.0, ONES), (1.0, ONES.view("int32")), (1.0, ONES.reshape(3, 1)),
+                                      (1.0, ONES)], True),
+    "not read": (learn, [(X, ONES), (X, ONES.view("int32")), (X, ONES[:2]), (X, jnp.ones(3))], True),
+    "beside a committed array": (add, [(jnp.ones(3), ONES), (ON, ONES)], True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+    fun, calls, is_direct = CALLS[name]
+    b = Beside(fun)
+    for given in [calls[0]] * 5 + calls * 4 + [given for given in calls for _ in range(3)]:
+        b(*given)
+    with jax.default_device(jax.devices()[0]):
+        b(*calls[0]), b(*calls[0])
+    assert bool(b.direct) == is_direct, refusals(b.ours)
 
 
 def test_memory_maps(tmp_path: Path) -> None:
     x: Any = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4,))
     b = Beside(lambda x: x + 1)
     for _ in range(5):
-        b(x)
-        b(np.asarray(x))
+        b(x), b(np.asarray(x))
     assert b.direct
-
-
-def test_shape_and_dtype_that_are_set_in_place() -> None:
-    b, x = Beside(lambda x: (x, x.sum())), np.arange(6.0).astype("float32")
-    b.until_direct(x)
-    for shape, dtype in (((2, 3), "float32"), ((3, 2), "int32"), ((6,), "float32")):
-        x = x.copy()
-        with np.errstate(all="ignore"):
-            x = x.view(dtype).reshape(shape)
-        b(x), b(x), b(x)
-    assert b.direct > 3
 
 
 @pytest.mark.parametrize("donate", ["all", "all-except-first"])
@@ -189,33 +190,14 @@ def test_donation(donate: str) -> None:
     assert b.direct and (x == 1).all()
 
 
-def test_an_argument_that_is_not_read() -> None:
-    b = Beside(lambda x, n: (x + 1, jnp.zeros(n.shape, n.dtype)))
-    b.until_direct(X, np.ones(3, np.int32))
-    b(X, np.ones(3, np.int8)), b(X, np.ones(4, np.int32)), b(X, jnp.ones(3, int))
-    assert b.is_direct(X, np.zeros(3, np.int32))
-
-
-def test_default_device_and_commitment() -> None:
-    b = Beside(lambda x, n: (x + n, n))
-    on = jax.device_put(X, jax.devices()[0])
-    n: Any = np.ones(3, np.float32)
-    for x in (X, on, X, on) * 3:
-        b(x, n)
-    with jax.default_device(jax.devices()[0]):
-        b(X, n), b(X, n), b(X, n)
-    assert b.direct
-
-
 @pytest.mark.parametrize("guard", ["disallow", "disallow_explicit", "allow"])
 def test_transfer_guards(guard: str) -> None:
-    b = Beside(lambda x, n: x + n)
-    n: Any = np.ones(3, np.float32)
-    b.until_direct(X, n)
+    b = Beside(add)
+    b.until_direct(X, ONES)
     with jax.transfer_guard(guard):
         for _ in range(3):
-            b(X, n)
-    assert b.is_direct(X, n)
+            b(X, ONES)
+    assert b.is_direct(X, ONES)
 
 
 def test_a_step_of_reinforcement_learning() -> None:
@@ -226,15 +208,10 @@ def test_a_step_of_reinforcement_learning() -> None:
         w = state["w"] + reward * observation * jnp.where(done, 0.0, 1.0)
         return {"w": w, "n": state["n"] + 1}, value > 0
 
+    def then(out: Any, _: Any, observation: Any, reward: Any, done: Any) -> Any:
+        return out[0], np.roll(observation, 1) + reward, -reward, ~done
+
     b = Beside(step)
-    rng = np.random.default_rng(0)
-    ours = theirs = {"w": jnp.ones(4), "n": jnp.zeros((), int)}
-    for _ in range(30):
-        given = (
-            rng.normal(size=4).astype(np.float32),
-            np.float32(rng.normal()),
-            np.bool_(rng.random() < 0.1),
-        )
-        (ours, _), (theirs, _) = b.ours(ours, *given), b.jax(theirs, *given)
-        np.testing.assert_array_equal(ours["w"], theirs["w"])
+    given = np.arange(4, dtype=np.float32) / 4, np.float32(0.5), np.bool_(False)
+    b.feed(30, then, {"w": jnp.ones(4), "n": jnp.zeros((), int)}, *given)
     assert b.direct > 20

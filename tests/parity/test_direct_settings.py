@@ -7,7 +7,6 @@ import ast
 import contextlib
 import gzip
 import json
-import logging
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -93,13 +92,43 @@ def test_checks_of_results(check: str, of_thread: bool) -> None:
     assert at_once(1, work) == [None]
 
 
-def test_checks_find_nothing() -> None:
+def _state(name: str) -> Any:
+    """Returns what sets a setting of JAX, and does nothing where JAX has no such setting."""
+    state = config.config_states.get(name)
+    return contextlib.nullcontext() if state is None else state(True)
+
+
+_HOST = np.ones((2, 2), np.float32)
+# Contexts, and whether the calls in them are direct; None if either will do.
+_CONTEXTS: dict[str, tuple[Any, bool | None]] = {
+    "checks that find nothing": (lambda: jax.debug_nans(True), False),
+    "leaks": (jax.checking_leaks, None),
+    "a mesh": (lambda: jax.set_mesh(mesh()), True),
+    **{
+        f"transfer_guard {level}": (lambda level=level: jax.transfer_guard(level), True)
+        for level in ("log", "disallow", "disallow_explicit")
+    },
+    "no tracing": (lambda: _state("jax_no_tracing"), True),  # nor for a plan
+    "explained misses": (lambda: _state("jax_explain_cache_misses"), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("on_mesh", [False, True])
+@pytest.mark.parametrize("name", _CONTEXTS)
+def test_contexts(name: str, on_mesh: bool) -> None:
+    context, is_direct = _CONTEXTS[name]
     b = Beside(lambda x: x * 2)
-    b.until_direct(X)
-    with jax.debug_nans(True):
-        for _ in range(8):
-            assert not b.is_direct(X)
-    assert b.is_direct(X)
+    x = jax.device_put(X, jax.NamedSharding(mesh(), jax.P())) if on_mesh else X
+    b.until_direct(x)
+    for _ in range(2):
+        with context():
+            if name.startswith("transfer"):
+                b(_HOST)
+            for _ in range(8):
+                found = b.is_direct(x)
+            assert is_direct in (None, found)
+        assert b.is_direct(x)
 
 
 def test_hook_after_calls() -> None:
@@ -116,19 +145,6 @@ def test_hook_after_calls() -> None:
     finally:
         hook.set_local(before)
     assert len(called) == 2
-    assert b.is_direct(X)
-
-
-@pytest.mark.parametrize("level", ["log", "disallow", "disallow_explicit"])
-@pytest.mark.filterwarnings("ignore")
-def test_transfer_guards(level: str) -> None:
-    b = Beside(lambda x: x + jnp.arange(2.0))
-    b.until_direct(X)
-    host = np.ones((2, 2), np.float32)
-    with jax.transfer_guard(level):
-        assert b.is_direct(X)
-        b(host)
-    b(host)
     assert b.is_direct(X)
 
 
@@ -168,19 +184,6 @@ def test_user_contexts_come_and_go() -> None:
         assert not b.is_direct(X)
 
 
-@pytest.mark.parametrize("place", [False, True])
-def test_meshes(place: bool) -> None:
-    b = Beside(lambda x: x * 2)
-    x = jax.device_put(X, jax.NamedSharding(mesh(), jax.P())) if place else X
-    b.until_direct(x)
-    for _ in range(2):
-        with jax.set_mesh(mesh()):
-            for _ in range(8):
-                b(x)
-            assert b.is_direct(x)
-        assert b.is_direct(x)
-
-
 def test_logs_of_compiling(caplog: pytest.LogCaptureFixture) -> None:
     """The messages are those of ``jax.jit``, but for the name of the function's arguments."""
 
@@ -199,42 +202,6 @@ def test_logs_of_compiling(caplog: pytest.LogCaptureFixture) -> None:
     assert [x.split(" with ")[0] for x in messages(ours)] == [x.split(" with ")[0] for x in theirs]
     assert counts(ours)["direct"]
     assert messages(ours) == []
-
-
-def test_checking_leaks() -> None:
-    b = Beside(lambda x: x * 2)
-    b.until_direct(X)
-    with jax.checking_leaks():
-        for _ in range(8):
-            b(X)
-    assert b.is_direct(X)
-
-
-def test_no_tracing() -> None:
-    """JAX may be told to trace no more: not to make a plan either."""
-    state = config.config_states.get("jax_no_tracing")
-    if state is None:
-        pytest.skip("this version of JAX has no such setting")
-    b, other = Beside(lambda x: x * 2), jnp.ones(7)
-    b(X)
-    with state(True):
-        b.until_direct(X)
-        with pytest.raises(RuntimeError, match="no_tracing"):
-            b.ours(other)
-    assert b.is_direct(X)
-
-
-def test_explained_cache_misses(caplog: pytest.LogCaptureFixture) -> None:
-    f = filterjit.filter_jit(lambda x: x * 2)
-    state = config.config_states.get("jax_explain_cache_misses")
-    if state is None:
-        pytest.skip("this version of JAX does not explain misses")
-    f(X)
-    with everywhere(state, True), caplog.at_level(logging.WARNING):
-        caplog.clear()
-        for _ in range(3):
-            f(X)
-    assert counts(f)["direct"] and not caplog.records
 
 
 def test_profiles(tmp_path: Path) -> None:
@@ -258,27 +225,18 @@ def test_profiles(tmp_path: Path) -> None:
 
 
 def test_traced_again_after_caches_are_cleared() -> None:
-    b = Beside(lambda x: x * 2)
-    for count in range(1, 4):
-        b.until_direct(X)
-        assert b.traces.count == count
-        jax.clear_caches()
-    b(X)
-    b.ours.clear_cache()
-    b.jax.clear_cache()
-    b(X)
-    b.until_direct(X)
-
-
-def test_a_global_that_a_trace_reads() -> None:
     """A direct call runs the program that was traced last."""
     scale = 2
     b = Beside(lambda x: x * scale)
+    for count in range(1, 4):
+        found = b.until_direct(X)
+        scale += 1
+        assert b(X) == found and b.traces.count == count
+        jax.clear_caches()
+        assert b(X) != found
+    b.ours.clear_cache()
+    b.jax.clear_cache()
     b.until_direct(X)
-    scale = 3
-    b(X)
-    jax.clear_caches()
-    assert b(X) == b.until_direct(X)
 
 
 # ---- settings that are not in the trace context ----

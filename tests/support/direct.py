@@ -60,9 +60,10 @@ def _leaf(x: Any) -> Any:
 
 
 def _array(x: Any) -> Any:
-    about = type(x), x.dtype, x.shape, x.weak_type, x.committed, x.sharding, x.is_deleted()
+    about = type(x), x.dtype, x.shape, x.sharding, x.is_deleted()
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return *about, jax.random.key_impl(x), _array(jax.random.key_data(x))
+        return *about, jax.random.key_impl(x), _array(x._base_array)  # type: ignore[attr-defined]
+    about += (x.weak_type, x.committed)
     values = [(shard.device, np.asarray(shard.data).tobytes()) for shard in x.addressable_shards]
     return *about, x.aval, x.format, values
 
@@ -104,6 +105,16 @@ class Beside:
         assert deleted[0] == deleted[1]
         assert self.traces.count == self.traces_of_jax.count
         return ours
+
+    def feed(self, count: int, then: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+        """Calls both so many times, each with what `then` makes of its last result and arguments.
+        Both must be given the same. Returns the last arguments of each."""
+        ours = theirs = args
+        for _ in range(count):
+            ours = then(self.ours(*ours), *ours)
+            theirs = then(self.jax(*theirs), *theirs)
+            assert seen(ours) == seen(theirs)
+        return ours, theirs
 
     @property
     def direct(self) -> int:
