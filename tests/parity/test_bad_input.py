@@ -199,53 +199,6 @@ def test_keys_that_cannot_be_sorted(
     assert traces.count == 1
 
 
-# ---- depth ----
-
-
-def cyclic(make: Callable[[Any], Any]) -> Any:
-    """Returns a tree that has itself in it."""
-    holder: list[Any] = [1]
-    holder.append(make(holder))
-    return holder
-
-
-def deep(make: Callable[[Any], Any]) -> Any:
-    x: Any = make(1)
-    for _ in range(100_000):
-        x = make(x)
-    return x
-
-
-ENDLESS: dict[str, Callable[[], Any]] = {
-    "list": lambda: cyclic(lambda x: x),
-    "dict": lambda: cyclic(lambda x: {"self": x}),
-    "Module": lambda: cyclic(Module),
-    "deep list": lambda: deep(lambda x: [x]),
-    "deep tuple": lambda: deep(lambda x: (x,)),
-}
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-def test_endless_trees(name: str, traces: Traces) -> None:
-    """A RecursionError, not a crash, of an argument, a static and a result. Runs on filterjit only:
-    JAX's own flattening may crash."""
-    f = filterjit.filter_jit(traces.counting(target))
-    assert f([1]) == 1
-    tree, module = ENDLESS[name](), Module(1)
-    object.__setattr__(module, "name", tree)
-    static = [((module,), {})] if name == "deep tuple" else []
-    for args, kwargs in [((tree,), {}), ((1,), {"k": tree}), *static] * 2:
-        with pytest.raises(RecursionError):
-            f(*args, **kwargs)
-        assert f([1]) == 1
-    assert traces.count == 1
-    assert f(Module(1, ((((1,),),),))) == 1  # type: ignore[arg-type]
-    g = filterjit.filter_jit(lambda x, make: make())
-    with pytest.raises(RecursionError):
-        g(ONE, ENDLESS[name])
-    assert g(ONE, list) == []
-
-
 # ---- arrays that are gone ----
 
 
@@ -275,6 +228,3 @@ def test_deleted_arrays(jit: Jit, ours: bool, where: str) -> None:
             calls[where]()
         if ours:
             assert path in notes(info.value)
-
-
-# ---- the rest ----

@@ -110,20 +110,6 @@ def test_methods_bind(jit: Jit, traces: Traces) -> None:
     assert m.method(ONE, *range(12), **arguments) == 27
 
 
-def test_defaults_follow_the_function(jit: Jit) -> None:
-    """The function's current defaults apply, in the trace and after it."""
-    marker = object()
-
-    @jit
-    def f(x: Any = None, y: Any = marker) -> Any:
-        return x, y is marker
-
-    assert f() == (None, True)
-    assert f(None, marker) == (None, True)
-    assert f(ONE) == (1, True)
-    assert f(y=ONE) == (None, False)
-
-
 # ---- what does not fit ----
 
 
@@ -221,42 +207,6 @@ def test_binding_error(jit: Jit, ours: bool, name: str) -> None:
         assert str(jitted.value) == str(plain.value)
 
 
-@pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
-@pytest.mark.parametrize("donate", ["none", "all"])
-def test_binding_error_of_a_method_in_a_class_body(
-    ours: bool, jit: Jit, base: type, donate: str
-) -> None:
-    def method(self: Any, x: Any, y: Any, *, k: Any = 1) -> Any:
-        return x
-
-    class C(base):  # type: ignore[misc, valid-type]
-        plain = method
-        jitted = jit(method, donate=donate)
-
-    calls: list[Call] = [
-        lambda f: f(),
-        lambda f: f(1),
-        lambda f: f(1, 2, 3),
-        lambda f: f(1, 2, z=1),
-        lambda f: f(1, 2, x=1),
-    ]
-    for call in calls:
-        with pytest.raises(TypeError) as plain:
-            call(C().plain)
-        with pytest.raises(TypeError) as jitted:
-            call(C().jitted)
-        if ours:
-            assert str(jitted.value) == str(plain.value)
-
-
-def test_binding_error_within_a_trace(jit: Jit, ours: bool) -> None:
-    f = jit(lambda x: x)
-    with pytest.raises(TypeError) as info:
-        jit(lambda x: f(x, x))(ONE)
-    if ours:
-        assert "takes 1 positional argument but 2 were given" in str(info.value)
-
-
 def test_type_error_of_the_body_is_not_a_binding_error(jit: Jit) -> None:
     def inner(x: Any) -> Any:
         return x
@@ -310,9 +260,3 @@ def test_binding_error_of_a_wrapped_function(jit: Jit) -> None:
         jit(outer)(ONE, TWO)
     with pytest.raises(TypeError, match="missing a required argument: 'x'"):
         jit(outer)()
-
-
-def test_jax_transformed_function_binding_errors(jit: Jit) -> None:
-    fun = jax.vmap(lambda x, y: x + y)
-    with pytest.raises(TypeError, match="argument"):
-        jit(fun)(jnp.ones(2))

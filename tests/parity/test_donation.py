@@ -124,15 +124,6 @@ def test_methods_decorated_in_a_class(jit: Jit, traces: Traces, donate: str) -> 
     return first, deleted(m2, x2), result2[1]
 
 
-EXPECTED = {
-    "all": [True, True, True],
-    "warn": [True, True, True],
-    "all-except-first": [False, True, True],
-    "warn-except-first": [False, True, True],
-    "none": [False, False, False],
-}
-
-
 @pytest.mark.parametrize("donate", MODES)
 def test_memory_is_reused(jit: Jit, donate: str) -> None:
     y = jnp.ones(1000)
@@ -243,17 +234,6 @@ def test_retrace_keeps_the_places(jit: Jit) -> None:
             f(x, *rest)
             assert not any(deleted(x))
             assert all(deleted(rest))
-
-
-@pytest.mark.filterwarnings("error")
-def test_wrappers_with_other_modes_do_not_interfere(jit: Jit) -> None:
-    def f(x: Any, y: Any) -> Any:
-        return x + 1, y + 1
-
-    for donate in MODES * 2:
-        x, y = array(1), array(2)
-        jit(f, donate=donate)(x, y)
-        assert deleted(x, y) == EXPECTED[donate][:2]
 
 
 @pytest.mark.parametrize(

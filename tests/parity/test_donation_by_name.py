@@ -45,13 +45,6 @@ def test_all_kinds_of_parameters() -> None:
     f(array(), array())  # nothing that is donated was given
 
 
-def test_the_name_of_keywords() -> None:
-    f = filter_jit(doubled, donate=("more",))
-    x, y = array(), array()
-    f(x, other=y)
-    assert deleted([x, y]) == [False, True]
-
-
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -73,7 +66,10 @@ def test_patterns(pattern: Any, expected: list[bool]) -> None:
         assert deleted([state, *arrays]) == [True, *expected]
 
 
-def test_a_pattern_of_a_keyword() -> None:
+def test_keywords() -> None:
+    x, y = array(), array()
+    filter_jit(doubled, donate=("more",))(x, other=y)
+    assert deleted([x, y]) == [False, True]
     f = filter_jit(doubled, donate={"other": "a"})
     other = {"a": array(), "b": array()}
     f(array(), other=other)
@@ -239,21 +235,6 @@ def test_one_result_takes_the_memory_of_one_array() -> None:
     with pytest.warns(UserWarning, match="`b`: float32") as e:
         f(array(), array())
     assert "`a`" not in str(e[0].message)
-
-
-def test_with_shardings() -> None:
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    f = filter_jit(
-        lambda state, x: (state * 2, x.sum()),
-        donate=("state", "x"),
-        out_shardings=sharding,
-    )
-    with pytest.warns(UserWarning, match="`x`: float32"):
-        f(array(), array(size=3))
-    g = filter_jit(lambda state, x: (state * 2, x), donate=("state",), out_shardings=sharding)
-    state, x = array(), array()
-    g(state, x)
-    assert deleted([state, x]) == [True, False]
 
 
 def test_methods_that_keep_arguments() -> None:

@@ -90,16 +90,3 @@ def test_a_tree_of_filters_inside_a_filter() -> None:
     assert taken(tree, fj.Filter(mask) & is_text) == ["b.1"]
     with pytest.raises(ValueError, match="differs from the filter"):
         taken(tree, fj.Filter({"a": True}) | is_text)
-
-
-def test_a_tree_of_filters_inside_a_filter_inside_a_tree_of_filters() -> None:
-    first = fj.Filter([True, False])
-    assert taken([[1, 2], [3, 4]], [first, False]) == ["0.0"]
-    assert taken({"a": [1, 2]}, {"a": first}) == ["a.0"]
-
-
-def test_no_pattern_inside_a_tree_of_filters() -> None:
-    """Nor inside a filter in it."""
-    for bad in ([fj.Filter("a")], [fj.is_array & "a"], [~fj.Filter("a")]):
-        with pytest.raises(ValueError, match="tree of filters cannot contain a path pattern"):
-            fj.partition([1], bad)

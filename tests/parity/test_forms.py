@@ -229,17 +229,6 @@ def test_copies_behave_alike(jit: Jit, traces: Traces) -> None:
     assert copy.copy(affine)(ONE) == 3
 
 
-def test_deepcopy_of_a_jitted_module() -> None:
-    # The copy of Equinox's wrapper holds a copy of its mark of a missing field, and cannot be called.
-    with pytest.raises(TypeError, match="_Missing"):
-        copy.deepcopy(eqx.filter_jit(Affine(TWO)))(ONE)
-    original = filterjit.filter_jit(Affine(TWO))
-    twin = copy.deepcopy(original)
-    assert twin(ONE) == original(ONE) == 3
-    assert type(twin.__wrapped__) is Affine
-    assert twin.__wrapped__.w is not original.__wrapped__.w
-
-
 def test_pickle_of_a_decorated_function() -> None:
     # Pickled by name, as functions are. Equinox's wrapper cannot be pickled here: its name refers
     # to another object.
@@ -302,11 +291,6 @@ def test_cloudpickle() -> None:
     assert again(power.partial(2))(TWO) == 4
 
 
-def test_pickle_of_an_unpicklable_function_fails_cleanly(jit: Jit) -> None:
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(jit(lambda x: x))
-
-
 def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:
     """They share their programs, also those with shardings."""
     mesh = jax.make_mesh((1,), ("a",))
@@ -325,13 +309,3 @@ def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:
             np.testing.assert_array_equal(first(jnp.ones(n)), 2 * np.ones(n))
         assert first.eval_shape(jnp.ones(4)).shape == (4,)
         assert first.cache_info()[:3] == (2, 2, 1)
-
-
-def test_lowering_shape_dtype_structs(ours: bool, jit: Jit) -> None:
-    """By decision `lower` takes it for an array, as ``jax.jit`` does. In a call, and in Equinox's
-    `lower`, it is static."""
-    f = jit(lambda s: jnp.zeros(s.shape))
-    struct = jax.ShapeDtypeStruct((2,), jnp.float32)
-    assert f(struct).tolist() == [0, 0]
-    compiled = f.lower(struct).compile()
-    assert compiled(jnp.ones(2) if ours else struct).tolist() == [0, 0]

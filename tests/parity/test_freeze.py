@@ -25,11 +25,7 @@ from support.lifetimes import freed
 from support.processes import environment, run_code
 
 X = jnp.arange(4.0)
-INFERENCE = (
-    "mlp", "mlp_256", "dict_10", "dict_100", "deep_chain", "wide_tuple", "transformer_4",
-    pytest.param("transformer", marks=pytest.mark.slow), "static_100k", "static_100k_tuple",
-    "static_100k_module", "bound_method",
-)  # fmt: skip
+INFERENCE = ("mlp", "dict_10", "deep_chain", "static_100k", "bound_method")
 
 
 def _mlp(seed: int = 0) -> Any:

@@ -14,10 +14,6 @@ from support.trees import ONE, TWO
 VECTOR = jnp.arange(1.0, 4.0)
 
 
-def total(x: Any) -> Any:
-    return jnp.sum(jnp.sin(x) * x)
-
-
 def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     class Model(eqx.Module):
         w: Any
@@ -44,26 +40,6 @@ def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     assert traces.count == 1
 
 
-def test_vmap_over_a_jitted_module(jit: Jit) -> None:
-    make = eqx.filter_vmap(lambda w: jit(Affine(w)))
-    models = make(VECTOR)
-    assert models.__wrapped__.w.tolist() == [1, 2, 3]
-    out = eqx.filter_vmap(lambda f, x: f(x), in_axes=(eqx.if_array(0), None))(models, TWO)
-    assert out.tolist() == [3, 5, 7]
-
-
-def test_jitted_modules_as_arguments(jit: Jit, traces: Traces) -> None:
-    call = jit(traces.counting(lambda f, x: f(x)))
-    for w in (ONE, TWO, jnp.array(3.0)):
-        assert call(jit(Affine(w)), ONE) == w + 1
-    assert traces.count == 1
-    assert call(Affine(ONE), ONE) == 2
-    assert call(jit(square), TWO) == 12
-    assert call(jit(square), ONE) == 3
-    assert traces.count == 3
-    assert call({"f": jit(Affine(TWO))}["f"], ONE) == 3
-
-
 def test_jitted_functions_as_results(jit: Jit) -> None:
     @jit
     def f(x: Any) -> Any:
@@ -74,15 +50,6 @@ def test_jitted_functions_as_results(jit: Jit) -> None:
         assert model(ONE) == w + 1
         assert function(TWO) == 12
         assert model.__wrapped__.name == "affine"
-
-
-def test_jitted_functions_under_jax_jit(jit: Jit, traces: Traces) -> None:
-    """As a pytree argument of ``jax.jit``: its leaves are the arrays (and Equinox's name)."""
-    params, static = eqx.partition(jit(Affine(TWO)), eqx.is_array)
-    f = jax.jit(traces.counting(lambda params, x: eqx.combine(params, static)(x)))
-    assert f(params, ONE) == 3
-    assert f(jtu.tree_map(lambda a: a * 2, params), ONE) == 5
-    assert traces.count == 1
 
 
 def test_tree_operations(jit: Jit) -> None:
@@ -98,16 +65,6 @@ def test_tree_operations(jit: Jit) -> None:
     assert type(doubled.__wrapped__) is Affine
     assert jtu.tree_structure(params) == jtu.tree_structure(jtu.tree_map(lambda x: x, params))
     assert eqx.tree_equal(doubled, jtu.tree_map(lambda x: x, doubled))
-
-
-def test_structure_of_equal_wrappers(jit: Jit) -> None:
-    one, two = jit(Affine(ONE)), jit(Affine(TWO))
-    assert jtu.tree_structure(one) == jtu.tree_structure(two)
-    assert jtu.tree_structure(jit(square)) == jtu.tree_structure(jit(square))
-    assert jtu.tree_structure(jit(square)) != jtu.tree_structure(jit(total))
-    assert jtu.tree_structure(one) != jtu.tree_structure(jit(Affine(ONE, name="other")))
-    both = jtu.tree_map(lambda a, b: a + b if eqx.is_array(a) else a, one, two)
-    assert both(ONE) == 4
 
 
 def test_bound_methods_are_trees(jit: Jit, traces: Traces) -> None:

@@ -185,40 +185,6 @@ def test_abstractmethod_of_a_jitted_method(jit: Jit, ours: bool) -> None:
         A()
 
 
-@on_both
-def test_method_of_an_instance_held_by_a_module(jit: Jit) -> Any:
-    class Inner(eqx.Module):
-        a: Any
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            return x * self.a
-
-    class Outer(eqx.Module):
-        inner: Inner
-        layers: list[Inner]
-
-        @jit
-        def __call__(self, x: Any) -> Any:
-            for layer in self.layers:
-                x = layer(x)
-            return self.inner(x)
-
-    outer = Outer(Inner(TWO), [Inner(3), Inner(jnp.arange(2.0))])
-    return outer(ONE), outer.inner(ONE), jit(outer.inner)(ONE), jit(outer)(ONE)
-
-
-def test_setting_a_jitted_function_on_a_class_and_an_instance(jit: Jit) -> None:
-    class C:
-        a = 2
-
-    C.method = jit(lambda self, x: self.a * x)  # type: ignore[attr-defined]
-    assert C().method(ONE) == 2  # type: ignore[attr-defined]
-    c = C()
-    c.own = jit(lambda x: x + 1)  # type: ignore[attr-defined]
-    assert c.own(ONE) == 2  # type: ignore[attr-defined]
-
-
 def test_equality_of_bound_methods(jit: Jit, ours: bool) -> None:
     """As pytrees. By decision statics are compared exactly, and arrays by identity."""
 

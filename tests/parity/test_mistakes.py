@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is imported here)
 
 import filterjit
@@ -34,7 +33,6 @@ from support.comparison import Jit
 X = jnp.ones(2)
 MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
 MESH = jax.make_mesh((1,), ("data",))
-SPEC = jax.ShapeDtypeStruct((2,), jnp.float32)
 
 
 def step(model: Any, x: Any, n: int = 1) -> Any:
@@ -243,22 +241,6 @@ def test_what_returns_something_that_runs_later(kind: str) -> None:
     assert jitted.variants == []
     if kind == "an async function":
         [coroutine.close() for coroutine in made]
-
-
-@pytest.mark.parametrize("make", [filterjit.jit, jax.jit], ids=["filterjit.jit", "jax.jit"])
-def test_jit_refuses_generators_as_jax_does(make: Any) -> None:
-    with pytest.raises(TypeError, match="Expected a function, got a generator function"):
-        make(generator)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [filterjit.jit, jax.jit, filterjit.nnx.jit, nnx.jit],
-    ids=["filterjit.jit", "jax.jit", "filterjit.nnx.jit", "nnx.jit"],
-)
-def test_other_jits_refuse_the_result(make: Any) -> None:
-    with pytest.raises(TypeError, match=r"async_generator'>.* is not a valid JAX type"):
-        make(async_generator)(X)
 
 
 # ---- classes and decorators in the wrong order ----

@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import optax
 import pytest
 
 import filterjit as fj
-from support.comparison import comparable, outcome, same
+from support.comparison import outcome, same
 from support.filters import IS_LEAF, is_text, taken
 from support.modules import Module
-from support.trees import ARRAY, KEY, MLP, ONE, TREES
+from support.trees import ARRAY, KEY, ONE, TREES
 
 # Trees for which JAX makes no valid tree of filters of the first level: a missing field gets a filter
 # too, and the arguments of a Partial must be a tuple.
@@ -173,32 +172,3 @@ def test_invalid_filters(bad: Any) -> None:
 
 
 # ---- inside transformations ----
-
-
-def test_training_with_a_mask() -> None:
-    """Steps with filterjit's and with Equinox's functions: equal updates, the rest unchanged."""
-    mask = jtu.tree_map(lambda _: False, MLP)
-    mask = eqx.tree_at(lambda m: m.layers[-1], mask, jtu.tree_map(lambda _: True, MLP.layers[-1]))
-    optimiser = optax.adam(0.1)
-    x = jnp.ones(2)
-
-    def train(partition: Callable[..., Any], combine: Callable[..., Any], filter: Any) -> Any:
-        train, frozen = partition(MLP, filter)
-        state = optimiser.init(train)
-
-        def step(train: Any, state: Any) -> Any:
-            grads = jax.grad(lambda t: jnp.sum(combine(t, frozen)(x) ** 2))(train)
-            updates, state = optimiser.update(grads, state, train)
-            return combine(train, jtu.tree_map(lambda _: None, train)), updates, state
-
-        for _ in range(3):
-            _, updates, state = jax.jit(step)(train, state)
-            train = eqx.apply_updates(train, updates)
-        return combine(train, frozen)
-
-    theirs = train(eqx.partition, eqx.combine, mask)
-    for filter in (mask, "layers[-1].*", fj.Filter(mask) & fj.is_inexact_array):
-        ours = train(fj.partition, fj.combine, filter)
-        assert comparable(ours) == comparable(theirs)
-        assert ours.layers[0].weight is MLP.layers[0].weight
-        assert not np.allclose(ours.layers[-1].weight, MLP.layers[-1].weight)

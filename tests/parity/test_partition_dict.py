@@ -14,8 +14,7 @@ import pytest
 
 import filterjit as fj
 from support.comparison import comparable, same
-from support.modules import Holder
-from support.trees import KEY, ONE, TREES
+from support.trees import KEY, TREES
 
 MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
 
@@ -84,14 +83,3 @@ def test_other_libraries_take_dicts_of_paths() -> None:
     assert comparable(jtu.tree_map(jnp.asarray, eqx.filter(again, eqx.is_array))) == comparable(
         jtu.tree_map(jnp.asarray, eqx.filter(model, eqx.is_array))
     )
-
-
-@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
-def test_structures_that_can_be_hashed() -> None:
-    for tree in ([ONE, 1], Holder(ONE, [1]), Holder(ONE, np.ones(2))):
-        structure = fj.flatten(tree)[1]
-        again = fj.partition_dict(tree)[0]
-        assert structure == again and hash(structure) == hash(again)
-    for structure in (fj.flatten([ONE, {1}])[1], fj.partition_dict([ONE, {1}])[0]):
-        with pytest.raises(TypeError, match="unhashable"):
-            hash(structure)

@@ -2,31 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
-import jax.tree_util as jtu
-import pytest
 
 from support.comparison import Jit, Traces, comparable, on_both
 from support.modules import Module
-from support.trees import ARRAY, TREES, identity
+from support.trees import ARRAY, identity
 
 ONE = jnp.array(1.0)
-
-
-@pytest.mark.parametrize("name", TREES)
-@on_both
-def test_any_tree_is_returned(jit: Jit, traces: Traces, name: str) -> Any:
-    """Returns a captured tree and a recreated one. Two calls share no containers."""
-
-    make = TREES[name]
-
-    value = make()
-    f = jit(traces.counting(lambda x: value))
-    first, second = f(ONE), f(ONE)
-    structures = [jtu.tree_structure(r) == jtu.tree_structure(value) for r in (first, second)]
-    shared = isinstance(first, (list, dict, eqx.Module)) and first is second
-    return first, second, structures, shared
 
 
 def test_static_results_are_the_very_objects(jit: Jit) -> None:
@@ -83,35 +65,6 @@ def test_shared_containers_are_separated(jit: Jit) -> Any:
     found = a is b, m is n, f(ARRAY)
     assert found[:2] == (False, False)
     return found
-
-
-def test_functions_made_inside(jit: Jit) -> None:
-    """A closure made while tracing is a static output; each call returns the one of the trace."""
-
-    @jit
-    def f(x: Any) -> Any:
-        n = x.shape[0]
-        return (lambda y: y + n), x
-
-    for _ in range(2):
-        assert f(ARRAY)[0](1) == 4
-        assert f(jnp.ones(5))[0](1) == 6
-    assert f(ARRAY)[0] is f(ARRAY)[0]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{1: 1, "a": 2}, {"a": {None: 1, 0: 2}}],
-    ids=["unsortable", "nested"],
-)
-def test_results_that_are_no_trees(jit: Jit, traces: Traces, bad: Any) -> None:
-    f = jit(traces.counting(lambda x, ok: (x, None) if ok else (x, bad)))
-    assert f(ONE, True)[0] == 1
-    for _ in range(2):
-        with pytest.raises((TypeError, ValueError), match=r"sort|compar|<"):
-            f(ONE, False)
-    assert f(ONE, True)[0] == 1
-    assert traces.count == 3
 
 
 @on_both

@@ -10,7 +10,6 @@ import pytest
 
 from support.comparison import Jit, Traces
 from support.lifetimes import collect
-from support.modules import Holder
 from support.trees import ONE
 
 
@@ -80,28 +79,6 @@ def test_other_options_do_not_share(ours: bool, jit: Jit, traces: Traces) -> Non
             assert jit(f, **options)(jnp.ones(3)).tolist() == [2, 2, 2]
     assert traces.count == (6 if ours else 4)
     assert (jit(f) == jit(f, donate="all")) is False
-
-
-def test_code_replaced_in_place(jit: Jit) -> None:
-    """A function whose ``__code__`` changes is the same function, and is not traced again."""
-    f = lambda x: x + 1
-    jitted = jit(f)
-    assert jitted(ONE) == 2
-    f.__code__ = (lambda x: x + 5).__code__
-    assert jitted(ONE) == 2
-    assert jitted(jnp.ones(1)) == 6
-
-
-def test_wrappers_as_static_arguments(jit: Jit, traces: Traces) -> None:
-    """Equal wrappers in static fields share."""
-
-    def g(x: Any) -> Any:
-        return x * 2
-
-    f = jit(traces.counting(lambda h, x: h.s(x)))
-    for _ in range(3):
-        assert f(Holder(None, jit(g)), ONE) == 2
-    assert traces.count == 1
 
 
 def test_parameters_that_change_between_two_wrappers(jit: Jit) -> None:

@@ -210,23 +210,6 @@ def test_parameters_that_are_chosen_from() -> None:
         f(1, "test", {"n": 1}, k={"m": 1})
 
 
-def test_numbers_of_a_module_that_is_passed_again() -> None:
-    class Model(eqx.Module):
-        layers: list[Any]
-        rate: Any
-        size: Any
-
-    model = Model([eqx.nn.Linear(3, 3, key=jax.random.key(i)) for i in range(9)], 0.5, 3)
-    f = filter_jit(lambda m, y: y * m.rate * m.size, traced={"m": "rate"})
-    for i in range(30):
-        assert (f(model, x) == x * 1.5).all()
-        other = eqx.tree_at(lambda m: m.rate, model, float(i))
-        assert (f(other, x) == 3 * i * x).all()
-    assert f.cache_info().variants == 1
-    f(eqx.tree_at(lambda m: m.size, model, 4), x)
-    assert f.cache_info().variants == 2
-
-
 @pytest.mark.parametrize("chosen", [True, "**.rate", is_float], ids=["whole", "path", "function"])
 def test_beside_functions_by_structure(chosen: Any, traces: Traces) -> None:
     def body(c: Any, y: Any) -> Any:

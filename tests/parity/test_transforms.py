@@ -42,20 +42,6 @@ def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     return results, counts
 
 
-@pytest.mark.parametrize("inner", ["grad", "vmap", "scan", "custom_vjp", "checkpoint", "jit"])
-@pytest.mark.parametrize("outer", ["grad", "vmap", "scan", "filter_vmap", "jvp", "jit"])
-@on_both
-def test_between_two_transformations(jit: Jit, outer: str, inner: str) -> Any:
-    scalar = jit(lambda x: jax.tree.leaves(TRANSFORMS[inner](lambda y: jnp.sin(y) * y)(x))[0])
-    if inner in ("vmap", "scan") and outer in ("vmap", "filter_vmap"):
-        return TRANSFORMS[outer](scalar)(jnp.ones((2, 3)))
-    if inner == "custom_vjp" and outer == "jvp":
-        with pytest.raises(TypeError, match="can't apply forward-mode"):
-            TRANSFORMS[outer](scalar)(VECTOR)
-        return scalar(VECTOR)
-    return TRANSFORMS[outer](scalar)(VECTOR if inner == "vmap" or outer != "vmap" else ONE[None])
-
-
 @on_both
 def test_jaxprs_are_alike(jit: Jit) -> Any:
     """The jaxpr holds one nested jit with the function's name and the same equations."""
@@ -130,20 +116,6 @@ def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4
     assert jax.vmap(g)(VECTOR).tolist() == [x * x + 2 * x + x * x + 1 for x in (1.0, 2.0, 3.0)]
     assert traces.count == 2  # under vmap, the constants of g are not weakly typed
-
-
-def test_statics_stay_static_under_transformations(jit: Jit, traces: Traces) -> None:
-    @jit
-    def f(x: Any, power: Any, flag: Any) -> Any:
-        traces.tick()
-        assert isinstance(power, int)
-        return x**power if flag else x
-
-    for _ in range(2):
-        assert jax.grad(f)(TWO, 3, True) == 12
-        assert jax.vmap(lambda x: f(x, 2, True))(VECTOR).tolist() == [1, 4, 9]
-        assert jax.jit(lambda x: f(x, 2, False))(TWO) == 2
-    assert traces.count == 3
 
 
 # ---- options of JAX ----

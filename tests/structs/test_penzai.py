@@ -2,11 +2,7 @@
 class flattens as `penzai.pz.Struct` does, and flattened by their own functions elsewhere."""
 
 import dataclasses
-import operator
-import pickle
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -108,28 +104,6 @@ def test_nothing_of_the_class_is_called() -> None:
     assert len(ran) == 1
 
 
-def test_a_hit_runs_no_python() -> None:
-    """However many Structs there are: neither their functions nor ours."""
-    for number in (1, 50):
-        cls = new_class()
-        x = [cls(X, 1, cls(X, 2)) for _ in range(number)]
-        f = filterjit.filter_jit(lambda x: X)
-        for _ in range(4):
-            f(x)
-        called: list[str] = []
-
-        def profile(frame: Any, event: str, _: Any, called: list[str] = called) -> None:
-            if event == "call":
-                called.append(frame.f_code.co_qualname)
-
-        sys.setprofile(profile)
-        try:
-            f(x)
-        finally:
-            sys.setprofile(None)
-        assert called == []
-
-
 def test_classes_of_the_library() -> None:
     layer = pz.nn.Linear.from_config("l", jax.random.key(0), {"i": 2}, {"o": 3})
     unbound, params = pz.unbind_params(layer)
@@ -144,24 +118,6 @@ def test_classes_of_the_library() -> None:
     x = pz.nx.wrap(jnp.ones(2)).tag("i")
     ours, theirs = (jit(run)(unbound, values, x) for jit in (filterjit.filter_jit, jax.jit))
     assert described(ours) == described(theirs)
-
-
-def test_keys() -> None:
-    x = Global(1, X, {"k": X})
-    assert filterjit.partition(x, "b.k")[0] == Global(1, None, {"k": X})
-    f = filterjit.filter_jit(lambda x: x)
-    f(x)
-    assert "x.s" in str(f.explain(Global(2, X, {"k": X})))
-
-
-def test_structures_and_programs_in_files(tmp_path: Path) -> None:
-    x = Global((1, "s"), X, [X])
-    _, structure = filterjit.flatten(x)
-    assert pickle.loads(pickle.dumps(structure)) == structure
-    f = filterjit.filter_jit(look)
-    compiled = f.lower(x).compile()
-    compiled.save(tmp_path / "program")
-    assert described(filterjit.load(tmp_path / "program")(x)) == described(f(x))
 
 
 # ---- flattened by their own functions ----
@@ -277,11 +233,3 @@ def test_what_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = new_class()
     trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
     assert check_exact(trees, kind="custom") == 4
-
-
-def test_what_calls_a_method() -> None:
-    called = _other_compat._calls
-    assert called(operator.methodcaller("f"), "f")
-    for other in (None, len, operator.methodcaller("g"), operator.methodcaller("f", 1)):
-        assert not called(other, "f")
-    assert not called(operator.methodcaller("f", key=1), "f")
