@@ -295,13 +295,6 @@ def test_static_arguments(mode: str) -> None:
 
 
 @in_each_mode(handed_over=True)
-def test_static_arguments_that_are_modules(jit: Any) -> Iterator[Any]:
-    static = Counter()
-    f = jit(lambda m, static: m.other + static.other.get_raw_value(), static_argnums=1)
-    yield outcome(f, Counter(), static)[:2]
-
-
-@in_each_mode(handed_over=True)
 def test_under_a_trace(jit: Any, mode: str) -> Iterator[Any]:
     m = Counter()
     f = jit(lambda m, y: m.other * y)
@@ -402,18 +395,6 @@ def test_arrays_of_donated_modules(jit: Any) -> Iterator[Any]:
     yield m
     yield jit(lambda n, m: m.x + n.count[...], donate_argnums=1)(n, m)
     yield m, n
-
-
-@in_each_mode(handed_over=None)
-def test_numbers_and_references_that_the_call_makes(jit: Any) -> Iterator[Any]:
-    def tie(m: Any) -> int:
-        m.tied = m.count
-        return 1
-
-    m = Counter()
-    m.count.set_raw_value(np.ones(2))
-    yield outcome(jit(tie), m)[:2]
-    yield m
 
 
 def test_copies() -> None:

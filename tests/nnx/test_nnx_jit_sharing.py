@@ -1,7 +1,7 @@
 """Variables and Modules that occur twice, on Flax's and on `filterjit.nnx.jit`."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -104,31 +104,6 @@ def test_an_optimizer_that_holds_the_variables(jit: Any, mode: str) -> Iterator[
         yield model, optimizer
 
 
-@in_each_mode(modes=GRAPH)
-def test_tied_weights(jit: Any, mode: str) -> Iterator[Any]:
-    class Tied(nnx.Module):
-        def __init__(self) -> None:
-            self.first, self.last = MLP(seed=1), MLP(seed=2)
-            self.last.layers[0].kernel = self.first.layers[2].kernel
-
-        def __call__(self, y: Any) -> Any:
-            return self.last(self.first(y))
-
-    model = Tied()
-
-    @jit
-    def step(model: Any, y: Any) -> Any:
-        loss, grads = nnx.value_and_grad(loss_of, **MODES[mode])(model, y)
-        model.first.layers[2].kernel[...] -= 0.1
-        return loss, jax.tree.leaves(grads)
-
-    for i in range(70):  # so that a record is used
-        yield step(model, x)
-        yield model
-        if i % 30 == 29:
-            model.first.layers[i % 7].kernel = nnx.Param(jnp.ones((4, 4)))
-
-
 # ---- what is shared ----
 
 
@@ -176,42 +151,6 @@ def test_what_is_shared_decides_which_program_runs(jit: Any) -> Iterator[Any]:
         yield args
 
 
-@pytest.mark.slow
-@in_each_mode(modes=["graph"])
-def test_sharing_that_changes_in_a_large_model(jit: Any) -> Iterator[Any]:
-    """The record and what is remembered of the Variables hide no change."""
-    m, n = MLP(seed=1), MLP(seed=2)
-
-    @jit
-    def f(m: Any, n: Any, extra: Any) -> Any:
-        for i, layer in enumerate([*m.layers[:6], *n.layers[2:4], n.layers[7], *extra]):
-            layer.bias[...] = layer.bias * 1.5 + i
-        return len({id(layer) for layer in [*m.layers, *n.layers, *extra]})
-
-    extra: list[Any] = [m.layers[3]]
-    changes: list[Any] = [
-        lambda: None,
-        lambda: m.layers.__setitem__(1, m.layers[0]),
-        lambda: m.layers.__setitem__(1, nnx.Linear(4, 4, rngs=nnx.Rngs(5))),
-        lambda: setattr(m.layers[5], "bias", n.layers[2].bias),
-        lambda: setattr(m.layers[5], "bias", n.layers[3].bias),
-        lambda: setattr(m.layers[5], "bias", nnx.Param(jnp.zeros(4))),
-        lambda: n.layers.__setitem__(7, m.layers[7]),
-        lambda: n.layers.__setitem__(7, m.layers[6]),
-        lambda: extra.__setitem__(0, m.layers[4]),
-        lambda: extra.__setitem__(0, nnx.Linear(4, 4, rngs=nnx.Rngs(6))),
-        lambda: setattr(n, "layers", m.layers),
-    ]
-    for change in changes:
-        change()
-        for _ in range(7):
-            yield f(m, n, extra)
-        yield m, n, extra
-        yield f(n, m, extra)
-        yield f(m, m, extra)
-        yield m, n, extra
-
-
 def test_identity_after_the_call() -> None:
     for jit in (nnx.jit, filterjit.nnx.jit):
         m = Node(1.0, child=Node(2.0))
@@ -230,38 +169,6 @@ def test_identity_after_the_call() -> None:
             assert found[0] is shared is m.child is m.again and found[1] is m
             assert found[2] is shared.new and tree["v"] is shared.v
         assert shared.v[...].tolist() == [4.0, 4.0]
-
-
-BODIES: dict[str, Callable[[Any, Any], Any]] = {
-    "untied": lambda m, n: setattr(n, "v", nnx.Param(n.v + 1)),
-    "tied": lambda m, n: setattr(n.child, "v", m.v),
-    "replaced": lambda m, n: setattr(m, "child", Node(7.0)),
-    "deleted": lambda m, n: delattr(m, "child"),
-    "returned": lambda m, n: (n, m.child, n.child.v, {"again": n}),
-    "swapped": lambda m, n: (
-        setattr(n, "v", v := m.child.v),
-        setattr(m, "child", Node(1.0, v2=v)),
-    )[0],
-}
-
-
-@pytest.mark.parametrize("body", BODIES)
-@in_each_mode(handed_over=None, modes=GRAPH)
-def test_changes_of_what_is_shared(jit: Any, body: str) -> Iterator[Any]:
-    m, n = Node(1.0), Node(2.0)
-    m.child = n.child = Node(3.0)
-    n.v = m.v
-
-    @jit
-    def f(m: Any, n: Any) -> Any:
-        m.v[...] += 1
-        return BODIES[body](m, n)
-
-    for _ in range(3):
-        yield outcome(f, m, n)
-        yield m, n
-    yield outcome(f, m, m)
-    yield m, n
 
 
 @in_each_mode(modes=GRAPH)

@@ -1,27 +1,20 @@
 """Flax NNX: Variables and Modules are the pytrees that they are under ``jax.jit``, exactly."""
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from filterjit import filter_jit, flatten
+from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.exactness import X, changed, check_exact, look, same_as_jax
 from support.modules import Holder
 
 pytest.importorskip("flax.nnx")
-import flax
 from flax import nnx
 from flax.typing import HashableMapping
-
-
-def variable(value: Any = X, **metadata: Any) -> Any:
-    return nnx.Param(value, **metadata)
-
 
 # ---- Variables ----
 
@@ -103,101 +96,9 @@ def test_the_value_becomes_another_tree() -> None:
     check_exact(changed(lambda: nnx.Param(X), *changes, times=1), traces=5)
 
 
-def test_values_that_are_no_arrays_are_static() -> None:
-    """``jax.jit`` would trace the numbers; Equinox's rule is ours."""
-    check_exact(lambda: [nnx.Param(v) for v in (1, True, 1.0, -1, -2, "a", 1)], traces=6)
-
-
 # ---- metadata ----
 
 Change = Callable[[Any], object]
-# Each changes the metadata of one Variable, in place; the zoo has values that are easily confused.
-METADATA: dict[str, tuple[dict[str, Any], list[Change]]] = {
-    "added": ({}, [lambda v: v.set_metadata("tag", 1)]),
-    "another added": ({"tag": 1}, [lambda v: v.set_metadata("more", None)]),
-    "deleted": ({"tag": 1}, [lambda v: v.del_metadata("tag")]),
-    "renamed": (
-        {"tag": 1},
-        [lambda v: (v.del_metadata("tag"), v.set_metadata("gat", 1))],
-    ),
-    "-1 to -2": ({"tag": -1}, [lambda v: v.set_metadata("tag", -2)]),
-    "all at once": ({"tag": 1}, [lambda v: v.set_metadata({**v.get_metadata(), "tag": 2})]),
-    "in the dict": ({"tag": 1}, [lambda v: v._var_metadata.__setitem__("tag", 2)]),
-    "another dict": (
-        {"tag": 1},
-        [lambda v: object.__setattr__(v, "_var_metadata", {**v._var_metadata, "tag": 2})],
-    ),
-    "an equal dict": (
-        {"tag": 1},
-        [lambda v: object.__setattr__(v, "_var_metadata", dict(reversed(v._var_metadata.items())))],
-    ),
-    "swapped": (
-        {"a": 1, "b": 2},
-        [lambda v: v.set_metadata(a=2, b=1)],
-    ),
-    "sharding": ({}, [lambda v: v.set_metadata("out_sharding", ("x", None))]),
-    "back": (
-        {"tag": 1},
-        [lambda v: v.set_metadata("tag", 2), lambda v: v.set_metadata("tag", 1)],
-    ),
-    "a list in place": (
-        {"tag": [1]},
-        [lambda v: v.get_metadata("tag").append(2), lambda v: v.get_metadata("tag").pop()],
-    ),
-}
-
-
-@pytest.mark.parametrize("where", ["alone", "in a Module", "in a State"])
-@pytest.mark.parametrize("name", METADATA)
-def test_metadata_that_changes(name: str, where: str) -> None:
-    metadata, changes = METADATA[name]
-
-    class Holder(nnx.Module):
-        def __init__(self, v: Any) -> None:
-            self.v, self.more = v, nnx.Param(X)
-
-    put: Any = {
-        "alone": lambda v: v,
-        "in a Module": Holder,
-        "in a State": lambda v: nnx.State({"v": v}),
-    }[where]
-
-    def trees() -> Iterator[Any]:
-        v = nnx.Param(X, **metadata)
-        tree = put(v)
-        for change in [None, *changes]:
-            if change is not None:
-                change(v)
-            for _ in range(4):  # enough for the record
-                yield tree
-
-    check_exact(trees)
-
-
-@pytest.mark.filterwarnings("ignore:Variable hooks")
-def test_hooks() -> None:
-    """A hook is metadata: a function, which is compared by identity."""
-
-    def double(_: Any, value: Any) -> Any:
-        return value * 2
-
-    def triple(_: Any, value: Any) -> Any:
-        return value * 3
-
-    def read(v: Any) -> Any:
-        return v.get_value(), v
-
-    def trees() -> Iterator[Any]:
-        v = nnx.Param(X)
-        yield v
-        for hook in (double, triple, double):
-            v.set_metadata("on_get_value", hook)
-            yield v
-        yield nnx.Param(X, on_get_value=double)
-        if tuple(map(int, flax.__version__.split(".")[:3])) >= (0, 12, 8):
-            yield nnx.Param(X, on_get_value=(double, triple))
-
-    check_exact(trees, read)
 
 
 def test_metadata_of_a_result_is_its_own() -> None:
@@ -307,27 +208,6 @@ def test_modules_that_change(name: str) -> None:
     check_exact(changed(lambda: [Net(), other], *inside))
 
 
-def test_instances_with_their_own_sets_of_data_attributes() -> None:
-    def trees() -> list[Any]:
-        ms = [Net(), Net(extra=1), Net(extra=nnx.data(1)), Net(extra=nnx.Param(X)), Net(extra=X)]
-        return [ms[i] for i in (0, 1, 2, 3, 4, 0, 3, 1, 4, 2)]
-
-    check_exact(trees, traces=5)
-
-
-def test_many_sets_of_attributes() -> None:
-    def trees() -> Iterator[Any]:
-        m = Net(**{f"more{i}": i for i in range(24)})  # more than 30 attributes in the end
-        for i in range(12):
-            setattr(m, f"a{i}", nnx.Param(X) if i % 2 else i)
-            yield m
-        for i in range(12):
-            delattr(m, f"a{11 - i}")
-            yield m
-
-    check_exact(trees, traces=13)
-
-
 def test_a_mapping_whose_dict_others_hold_is_compared_by_contents() -> None:
     """The mapping that says which attributes are data counts as immutable; not so another one."""
     items = {"n": 1}
@@ -336,23 +216,3 @@ def test_a_mapping_whose_dict_others_hold_is_compared_by_contents() -> None:
     assert [bool((f(held) == X).all()) for _ in range(2)] == [True, True]
     items["n"] = 5
     assert (f(held) == 5 * X).all()
-
-
-def test_sets_of_attributes_are_forgotten() -> None:
-    class Named(nnx.Module):
-        pass
-
-    f = filter_jit(lambda m: [x + 1 for x in jax.tree.leaves(m)], maxsize=2)
-    before = _num_kinds()
-    for i in range(1050):
-        module = Named()
-        setattr(module, f"attribute_{i}", nnx.data(X))
-        leaves, structure = flatten(module)
-        assert len(leaves) == 1 and structure.paths == (f"attribute_{i}",)
-    assert len(f(module)) == 1
-    assert _num_kinds() - before < 1010
-
-
-def _num_kinds() -> int:
-    gc.collect()
-    return sum(type(x).__name__ == "NodeKind" for x in gc.get_objects())

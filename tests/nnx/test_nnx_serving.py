@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 import filterjit
 import filterjit.nnx
-from filterjit import filter_jit
 from support.nnx import needs_this_flax
 from support.processes import run_code
 
@@ -107,26 +105,6 @@ show(y), show(model.norm.mean), show(model.dropout.rngs.count)
         lines, (y, model.norm.mean[...], model.dropout.rngs.count[...]), strict=True
     ):
         np.testing.assert_allclose(json.loads(line), np.asarray(expected), rtol=1e-5)
-
-
-def test_a_change_that_a_frozen_function_loses_is_told_once() -> None:
-    def count(model: Any, y: Any) -> Any:
-        model.count.set_value(model.count[...] + y.sum())
-        return y
-
-    def count_in_place(model: Any, y: Any) -> Any:
-        model.count[...] += y.sum()
-        return y
-
-    for fun in (count, count_in_place):
-        for jit in (filter_jit, filterjit.nnx.jit):
-            model = nnx.Dict(count=nnx.Variable(jnp.zeros(())))
-            frozen = jit(fun).freeze(model)
-            with pytest.warns(UserWarning, match=r"changes `model.*count.* in place") as caught:
-                frozen(jnp.ones(2)), frozen(jnp.ones(3))
-            (warning,) = caught
-            assert "frozen argument are constants" in str(warning.message)
-            assert model.count[...] == 0
 
 
 def test_a_frozen_function_with_static_arguments() -> None:

@@ -93,23 +93,6 @@ def test_partials_bind(jit: Jit) -> None:
             assert jit(partial(f, ONE, w=0))(TWO, w=3) == 1 + 20 + 100 + 3000
 
 
-def test_methods_bind(jit: Jit, traces: Traces) -> None:
-    class M(eqx.Module):
-        a: Any
-
-        @jit
-        def method(self, x: Any, *rest: Any, k: Any = 1, **more: Any) -> Any:
-            traces.tick()
-            return self.a + x + len(rest) + k + len(more)
-
-    m = M(ONE)
-    assert m.method(ONE) == M.method(m, ONE) == M.method(self=m, x=ONE) == m.method(x=ONE) == 3
-    assert traces.count == 1
-    assert m.method(ONE, 1, 1, k=2, u=1, v=2) == 8
-    arguments = {f"n{i}": i for i in range(12)}
-    assert m.method(ONE, *range(12), **arguments) == 27
-
-
 # ---- what does not fit ----
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
@@ -321,21 +320,6 @@ def test_caches_of_one_function_are_bounded() -> None:
 
 
 @freed
-def test_a_failing_function_dies() -> list[Any]:
-    token = Token()
-
-    def f(x: Any, s: Any) -> Any:
-        raise ZeroDivisionError
-
-    g = filterjit.filter_jit(f)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            g(ONE, token)
-    assert g._parts()[0].variants() == []
-    return [weakref.ref(x) for x in (token, f, g)]
-
-
-@freed
 def test_jitted_methods_of_a_local_class_die() -> list[Any]:
     class P:
         @filterjit.filter_jit
@@ -346,20 +330,3 @@ def test_jitted_methods_of_a_local_class_die() -> list[Any]:
     p.method(ONE, token)
     P.method(p, ONE, s=token)
     return [weakref.ref(x) for x in (P, p, token, P.method)]
-
-
-@freed
-def test_nested_jits_die() -> list[Any]:
-    token = Token()
-
-    @filterjit.filter_jit
-    def inner(x: Any, s: Any) -> Any:
-        return x + 1, s
-
-    @filterjit.filter_jit
-    def outer(x: Any, s: Any) -> Any:
-        return inner(x, s), jax.grad(lambda y: inner(y, s)[0])(x)
-
-    outer(ONE, token)
-    jax.jit(lambda x: outer(x, token)[1])(ONE)
-    return [weakref.ref(x) for x in (token, inner, outer)]

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import json
 import pickle
 import warnings
 import weakref
@@ -22,7 +21,6 @@ from cases import CASES, Case
 from filterjit import filter_jit
 from support.comparison import Traces, comparable
 from support.lifetimes import freed
-from support.processes import environment, run_code
 
 X = jnp.arange(4.0)
 INFERENCE = ("mlp", "dict_10", "deep_chain", "static_100k", "bound_method")
@@ -418,72 +416,6 @@ def test_nothing_outlives_it() -> list[Any]:
     return [
         weakref.ref(x) for x in (w, frozen, frozen._parts()[0], frozen._hooks, *frozen.variants)
     ]
-
-
-# ---- other processes ----
-
-_DEVICES = """
-import json, sys
-import jax, jax.numpy as jnp, numpy as np, filterjit
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
-f = filterjit.filter_jit(lambda w, x: w @ x)
-W, x = jnp.arange(64.0).reshape(8, 8), jnp.arange(8.0)
-devices = jax.devices()
-mesh = Mesh(np.array(devices), ("i",))
-on = {
-    "plain": W,
-    "third": jax.device_put(W, devices[3]),
-    "rows": jax.device_put(W, NamedSharding(mesh, P("i"))),
-    "all": jax.device_put(W, NamedSharding(mesh, P())),
-    "one": jax.device_put(W, NamedSharding(Mesh(np.array(devices[5:6]), ("i",)), P())),
-}
-answers = {}
-for name, w in on.items():
-    frozen = f.freeze(w)
-    a, b = f(w, x), frozen(x)
-    assert a.sharding == b.sharding and a.committed == b.committed, name
-    assert a.dtype == b.dtype and (a == b).all(), name
-    try:
-        frozen.lower(x).compile().save(f"{sys.argv[1]}/{name}")
-    except ValueError as e:
-        assert "cannot be saved: GSPMDSharding" in str(e) and name in ("rows", "all", "one"), e
-    else:
-        c = filterjit.load(f"{sys.argv[1]}/{name}")(x)
-        assert (a == c).all() and a.devices() == c.devices(), name
-    assert not jax.tree.leaves(frozen)
-    try:
-        frozen(jax.device_put(x, devices[1]))
-        assert name == "plain"
-    except ValueError as e:
-        assert "incompatible devices" in str(e)
-sharded = jax.device_put(x, NamedSharding(mesh, P("i")))
-assert f.freeze(W)(sharded).sharding == f(W, sharded).sharding
-w = jnp.ones((64, 64)) + 1
-frozen = f.freeze(w)
-frozen(jnp.ones(64))
-w.delete()
-try:
-    answers["deleted"] = float(frozen(jnp.ones(64)).sum())
-except (RuntimeError, ValueError) as e:
-    answers["deleted"] = "deleted" if "deleted" in str(e) else str(e)
-print(json.dumps(answers))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("simplified", [0, 1])
-def test_devices_and_hoisted_constants(simplified: int, tmp_path: Any) -> None:
-    """An array that is committed to a device decides where the program runs, also as a constant. `save`
-    refuses some that are on several. JAX may pass large constants as hidden arguments."""
-    if simplified and jax.__version_info__ < (0, 10):
-        pytest.skip("JAX 0.9 does not tell the shardings of such a program: `save` refuses it")
-    variables = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": str(simplified),
-    }
-    done = run_code(_DEVICES, tmp_path, env=environment((), **variables))
-    found = json.loads(done.stdout)
-    assert found == {"deleted": "deleted" if simplified else 8192.0}
 
 
 def test_aux_data_that_each_flatten_makes_anew() -> None:

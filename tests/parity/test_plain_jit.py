@@ -57,18 +57,6 @@ def test_leaves_are_traced_as_in_jax(jit: Any, traces: Traces) -> Iterator[Any]:
     yield described(f, State({"w": 3}, "other"))
 
 
-@on_both_jits
-def test_a_number_that_changes_is_traced_once(jit: Any, traces: Traces) -> Iterator[Any]:
-    f = jit(traces.counting(lambda y, by: y * by))
-    for i in range(40):
-        yield described(f, x, float(i))
-    yield described(f, x, 3)
-    yield described(f, x, True)
-    yield described(f, 2.0, x)
-    yield described(f, x, jnp.float32(3))  # not weakly typed
-    yield described(f, x, 4.0)
-
-
 class Number(int):
     pass
 

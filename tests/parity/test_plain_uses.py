@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import flax.nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,11 +50,6 @@ def test_donated_arguments_in_an_iterator(
         y = jnp.ones(3)
         yield described(f, x, y)
         yield y.is_deleted()
-
-
-def test_an_iterator_for_nnx() -> None:
-    for jit in (flax.nnx.jit, filterjit.nnx.jit):
-        assert jit(is_traced, static_argnums=iter([1]))(1, 2).tolist() == [True, False]
 
 
 def test_options_are_as_they_were() -> None:
@@ -126,17 +120,6 @@ def test_a_function_without_a_signature() -> None:
     assert not hasattr(filterjit.types.FilterJit, "__signature__")
 
 
-class HasMethods:
-    @filterjit.jit
-    def plain(self, y: Any) -> Any:
-        return y
-
-
-def test_the_signature_of_a_method() -> None:
-    assert inspect.getfullargspec(HasMethods.plain).args == ["self", "y"]
-    assert inspect.getfullargspec(HasMethods().plain).args == ["y"]
-
-
 # ---- what is changed afterwards ----
 
 
@@ -197,14 +180,6 @@ def test_arrays_as_aux_data_are_compared_by_contents() -> None:
     g(WithAux(x, np.ones(4)))
     with pytest.raises(ValueError, match="metadata"):
         g(WithAux(x, np.ones(4)))
-
-
-def test_a_jitted_function_is_a_pytree() -> None:
-    f = filterjit.jit(lambda g, y: (g, g(y)))
-    g, y = f(filterjit.jit(jnp.sin), x)
-    assert y.tolist() == g(x).tolist()
-    with pytest.raises(TypeError):
-        jax.jit(lambda g, y: g(y))(jax.jit(jnp.sin), x)
 
 
 def test_a_static_whose_eq_raises_equals_itself_only() -> None:

@@ -47,17 +47,27 @@ MOVED = "uncommitted, on the fourth"  # each call moves it to the first device
 PLACED = placements()
 
 
+# Functions, and the arguments of a call with `x`, where the calls before it had `here`.
+FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "one": (lambda x: (x * 2, x.sum()), lambda x, here: (x,)),
+    # Of two arrays, one stays where it is; JAX moves an uncommitted one, or raises.
+    "two": (lambda x, y: x + y, lambda x, here: (x, here)),
+    "not read": (lambda x, y: y + x.ndim, lambda x, here: (x, PLACED["data"])),
+}
+
+
 @pytest.mark.parametrize("name", list(PLACED))
-def test_places(name: str) -> None:
+@pytest.mark.parametrize("fun", FUNCTIONS)
+def test_places(fun: str, name: str) -> None:
     """A direct call with an array in one place, and then calls with it in each other place."""
-    b = Beside(lambda x: (x * 2, x.sum()))
-    if name != MOVED:
-        b.until_direct(PLACED[name])
+    (f, args), here = FUNCTIONS[fun], PLACED[name]
+    b = Beside(f)
+    for x in (here,) * 4 + tuple(PLACED.values()) + (here,) * 30:
+        b(*args(x, here))
     for x in PLACED.values():
-        b(x)
-        b(x)
-        b(PLACED[name])
-    assert b.is_direct(PLACED[name]) == (name != MOVED), refusals(b.ours)
+        b(*args(x, here)), b(*args(x, here)), b(*args(here, here))
+    is_direct = b.is_direct(*args(here, here))
+    assert is_direct == (name != MOVED) or fun == "not read", (counts(b.ours), refusals(b.ours))
 
 
 @pytest.mark.parametrize(
@@ -78,30 +88,6 @@ def test_the_report_names_what_is_moved_in_each_call(x: Any, said: str) -> None:
     for _ in range(130):
         f(PLACED["data"], {"image": x})
     assert said in str(f.report()) and "jax.jit made 130 of its calls" in str(f.report())
-
-
-@pytest.mark.parametrize("name", list(PLACED))
-def test_places_of_two(name: str) -> None:
-    """Of two arrays, one stays where it is; JAX moves an uncommitted one, or raises."""
-    b = Beside(lambda x, y: x + y)
-    for x in PLACED.values():
-        for _ in range(2):
-            b(x, PLACED[name])
-    for _ in range(30):
-        b(PLACED[name], PLACED[name])
-    is_direct = b.is_direct(PLACED[name], PLACED[name])
-    assert is_direct == (name != MOVED), (counts(b.ours), refusals(b.ours))
-
-
-@pytest.mark.parametrize("name", list(PLACED))
-def test_places_of_an_array_that_is_not_read(name: str) -> None:
-    b = Beside(lambda x, y: y + x.ndim)
-    y = PLACED["data"]
-    for _ in range(4):
-        b(PLACED[name], y)
-    for x in PLACED.values():
-        b(x, y)
-        b(PLACED[name], y)
 
 
 def test_uncommitted_on_several_devices() -> None:
@@ -161,16 +147,6 @@ def test_meshes_of_the_same_shape() -> None:
         assert bool(b.direct) == (x is PLACED["four"]), (counts(b.ours), refusals(b.ours))
 
 
-def test_equal_shardings() -> None:
-    """Each array has a sharding of its own, which is equal to that of the others."""
-    b = Beside(lambda x: x * 2)
-    for _ in range(10):
-        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
-        b(jax.device_put(X, NamedSharding(mesh, P("data"))))
-        b(jax.device_put(X, NamedSharding(mesh, P(("data",)))))
-    assert b.direct > 5
-
-
 @pytest.mark.parametrize("name", ["data", "replicated", "four", "last", "uncommitted"])
 def test_donation(name: str) -> None:
     x = PLACED[name]
@@ -208,6 +184,23 @@ def test_in_shardings_and_out_shardings(kind: Any) -> None:
     assert moved.sharding.spec == P("data")
     for _ in range(3):
         f(model, x)
+
+
+# `freeze` takes no array over Explicit axes.
+@pytest.mark.parametrize("name", [name for name in PLACED if name not in (MOVED, "explicit")])
+def test_a_frozen_array_decides_where_a_program_runs(name: str) -> None:
+    """One that is committed to devices, as an argument does. JAX does not save some of these programs."""
+    f, w, x = filter_jit(lambda w, x: w * x), PLACED[name], np.ones(X.shape, X.dtype)
+    frozen = f.freeze(w)
+    a, b = f(w, x), frozen(x)
+    assert a.sharding == b.sharding and a.committed == b.committed
+    np.testing.assert_array_equal(a, b)
+    elsewhere = jax.device_put(x, jax.devices()[2])
+    if w.committed:
+        with pytest.raises(ValueError, match="incompatible devices"):
+            frozen(elsewhere)
+    else:
+        np.testing.assert_array_equal(frozen(elsewhere), b)
 
 
 def test_ahead_of_time() -> None:

@@ -61,28 +61,23 @@ def same(ours: Any, theirs: Any) -> None:
         np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
 
 
+# In which contexts a program is lowered, and saved and loaded.
+PAIRS = [(name, None) for name in CONTEXTS] + [(None, name) for name in CONTEXTS]
+PAIRS += [("Auto(4,)", "Explicit(2, 4)"), ("Explicit(2, 4)", "Auto(8,)")]
+
+
 @pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-@pytest.mark.parametrize("name", CONTEXTS)
-@pytest.mark.parametrize("other", [None, "Auto(8,)", "Explicit(2, 4)"])
-def test_lowered_under_a_mesh(name: str, other: str | None, portable: bool, tmp_path: Path) -> None:
-    with CONTEXTS[name]():
+@pytest.mark.parametrize(("lowered", "saved"), PAIRS)
+def test_files(lowered: str, saved: str, portable: bool, tmp_path: Path) -> None:
+    with CONTEXTS.get(lowered, contextlib.nullcontext)():
         now = jax.sharding.get_abstract_mesh()
         x = X if now.empty else jax.device_put(X, P("a"))
         compiled = filter_jit(depends_on_the_mesh).lower(x).compile()
         expected = compiled(x)
-    with contextlib.nullcontext() if other is None else CONTEXTS[other]():
+    with CONTEXTS.get(saved, contextlib.nullcontext)():
         compiled.save(tmp_path / "file", portable=portable)
         loaded = filterjit.load(tmp_path / "file")
     same(loaded(x), expected)
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-@pytest.mark.parametrize("name", CONTEXTS)
-def test_saved_under_a_mesh(name: str, portable: bool, tmp_path: Path) -> None:
-    compiled = filter_jit(depends_on_the_mesh).lower(X).compile()
-    with CONTEXTS[name]():
-        compiled.save(tmp_path / "file", portable=portable)
-    same(filterjit.load(tmp_path / "file")(X), compiled(X))
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])

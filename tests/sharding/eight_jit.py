@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
 import filterjit
-from filterjit import _core, filter_jit, is_inexact_array
+from filterjit import ShardingRules, filter_jit, fsdp, is_inexact_array, place
 from filterjit._compat import _jax_compat
 from filterjit.sharding import ShardingRules, fsdp, place
 from support.threads import at_once
@@ -59,24 +59,6 @@ def test_as_flat_jit(kind: Any, named: bool, out: str | None) -> None:
             np.testing.assert_array_equal(found, expected)
         lowered, flat_lowered = ours.lower(X), flat.lower(X)
         assert lowered.as_text().replace("result[0]", "result") == flat_lowered.as_text()
-
-
-def test_no_more_than_the_flat_jit_on_a_hit() -> None:
-    """The variant calls what it calls without shardings."""
-    mesh = mesh_of()
-    with jax.set_mesh(mesh):
-        plain = filter_jit(lambda model, x: jax.vmap(model)(x))
-        ours = filter_jit(
-            lambda model, x: jax.vmap(model)(x),
-            in_shardings={"model": RULES, "x": P("data")},
-            out_shardings=P("data"),
-        )
-        model, x = place(make_model(), RULES), place(np.ones((16, 8), np.float32), P("data"))
-        for f in (plain, ours):
-            for _ in range(3):
-                f(model, x)
-            assert f.cache_info().hits == 2
-        assert type(ours.variants[0].call) is type(plain.variants[0].call) is _core.Direct
 
 
 def test_parameters() -> None:
@@ -169,26 +151,6 @@ def test_prefixes() -> None:
         f([X, X])
 
 
-def test_methods_and_partials() -> None:
-    mesh = mesh_of()
-
-    class Model(eqx.Module):
-        w: jax.Array
-
-        @filter_jit(in_shardings={"self": P("data"), "x": P()}, out_shardings=P("data"), mesh=mesh)
-        def __call__(self, x: Any, *, scale: float = 1.0) -> Any:
-            return self.w * x * scale
-
-    model = Model(jnp.ones(16))
-    assert model(np.float32(2)).sharding.spec == P("data")
-    assert model(x=np.float32(2), scale=2.0)[0] == 4
-    f = filter_jit(lambda m, x: m.w + x, in_shardings={"m": P(), "x": P("data")}, mesh=mesh)
-    given = f.partial(model)
-    for _ in range(3):
-        assert given(X).sharding.spec == P("data")
-    assert f.cache_info().hits == 2
-
-
 def test_training_from_an_uncommitted_model() -> None:
     """One trace and one compilation, however the model is placed at first."""
     optimizer = optax.adam(1e-3)
@@ -216,10 +178,10 @@ def test_training_from_an_uncommitted_model() -> None:
         x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
         with contextlib.nullcontext() if mesh_option else jax.set_mesh(mesh):
             losses = []
-            for _ in range(100):
+            for _ in range(10):
                 model, state, value = step(model, state, x)
                 losses.append(float(value))
-        assert len(traces) == 1 and step.cache_info().hits == 99
+        assert len(traces) == 1 and step.cache_info().hits == 9
         assert step.report().as_dict()["functions"][0]["compiles"] == 1
         assert losses[-1] < losses[0]
         assert specs(model) == [("data",), ()] * 3
@@ -416,18 +378,6 @@ def test_errors_of_the_function_are_raised_once() -> None:
         f(np.ones(8), False)
     assert len(calls) == 3
     assert len(f.variants) == 1
-
-
-def test_error_if() -> None:
-    mesh = mesh_of(shape=(1,))
-
-    @filter_jit(in_shardings={"x": P("data")}, mesh=mesh)
-    def f(x: Any) -> Any:
-        return eqx.error_if(x, x[0] < 0, "negative")
-
-    f(X)
-    with pytest.raises(eqx.EquinoxRuntimeError, match="negative"):
-        f(-X - 1)
 
 
 def test_single_device_shardings_and_pickling() -> None:

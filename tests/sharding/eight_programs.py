@@ -96,13 +96,6 @@ def test_a_model_that_the_first_call_places(returned: bool, kind: Any) -> None:
     assert row_of(f)["compiles"] == 1 + (not returned)
 
 
-def test_nothing_is_said_of_one_device() -> None:
-    f = filter_jit(lambda x, y: x + y)
-    f(X, jnp.asarray(X))
-    found = f.explain(X, jnp.asarray(X))
-    assert str(found).endswith("hit") and not found.moves and row_of(f)["remarks"] == []
-
-
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 @pytest.mark.parametrize("option", [None, P(), P(None)], ids=str)
 def test_one_spec_in_two_spellings_is_one_program(kind: Any, option: Any) -> None:
@@ -114,17 +107,6 @@ def test_one_spec_in_two_spellings_is_one_program(kind: Any, option: Any) -> Non
     f(arrays[1])
     row = row_of(f)
     assert (row["traces"], row["compiles"], row["remarks"]) == (1, 1, [])
-
-
-def test_a_hit_records_nothing() -> None:
-    mesh = mesh_of()
-    f = filter_jit(lambda x: x * 2, in_shardings={"x": P("data")}, mesh=mesh)
-    x = place(X, P("data"), mesh)
-    f(x)
-    before = f.variants[0].record.traces[:]
-    for _ in range(3):
-        f(x)
-    assert f.variants[0].record.traces == before
 
 
 # ---- files ----
@@ -194,20 +176,6 @@ def test_arrays_in_the_function_and_donation(portable: bool, tmp_path: Path) -> 
     y = loaded(place(np.ones(8, np.float32), P("data"), there))
     np.testing.assert_allclose(y, 8 + np.arange(8))
     assert devices(y) == [4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-def test_one_device(portable: bool, tmp_path: Path) -> None:
-    f = filter_jit(lambda x, n: x * n)
-    f.lower(jax.ShapeDtypeStruct((16,), jnp.float32), 3).compile().save(
-        tmp_path / "f.jit", portable=portable
-    )
-    on = jax.devices()[5]
-    loaded = filterjit.load(tmp_path / "f.jit", devices=[on])
-    for x in (jax.device_put(X, on), X):
-        y = loaded(x, 3)
-        np.testing.assert_array_equal(y, 3 * X)
-        assert devices(y) == [5]
 
 
 def test_warm_up_with_shardings_in_its_specs() -> None:

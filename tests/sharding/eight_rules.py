@@ -1,7 +1,5 @@
 """`ShardingRules`, `fsdp` and `place`."""
 
-import random
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,9 +12,15 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
 
-from filterjit import Filter, filter_jit, is_array, is_inexact_array, tree_paths
-from filterjit._shardings._place import specs_of
-from filterjit.sharding import ShardingRules, fsdp, place
+from filterjit import (
+    Filter,
+    ShardingRules,
+    filter_jit,
+    fsdp,
+    is_array,
+    is_inexact_array,
+    place,
+)
 
 KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 RULES = ShardingRules({"layers[0].weight": P("data", "model"), "**.weight": P("model"), ...: P()})
@@ -180,57 +184,6 @@ def test_a_moment_is_placed_as_its_parameter(optimizer: Any, wrap: Any, kind: st
     assert ("replicated" in text) == (factors > 0), text
 
 
-def _random_parameters(rng: random.Random, depth: int, shapes: Iterator[tuple[int, ...]]) -> Any:
-    if depth == 0 or rng.random() < 0.2:
-        return jnp.zeros(next(shapes))
-    below = [_random_parameters(rng, depth - 1, shapes) for _ in range(2)]
-    return rng.choice([tuple, list, lambda x: dict(zip("wb", x, strict=True)),
-                       lambda x: Layer(*x), lambda x: Layers(*x), lambda x: Holder(*x)])(below)  # fmt: skip
-
-
-def _random_optimizer(rng: random.Random, depth: int) -> Any:
-    below = [_random_optimizer(rng, depth - 1) for _ in range(2)] if depth else []
-    leaves = [
-        lambda: optax.adam(1e-3),
-        lambda: optax.ema(0.9),
-        lambda: optax.trace(0.9),
-        lambda: optax.inject_hyperparams(optax.adamw)(learning_rate=1e-3),
-        lambda: optax.adafactor(1e-3, min_dim_size_to_factor=8, momentum=0.9),
-    ]
-    inner = [
-        lambda: optax.chain(*below),
-        lambda: optax.masked(below[0], _is_matrix),
-        lambda: optax.multi_transform(dict(zip((True, False), below, strict=True)), _is_matrix),
-        lambda: optax.MultiSteps(below[0], 2),
-        lambda: optax.apply_if_finite(below[0], 3),
-    ]
-    return rng.choice(inner if depth else leaves)()
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_random_optimizers(seed: int) -> None:
-    """An array of a state that has a parameter's shape has its spec; no two shapes are the same, and
-    factors have others."""
-    rng = random.Random(seed)
-    mesh = mesh_of(shape=(2, 4))
-    shapes = iter([(8 * (i + 1), 8 * (i + 2)) if i % 3 else (1000 + 8 * i,) for i in range(20)])
-    params = eqx.filter(_random_parameters(rng, 3, shapes), eqx.is_array)
-    wanted = {
-        path: (P(rng.choice(["data", "model", ("model", "data"), None])), x.shape)
-        for path, x in zip(tree_paths(params), jax.tree.leaves(params), strict=True)
-    }
-    rules = ShardingRules({path or "**": spec for path, (spec, _) in wanted.items()})
-    by_shape = {shape: spec for spec, shape in wanted.values()}
-    state = _random_optimizer(rng, rng.randrange(3)).init(params)
-    for wrap in (lambda x: x, lambda x: Holder(None, x), lambda x: [{"a": x}, "name"]):
-        tree = wrap(state)
-        arrays = jax.tree.leaves(eqx.filter(tree, eqx.is_array))
-        found = specs_of(rules, tree, mesh, [])
-        for x, spec in zip(arrays, found, strict=True):
-            if x.shape in by_shape:
-                assert spec == NamedSharding(mesh, by_shape[x.shape]), (x.shape, spec)
-
-
 ERRORS: list[tuple[dict[Any, Any], str]] = [
     ({"layers[0]": P(), ...: P()}, "which is an inner node"),
     ({...: P("fsdp")}, r"the rule \.\.\.: .* `layers\[0\].weight`.*no axis 'fsdp', it has 'da"),
@@ -291,14 +244,6 @@ def test_mixed_kinds_of_axes() -> None:
         assert specs(x) == [("data", "model")]
         y = jax.jit(lambda x: place(x + 1, P("data", "model")))(np.ones((8, 8), np.float32))
         assert specs(y) == [("data", "model")]
-
-
-def test_place_in_shard_map() -> None:
-    mesh = mesh_of(shape=(2, 4))
-    rules = ShardingRules({...: P("data")})
-    with jax.set_mesh(mesh):
-        f = jax.shard_map(lambda x: place(x * 2, rules), in_specs=P("data"), out_specs=P("data"))
-        assert jnp.array_equal(jax.jit(f)(jnp.arange(8.0)), 2 * jnp.arange(8.0))
 
 
 def test_values_and_kinds_of_arrays() -> None:

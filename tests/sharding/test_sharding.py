@@ -10,20 +10,20 @@ from pathlib import Path
 import jax
 import pytest
 
-from filterjit._shardings._sharded_call import ANY_TRACE
 from support.processes import ROOT, environment, run
 
 HERE = Path(__file__).parent
 EIGHT = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 
-@pytest.mark.parametrize("files", ["eight_[!n]*.py", "eight_nnx.py"])
-def test_with_eight_devices(files: str, request: pytest.FixtureRequest) -> None:
+FILES = sorted(HERE.glob("eight_*.py"))
+
+
+def with_eight_devices(file: Path, which: str) -> None:
     variables = environment(XLA_FLAGS=EIGHT)
     variables = {k: v for k, v in variables.items() if not k.startswith("PYTEST_")}
     done = run(
-        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short",
-        "-m", request.config.getoption("-m"), *sorted(HERE.glob(files)),
+        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", "-m", which, file,
         timeout=500, cwd=ROOT, env=variables,
     )  # fmt: skip
     assert " passed" in done.stdout
@@ -31,8 +31,14 @@ def test_with_eight_devices(files: str, request: pytest.FixtureRequest) -> None:
     assert "skipped" not in done.stdout or jax.__version_info__ < (0, 10)
 
 
-def test_a_trace_that_equals_all() -> None:
-    for trace in (0, 7, -1, 2**70):
-        assert trace == ANY_TRACE and not trace != ANY_TRACE  # noqa: SIM202
-    for no_trace in ("0", -2.0 + 1, None):
-        assert no_trace != ANY_TRACE and not no_trace == ANY_TRACE  # noqa: SIM201
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_with_eight_devices(file: Path) -> None:
+    with_eight_devices(file, "not slow and not thorough")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.stem != "eight_programs"], ids=lambda file: file.stem
+)
+def test_other_cases_with_eight_devices(file: Path) -> None:
+    with_eight_devices(file, "slow or thorough")

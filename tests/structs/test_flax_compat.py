@@ -137,40 +137,6 @@ def test_variables_with_another_new(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _registry.registry.kind(Kind(X)) == "custom"
 
 
-def test_modules_with_another_flatten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions of Flax that leave out an attribute, or sort them in another way."""
-
-    def leaves_out(x: Any) -> Any:
-        attributes = {k: v for k, v in vars(x).items() if k != "hidden"}
-        data = [k for k in attributes if x._pytree__nodes.get(k)]
-        static = [k for k in attributes if k not in data]
-        return [attributes[k] for k in data], (
-            tuple(data),
-            tuple(static),
-            tuple(attributes[k] for k in static),
-        )
-
-    def with_paths(x: Any) -> Any:
-        children, aux = leaves_out(x)
-        return [(jtu.GetAttrKey(k), v) for k, v in zip(aux[0], children, strict=True)], aux
-
-    monkeypatch.setattr(pytreelib.Pytree, "_pytree__flatten", leaves_out)
-    monkeypatch.setattr(pytreelib.Pytree, "_pytree__flatten_with_paths", with_paths)
-
-    class Net(nnx.Module):
-        def __init__(self, hidden: Any = None) -> None:
-            self.width, self.kernel, self.a = 3, nnx.Param(X), nnx.Param(X + 1)
-            if hidden is not None:
-                self.hidden = hidden
-
-    check_exact(lambda: [Net(), Net()])
-
-    def read(m: Any) -> Any:
-        return m.kernel[...] * len(vars(m)), m
-
-    same_as_jax(read, lambda: [Net(hidden) for hidden in (None, 1, 2, None, 1)])
-
-
 def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None:
     original = pytreelib.Pytree.__dict__["_pytree__unflatten"].__func__
 
@@ -186,20 +152,6 @@ def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None
             self.kernel = nnx.Param(X)
 
     same_as_jax(lambda m: (m, X), lambda: [Net(), Net()])
-
-
-def test_states_with_another_init(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = nnx.State.__init__
-
-    def init(self: Any, mapping: Any, /, **kwargs: Any) -> None:
-        original(self, {**dict(mapping), "more": X}, **kwargs)
-
-    monkeypatch.setattr(nnx.State, "__init__", init)
-
-    class Own(nnx.State):
-        pass
-
-    same_as_jax(lambda s: (s, X), lambda: [Own({"a": X}), Own({"a": X})])
 
 
 # ---- imports ----
@@ -238,31 +190,3 @@ def test_nothing_of_flax_is_imported() -> None:
         assert not found, found
         """
     )
-
-
-@pytest.mark.slow
-def test_classes_of_flax_without_any_name() -> None:
-    """FrozenDict, PytreeState and Modules of the library, in a process without the names."""
-    code = """
-        import sys
-        from filterjit._compat import _private, _registered_compat
-        if sys.argv[1] == "without":
-            _private.loaded = lambda *names: None
-        import jax
-        from flax import nnx
-        from flax.core import FrozenDict
-        from filterjit._trees import _registry
-        from support.exactness import X, check_exact
-        model = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
-        trees = [FrozenDict({"a": X, "b": {"c": 1}}), model, nnx.state(model), nnx.List([model])]
-        trees += [nnx.split(model), nnx.Param(X), model._pytree__state]
-        for tree in trees:
-            assert check_exact(lambda: [tree] * 4) == 1
-        print([_registry.registry.kind(tree) for tree in trees])
-        """
-    natively = run_code(code, "with").stdout.strip()
-    assert natively == str(
-        ["object", "described", "object", "described", "tuple", "object", "object"]
-    )
-    without = run_code(code, "without").stdout.strip()
-    assert without == str(["custom"] * 4 + ["tuple"] + ["custom"] * 2)

@@ -24,15 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 STATIC = {"pytree_node": False}
 
 
-@pz.pytree_dataclass
-class Global(pz.Struct):
-    """A class that can be pickled and loaded. A static field stands first."""
-
-    s: Any = dataclasses.field(metadata=STATIC)
-    a: Any
-    b: Any = None
-
-
 def new_class() -> Any:
     """Returns a new class, which no registry has met."""
 
@@ -69,18 +60,6 @@ def test_attributes_that_are_replaced_added_and_deleted() -> None:
     for jit in (jax.jit, filterjit.filter_jit):
         with pytest.raises(AttributeError):
             jit(lambda x: X)(x)
-
-
-def test_nested_and_returned() -> None:
-    cls = new_class()
-    inner = lambda s: cls({"w": X}, s, Global(s, cls(X)))
-    assert check_exact(lambda: [Global(0, [inner(s)]) for s in (1, 2, 1)], kind="object") == 2
-    make = lambda x: (cls(x.a * 2, x.s, x), Global("new", x), x)
-    same_as_jax(make, lambda: [cls(X, 1), cls(X, 2), cls(X, 1)])
-    out = filterjit.filter_jit(make)(cls(X, 3))[0]
-    assert type(out) is cls and vars(out).keys() == {"a", "s", "b"} and out.b.s == 3
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        out.a = 1
 
 
 def test_nothing_of_the_class_is_called() -> None:
@@ -179,22 +158,6 @@ def test_a_class_that_is_registered_with_other_functions() -> None:
         cls = pz.pytree_dataclass(Local)
     jtu.register_pytree_node(cls, lambda x: ((x.s, x.a), ()), lambda _, c: cls(c[1], c[0]))
     assert check_exact(lambda: [cls(X, s) for s in (X, X + 1)], kind="custom") == 1
-
-
-def test_a_dataclass_that_is_no_struct() -> None:
-    @pz.pytree_dataclass
-    class Local:
-        a: Any
-        s: Any = dataclasses.field(metadata=STATIC, default=1)
-
-        def tree_flatten_with_keys(self) -> Any:
-            return ((jtu.GetAttrKey("a"), self.a),), self.s
-
-        @classmethod
-        def tree_unflatten(cls, aux: Any, children: Any) -> Any:
-            return cls(*children, aux)
-
-    assert check_exact(lambda: [Local(X, s) for s in (1, 2, 1)], kind="custom") == 2  # type: ignore[call-arg]
 
 
 # ---- without private names ----

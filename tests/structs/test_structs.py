@@ -38,12 +38,6 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
-def registered(cls: Any = None, **kwargs: Any) -> Any:
-    if cls is None:
-        return functools.partial(registered, **kwargs)
-    return jtu.register_dataclass(dataclasses.dataclass(**kwargs)(cls))
-
-
 A, S = ("a", Any), ("s", Any, static(default=1))
 
 
@@ -247,49 +241,6 @@ def test_factories_do_not_run() -> None:
     assert ran.get("factory") == before
 
 
-@pytest.mark.parametrize("what", ["__init__", "__post_init__", "__setattr__", "__new__"])
-def test_methods_that_the_class_gets_later(what: str) -> None:
-    def later(*args: Any, **kwargs: Any) -> Any:
-        count(what)
-        match what:
-            case "__init__":
-                args[0].__dict__.update(a=kwargs["a"], s="later")
-            case "__setattr__":
-                args[0].__dict__[args[1]] = "later" if args[1] == "s" else args[2]
-            case "__new__":
-                return object.__new__(args[0])
-        return None
-
-    def body(jit: Any) -> Any:
-        @registered
-        class Local:
-            a: Any
-            s: Any = static(default=1)
-
-        f = jit(lambda x: x)
-        x = Local(X)
-        f(x)
-        f(x)
-        before = ran.get(what, 0)
-        setattr(Local, what, later)
-        out = f(x)
-        number = ran.get(what, 0) - before
-        return out.s, number
-
-    assert body(filter_jit) == body(jax.jit)
-
-
-def test_a_property_in_the_place_of_a_field() -> None:
-    @registered
-    class Local:
-        a: Any
-        s: Any = static(default=1)
-
-    values = [property(lambda _, n=n: n, lambda *_: None) for n in (2, 3)]
-    changes = [lambda _, value=value: setattr(Local, "s", value) for value in (*values, 1)]
-    check_exact(changed(lambda: Local(X), *changes), lambda x: X * x.s)
-
-
 def test_an_undecorated_subclass() -> None:
     """It is not registered: a leaf, and static for Equinox and for us."""
 
@@ -373,17 +324,6 @@ def test_the_hash_of_a_result() -> None:
     new = filter_jit(lambda x: x.copy({"more": X}))(x)
     assert type(new) is FrozenDict
     assert set(new) == {"n", "m", "more"}
-
-
-def test_a_frozen_dict_that_is_changed_inside() -> None:
-    changes: list[Callable[[Any], object]] = [
-        lambda x: x._dict.pop("a"),
-        lambda x: x._dict.update(n=1),
-        lambda x: x._dict.update(n=True),
-        lambda x: object.__setattr__(x, "_dict", {"z": X}),
-        lambda x: object.__setattr__(x, "_dict", FrozenDict({"z": X, "y": X})),
-    ]
-    check_exact(changed(lambda: FrozenDict({"a": X, "b": X}), *changes))
 
 
 # ---- Partial ----
