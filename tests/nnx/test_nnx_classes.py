@@ -13,7 +13,7 @@ import pytest
 import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
-from support.comparison import Traces, comparable, outcome, same
+from support.comparison import Traces, comparable, outcome
 from support.exactness import X, changed, check_exact, described, look, same_as_jax
 
 pytest.importorskip("flax.nnx")
@@ -331,41 +331,6 @@ class Model(nnx.Module):
 
     def __call__(self, x: Any) -> Any:
         return self.layers[0](x) * len(self.name)
-
-
-PATHS = [
-    "layers.0.bias",
-    "layers.0.kernel",
-    "layers.1.bias",
-    "layers.1.kernel",
-    "state.a",
-    "state.b.c",
-    "table.scale",
-]
-
-
-def test_paths() -> None:
-    model = Model()
-    assert list(filterjit.flatten(model)[1].paths) == PATHS
-    pattern: Any
-    for pattern, expected in [
-        ("layers.0.kernel", ["layers.0.kernel"]),
-        ("layers[0].kernel", ["layers.0.kernel"]),
-        ("layers[-1].*", []),  # nnx.List is a Module, whose attributes are "0" and "1"
-        ("layers[*].bias", ["layers.0.bias", "layers.1.bias"]),
-        ("**.kernel", ["layers.0.kernel", "layers.1.kernel"]),
-        ("state.**", ["state.a", "state.b.c"]),
-        ("table.scale", ["table.scale"]),
-        ("layers.0.kernel.value", []),
-        ("layers.2.**", []),
-    ]:
-        pattern = filterjit.Filter(pattern, missing="ignore")
-        structure, found, rest = filterjit.partition_dict(model, pattern)
-        assert list(found) == expected
-        assert sorted([*found, *rest]) == PATHS
-        assert same(structure.combine(found, rest), jtu.tree_map(lambda x: x, model))
-        dynamic, _ = filterjit.partition(model, pattern)
-        assert list(filterjit.flatten(dynamic)[1].paths) == expected
 
 
 def test_explanations() -> None:

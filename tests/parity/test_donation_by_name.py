@@ -1,6 +1,5 @@
 """`filter_jit(donate=...)` by names of parameters and by filters, and the warning of what no result can take."""
 
-import pickle
 import warnings
 from typing import Any
 
@@ -9,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import filterjit
 from filterjit import Filter, filter_jit
 from support.donation import array, deleted
 
@@ -248,20 +246,3 @@ def test_methods_that_keep_arguments() -> None:
     state = array()
     g(state)
     assert deleted([state, model]) == [True, False]
-
-
-def test_functions_of_equal_options_share_their_programs() -> None:
-    f, g = (filter_jit(doubled, donate=("state",)) for _ in range(2))
-    assert f == g and filter_jit(doubled, donate=("model",)) != f
-    assert "donate=('state',)" in str(f._hooks.settings)
-    again = pickle.loads(pickle.dumps(f))
-    state = array()
-    again(state)
-    assert deleted(state) == [True]
-
-
-def test_under_a_trace_nothing_is_donated() -> None:
-    f = filterjit.filter_jit(doubled, donate=("state",))
-    x = array()
-    jax.jit(lambda y: f(y)[0])(x)
-    assert not x.is_deleted()

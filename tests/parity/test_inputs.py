@@ -93,21 +93,3 @@ def test_arrays_between_different_types(jit: Jit, traces: Traces) -> None:
 
 
 # ---- nodes, and statics beside arrays ----
-
-
-@on_both
-def test_a_flatten_function_that_raises(jit: Jit) -> Any:
-    class Bad:
-        broken = True
-
-    def flatten(x: Any) -> Any:
-        if x.broken:
-            raise RuntimeError("cannot be taken apart")
-        return (), None
-
-    jtu.register_pytree_node(Bad, flatten, lambda *_: Bad())
-    f, bad = jit(lambda x: 1), Bad()
-    with pytest.raises(RuntimeError, match="cannot be taken apart"):
-        f(bad)
-    bad.broken = False
-    return f(bad), f(bad)

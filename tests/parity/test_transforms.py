@@ -42,21 +42,6 @@ def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     return results, counts
 
 
-@on_both
-def test_jaxprs_are_alike(jit: Jit) -> Any:
-    """The jaxpr holds one nested jit with the function's name and the same equations."""
-
-    def named(x: Any, y: Any) -> Any:
-        return jnp.sin(x) * y, "static"
-
-    jaxpr = jax.make_jaxpr(lambda x, y: jit(named)(x, y)[0])(ONE, TWO)
-    (equation,) = jaxpr.eqns
-    inner = equation.params["jaxpr"].jaxpr
-    found = equation.params["name"], [e.primitive.name for e in inner.eqns]
-    assert found == ("named", ["sin", "mul"])
-    return found
-
-
 # ---- nesting ----
 
 
@@ -71,17 +56,6 @@ def test_recursion(jit: Jit, traces: Traces) -> None:
     assert factorial(3, ONE) == 6
     assert factorial(6, ONE) == 720
     assert traces.count == 7
-
-
-def test_a_jitted_function_that_wraps_itself(jit: Jit) -> None:
-    """A variant that is called in its own trace raises RecursionError and does not crash."""
-
-    @jit
-    def f(x: Any) -> Any:
-        return f(x)
-
-    with pytest.raises(RecursionError):
-        f(ONE)
 
 
 def test_closures_over_tracers(jit: Jit) -> None:

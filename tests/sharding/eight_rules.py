@@ -36,19 +36,6 @@ def test_the_first_match_wins(kind: Any) -> None:
         assert a is b or np.array_equal(a, b)
 
 
-def test_patterns_are_anchored() -> None:
-    mesh = mesh_of()
-    tree = {"a": {"w": np.ones(8)}, "w": np.ones(8), "xw": np.ones(8)}
-    assert specs(place(tree, ShardingRules({"w": P("data"), ...: P()}), mesh)) == [
-        (),
-        ("data",),
-        (),
-    ]
-    assert specs(place(tree, {"a": P(), "w": P("data"), "xw": P("data")}, mesh)) == [
-        (), ("data",), ("data",)
-    ]  # fmt: skip
-
-
 def test_filters_as_keys() -> None:
     mesh = mesh_of()
     rules = ShardingRules(
