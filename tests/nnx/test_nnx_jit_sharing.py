@@ -4,7 +4,6 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 import pytest
@@ -55,52 +54,6 @@ def test_a_model_and_its_optimizer(jit: Any, layers: int) -> Iterator[Any]:
     for i in range(6):
         yield step(model, optimizer, x + i)
         yield step(optimizer=optimizer, model=model, y=x)
-        yield model, optimizer
-
-
-@in_each_mode(modes=GRAPH)
-def test_an_optimizer_that_holds_the_variables(jit: Any, mode: str) -> Iterator[Any]:
-    """The result of a call, with its sharing, is the argument of the next."""
-
-    class SGD(nnx.Pytree):
-        def __init__(self, params: Any) -> None:
-            self.params = nnx.data(params)
-            self.momentum = nnx.data(
-                jax.tree.map(
-                    lambda v: nnx.Variable(jnp.zeros_like(v[...])),
-                    params,
-                    is_leaf=lambda v: isinstance(v, nnx.Variable),
-                )
-            )
-
-        def update(self, grads: Any) -> None:
-            def update_one(param: Any, momentum: Any, grad: Any) -> None:
-                momentum[...] = 0.9 * momentum[...] + 0.1 * grad[...]
-                param[...] -= 0.1 * momentum[...]
-
-            def is_leaf(v: Any) -> bool:
-                return isinstance(v, nnx.Variable)
-
-            jax.tree.map(update_one, self.params, self.momentum, grads, is_leaf=is_leaf)
-
-    @jit
-    def create() -> Any:
-        model = MLP()
-        return model, SGD(nnx.variables(model, nnx.Param))
-
-    @jit
-    def step(model: Any, optimizer: Any, y: Any) -> Any:
-        loss, grads = nnx.value_and_grad(loss_of)(model, y)
-        optimizer.update(grads)
-        return loss
-
-    if mode == "graph":
-        model, optimizer = create()
-    else:
-        model = MLP()
-        optimizer = SGD(nnx.variables(model, nnx.Param))
-    for i in range(4):
-        yield step(model, optimizer, x + i)
         yield model, optimizer
 
 

@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
 from filterjit import filter_jit
 from filterjit._trees import _registry
-from support.comparison import Jit, Traces, on
 from support.exactness import X, changed, check_exact, same_as_jax
 
 pytest.importorskip("flax.nnx")
 optax = pytest.importorskip("optax")
 from flax import nnx  # noqa: E402
-
-BATCH = jnp.arange(12.0).reshape(4, 3) / 7
 
 # ---- containers ----
 
@@ -92,37 +88,6 @@ def test_modules_of_the_library(name: str) -> None:
 
 def test_more_attributes_than_cpython_keeps_in_a_block() -> None:
     assert len(vars(MODULES["MultiHeadAttention"]())) > 30
-
-
-@pytest.mark.parametrize("train", [False, True])
-@on(jax.jit, filter_jit)
-def test_training_with_a_returned_module(jit: Jit, traces: Traces, train: bool) -> Any:
-    """What the README says: a call returns what it changes."""
-
-    @jit
-    def step(model: Any, optimizer: Any, x: Any) -> Any:
-        traces.tick()
-
-        graphdef, params, rest = nnx.split(model, nnx.Param, ...)
-
-        def loss(params: Any) -> Any:
-            model = nnx.merge(graphdef, params, rest, copy=True)
-            return jnp.mean(model(x) ** 2), nnx.state(model, nnx.BatchStat)
-
-        (value, new), grads = jax.value_and_grad(loss, has_aux=True)(params)
-        nnx.update(model, new)
-        optimizer.update(model, grads)
-        return model, optimizer, value
-
-    model = sequential()
-    model.train() if train else model.eval()
-    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
-    values = []
-    for _ in range(4):
-        model, optimizer, value = step(model, optimizer, BATCH)
-        values.append(value)
-    assert traces.count == 1
-    return jtu.tree_leaves((nnx.state(model), optimizer, values))
 
 
 # ---- shared Variables ----

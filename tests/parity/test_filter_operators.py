@@ -23,6 +23,7 @@ def test_operators() -> None:
     assert taken(tree, "bias.*" & fj.is_array) == ["bias.0", "bias.1"]
     assert taken(tree, fj.is_array & "bias.*") == ["bias.0", "bias.1"]
     assert taken(tree, "n" | text) == ["bias.2", "n"]
+    assert taken(tree, fj.is_array & "bias[-2]") == ["bias.1"]
     assert taken(tree, jnp.integer | text | "w") == ["bias.1", "bias.2", "n", "w"]
     assert taken(tree, text | jnp.integer) == ["bias.1", "bias.2", "n"]
     assert taken(tree, ~bias & ~text) == ["n", "w"]

@@ -5,7 +5,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
 import filterjit
@@ -14,7 +13,6 @@ from support.comparison import Jit, Traces, on, on_both
 pytest.importorskip("flax")
 optax = pytest.importorskip("optax")
 import flax.linen as nn  # noqa: E402
-from flax.core import FrozenDict, freeze, unfreeze  # noqa: E402
 from flax.training.train_state import TrainState  # noqa: E402
 
 KEY = jax.random.key(0)
@@ -29,39 +27,6 @@ class Network(nn.Module):
         x = nn.Dense(self.features)(x)
         x = nn.BatchNorm(use_running_average=not train)(x)
         return nn.Dense(1)(nn.relu(x))
-
-
-@pytest.mark.parametrize("frozen", [False, True], ids=["dict", "FrozenDict"])
-@on(jax.jit, eqx.filter_jit, filterjit.filter_jit)
-def test_linen_training(jit: Jit, traces: Traces, frozen: bool) -> Any:
-    model = Network()
-    variables = model.init(KEY, X)
-    variables = freeze(variables) if frozen else unfreeze(variables)
-    assert type(variables) is (FrozenDict if frozen else dict)
-
-    @jit
-    def step(variables: Any, x: Any) -> Any:
-        traces.tick()
-
-        def loss(params: Any) -> Any:
-            out, updates = model.apply(
-                {"params": params, "batch_stats": variables["batch_stats"]},
-                x,
-                train=True,
-                mutable=["batch_stats"],
-            )
-            return jnp.mean(out**2), updates
-
-        grads, updates = jax.grad(loss, has_aux=True)(variables["params"])
-        params = jtu.tree_map(lambda p, g: p - 0.1 * g, variables["params"], grads)
-        new = {"params": params, **updates}
-        return freeze(new) if frozen else new
-
-    state: Any = variables
-    for _ in range(3):
-        state = step(state, X)
-    assert traces.count == 1
-    return state
 
 
 @on_both
