@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, devices, make_model, mesh_of, specs
 
 import filterjit
-from filterjit import ShardingRules, filter_jit, fsdp, is_inexact_array, place
+from filterjit import filter_jit, is_inexact_array
 from filterjit._compat import _jax_compat
 from filterjit.sharding import ShardingRules, fsdp, place
 from support.threads import at_once

@@ -12,15 +12,8 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
 
-from filterjit import (
-    Filter,
-    ShardingRules,
-    filter_jit,
-    fsdp,
-    is_array,
-    is_inexact_array,
-    place,
-)
+from filterjit import Filter, filter_jit, is_array, is_inexact_array
+from filterjit.sharding import ShardingRules, fsdp, place
 
 KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 RULES = ShardingRules({"layers[0].weight": P("data", "model"), "**.weight": P("model"), ...: P()})
