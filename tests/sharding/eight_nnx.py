@@ -20,7 +20,9 @@ from support.nnx import MODES, compare, in_each_mode, needs_this_flax, outcome
 pytestmark = needs_this_flax
 
 ALL = pytest.mark.parametrize("mode", sorted(MODES))
-KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+KINDS = pytest.mark.parametrize(
+    "kind", [AUTO, pytest.param(EXPLICIT, marks=pytest.mark.thorough)], ids=["auto", "explicit"]
+)
 
 
 class Model(nnx.Module):

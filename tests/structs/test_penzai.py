@@ -2,6 +2,7 @@
 class flattens as `penzai.pz.Struct` does, and flattened by their own functions elsewhere."""
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -196,3 +197,10 @@ def test_what_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = new_class()
     trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
     assert check_exact(trees, kind="custom") == 4
+
+
+def test_what_calls_a_method() -> None:
+    called = _other_compat._calls
+    assert called(operator.methodcaller("f"), "f")
+    for other in (None, len, operator.methodcaller("g"), operator.methodcaller("f", 1)):
+        assert not called(other, "f")
