@@ -104,6 +104,7 @@ def test_uncommitted_on_several_devices() -> None:
             b(made)
 
 
+@pytest.mark.thorough
 def test_default_devices() -> None:
     b = Beside(lambda x: (x + 1, jnp.ones(2)))
     x = jnp.asarray(X) + 0
@@ -156,7 +157,9 @@ def test_donation(name: str) -> None:
     assert b.direct > 2
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize(
+    "kind", [AUTO, pytest.param(EXPLICIT, marks=pytest.mark.thorough)], ids=["auto", "explicit"]
+)
 def test_in_shardings_and_out_shardings(kind: Any) -> None:
     mesh = mesh_of(kind)
     rules = ShardingRules({"layers[*].weight": P("data"), ...: P()})
