@@ -189,7 +189,6 @@ def test_in_shardings_and_out_shardings(kind: Any) -> None:
         f(model, x)
 
 
-# `freeze` takes no array over Explicit axes.
 @pytest.mark.parametrize("name", [name for name in PLACED if name not in (MOVED, "explicit")])
 def test_a_frozen_array_decides_where_a_program_runs(name: str) -> None:
     """One that is committed to devices, as an argument does. JAX does not save some of these programs."""
@@ -204,6 +203,16 @@ def test_a_frozen_array_decides_where_a_program_runs(name: str) -> None:
             frozen(elsewhere)
     else:
         np.testing.assert_array_equal(frozen(elsewhere), b)
+
+
+def test_a_frozen_array_over_explicit_axes() -> None:
+    """Is a constant as in a program of ``jax.jit``, which needs the mesh."""
+    w, x = PLACED["explicit"], np.ones(X.shape, X.dtype)
+    frozen = filter_jit(lambda w, x: w * x).freeze(w)
+    with jax.set_mesh(w.sharding.mesh):
+        expected, found = jax.jit(lambda x: w * x)(x), frozen(x)
+    assert found.sharding == expected.sharding
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_ahead_of_time() -> None:

@@ -291,7 +291,13 @@ def _as_constant(x: Any) -> Any:
         with jax.ensure_compile_time_eval():
             return jnp.asarray(x)
     placed = placement(x)
-    if placed is not None and placed[1]:
-        # It is committed to its device, and so the program runs there, as for an argument.
+    if placed is not None and placed[1] and not _is_over_explicit_axes(placed[0]):
+        # It is committed to its device, and so the program runs there, as for an argument. One over
+        # explicit axes has this in its type.
         return jax.lax.with_sharding_constraint(x, x.sharding)
     return x
+
+
+def _is_over_explicit_axes(sharding: Any) -> bool:
+    types = getattr(getattr(sharding, "mesh", None), "axis_types", ())
+    return any(getattr(one, "name", "") == "Explicit" for one in types)

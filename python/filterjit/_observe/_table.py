@@ -257,8 +257,8 @@ MESH = Row(
 )
 TYPE_OF_SPEC = Row(
     "sharding",
-    "To JAX, how an array is divided over explicit axes is a part of its type. Place it the same way on "
-    "every call: `jax.device_put(x, sharding)`.",
+    "To JAX, the mesh of an array, and how it is divided over explicit axes, are parts of its type. Place "
+    "it the same way on every call: `jax.device_put(x, sharding)`.",
 )
 SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
 DEVICE = SHARDING._replace(kind="device")
