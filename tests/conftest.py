@@ -103,18 +103,20 @@ def _compiled_once(
     use(before)
 
 
-_MANY_CASES = 8
 _CORE = Path(__file__).parent / "core"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks most cases as `thorough`, of a test that has many: all but a third of the core's, and
-    all but a sixth of others."""
-    tests = [item.nodeid.partition("[")[0] for item in items]
-    cases = collections.Counter(tests)
-    for item, test in zip(items, tests, strict=True):
-        share = 3 if item.path.is_relative_to(_CORE) else 6
-        if cases[test] > _MANY_CASES and zlib.crc32(item.nodeid.encode()) % share:
+    """Marks most cases as `thorough`, of a test that has more than four: all but a sixth, and all but
+    a third of the core's. At least two are left."""
+    tests = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        share = 3 if cases[0].path.is_relative_to(_CORE) else 6
+        cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in cases[max(2, -(-len(cases) // share)) :] if len(cases) > 4 else ():
             item.add_marker("thorough")
 
 

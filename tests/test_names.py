@@ -83,7 +83,7 @@ def known() -> set[str]:
         found |= {word for part in path.relative_to(ROOT).parts for word in WORD.findall(part)}
         if path.suffix not in (".md", ".svg", ".json") and path != Path(__file__):
             found |= set(WORD.findall(parts(path)[0]))
-    for module in list(sys.modules.values()):
+    for module in [m for name, m in sys.modules.items() if not name.startswith("tests.")]:
         found |= set(WORD.findall(module.__name__)) if module else set()
         for name, value in list(vars(module).items()) if module else ():
             found.add(name)
