@@ -141,7 +141,7 @@ def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
     ids=repr,
 )
 def test_options_that_take_filters_ignore_what_is_missing(filter: Any, is_error: bool) -> None:
-    mesh, rules = jax.make_mesh((1,), ("data",)), fj.ShardingRules({filter: P(), ...: P()})
+    mesh, rules = jax.make_mesh((1,), ("data",)), fj.sharding.ShardingRules({filter: P(), ...: P()})
     options: Any = [{"donate": {"tree": filter}}, {"traced": {"tree": filter}}]
     jitted = [fj.filter_jit(lambda tree: tree["b"], **option) for option in options]
     for use in (*jitted, lambda tree: rules.table(tree, mesh)):

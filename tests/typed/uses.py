@@ -205,6 +205,7 @@ def test_given_arguments() -> None:
 
 
 def test_inspection() -> None:
+    scale(X, 2.0)
     assert_type(scale.explain(X, 2.0), filterjit.types.Explanation)
     assert_type(scale.report(), filterjit.types.Report)
     assert_type(scale.cache_info().hits, int)
