@@ -211,6 +211,7 @@ def test_inspection() -> None:
     assert_type(scale.cache_info().hits, int)
     assert_type(Net(1).loss.explain(X), filterjit.types.Explanation)
     assert_type(Net(1).loss.cache_info(), filterjit.types.CacheInfo)
+    scale(X, 2.0)
     assert len(scale.variants) > 0
     scale.clear_cache()
     Net(1).loss.clear_cache()
