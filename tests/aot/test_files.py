@@ -53,6 +53,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, path in paths.items():
         compiled.save(path, portable=kind == "portable")
         filterjit.load(path)
+        filterjit.aot.saved_info(path)
     return paths
 
 
