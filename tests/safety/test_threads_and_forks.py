@@ -643,3 +643,30 @@ def test_real_interrupts_in_threads_that_wait() -> None:
     assert f.variants == [] and recorder._thread.stack == []
     with contextlib.suppress(KeyboardInterrupt):
         f(X)
+
+
+FIRST_CALLS = """
+import threading
+import jax.numpy as jnp
+import filterjit
+
+x, begin, calls = jnp.ones(2), threading.Barrier(8), []
+
+def work(n):
+    f = filterjit.filter_jit(lambda x: x + n)
+    begin.wait()
+    f(x)
+    calls.append(f.report().as_dict()["functions"][0]["calls"])
+
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert calls == [1] * 8, calls
+"""
+
+
+def test_first_calls_at_once_are_all_recorded() -> None:
+    """Those that come while the first one imports what records them, too."""
+    run_code(FIRST_CALLS, timeout=120)

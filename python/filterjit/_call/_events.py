@@ -104,7 +104,7 @@ class Listener:
         return error
 
 
-_listeners: list[Listener] = []
+_listeners: dict[str, Listener] = {}
 _others = dict(_rooms.LISTENERS)  # which are not imported yet
 
 
@@ -112,10 +112,18 @@ def listeners() -> list[Listener]:
     """Returns who listens. It imports them when there is something to hear; those of rooms that were
     taken away are left out."""
     for module, library in list(_others.items()):
-        if library in sys.modules and _others.pop(module, ""):
-            with contextlib.suppress(ImportError):
-                _listeners.append(_rooms.import_room(module, "to listen").listener)
-    return _listeners
+        if library not in sys.modules:
+            continue
+        try:
+            # It waits for a thread that imports the module; in that thread, it may be half imported.
+            found = getattr(_rooms.import_room(module, "to listen"), "listener", None)
+        except ImportError:
+            _others.pop(module, None)
+            continue
+        if found is not None:
+            _listeners.setdefault(module, found)
+            _others.pop(module, None)
+    return [_listeners[module] for module in _rooms.LISTENERS if module in _listeners]
 
 
 def tell(event: str, *arguments: Any) -> None:
