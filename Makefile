@@ -56,7 +56,7 @@ test: $(VENV)/.installed
 	$(PYTEST) -m "not slow$(if $(NAMED),, and not thorough)" $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.installed
-	$(PYTEST) -m "slow$(if $(NAMED),, or thorough)" $(PYTEST_ARGS)
+	$(PYTEST) -m "slow or thorough" $(PYTEST_ARGS)
 
 test-core:
 	.ci/core_tests $(PYTHON) build/core -n auto --maxprocesses 4 \
