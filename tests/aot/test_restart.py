@@ -114,7 +114,7 @@ FITS: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[Any, ...]]] = 
 def test_what_fits_is_loaded(name: str, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first, second, args = FITS[name]
     compiled = filter_jit(first()).compile(*args, file=path)
-    assert re.fullmatch(r"INFO .* has compiled .*: there is no such file", *told(caplog))
+    assert re.fullmatch(r"INFO .* has compiled .*: the file does not exist", *told(caplog))
     TRACES.clear()
     loaded = filter_jit(second()).compile(*args, file=path)
     assert re.fullmatch(r"INFO filterjit has loaded `.*` from .*", *told(caplog))

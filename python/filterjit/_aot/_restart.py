@@ -68,7 +68,7 @@ def _compile(prepared: PreparedCall, path: str) -> Any:
         call = json.loads(json.dumps(_describe(prepared)))  # as it is in a file
         compiled = _load_file(prepared, path, call)
     except FileNotFoundError:
-        why = "there is no such file"
+        why = "the file does not exist"
     except (_Other, Unsupported) as e:
         why = str(e)
     except (OSError, ValueError) as e:  # a file that is refused or damaged
@@ -79,7 +79,7 @@ def _compile(prepared: PreparedCall, path: str) -> Any:
         return compiled
     stage = trace_prepared(prepared).lower()
     compiled = stage.compile()
-    logger.info("filterjit has compiled `%s`, and not loaded %s: %s", name, path, why)
+    logger.info("filterjit has compiled `%s` instead of loading %s: %s", name, path, why)
     try:
         if call is None:
             raise ValueError(why)
