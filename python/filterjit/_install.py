@@ -1,20 +1,19 @@
 """Replacing ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole program.
 
-`install` changes two things of Equinox. ``equinox.filter_jit`` becomes `filterjit.filter_jit`.
-Functions that Equinox's filter_jit has returned call a FilterJit of the same function: those that
-exist already, and those that libraries make later with a reference to Equinox's filter_jit that
-they took before (Diffrax does).
+Equinox: ``equinox.filter_jit`` becomes `filterjit.filter_jit`. A function that Equinox's filter_jit
+has returned calls a FilterJit of the same function. That holds for functions that exist already,
+and for those that a library makes later with its own reference to Equinox's filter_jit (Diffrax
+does).
 
-Of Flax, ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and
-``cached_partial`` of both modules `filterjit.nnx.cached_partial`. Functions that they returned
-before stay as they are.
+Flax: ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and both
+``cached_partial`` become `filterjit.nnx.cached_partial`. Functions that they returned before stay
+as they are.
 
-With ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. JAX's own modules, and filterjit's, get
-a function of JAX there, whenever they ask for one.
+JAX: with ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. It returns a function of JAX's
+own when JAX's, Equinox's, Flax's or filterjit's modules call it (`_jit._plain`).
 
-`install` imports neither Equinox nor Flax. If the program has not imported one of them yet, an
-import hook makes the changes when it does. JAX is not imported either, so that the program can set
-JAX's options after `install`.
+`install` imports none of these libraries. If the program has not imported one yet, an import hook
+makes the changes when it does. So the program can still set JAX's options after `install`.
 """
 
 import contextlib
@@ -33,14 +32,14 @@ from ._base._package import public
 _lock = RLock()
 
 _Changes = list[tuple[Any, str, Any]]
-"""What becomes what: (owner, name of an attribute, its new value)."""
+"""Triples (owner, name of an attribute, its new value)."""
 
 
 class _Peer:
-    """A library in which something is replaced, now or right after the program has imported it.
+    """A library whose functions are replaced, now or right after the program has imported it.
 
     Attributes:
-        wanted: whether `install` was called, and `uninstall` not since.
+        wanted: whether `install` was called, and `uninstall` was not called since.
     """
 
     def __init__(self, module: str, changes: Callable[[], _Changes | None]) -> None:
@@ -48,7 +47,7 @@ class _Peer:
         self._module = module
         self._changes = changes
         self._hook = AfterImport(module, self._imported)
-        self._before: _Changes | None = None  # what was replaced, if anything is
+        self._before: _Changes | None = None  # the original values, if something is replaced
 
     def _imported(self) -> None:
         with _lock:
@@ -64,8 +63,8 @@ class _Peer:
             self._apply(changes, before, before)
 
     def _apply(self, changes: _Changes, before: _Changes, then: _Changes | None) -> None:
-        """Makes changes, with which `then` is what was replaced. If it is interrupted, nothing is: all is
-        as it was `before`."""
+        """Makes changes; `then` are the original values from then on. If it is interrupted, it
+        restores the values of `before`."""
         try:
             _set(changes)
             self._before = then
@@ -76,7 +75,7 @@ class _Peer:
 
     def install(self) -> None:
         if self._module in sys.modules:
-            # Waits if another thread is importing it, so it has to come before taking the lock.
+            # Before the lock: this waits if another thread is importing it.
             importlib.import_module(self._module)
         with _lock:
             self.wanted = True
@@ -99,17 +98,20 @@ def _set(changes: _Changes) -> None:
 
 
 _COUNTERPART = "__filterjit_counterpart__"
-_get = object.__getattribute__  # that of Modules is in Python
+_get = object.__getattribute__  # faster: that of Modules is in Python
 
 
 def _counterpart_of(wrapper: Any) -> Any:
-    """Returns the FilterJit for a wrapper of Equinox, which is in the ``__dict__`` of the wrapper; None if
-    its options cannot be read. Equinox flattens fields alone, so it does not see it."""
+    """Returns the FilterJit for a wrapper of Equinox; None if its options cannot be read.
+
+    It is stored in the ``__dict__`` of the wrapper. Equinox flattens fields only, so it does not
+    see it.
+    """
     try:
         found = _get(wrapper, _COUNTERPART)
         if found.owner() is wrapper:
             return found.value
-    except AttributeError:  # there is none, or what a pickle has in its place
+    except AttributeError:  # there is none yet, or a pickle has another object there
         pass
     from ._call._caches import Owned
 
@@ -198,8 +200,8 @@ _jax = _Peer("jax", _changes_of_jax)
 
 
 def is_installed(jax: bool = False) -> bool:
-    """Whether `install` was called, with ``jax=True`` if `jax` is true, and `uninstall` not
-    since."""
+    """Whether `install` was called (with ``jax=True`` if `jax` is true), and `uninstall` was not
+    called since."""
     return _jax.wanted if jax else _equinox.wanted
 
 
@@ -208,26 +210,25 @@ def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
     ``flax.nnx.cached_partial`` by those of `filterjit.nnx`, in the whole program.
 
-    Functions that Equinox's filter_jit has returned before run on filterjit too; those that
+    Functions that Equinox's filter_jit has returned before run on filterjit too. Functions that
     ``flax.nnx.jit`` has returned before stay as they are. If the program has not imported Equinox
     or Flax NNX yet, the replacement happens when it does. A second call does nothing.
 
-    With a version of Equinox that filterjit does not support, it issues a ``UserWarning`` and
-    changes nothing there. With such a version of Flax, all calls are made by ``flax.nnx.jit``.
+    With a version of Equinox that filterjit does not support, `install` issues a ``UserWarning``
+    and changes nothing in Equinox. With such a version of Flax, ``flax.nnx.jit`` makes all calls.
 
     Arguments:
-        flax: whether to replace the functions of ``flax.nnx``, which are also in
-            ``flax.nnx.compat``.
-        jax: whether to replace ``jax.jit`` by `filterjit.jit`, for functions that are jitted from
-            then on, also in libraries. A module that has imported the name before, as
-            ``from jax import jit`` does, keeps what it has. JAX's own modules keep theirs.
+        flax: whether to replace the functions of ``flax.nnx`` and ``flax.nnx.compat``.
+        jax: whether to replace ``jax.jit`` by `filterjit.jit` for functions that are jitted from
+            then on, also in libraries. A module that has run ``from jax import jit`` before keeps
+            what it has. JAX's own modules keep ``jax.jit``.
 
     Returns:
-        What undoes it when it is left, as a context manager, or by its ``close``. What was installed
-        before stays. Otherwise it holds until `uninstall`.
+        An ``ExitStack``. Leaving it as a context manager, or its ``close``, undoes this call. What
+        was installed before stays. Otherwise the replacement lasts until `uninstall`.
 
     Raises:
-        ValueError: `flax` or `jax` is no bool.
+        ValueError: if `flax` or `jax` is not a bool.
 
     Examples:
         >>> with install():
@@ -256,9 +257,9 @@ def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
 def uninstall() -> None:
     """Undoes `install`.
 
-    Functions that `filterjit.filter_jit`, `filterjit.nnx.jit` and `filterjit.jit` have returned in
-    the meantime remain as they are, and so do names that modules have imported from JAX. Those that Equinox's filter_jit has returned run on Equinox again. A second
-    call does nothing.
+    Functions that Equinox's filter_jit has returned run on Equinox again. Functions that
+    `filterjit.filter_jit`, `filterjit.nnx.jit` and `filterjit.jit` have returned in the meantime
+    stay as they are. So do names that modules have imported from JAX. A second call does nothing.
     """
     _equinox.uninstall()
     _flax.uninstall()

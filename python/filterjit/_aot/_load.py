@@ -38,34 +38,37 @@ def load(
 ) -> Compiled:
     """Loads a compiled function that ``compiled.save`` or ``lowered.save`` wrote.
 
-    The functions and classes that its static values name are looked up in the modules that the
-    program has imported; nothing is imported. A portable file is compiled now, or, if it has symbolic
-    dimensions, when it is called with new shapes. Only load files from people whose code you would
-    run.
+    Only load files from people whose code you would run.
+
+    Loading imports nothing: the functions and classes that the file names are looked up in the
+    modules that the program has imported. A portable file is compiled when it is loaded. With
+    symbolic dimensions, it is compiled when it is called with new shapes.
 
     Arguments:
-        path: of the file. Of a program over the devices of several processes, each process saves
-            and loads a file of its own.
-        devices: the devices to run on, in the place of those that the program was compiled for: as
-            many, in the same order, or a mesh of the same axes. By default, those with the same
-            ids.
-        check_sources: whether the user's own modules must be those of the program, as far as this
-            process has imported them: a constant, a default, a method or a helper that differs is an
-            error, while comments and docstrings may change. So are the versions of packages that use
-            JAX, for an executable. What is not source, such as a data file, an environment variable
-            or a value that is set at run time, is not compared. False for a file that is known to
-            be right.
+        path: the path of the file. If the program runs on the devices of several processes, each
+            process saves and loads its own file.
+        devices: the devices to run on: as many as the program was compiled for, in the same order,
+            or a mesh of the same axes. The default is the devices with the same ids.
+        check_sources: whether to compare the sources of your own modules, as far as this process
+            has imported them, with those that the file was written with.
+
+            - A constant, a default, a method or a helper that differs is an error.
+            - For an executable, another version of a package that uses JAX is an error too.
+            - Comments and docstrings may differ.
+            - What is not source is not compared: a data file, an environment variable, or a value
+              that is set at run time.
+
+            Pass False for a file that you know to be right.
 
     Returns:
-        The compiled function. The arrays in the function itself are those that it had when it was
-        saved.
+        A `Compiled`. The function itself has the arrays that it had when it was saved.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it was not written by ``compiled.save``, is damaged, or is for another
-            machine, version of JAX, number of devices or process; if a class or function that
-            it names is missing; or if a source has changed: the message names the modules.
-        TypeError: if `devices` are no devices.
+        ValueError: if ``save`` did not write the file; if it is damaged, or is for another machine,
+            version of JAX, number of devices or process; if it names a class or function that is
+            missing; or if a source has changed. The message names the modules.
+        TypeError: if `devices` are not devices.
 
     Examples:
         >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
@@ -100,7 +103,7 @@ def load(
 def load_for(
     prepared: PreparedCall, path: str, header: dict[str, Json], blobs: list[bytes]
 ) -> Compiled:
-    """Returns the function of a file that was written for the same call, see `_restart`.
+    """Returns the function of a file that was written for the same call (see `_restart`).
 
     Raises:
         Unsupported: if a source has changed.
@@ -115,8 +118,8 @@ def load_for(
 
 @contextlib.contextmanager
 def _malformed(path: str) -> Iterator[None]:
-    """A context in which other errors than those that the reader of a file expects say that it is
-    malformed: JAX, constructors and the checks raise anything then."""
+    """A context that turns an unexpected error into one that says that the file is malformed. For
+    a malformed file, JAX, constructors and checks may raise any error."""
     try:
         yield
     except (Unsupported, ForbiddenCompileError):
@@ -147,9 +150,9 @@ def _is_portable(header: dict[str, Json]) -> bool:
 
 
 def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> list[jax.Device]:
-    """Returns the devices to run on, in the place of each that the program was compiled for.
+    """Returns the devices to run on, one for each that the program was compiled for.
 
-    Raises Unsupported if there are others, or if the file is of another process.
+    Raises Unsupported if these devices are not here, or if the file is of another process.
     """
     wanted, here = header["devices"], [jax.process_index(), jax.process_count()]
     process = header["info"].get("process", here)
@@ -182,7 +185,7 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> lis
 
 
 def _check_axes(specs: list[Any], given: jax.sharding.Mesh) -> None:
-    """Raises Unsupported if the program has a mesh of other axes."""
+    """Raises Unsupported if the mesh of the program has other axes."""
     for *_, sharding in specs:
         mesh = getattr(sharding, "mesh", None)
         if isinstance(mesh, jax.sharding.Mesh) and mesh.shape_tuple != given.shape_tuple:
@@ -225,13 +228,13 @@ def _load(
     """Returns the function of a file.
 
     Arguments:
-        header, blobs: what is in the file.
-        devices: what it runs on.
+        header, blobs: the contents of the file.
+        devices: the devices that it runs on.
         mesh: the mesh that the user has given, if any.
         placed: whether the user has given `devices`.
         own: the arrays in the function itself, if they are not those of the file.
     """
-    # JAX would cut arrays of 64 bits, and compile for the mesh of the moment.
+    # Otherwise JAX would cut 64-bit arrays, and compile for the mesh in force.
     with jax.enable_x64(True), _jax_compat.no_mesh():
         return _decode(header, blobs, devices, mesh, placed, own)
 
@@ -301,7 +304,7 @@ def _decode(
 
 
 def _is_default(sharding: Any) -> bool:
-    """Whether a sharding is that of one device, which may be another here."""
+    """Whether a sharding means one device, for which another one may stand here."""
     single = isinstance(sharding, jax.sharding.SingleDeviceSharding)
     return single and _encode.memory_of(sharding) is None
 

@@ -1,7 +1,7 @@
-"""A function traced, lowered and compiled for arguments that need not exist yet.
+"""The stages of a function before its first call: traced, lowered and compiled.
 
 JAX's stages (``jax.stages``) describe the flat program of a variant. `Traced`, `Lowered` and
-`Compiled` have such a stage and give its attributes in the user's trees.
+`Compiled` hold such a stage. They give its attributes in the user's trees.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ from ._prepared import PreparedCall, prepare, spec_of
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
 _OUTPUTS = frozenset({"out_avals", "out_info", "output_formats", "output_layouts"})
 _OUTPUTS |= {"output_shardings"}
-# Takes and returns the arrays of the flat program.
+# Attributes that take and return the arrays of the flat program.
 _FLAT = frozenset({"closure_convert"})
 
 
 class _Stage:
-    """A stage of jax.stages, whose trees of arguments and results are the user's."""
+    """A stage of ``jax.stages`` that gives arguments and results in the user's trees."""
 
     def __init__(self, stage: Any, prepared: PreparedCall) -> None:
         self.stage = stage
@@ -70,10 +70,11 @@ class _Stage:
 
 @public_type
 class Traced(_Stage, Generic[_P, _T]):
-    """A function traced for the arguments given to ``trace``; see ``jax.stages.Traced``."""
+    """A function traced for the arguments of ``trace``; see ``jax.stages.Traced``."""
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
-        """Returns the program as a `Lowered`; `options` are those of ``jax.stages.Traced.lower``."""
+        """Returns the program as a `Lowered`; `options` are those of
+        ``jax.stages.Traced.lower``."""
         known_options("Traced.lower", options, option_names(self.stage.lower))
         prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
         with prepared.working():
@@ -82,7 +83,7 @@ class Traced(_Stage, Generic[_P, _T]):
 
 @public_type
 class Lowered(_Stage, Generic[_P, _T]):
-    """A function lowered for the arguments given to ``lower``; see ``jax.stages.Lowered``."""
+    """A function lowered for the arguments of ``lower``; see ``jax.stages.Lowered``."""
 
     @property
     def lowered(self) -> jax.stages.Lowered:
@@ -93,10 +94,10 @@ class Lowered(_Stage, Generic[_P, _T]):
     def compile(
         self, compiler_options: dict[str, Any] | None = None, **options: Any
     ) -> "Compiled[_P, _T]":
-        """Compiles the program, and returns a function that can be called, inspected and saved.
+        """Compiles the program and returns a `Compiled`, which can be called, inspected and saved.
 
-        Without compiler options, calls of the jitted function with such arguments are hits from
-        now on.
+        Without compiler options, the jitted function does not compile again when it is called with
+        such arguments.
 
         Arguments:
             compiler_options: passed on to XLA.
@@ -131,17 +132,16 @@ class Lowered(_Stage, Generic[_P, _T]):
         """Saves the program to a portable file, which `filterjit.load` reads.
 
         Its arguments may have symbolic dimensions (``jax.export.symbolic_shape``), such as a batch
-        of any size: the loaded function is then compiled once for each shape that it is called
+        of any size. The loaded function is then compiled once for each shape that it is called
         with.
 
         Arguments:
-            path: of the file. An existing file is replaced, as by the `save` of a compiled
-                function.
+            path: the path of the file. An existing file is replaced in one step.
             platforms: the platforms that the file runs on, such as ``("cpu", "cuda")``. The
                 default is the current one.
 
         Raises:
-            ValueError: as `save` of a compiled function; or if the program runs on several devices.
+            ValueError: as `Compiled.save`; or if the program runs on several devices.
         """
         _save.save(self.prepared, self.stage, path, portable=True, platforms=platforms)
 
@@ -150,9 +150,11 @@ class Lowered(_Stage, Generic[_P, _T]):
 class Compiled(_core.CallProxy[_P, _T]):
     """A function that was compiled ahead of time, for one structure of its arguments.
 
-    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. A call with arguments of
-    another structure, shape or dtype, or with other static values, raises MismatchError, which names
-    the argument. It has the attributes of a ``jax.stages.Compiled``, in the user's trees.
+    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. It has the attributes
+    of a ``jax.stages.Compiled``, in the user's trees.
+
+    A call raises `MismatchError` for arguments with another structure, shape or dtype, or with
+    other static values. The message names the argument.
 
     Examples:
         >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
@@ -180,22 +182,22 @@ class Compiled(_core.CallProxy[_P, _T]):
     ) -> None:
         """Saves the compiled function to a file, which `filterjit.load` reads.
 
-        An existing file is replaced in one step: it is either the old one or the new one, also
-        after a crash.
+        An existing file is replaced in one step: also after a crash, it is either the old one or
+        the new one.
 
         Arguments:
-            path: of the file.
+            path: the path of the file.
             portable: False saves the executable, which runs on the same kind of machine with the
                 same version of JAX. True saves the program as StableHLO (``jax.export``), which is
-                compiled when it is loaded. It is the program that was compiled, whatever JAX's
-                settings and mesh are now.
+                compiled when it is loaded. The mesh and the settings of JAX are those that it was
+                compiled under, whatever they are now.
             platforms: the platforms that a portable file runs on, such as ``("cpu", "cuda")``. The
                 default is the current one.
 
         Raises:
             ValueError: if a file cannot hold one of the static values (the message names their
-                paths), if JAX cannot serialize the program, for example because it calls back into
-                Python, or if the function was itself loaded from a file.
+                paths); if JAX cannot serialize the program, for example because it calls back into
+                Python; or if the function was itself loaded from a file.
         """
         _save.save(self._prepared, self.compiled, path, portable=portable, platforms=platforms)
 
@@ -261,7 +263,7 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
         traced = jitted.trace(*arrays)
-        may_raise = True  # where JAX does not tell
+        may_raise = True  # if JAX does not tell
         with contextlib.suppress(Exception):
             found = contents(traced.jaxpr)
             may_raise = found.callbacks

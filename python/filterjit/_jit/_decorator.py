@@ -122,99 +122,123 @@ def filter_jit(
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
 
+    This is a drop-in replacement for ``equinox.filter_jit``, with its dispatch in C.
+
     The arguments and the result may be any pytrees. JAX and NumPy arrays in the arguments are
     traced. Everything else is static: Python numbers, strings, functions, the configuration of a
-    model. The function is traced and compiled once for each structure of the arguments with its
-    static values, and for each combination of shapes and dtypes of the arrays. The result may hold
-    static values too.
+    model. The function is compiled once for each argument structure with its static values, and
+    for each combination of array shapes and dtypes. The result may hold static values too.
 
-    This is a drop-in replacement for ``equinox.filter_jit`` whose dispatch is written in C.
+    Static values are compared by type and value: ``1``, ``True`` and ``1.0`` are three different
+    values, each with its own program. An object whose class has no ``__eq__`` is compared by
+    identity. An object whose class writes its own ``__eq__`` and ``__hash__`` is compared by these.
 
-    Static values are compared exactly, by type and value: ``1``, ``True`` and ``1.0`` are three
-    different values, each with its own compiled program. Objects without an ``==`` of their own
-    are compared by identity, and those of a class with ``__eq__`` and ``__hash__`` by these.
-    Static leaves must be hashable. In static fields and aux data, unhashable values are compared by
-    their contents where these are known (containers, NumPy arrays, dataclasses, Modules), and
-    others by identity.
+    Static leaves must be hashable. Static fields and aux data may hold unhashable values.
+    Containers, NumPy arrays, dataclasses and Modules are compared by their contents there.
+    `docs/statics.md` has all rules.
 
-    The jitted function has methods to inspect it: ``f.explain(...)`` tells why a call would
-    compile again, ``f.report()`` where the time went, ``f.cache_info()`` how many calls were hits.
-    ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)`` and ``f.warm_up(...)`` trace and
-    compile before the first call. ``f.partial(...)`` binds arguments once for many calls, and
-    ``f.freeze(...)`` makes their arrays constants.
+    The jitted function has methods:
+
+    - ``f.explain(...)`` tells why a call would compile again, ``f.report()`` where the time went,
+      and ``f.cache_info()`` how many calls were hits.
+    - ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)``, ``f.compile(...)`` and
+      ``f.warm_up(...)`` trace or compile the function before the first call.
+    - ``f.partial(...)`` binds arguments once for many calls. ``f.freeze(...)`` also makes their
+      arrays constants.
 
     Arguments:
-        fun: the function: any callable, which may itself be a pytree with arrays in it. If it is
-            left out, a decorator is returned.
-        donate: which arrays give their memory to the compiled program; they are deleted by the
-            call. ``"all"``: all of them. ``"all-except-first"``: all except those in the first
-            argument. ``"warn"`` and ``"warn-except-first"``: the same, and JAX warns of memory
-            that the program could not use. ``"none"``: no array. Or parameters, by name: a tuple
-            such as ``("state", "cache")``, or a dict from names to True or to filters of the arrays
-            (see `Filter`), such as ``{"state": True, "model": "**.weight"}``: a warning then has the
-            paths of arrays whose memory no result can take. A function is asked about tracers of the
-            arrays, so it may look at shapes and dtypes.
-        traced: which of Python's numbers are traced, weakly typed, as ``jax.jit`` traces them:
-            ``traced=("step_size",)``, the names of parameters, for a number that changes in each
-            call; or a dict from names to True or to filters, such as ``{"config": "**.lr"}``. A
-            path pattern costs nothing on a hit. With a function, which is asked about the numbers
-            and the arrays, the arguments are flattened in each call.
-        functions: when two functions among the static values (lambdas, ``functools.partial`` and
-            bound methods included) count as equal. ``"identity"``: when they are the same object.
-            ``"structure"``: also when they are known to behave alike, so that a Module that is
-            created again with the same lambdas does not compile again.
+        fun: any callable. It may itself be a pytree with arrays in it. Without it, `filter_jit`
+            returns a decorator.
+        donate: the arrays whose memory the compiled program may reuse. The call deletes an array
+            whose memory it reuses.
+
+            - ``"none"``: no array.
+            - ``"all"``: all arrays.
+            - ``"all-except-first"``: all arrays except those in the first argument.
+            - ``"warn"`` and ``"warn-except-first"``: the same two. JAX warns of memory that the
+              program could not use.
+            - a tuple of parameter names, such as ``("state", "cache")``;
+            - a dict from parameter names to True or to filters of the arrays (see `Filter`), such
+              as ``{"state": True, "model": "**.weight"}``. A filter function gets tracers of the
+              arrays: it may look at shapes and dtypes.
+
+            With names, a warning lists the paths of arrays whose memory no result can take.
+        traced: the Python numbers that are traced, weakly typed, as ``jax.jit`` traces them. Use it
+            for a number that changes in each call.
+
+            - a tuple of parameter names, such as ``("step_size",)``;
+            - a dict from parameter names to True or to filters, such as ``{"config": "**.lr"}``. A
+              path pattern costs nothing on a hit. A filter function is called with the numbers and
+              the arrays, so each call flattens the arguments.
+        functions: when two functions among the static values count as equal. Lambdas,
+            ``functools.partial`` and bound methods are functions too.
+
+            - ``"identity"``: when they are the same object.
+            - ``"structure"``: also when they are known to behave alike. A Module that is created
+              again with the same lambdas then does not compile again.
 
             For ``"structure"``, the code and the globals must be the same, and the defaults,
-            closures and attributes must be equal. If one of these changes, the function compiles
-            again.
+            closures and attributes must be equal. Each call notices changes inside of containers,
+            dataclasses, Modules, partials and functions among these.
 
-            Changes inside containers, dataclasses, Modules, partials and functions in them are
-            noticed at each call. What the code reads by name, such as a global variable or a
-            constant of a class, is not looked at, nor are changes inside of other objects. A new
-            function that holds one of these, such as a large NumPy array or an instance of an
-            ordinary class, is always traced. `docs/statics.md` has the rules.
-        on_retrace: what to do when the function compiles again. ``"log"`` logs the reason to the
-            logger ``"filterjit"``, ``"warn"`` issues a `RetraceWarning`, ``"raise"`` raises a
-            `RetraceError`, and a function is called with the `Explanation`. The first trace is not
-            a retrace, nor is what ``warm_up``, ``lower`` and ``trace`` do. So after ``warm_up``,
-            ``"raise"`` says that no call may compile; a function that counts allows some. By default,
-            a `RetraceWarning` is issued once a cause, when eight programs in a row were compiled
-            because of it and none of them was called more than twice; ``"ignore"`` issues none.
+            These are not looked at: what the code reads by name, such as a global variable or a
+            constant of a class, and changes inside of other objects. A new function that holds such
+            an object, for example a large NumPy array or an instance of an ordinary class, is
+            always traced.
+        on_retrace: what to do when the function compiles again.
+
+            - ``"log"`` logs the reason to the logger ``"filterjit"``.
+            - ``"warn"`` issues a `RetraceWarning`.
+            - ``"raise"`` raises a `RetraceError`.
+            - a function is called with the `Explanation`.
+            - None, the default, issues a `RetraceWarning` once a cause, when eight programs in a
+              row were compiled because of it and none of them was called more than twice.
+            - ``"ignore"`` does nothing.
+
+            The first trace is not a retrace. What ``warm_up``, ``lower`` and ``trace`` do is none
+            either. After ``warm_up``, ``"raise"`` therefore says that no call may compile.
         maxsize: how many combinations of static values are kept. When there are more, the program
             that was used least recently is dropped.
-        in_shardings: where the arguments are placed: a dict from names of parameters to values, a
-            tuple of values by position, or one value for all parameters. A value is a sharding, a
-            ``PartitionSpec``, None (leave it as it is), `filterjit.sharding.ShardingRules`, or a prefix of the
-            argument with these as leaves. As under ``jax.jit``, arrays that are not committed to
-            devices are moved there, and others must be there already (`filterjit.sharding.place`). The arrays in the
-            function itself stay as they are.
-        out_shardings: where the result is placed: one such value. Arrays of which it says nothing
-            are placed by the compiler, except that one in the same place as a donated array of the
-            same shape and dtype has the sharding of that, so that it takes its memory.
-        mesh: the mesh for each ``PartitionSpec``. If it is left out, the one in force is used
-            (``jax.set_mesh``), and each mesh has its own programs.
-        same_on_all_processes: whether to compare the programs of several processes before they first
-            run, as JAX has lowered them: what they compute, with all constants, shapes, shardings,
-            donated arrays and options. Values that differ and make no other program may differ. What
-            is only traced or lowered is not compared. A difference raises a `ProcessMismatchError` on
-            all of them, which names the path, or shows where the programs differ; so does a trace
-            that raises on some of them only, and these raise their own error. By default it is done
-            for functions with shardings if there are several processes.
-        jitkwargs: further options, passed on to ``jax.jit``.
+        in_shardings: where the arguments are placed: a dict from parameter names to values, a tuple
+            of values by position, or one value for all parameters. A value is a sharding, a
+            ``PartitionSpec``, None (leave it as it is), `filterjit.sharding.ShardingRules`, or a
+            prefix of the argument with these as leaves.
+
+            As under ``jax.jit``, arrays that are not committed to devices are moved there. Other
+            arrays must be there already (`filterjit.sharding.place`). The arrays in the function
+            itself stay as they are.
+        out_shardings: where the result is placed: one such value. The compiler places the arrays
+            that the value leaves open. A donated array of the same shape and dtype, in the same
+            place of its argument, is the exception: the result gets its sharding, and can reuse its
+            memory.
+        mesh: the mesh for each ``PartitionSpec``. The default is the mesh in force
+            (``jax.set_mesh``). Each mesh has its own programs.
+        same_on_all_processes: whether to compare the programs of several processes before they
+            first run. The default is True for functions with shardings, and False for others.
+
+            The lowered programs are compared: what they compute, with all constants, shapes,
+            shardings, donated arrays and options. Values that differ and make no other program may
+            differ. What is only traced or lowered is not compared.
+
+            A difference raises a `ProcessMismatchError` on all processes. It names the path, or
+            shows where the programs differ. If a trace raises on some processes only, these raise
+            their own error, and the others a `ProcessMismatchError`.
+        jitkwargs: further options for ``jax.jit``.
 
     Returns:
-        A `FilterJit` with the parameters of `fun`, or a decorator if `fun` is left out.
+        A `FilterJit` with the parameters of `fun`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if an option has a value that is not described above, or if `jitkwargs` has one
-            of ``static_argnums``, ``static_argnames``, ``donate_argnums`` and ``donate_argnames``,
-            which do not apply to pytrees; if a name in `donate`, `traced` or `in_shardings` is no
-            parameter. These raise at the first call: a pattern in `donate` that matches no array, and
-            one in `traced` that matches no leaf, or one that is neither a number nor an array.
-        TypeError: if `fun` is not callable, or is an async function or a generator function, if
-            `in_shardings` or `mesh` is of a wrong type, or if ``jax.jit`` does not know one of
-            `jitkwargs`. A value in `out_shardings` that is no sharding raises at the first trace,
-            and a function that returns a coroutine or a generator does so too.
+        ValueError: if an option has a value that is not described above; if a name in `donate`,
+            `traced` or `in_shardings` is not a parameter; or if `jitkwargs` has
+            ``static_argnums``, ``static_argnames``, ``donate_argnums`` or ``donate_argnames``,
+            which do not apply to pytrees. The first call raises it for a pattern in `donate` that
+            matches no array, and for a pattern in `traced` that matches no leaf, or a leaf that is
+            neither a number nor an array.
+        TypeError: if `fun` is not callable, or is an async function or a generator function; if
+            `in_shardings` or `mesh` has a wrong type; or if ``jax.jit`` does not know one of
+            `jitkwargs`. The first trace raises it for a value in `out_shardings` that is not a
+            sharding, and for a function that returns a coroutine or a generator.
 
     Examples:
         >>> @filter_jit
@@ -222,7 +246,7 @@ def filter_jit(
         ...     return by * model(x)
         >>> model = eqx.nn.Linear(2, 1, key=jax.random.key(0))
         >>> y = scale(model, jnp.ones(2), 2)  # traces, compiles and runs
-        >>> y = scale(model, jnp.ones(2), 2)  # runs
+        >>> y = scale(model, jnp.ones(2), 2)  # a hit: runs
         >>> y = scale(model, jnp.ones(2), 3)  # another static value: traces, compiles and runs
         >>> scale.cache_info()[:2]
         (1, 2)
@@ -290,7 +314,7 @@ _ANY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def _kind_of_generator(fun: Any) -> str | None:
-    """Returns what a callable is, if a call of it returns a coroutine or a generator; else None."""
+    """Returns what a callable is if its call returns a coroutine or a generator; else None."""
     if type(fun) is types.FunctionType:
         flags = fun.__code__.co_flags
     else:

@@ -1,6 +1,6 @@
-"""The types of a jitted function and of a jitted method: what they can be asked.
+"""The types of a jitted function and of a jitted method, with their methods.
 
-Their calls are in C, in the classes that these types are derived from.
+Their base classes, which make the calls, are in C.
 """
 
 import inspect
@@ -43,8 +43,8 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class _Signature:
-    """The signature of a jitted function, for ``inspect.getfullargspec``, which does not follow
-    ``__wrapped__``."""
+    """The signature of a jitted function. ``inspect.getfullargspec`` needs it, because it does not
+    follow ``__wrapped__``."""
 
     def __get__(self, f: Any, owner: Any) -> inspect.Signature:
         if f is None:
@@ -56,16 +56,15 @@ class _Signature:
 
 
 class _Annotations:
-    """The annotations of a jitted function that has not been given its own: those of the function
-    that it wraps. Since Python 3.14 a wrapper has a copy of ``__annotate__``, from which a function
-    makes them when they are read."""
+    """The annotations of a jitted function: those of the function that it wraps, unless it was
+    given its own. Since Python 3.14 a wrapper has a copy of ``__annotate__`` only."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
         return {} if f is None else f.__wrapped__.__annotations__
 
 
 class _NoSave:
-    """Says what to save. A function's own attribute `save` comes before it."""
+    """Raises an error that says what to save. A function's own attribute `save` hides it."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
         if f is None:
@@ -75,10 +74,10 @@ class _NoSave:
 
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAsJitted):
-    """A FilterJit bound to an instance, which a call passes as the first argument.
+    """A `FilterJit` bound to an instance, which a call passes as the first argument.
 
-    It has the attributes of the FilterJit; its own methods pass the instance, too. As a pytree, it
-    is the FilterJit and the instance.
+    It has the attributes of the `FilterJit`. Its own methods pass the instance too. As a pytree,
+    its children are the `FilterJit` and the instance.
     """
 
     __slots__ = ()
@@ -134,18 +133,17 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
     ) -> "_warm_up.WarmUp":
         """Compiles the method for many signatures, so that calls with them are hits.
 
-        Each signature is a pair (args, kwargs) without the instance. XLA compiles `threads` of them
-        at once. Returns a `WarmUp`; see FilterJit.warm_up_all.
+        Each signature is a pair ``(args, kwargs)`` without the instance. XLA compiles `threads` of
+        them at once. Returns a `WarmUp`; see FilterJit.warm_up_all.
         """
         return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
-        """Returns the method with the instance and these arguments given once; see
-        FilterJit.partial."""
+        """Returns the method with the instance and these arguments bound; see FilterJit.partial."""
         return self.__func__.partial(self.__self__, *args, **kwargs)
 
     def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
-        """Returns the method with the instance and these arguments given once, their arrays
+        """Returns the method with the instance and these arguments bound and their arrays made
         constants; see FilterJit.freeze."""
         return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs)
 
@@ -165,12 +163,12 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         def variants(self) -> list[_core.Variant]: ...
 
     def __eq__(self, other: object) -> bool:
-        """Two are equal if their functions are, and their instances are the same object or equal
-        pytrees: the statics exactly, each array the same object.
+        """Two bound methods are equal if their functions are equal and their instances are the same
+        object or equal pytrees.
 
-        The values of arrays are not compared, for which the device would have to be waited for, and
-        which is not possible while they are traced. Instances with a static value that cannot be
-        hashed equal only themselves.
+        Two pytrees are equal if their statics are equal and each array is the same object. The
+        values of arrays are not compared: that would wait for the device, and is not possible under
+        a trace. An instance with a static value that cannot be hashed equals only itself.
         """
         if type(other) is not BoundFilterJit:
             return NotImplemented
@@ -190,7 +188,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return same and all(map(operator.is_, ours[0], theirs[0]))
 
     def __hash__(self) -> int:
-        # The arrays do not count: a custom node may make new ones whenever it is flattened.
+        # Without the arrays: a custom node may make new ones whenever it is flattened.
         parts = _parts_of_instance(self)
         return hash((self.__func__, id(self.__self__) if parts is None else parts[1]))
 
@@ -220,9 +218,10 @@ def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.St
 
 @final
 class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
-    """A jitted function of arguments that are any pytrees. filterjit.filter_jit returns one.
+    """A jitted function, which `filterjit.filter_jit` and `filterjit.jit` return.
 
-    In annotations, FilterJit[[int, str], bool] has parameters like Callable[[int, str], bool].
+    In annotations, ``FilterJit[[int, str], bool]`` has parameters like
+    ``Callable[[int, str], bool]``.
     """
 
     __slots__ = ()
@@ -245,8 +244,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
         """Traces and lowers the function for these arguments, without running it.
 
-        Any array may be given as a jax.ShapeDtypeStruct. Returns a `Lowered`, whose `compile`
-        returns a function that can be called and saved.
+        A ``jax.ShapeDtypeStruct`` may stand for any array. Returns a `Lowered`. Its ``compile``
+        returns a function that can be called and saved. Of `filterjit.jit`, it returns what
+        ``jax.jit`` returns.
 
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
@@ -262,7 +262,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[_P, _T]":
         """Traces the function for these arguments, without running it.
 
-        Takes what `lower` takes, and returns a `Traced`.
+        Takes what `lower` takes, and returns a `Traced`. Of `filterjit.jit`, it returns what
+        ``jax.jit`` returns.
         """
         if (upstream := self._hooks.upstream) is not None:
             traced: _stages.Traced[_P, _T] = upstream.trace(*args, **kwargs)
@@ -274,19 +275,22 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     ) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes what `lower` takes. With `file`, the path of a file: if that file was written by such a
-        call, and the arguments, the function, JAX's settings, the versions and the sources of your
-        modules are the same, it is loaded and nothing is traced. Otherwise the function is compiled
-        and the file is written, in one step. What is not source, such as a data file, an environment
-        variable or a value that is set at run time, is not compared. A file or a folder that other
-        users can write is not used. The logger ``"filterjit"`` says at INFO what was done and why, and
-        warns of a file that cannot be used or written. An argument of the function that is called
-        `file` is passed by position.
+        Takes what `lower` takes, and returns a `Compiled`, which can be called and saved. Of
+        `filterjit.jit`, it raises ``ValueError`` for arguments and results that only ``jax.jit``
+        takes.
 
-        Returns a `Compiled`, which can be called and saved. Of
-        `filter_jit`, it is that of ``lower(...).compile()``; of `filterjit.jit`, whose `lower`
-        returns what ``jax.jit`` returns, it raises ValueError for arguments and results that only
-        ``jax.jit`` takes.
+        `file` is the path of a file. The file is loaded, and nothing is traced, if such a call
+        wrote it and the arguments, the function, JAX's settings, the versions and the sources of
+        your modules are the same. Otherwise the function is compiled and the file is replaced in
+        one step.
+
+        - What is not source is not compared: a data file, an environment variable, or a value that
+          is set at run time.
+        - A file or a folder that other users can write is not used.
+        - A program of several processes does not use the file.
+        - The logger ``"filterjit"`` says at INFO what was done and why. It warns of a file that
+          cannot be used or written.
+        - Pass an argument of the function by position if its name is `file`.
 
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
@@ -314,7 +318,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
         """Compiles the function for these arguments, so that calls with them are hits.
 
-        Takes what `lower` takes. Returns a `Warmed` with the times; what fails is raised.
+        Takes what `lower` takes. Returns a `Warmed` with the times. Raises what a trace or a
+        compilation raises.
 
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
@@ -333,9 +338,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     ) -> "_warm_up.WarmUp":
         """Compiles the function for many signatures, so that calls with them are hits.
 
-        Each signature is a pair (args, kwargs) of what `lower` takes. XLA compiles `threads`
-        of them at once, by default one for each core. A signature that fails is logged, and
-        the others are compiled. Returns a `WarmUp` with the time or the error of each.
+        Each signature is a pair ``(args, kwargs)`` of what `lower` takes. XLA compiles `threads`
+        of them at once, by default one for each core. If a signature fails, its error is logged
+        and the others are compiled. Returns a `WarmUp` with the time or the error of each.
 
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
@@ -346,12 +351,11 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _warm_up.warm_up_all(self, (), signatures, threads)
 
     def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
-        """Returns the function with these arguments given once.
+        """Returns the function with these arguments bound.
 
-        Their containers are copied, now and whenever `args` and `keywords` are read, so changes
-        to containers have no effect. NumPy arrays and static values are not copied: a change of
-        one is noticed by the next call, as in any call. Raises ValueError for arguments that the
-        function donates.
+        Containers are copied, now and whenever `args` and `keywords` are read: later changes to a
+        container have no effect. NumPy arrays and static values are not copied: the next call
+        notices a change in one. Raises ``ValueError`` for arguments that the function donates.
 
         Examples:
             >>> f = filter_jit(lambda model, x: model['w'] * x)
@@ -364,19 +368,19 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return partial
 
     def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
-        """Returns the function with these arguments given once, their arrays constants.
+        """Returns the function with these arguments bound and their arrays made constants.
 
-        A call passes the other arguments only, so it costs what a program without these
-        arguments costs. The arguments are as they are now: containers and NumPy arrays are
-        copied, and a Module that is changed afterwards does not matter. The programs belong
-        to the function that is returned, and are freed with it: freezing again compiles again,
-        also for equal arguments. The arrays are held twice, by the function for later traces
-        and by each of its programs. What XLA can compute from constants alone, it computes
-        when it compiles, so results may differ from those of a plain call by rounding.
+        A call passes the other arguments only. The bound arguments stay as they are now:
+        containers and NumPy arrays are copied, and later changes to a Module have no effect.
 
-        Raises ValueError for arguments that the function donates and for a function with
-        shardings. A trace raises RuntimeError for arrays that have been deleted, and
-        ValueError for a static value that was changed in place.
+        The programs belong to the returned function, and are freed with it. Freezing again
+        compiles again, also for equal arguments. The arrays are held twice: by the function for
+        later traces, and by each of its programs. XLA computes what it can from constants when it
+        compiles, so results may differ from those of a plain call by rounding.
+
+        Raises ``ValueError`` for arguments that the function donates, and for a function with
+        shardings. A trace raises ``RuntimeError`` for arrays that have been deleted, and
+        ``ValueError`` for a static value that was changed in place.
 
         Examples:
             >>> predict = filter_jit(lambda model, x: model(x))
@@ -419,17 +423,20 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _report.cache_info(self._parts()[0])
 
     def _cache_size(self) -> int:
-        """Returns how many programs the function has, as that of ``jax.jit`` does."""
+        """Returns how many programs the function has, as ``_cache_size`` of ``jax.jit`` does."""
         return sum(variant.num_traces for variant in self.variants)
 
     def clear_cache(self) -> None:
-        """Drops all compiled programs of the function, also those of equal functions that were
-        jitted with equal settings: they share their programs."""
+        """Drops all compiled programs of the function.
+
+        Equal functions that were jitted with equal settings lose theirs too, because they share
+        them.
+        """
         _clearing.clear(self._parts()[0])
 
     @property
     def variants(self) -> list[_core.Variant]:
-        """A list of its variants, one for each static structure whose programs it keeps."""
+        """The list of its variants, one for each static structure whose programs it keeps."""
         return self._parts()[0].variants()
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -447,7 +454,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles it by its name if that leads to it, as functions are pickled, else by what it
+        """Pickles it by name, as a function, if that name leads to it. Otherwise pickles what it
         wraps."""
         if is_found_by_name(self):
             return str(self.__qualname__)
@@ -468,8 +475,8 @@ jtu.register_pytree_with_keys(
 
 
 def own_options(function: str, on_retrace: OnRetrace, maxsize: int) -> dict[str, Any]:
-    """Returns the options that all decorators have and ``jax.jit`` has not; raises ValueError where
-    `function` takes none such."""
+    """Returns the options that all decorators have and ``jax.jit`` lacks. Raises ValueError for a
+    wrong value; `function` names the decorator."""
     check_on_retrace(function, on_retrace)
     if on_retrace is not None:
         import_room("_observe._listener", "`on_retrace`")
@@ -482,7 +489,7 @@ _SHARED_HOOKS = FunctionHooks(NO_OPTIONS)
 
 
 def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
-    """Returns a FilterJit; `signature` is the result of `inspect_signature`."""
+    """Returns a FilterJit; `signature` is what `inspect_signature` returned."""
     if settings is NO_OPTIONS:
         return FilterJit(fun, _SHARED_HOOKS, signature, attributes_of(fun))
     hooks = FunctionHooks(settings)

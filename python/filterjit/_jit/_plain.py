@@ -1,4 +1,4 @@
-"""The decorator `jit`, in the place of ``jax.jit``."""
+"""The decorator `jit`, a replacement for ``jax.jit``."""
 
 import functools
 import sys
@@ -24,14 +24,15 @@ _T = TypeVar("_T")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
-# Modules that get functions of ``jax.jit``, wherever `jit` is in its place: JAX's public modules call it
-# by its public name too; ours jit flat functions; Equinox's and Flax's make other decorators of it.
+# Modules that get ``jax.jit`` itself where `jit` has replaced it: JAX's public modules, which call
+# it by its public name; ours, which jit flat functions; and Equinox's and Flax's, which make other
+# decorators of it.
 _OF_JAX = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
 
 _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
 }  # fmt: skip
-"""The options that only the ``jax.jit`` of a flat function knows, with their defaults."""
+"""The options that are passed to the ``jax.jit`` of a flat function, with their defaults."""
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
 _OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
@@ -72,33 +73,34 @@ def jit(
 ) -> Any:
     """Compiles a function as ``jax.jit`` does, with the dispatch in C.
 
-    The options are those of ``jax.jit``, and have its defaults and its meaning: arrays, NumPy
-    arrays and Python's numbers in the arguments are traced, numbers weakly typed. Static arguments
-    are values that the function is compiled for; they must be hashable. Any other leaf is a
-    ``TypeError``. The result is one that ``jax.jit`` could return.
+    The options are those of ``jax.jit``, with its defaults and meaning. JAX arrays, NumPy arrays
+    and Python numbers in the arguments are traced, numbers weakly typed. The function is compiled
+    for each combination of static arguments, which must be hashable. Any other leaf, in the
+    arguments or in the result, is a ``TypeError``.
 
     The jitted function is a `FilterJit`, with ``explain``, ``report``, ``warm_up`` and its other
-    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``; ``compile`` returns a
+    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``. ``compile`` returns a
     `Compiled`, which can be saved.
 
-    Two static arguments are equal if they are equal to `filter_jit`: exactly, by type and value,
-    also where ``jax.jit`` takes ``(1,)`` and ``(True,)`` for one.
+    Static arguments are compared as by `filter_jit`, by type and value: ``(1,)`` and ``(True,)``
+    differ, and ``jax.jit`` takes them for one.
 
-    Calls that are not covered here are made by ``jax.jit`` itself, which also raises the errors of
-    arguments and results. ``f.report()`` tells how many, and why.
+    ``jax.jit`` itself makes the calls that are not covered here, and raises the errors of arguments
+    and results. ``f.report()`` tells how many such calls there were, and why.
 
     Arguments:
-        fun: the function. If it is left out, a decorator is returned.
+        fun: the function. Without it, `jit` returns a decorator.
         on_retrace: see `filter_jit`.
         maxsize: see `filter_jit`.
-        options: those of ``jax.jit``. With one that is not named in the signature, all calls are
-            made by ``jax.jit``.
+        options: those of ``jax.jit``. Some of them are not covered here: then ``jax.jit`` makes all
+            calls.
 
     Returns:
-        A `FilterJit`, or a decorator if `fun` is left out.
+        A `FilterJit`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if `on_retrace` or `maxsize` has a value that `filter_jit` does not take. What ``jax.jit`` raises for the other options is raised too.
+        ValueError: if `on_retrace` or `maxsize` has a value that `filter_jit` does not take.
+            What ``jax.jit`` raises for the other options is raised too.
 
     Examples:
         >>> @filterjit.jit(static_argnames="n")
@@ -133,7 +135,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
-    # JAX has a name for a partial function, and for an object that has none.
+    # JAX gives a name to a partial function, and to an object without a name.
     return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
 
 
@@ -144,7 +146,7 @@ def settings_as_in_jax(
     donated: Named,
     shardings: Any,
 ) -> Settings:
-    """Returns how a function is jitted that behaves as one of ``jax.jit`` with these options."""
+    """Returns the settings of a function that behaves as that of ``jax.jit`` with these options."""
     return Settings(
         **own,
         donate=Donation(arguments=donated),
@@ -169,7 +171,7 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Any:
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
             raise HandOver(f"{name} has a leaf that is no sharding")
-    # As they are now: ``jax.jit`` takes them apart at once too.
+    # Copies the containers: ``jax.jit`` flattens them at once too.
     inputs, outputs = (
         jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
     )

@@ -1,8 +1,8 @@
-"""`forbid_compile`: from some moment on, what would be traced or compiled is an error.
+"""`forbid_compile`: from then on, a trace or a compilation is an error.
 
-A function that filterjit jits is refused before its trace, with the explanation of the miss
-(`_retraces`). JAX tells its listeners before it compiles, and one that raises ends the call: so a
-program is refused whose trace is there, or is not filterjit's. A hit asks nothing.
+A function of filterjit is refused before its trace, with the explanation of the miss (`_retraces`).
+JAX tells its listeners before it compiles, and a listener that raises ends the call. That refuses
+the other programs: those that are traced already, and those of others. A hit asks nothing.
 """
 
 import contextlib
@@ -34,24 +34,24 @@ _REMEDY = (
     "`filterjit.allow_compile()`."
 )
 
-_forbids: list["_Forbid"] = []  # those that hold, of which the last one says what is done
+_forbids: list["_Forbid"] = []  # those in force; the last one decides
 
-# The contexts of `allow_compile` that this thread or task is in: whoever leaves takes out their own.
+# The contexts of `allow_compile` that this thread or task is in. Leaving one removes just that one.
 _here: contextvars.ContextVar[tuple[object, ...]]
 _here = contextvars.ContextVar("filterjit_compile", default=())
 
 
 @public
 class ForbiddenCompileError(RuntimeError):
-    """A call would trace or compile, which `forbid_compile` forbids. The text says why it would.
+    """A call would trace or compile, which `forbid_compile` forbids. The text says why.
 
-    Programs and arguments are as they were: the call can be made again where compiling is allowed.
+    Programs and arguments are as they were: you can make the call again where compiling is allowed.
     """
 
 
 def of_callback(exception: BaseException | str) -> BaseException | str:
-    """Returns the ForbiddenCompileError that a callback of a program has raised, of which JAX's exception has
-    the text; any other exception as it is."""
+    """Returns the ForbiddenCompileError that a callback of a program has raised; JAX's exception
+    has its text. Returns any other exception as it is."""
     if not isinstance(exception, (jax.errors.JaxRuntimeError, ValueError)):
         return exception
     _, found, text = str(exception).partition("ForbiddenCompileError: ")
@@ -66,7 +66,7 @@ class _Forbid:
         self.told: set[Any] = set()
 
     def end(self) -> None:
-        with contextlib.suppress(ValueError):  # it has ended
+        with contextlib.suppress(ValueError):  # it has ended already
             _forbids.remove(self)
 
 
@@ -74,23 +74,26 @@ class _Forbid:
 def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.ExitStack:
     """Forbids compiling in the whole process, from now on: a server calls it once it is warm.
 
-    A call that would trace or compile raises instead, in each thread, before the user's function
-    runs, and its text is that of `explain`: which argument, which part of it, what to do. So it is for
-    the functions of `filter_jit`, `jit` and `nnx.jit`, for a call of these that would compile a program
-    again since an array is in another place, and for what compiles them ahead of time. What is not
-    filterjit's, such as a ``jax.jit`` or ``jnp.add`` for a new shape, is refused by its name when JAX
-    has traced and lowered it, and begins to compile.
+    In each thread, a call that would trace or compile raises an error instead.
+
+    - A function of `filter_jit`, `jit` or `nnx.jit` raises it before the trace. The text is that of
+      `explain`: which argument, which part of it, what to do. Compiling it ahead of time raises
+      too.
+    - If its trace exists and only the program is missing, for example because an array is on
+      another device, the call raises before it compiles.
+    - Other functions, such as a ``jax.jit`` or a ``jnp.add`` with a new shape, are named by the
+      error. It is raised after JAX has traced and lowered them, and before it compiles them.
 
     Arguments:
-        action: "raise" raises `ForbiddenCompileError`; "log" compiles, and logs the same text to the
-            logger ``"filterjit"`` with level WARNING, once a cause.
+        action: "raise" raises `ForbiddenCompileError`. "log" compiles, and logs the same text to
+            the logger ``"filterjit"`` with level WARNING, once a cause.
 
     Returns:
-        What ends it when it is left, as a context manager, or by its ``close``. Otherwise it holds to
-        the end of the process. Of several that hold, the last one says what is done.
+        An ``ExitStack``. Leaving it as a context manager, or its ``close``, ends the prohibition.
+        Otherwise it lasts to the end of the process. If several are in force, the last one decides.
 
     Raises:
-        ValueError: `action` is another word.
+        ValueError: if `action` is another word.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -112,10 +115,10 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
 
 @public
 def allow_compile() -> AbstractContextManager[None]:
-    """Returns a context in which this thread, or this task of asyncio, may compile, whatever
-    `forbid_compile` forbids: to load new weights, or another model.
+    """Returns a context in which this thread or asyncio task may compile, in spite of
+    `forbid_compile`: to load new weights, or another model.
 
-    Threads that are started inside of it are not in it, but for those of `warm_up_all`.
+    Threads that are started in the context may not compile. The threads of `warm_up_all` may.
     """
     return Entered("filterjit.allow_compile", _allowing())
 
@@ -131,18 +134,19 @@ def _allowing() -> Iterator[None]:
 
 
 def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
-    """Raises that this thread is about to trace or compile, or logs it, if that is forbidden.
+    """Is called when this thread is about to trace or compile. If that is forbidden, raises or
+    logs.
 
     Arguments:
-        explain: returns a text that says why, and the cause, of which each is logged once.
+        explain: returns a text that says why, and the cause. Each cause is logged once.
         own: the number of traces that have begun for it.
     """
-    forbid = next(iter(_forbids[-1:]), None)  # another thread may end it
+    forbid = next(iter(_forbids[-1:]), None)  # another thread may end it meanwhile
     if forbid is None or _here.get():
         return
     if forbid.action == "log" and recorder.depth() > own:
-        return  # what it is a part of is logged
-    with _allowing():  # what is looked at for the text
+        return  # the call that it is a part of is logged
+    with _allowing():  # the text may need programs
         text, cause = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
@@ -161,7 +165,7 @@ recorder.guard = _before
 
 
 def _explain_program(name: str) -> tuple[str, Any]:
-    """Returns what `refuse` asks of a program that JAX is about to compile."""
+    """Returns the text and the cause of a program that JAX is about to compile, for `refuse`."""
     record, variant, arrays = call_under_way()
     cache = None if record is None else record.cache()
     if cache is None or variant is None:
@@ -174,9 +178,9 @@ def _explain_program(name: str) -> tuple[str, Any]:
 
 
 def text_of(explanation: "Explanation", record: "_records.VariantRecord") -> tuple[str, Any]:
-    """Returns what `refuse` asks, of a call of which something is to be compiled, and its variant's
-    record."""
+    """Returns the text and the cause of a call that compiles, for `refuse`; `record` is that of its
+    variant."""
     name, text = explanation.name, str(explanation)
-    if explanation.hit:  # it was traced, and not compiled, or for another device
+    if explanation.hit:  # it was traced, and not compiled, or compiled for another device
         text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
     return text, (name, explanation.kinds)

@@ -1,4 +1,4 @@
-"""Reports: where the time of jitted functions went, from the records of the functions."""
+"""Reports: where the time of jitted functions went, computed from their records."""
 
 import re
 from collections import Counter
@@ -38,9 +38,10 @@ class CacheInfo(NamedTuple):
     """The counters of one jitted function.
 
     Attributes:
-        hits: calls that a program ran and that traced nothing; none under ``jax.disable_jit()``.
-        misses: all other calls, except those that failed before they were looked up, since their
-            arguments do not fit the parameters or have a static leaf that cannot be hashed.
+        hits: calls that ran a program and traced nothing. Under ``jax.disable_jit()`` there are
+            none.
+        misses: all other calls. A call that failed before it was looked up is not counted: its
+            arguments do not fit the parameters, or have a static leaf that cannot be hashed.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
     """
@@ -74,8 +75,8 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
 
 
 def _dispatch(hit_time: int, cost: Cost) -> float | None:
-    """Returns the seconds of timed hits, without those in which JAX compiled; None if hits are not
-    timed."""
+    """Returns the seconds of timed hits, without the time in which JAX compiled; None if hits are
+    not timed."""
     return max(0.0, hit_time * 1e-9 - cost.in_hits) if hit_time or functions.timed else None
 
 
@@ -86,14 +87,15 @@ def _variant_row(variant: _core.Variant) -> dict[str, Any]:
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
         "direct": _counts(variant)["direct"],
-        # A program that can raise is waited for, which is no dispatch.
+        # A call waits for a program that can raise, so its time is not dispatch.
         "dispatch": None if record.waits else _dispatch(variant.hit_time, record.cost),
         **_cost_columns(record.cost),
     }
 
 
 def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
-    """Returns what is told of a variant: the loop that it unrolled, and why it was compiled again."""
+    """Returns the remarks on a variant: the loop that it unrolled, and why it was compiled
+    again."""
     record = record_of(variant)
     remarks = [] if record.loop is None else [record.loop]
     for now in record.compiled[-1:]:
@@ -106,30 +108,31 @@ def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
 
 
 def _counts(variant: _core.Variant) -> Counter[str]:
-    """Returns how many calls were direct, and how many others there were by the way that they went."""
+    """Returns how many calls took each way; "direct" is one of the ways."""
     found = (Counter(getattr(call, "counts", {})) for call in calls_of(variant))
     return sum(found, Counter[str]())
 
 
 def _refusal(variant: _core.Variant) -> str | None:
-    """Returns why a program has no direct calls, if that is so."""
+    """Returns why a program has no direct calls, or None."""
     found = (getattr(call, "refusal", None) for call in calls_of(variant))
     return next((text for text in found if text is not None), None)
 
 
 def _passed_on(variant: _core.Variant) -> Counter[str]:
-    """Returns how many calls ``jax.jit`` has made that are not direct, by the reason."""
+    """Returns how many calls went through ``jax.jit``, by the reason."""
     counts, refusal = _counts(variant), _refusal(variant)
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
     if refusal is not None and not counts["direct"] and "waiting" in counts:
-        paths = array_paths(variant.function, variant.structure)  # for the numbers of arrays
+        paths = array_paths(variant.function, variant.structure)  # the text has array numbers
         told = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
         reasons[told] = reasons.pop(_REASONS["waiting"])
     return reasons
 
 
 def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str, Any]:
-    """Returns the row of functions of one name and place, whose records are added up in `whole`."""
+    """Returns the row of the functions of one name and place; `whole` is the sum of their
+    records."""
     found = [(v, cache, _variant_row(v)) for cache in caches for v in cache.variants()]
     found.sort(key=lambda one: total(one[2]), reverse=True)
     labels = labels_of([variant for variant, _, _ in found])
