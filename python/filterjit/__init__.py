@@ -1,8 +1,8 @@
 """`equinox.filter_jit`, `flax.nnx.jit` and `jax.jit` with their dispatch in C.
 
-Importing filterjit imports neither JAX nor Equinox, so that their options can still be set. Each
-name below is imported from its module when it is first used. What these return is in
-`filterjit.types`.
+Importing filterjit imports neither JAX nor Equinox, so you can still set their options afterwards.
+Each name below is imported from its module when it is first used. `filterjit.types` has the types
+that they return.
 """
 
 from typing import TYPE_CHECKING, Any

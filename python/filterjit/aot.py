@@ -1,4 +1,4 @@
-"""What a file of a compiled function holds. `filterjit.load` loads it.
+"""Reading what a file of a compiled function says. `filterjit.load` loads such a file.
 
 Importing this module imports JAX.
 """

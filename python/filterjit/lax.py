@@ -1,7 +1,7 @@
 """``jax.lax.scan``, ``while_loop``, ``fori_loop``, ``cond`` and ``switch`` over any pytrees.
 
 Arrays in carries, operands, `xs` and results are traced. Everything else is static, as under
-`filter_jit`, and is itself again in the result: a Module comes back as that Module.
+`filter_jit`. The static parts of a carry are the same objects in the result.
 """
 
 # isort: off
@@ -47,8 +47,8 @@ def _public(x: _T) -> _T:
 
 
 class _Tree:
-    """A pytree for JAX, whose children are the traced leaves of a tree, and whose aux data is the
-    structure with everything else. So JAX keeps the statics of arguments and of results with its
+    """A pytree for JAX. Its children are the traced leaves of a tree, and its aux data is the
+    structure with everything else. So JAX keeps the statics of arguments and results with its
     traces, compares them, and names the path in the user's tree."""
 
     __slots__ = ("leaves", "structure")
@@ -65,13 +65,14 @@ _LEAF = np.zeros(())
 
 
 def _as_of_call(structure: _core.Structure) -> _core.Structure:
-    """Returns a structure as it is among the arguments of a call: its arrays are the traced leaves."""
+    """Returns the structure as the arguments of a call have it: its arrays are the traced
+    leaves."""
     return _core.flatten(registry, structure.unflatten([_LEAF] * structure.num_leaves))[1]
 
 
 def _with_keys(x: _Tree) -> tuple[list[tuple[str, Any]], _core.Structure]:
     paths = key_paths(_as_of_call(x.structure))
-    keys = [format_path(["_", *path])[1:] for path in paths]  # that of a name begins with a dot
+    keys = [format_path(["_", *path])[1:] for path in paths]  # the key of a name begins with a dot
     return list(zip(keys, x.leaves, strict=True)), x.structure
 
 
@@ -81,7 +82,7 @@ _ARRAYS: Expression = ("arrays",)
 
 
 def _traced_leaves(traced: Any) -> Expression:
-    """Returns the filter of the leaves that are traced, for the option `traced`."""
+    """Returns the filter of the traced leaves, for the option `traced`."""
     if traced is False:
         return _ARRAYS
     return "or", _ARRAYS, ("and", ("leaf", _is_number), as_expression(traced, "`traced`"))
@@ -111,7 +112,7 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
             )
     wrapped = _wrapped(tree, leaves)
     try:
-        # It also takes a snapshot of each static that may change in place, with which JAX then compares.
+        # This also takes a snapshot of each static that may change in place. JAX compares with it.
         hash(wrapped.structure)
     except TypeError as e:
         e.add_note(
@@ -127,16 +128,18 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Traced:
-    """Stands for a function of the user's before JAX: takes and returns a `_Tree` for each tree.
+    """The function that JAX traces instead of the user's: takes and returns a `_Tree` for each
+    tree.
 
-    JAX finds the trace of a function by its identity, and keeps it as long as the function lives. So
-    each function has one of these, which does not keep it alive.
+    JAX finds the trace of a function by its identity, and keeps it as long as the function lives.
+    So each function has one of these. It does not keep the function alive.
 
     Attributes:
         function: returns the user's function.
-        name: of the function of this module that traces it.
-        returns: "carry"; "pair" of a carry and a result; "result"; or "value", which is left as it is.
-        leaves: the filter of the leaves of a carry that are traced.
+        name: the name of the function of this module that traces it.
+        returns: "carry"; "pair", a carry and a result; "result"; or "value", which is left as it
+            is.
+        leaves: the filter of the traced leaves of a carry.
     """
 
     function: Callable[[], Any]
@@ -146,7 +149,8 @@ class _Traced:
 
     @property
     def __wrapped__(self) -> Any:
-        """What JAX reads the names of the function and of its parameters from."""
+        """The user's function, from which JAX reads the names of the function and its
+        parameters."""
         return self.function()
 
     def __call__(self, *args: Any) -> Any:
@@ -169,9 +173,9 @@ class _Traced:
         return self._carry(args[0], out[0]), _wrapped(out[1])
 
     def _carry(self, before: _Tree, out: Any) -> _Tree:
-        """Returns the carry that the function has returned for JAX.
+        """Returns the carry that the function has returned, as a `_Tree` for JAX.
 
-        Raises TypeError if its structure is not that of the carry that the function took.
+        Raises TypeError if its structure differs from that of the carry `before`.
         """
         __tracebackhide__ = True
         after = _wrapped(out, or_none(self.leaves))
@@ -190,13 +194,13 @@ class _Traced:
 def _differences(
     one: _Tree, other: _Tree, root: str, line: str, init: str = "", has_option: bool = False
 ) -> str:
-    """Returns where two trees differ, in lines, with what helps against numbers that do.
+    """Returns lines that say where two trees differ, with remedies for numbers that differ.
 
     Arguments:
-        root: the name of the place at which both trees begin.
-        line: is formatted with a place and with what both have there.
-        init: the argument that `one` was, if it was one.
-        has_option: whether the option `traced` is to be told, which is not given.
+        root: the name of the whole trees.
+        line: a format string for a place and the two values there.
+        init: the argument that `one` was, if it was an argument.
+        has_option: whether to suggest the option `traced`, which is not given.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
     from ._observe._causes import lines_of
@@ -234,7 +238,7 @@ _MOST_REMEDIES = 3
 
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
-    """Returns the path of a static of `one` that is another value now than at the beginning."""
+    """Returns the path of a static of `one` that was changed in place, or None."""
     for i, (_, path) in enumerate(walk(one.structure)):
         if not one.structure._equal_nodes(i, other.structure, i):
             return path
@@ -242,7 +246,7 @@ def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
 
 
 def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
-    """Returns the path and the leaf of each array and each number, by the text of the path."""
+    """Returns a dict from the text of a path to (path, leaf), for each array and number."""
     leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
     paths = key_paths(_as_of_call(structure))
     return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
@@ -253,8 +257,8 @@ def _is_array_or_number(x: Any) -> bool:
 
 
 def _array_of(number: Any, like: Any) -> str | None:
-    """Returns what makes an array of a number that another number or an array may take the place of; None
-    if there is no such array."""
+    """Returns the code of an array with the value of `number`, which can take turns with `like` in
+    a carry; None if there is none."""
     if not _is_number(number) or like is None:
         return None
     if _is_number(like):
@@ -275,7 +279,7 @@ def _array_of(number: Any, like: Any) -> str | None:
 
 
 def _text_of(number: Any, dtype: Any) -> str | None:
-    """Returns a number as it is written in code; None if arrays of the dtype cannot hold it."""
+    """Returns the code of a number; None if arrays of the dtype cannot hold it."""
     try:
         np.asarray(number, dtype)
     except OverflowError:
@@ -285,8 +289,8 @@ def _text_of(number: Any, dtype: Any) -> str | None:
     return None if type(number) is complex else f"jnp.{number}".replace("jnp.-", "-jnp.")
 
 
-# For each function that is alive, by its address: a reference to it, and what JAX traces in its place, by
-# the function of this module and by what it is to return.
+# For each living function, by its address: a reference to it, and what JAX traces instead of it.
+# The keys of the latter are the name of the function of this module and what it returns.
 _known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
 
 
@@ -300,14 +304,14 @@ _constants_compat.when_traced_again(lambda function: _known.pop(id(function), No
 def _traced(
     function: Any, name: str, parameter: str, returns: str, leaves: Expression = _ARRAYS
 ) -> _Traced:
-    """Returns what JAX traces in the place of a function: the same object for the same function, so that
-    JAX finds its trace."""
+    """Returns what JAX traces instead of a function. It is the same object for the same function,
+    so that JAX finds its trace."""
     check_callable(f"{name}(..., {parameter}=...)", function)
     known = _known.get(id(function))
     if known is None or known[0]() is not function:
         try:
             known = weakref.ref(function, functools.partial(_forget, id(function))), {}
-        except TypeError:  # there are no weak references to an instance of its class
+        except TypeError:  # its class has no weak references
             return _Traced(lambda: function, name, returns, leaves)
         _known[id(function)] = known
     reference, made = known
@@ -321,8 +325,8 @@ def _traced(
 
 
 def _rebuilt(first: _Tree, last: _Tree) -> Any:
-    """Returns the last carry with the statics of the first one: those that JAX has kept with a trace are
-    equal to them, and may be other objects."""
+    """Returns the last carry with the statics of the first one. JAX has kept equal statics with a
+    trace, but they may be other objects."""
     return first.structure.unflatten(last.leaves)
 
 
@@ -338,34 +342,37 @@ def scan(
     *,
     traced: Any = False,
 ) -> tuple[_C, _Y]:
-    """Runs a function for each slice of arrays and hands on a carry: ``jax.lax.scan`` over any pytrees.
+    """Runs a function for each slice of arrays and passes on a carry: ``jax.lax.scan`` over any
+    pytrees.
 
-    Arrays of JAX and NumPy are traced. Everything else is static: the function sees it as it is in
-    each step, and it is the same in the result.
+    JAX and NumPy arrays are traced. Everything else is static: the function sees the same value in
+    each step.
 
     Arguments:
-        f: a function ``(carry, x) -> (carry, y)``. The carry that it returns has the structure, the
-            statics, shapes and dtypes of `init`, where JAX makes no array of a weak type a stronger
-            one. It is traced once for each structure with its statics, as long as it lives.
+        f: a function ``(carry, x) -> (carry, y)``. The carry that it returns has the structure,
+            statics, shapes and dtypes of `init`. As in JAX, an array of a weak type may become one
+            of a strong type. While `f` lives, it is traced once for each structure with its statics
+            and for the array types.
         init: the first carry.
         xs: a tree of arrays, each as long as there are steps. `x` is the same tree with a slice of
             each. Numbers and other statics in it are the same in each step.
-        length: the number of steps, for `xs` without arrays.
+        length: the number of steps. It is needed if `xs` has no arrays.
         reverse: whether to begin with the last slice.
-        unroll: as that of ``jax.lax.scan``.
-        _split_transpose: as that of ``jax.lax.scan``.
-        traced: which of Python's numbers in `init` are traced, weakly typed, so that they may change:
-            True for all, or a filter of them, such as the path pattern ``"**.count"`` (see `Filter`).
-            The final carry has arrays in their place.
+        unroll: as in ``jax.lax.scan``.
+        _split_transpose: as in ``jax.lax.scan``.
+        traced: which Python numbers in `init` are traced, weakly typed, so that they may change.
+            True means all. A filter selects some, such as the path pattern ``"**.count"`` (see
+            `Filter`). The final carry has arrays in their place.
 
     Returns:
-        The final carry, and the tree of the last `y`, in which each array is all of them, stacked.
+        The final carry, and a tree like `y` with the arrays of all steps stacked.
 
     Raises:
-        TypeError: `f` returns a carry with another structure, statics, shapes or dtypes, which names
-            the path; no pair; or `init` or `xs` holds an object of Flax NNX, or a static that cannot
-            be hashed. What ``jax.lax.scan`` raises is raised too.
-        ValueError: `traced` is no filter, or a path pattern that matches no leaf.
+        TypeError: if `f` does not return a pair; if it returns a carry with another structure,
+            statics, shapes or dtypes (the message names the path); or if `init` or `xs` holds an
+            object of Flax NNX or a static that cannot be hashed. What ``jax.lax.scan`` raises is
+            raised too.
+        ValueError: if `traced` is not a filter, or is a path pattern that matches no leaf.
 
     Examples:
         >>> from filterjit import lax
@@ -393,12 +400,13 @@ def while_loop(
     *,
     traced: Any = False,
 ) -> _C:
-    """Runs a function again and again while another one says so: ``jax.lax.while_loop`` over any
-    pytree, with arrays traced and everything else static, as in `scan`.
+    """Runs a function as long as a condition holds: ``jax.lax.while_loop`` over any pytree.
+
+    Arrays are traced and everything else is static, as in `scan`.
 
     Arguments:
-        cond_fun: a function of the carry, which returns a bool as an array.
-        body_fun: a function from the carry to the next one, of the same structure and statics.
+        cond_fun: a function of the carry that returns a bool as an array.
+        body_fun: a function from a carry to the next one, with the same structure and statics.
         init_val: the first carry.
         traced: as in `scan`, of the numbers in `init_val`.
 
@@ -432,15 +440,16 @@ def fori_loop(
     unroll: int | bool | None = None,
     traced: Any = False,
 ) -> _C:
-    """Runs a function for each integer of a range: ``jax.lax.fori_loop`` over any pytree, with arrays
-    traced and everything else static, as in `scan`.
+    """Runs a function for each integer of a range: ``jax.lax.fori_loop`` over any pytree.
+
+    Arrays are traced and everything else is static, as in `scan`.
 
     Arguments:
         lower: the first integer, a number or an array.
         upper: the integer after the last one.
         body_fun: a function ``(i, carry) -> carry``, where `i` is an array.
         init_val: the first carry.
-        unroll: as that of ``jax.lax.fori_loop``.
+        unroll: as in ``jax.lax.fori_loop``.
         traced: as in `scan`, of the numbers in `init_val`.
 
     Returns:
@@ -471,24 +480,25 @@ def cond(
     operand: Any = NOT_GIVEN,
     traced: Any = False,
 ) -> _Y:
-    """Runs one of two functions: ``jax.lax.cond`` over any pytrees, with arrays traced and everything
-    else static, as in `scan`.
+    """Runs one of two functions: ``jax.lax.cond`` over any pytrees.
+
+    Arrays are traced and everything else is static, as in `scan`.
 
     Arguments:
-        pred: a bool or a number, also as an array, which decides when the program runs.
+        pred: a bool or a number, also as an array. It decides when the program runs.
         true_fun: a function of the operands.
-        false_fun: another one. What it returns has the same structure, statics, shapes and dtypes.
+        false_fun: another one. Its result has the same structure, statics, shapes and dtypes.
         operands: any trees.
         operand: the only operand, by name.
-        traced: as in `scan`, of the numbers in the operands; a path pattern begins with the number of
-            the operand, as ``"0.rate"``.
+        traced: as in `scan`, for the numbers in the operands. A path pattern begins with the number
+            of the operand, such as ``"0.rate"``.
 
     Returns:
-        What the function returns that `pred` chooses.
+        The result of the function that `pred` chooses.
 
     Raises:
-        TypeError: the two return different structures, statics, shapes or dtypes, which names the
-            path; or as `scan` and ``jax.lax.cond``.
+        TypeError: if the results have different structures, statics, shapes or dtypes (the message
+            names the path); or as `scan` and ``jax.lax.cond``.
         ValueError: as `scan`.
 
     Examples:
@@ -512,18 +522,19 @@ def switch(
     operand: Any = NOT_GIVEN,
     traced: Any = False,
 ) -> _Y:
-    """Runs one of several functions: ``jax.lax.switch`` over any pytrees, with arrays traced and
-    everything else static, as in `scan`.
+    """Runs one of several functions: ``jax.lax.switch`` over any pytrees.
+
+    Arrays are traced and everything else is static, as in `scan`.
 
     Arguments:
-        index: an integer, also as an array, which is clamped to those of `branches`.
-        branches: functions, as those of `cond`.
+        index: an integer, also as an array. It is clamped to the range of `branches`.
+        branches: functions as in `cond`.
         operands: any trees.
         operand: the only operand, by name.
         traced: as in `cond`.
 
     Returns:
-        What the function returns that `index` chooses.
+        The result of the function that `index` chooses.
 
     Raises:
         TypeError: as `cond`, and as ``jax.lax.switch``.
@@ -560,8 +571,8 @@ def _branch(
             return jax.lax.cond(which, *branches, given).tree
         return jax.lax.switch(which, branches, given).tree
     except TypeError as e:
-        # Only JAX knows what a branch returned whose trace it had. It says so of these trees, not of
-        # the user's.
+        # If JAX had the trace of a branch, only JAX knows what the branch returned. Its error
+        # speaks of these trees, not of the user's.
         if "same pytree structure" not in str(e):
             raise
         if (error := _other_result(name, list(functions), branches, given)) is None:
@@ -572,7 +583,8 @@ def _branch(
 def _other_result(
     name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
 ) -> TypeError | None:
-    """Returns the error of a branch that returns another structure than the first one, if one does."""
+    """Returns the error of a branch whose structure differs from that of the first; None if none
+    does."""
     first, *others = [jax.eval_shape(branch, given) for branch in branches]
     for parameter, other in zip(names[1:], others, strict=True):
         if first.structure != other.structure:

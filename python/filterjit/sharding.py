@@ -1,7 +1,7 @@
 """Placing trees of arrays on the devices of a mesh.
 
-Importing this module imports JAX. The options `in_shardings`, `out_shardings` and `mesh` of
-`filterjit.filter_jit` take what is here.
+Importing this module imports JAX. Pass what is here to the options `in_shardings` and
+`out_shardings` of `filterjit.filter_jit`.
 """
 
 from ._shardings._place import place

@@ -1,6 +1,6 @@
-"""The types of what the functions and methods of filterjit return, for annotations and `isinstance`.
+"""The types that the functions and methods of filterjit return, for annotations and `isinstance`.
 
-A program that only calls them needs none of these names. Each is imported when it is first used.
+A program that only makes calls needs none of these names. Each is imported when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any

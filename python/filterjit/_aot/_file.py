@@ -6,13 +6,13 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     2 bytes   the version of this format, little-endian
     8 bytes   the length of the header, little-endian
     32 bytes  SHA-256 of the header and the 18 bytes above
-    header    what the file is (`SavedInfo`), structures and static values (`_encode`), the lengths
-              and SHA-256 of the blobs
-    blobs     the program, then its large constants, where JAX keeps these outside the executable;
-              then the arrays in the function itself
+    header    the description of the file (`SavedInfo`), structures and static values (`_encode`),
+              the lengths and SHA-256 of the blobs
+    blobs     the program; its large constants, if JAX keeps these outside of the executable; and
+              the arrays in the function itself
 
-Nothing in a file is a pickle, and reading one imports nothing. The digests detect damage; they do
-not authenticate the author. A loaded program does whatever its author wrote when it is called.
+A file contains no pickle, and reading one imports nothing. The digests detect damage. They do not
+authenticate the author: when a loaded program is called, it does whatever its author wrote.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _HEAD = struct.Struct("<8sHQ32s")
 
 
 def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
-    """Returns what a file consists of."""
+    """Returns the parts of a file."""
     sizes = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
     text = json.dumps({**header, "blobs": sizes}, separators=(",", ":")).encode()
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
@@ -54,7 +54,7 @@ def damaged(path: str, what: str) -> ValueError:
 
 
 def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file, all of them checked against their digests.
+    """Returns the header and the blobs of a file, after checking their digests.
 
     Raises:
         OSError: if the file cannot be read.
@@ -98,7 +98,7 @@ def read_header(file: BinaryIO, path: str) -> dict[str, Json]:
 
 
 def malformed(path: str, error: Exception) -> ValueError:
-    """Returns the error of a file with right checksums in which something is missing or wrong."""
+    """Returns the error for a file with right checksums in which something is missing or wrong."""
     return damaged(path, f"its contents are malformed ({type(error).__name__}: {error})")
 
 
@@ -110,24 +110,24 @@ def malformed(path: str, error: Exception) -> ValueError:
 class SavedInfo:
     """What the header of a file says.
 
-    The header's checksum is checked. The program and the arrays are not read, and classes, functions
-    and devices that the header names are not looked up.
+    The header's checksum is checked. The program and the arrays are not read. The classes,
+    functions and devices that the header names are not looked up.
 
     Attributes:
-        name: of the function.
+        name: the name of the function.
         kind: ``"executable"``, or ``"portable"`` for StableHLO.
         filterjit, python: the versions that wrote the file.
         machine: what an executable depends on: JAX and jaxlib, platform, device, processor.
         platforms: the platforms that the program runs on.
         devices: how many devices the program runs on.
-        arguments: pairs of a path and what the program was compiled for, for each array and each
-            static value.
-        results: the same of the result.
+        arguments: a pair for each array and each static value: its path, and what the program was
+            compiled for.
+        results: the same for the result.
         nbytes: the size of the file.
         frozen: the number of arrays that `freeze` made constants of the program, and their size in
             bytes.
-        process: of a program over the devices of several processes, the index of the one that saved
-            this file, and their number; else None.
+        process: if the program runs on the devices of several processes, the index of the process
+            that saved this file, and the number of processes; else None.
     """
 
     name: str
@@ -162,14 +162,17 @@ class SavedInfo:
 
 @functools.partial(public, module="filterjit.aot")
 def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
-    """Returns what a file of ``compiled.save`` holds, without loading it.
+    """Returns what a file of ``compiled.save`` or ``lowered.save`` holds, without loading it.
 
     Arguments:
-        path: of the file.
+        path: the path of the file.
+
+    Returns:
+        A `SavedInfo`.
 
     Raises:
         OSError: if the file cannot be read.
-        ValueError: if it was not written by ``compiled.save``, or its header is damaged.
+        ValueError: if ``save`` did not write it, or its header is damaged.
 
     Examples:
         >>> filter_jit(lambda x, n: n * x).lower(jnp.ones(2), 3).compile().save("times.jit")

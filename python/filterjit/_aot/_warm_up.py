@@ -1,4 +1,4 @@
-"""Compiling a function for many signatures before the first call, several at once."""
+"""Compiling a function for many signatures before the first call, in parallel."""
 
 import concurrent.futures
 import contextlib
@@ -33,7 +33,7 @@ class Warmed:
     """What ``warm_up`` or ``warm_up_all`` did for one signature; times are in seconds.
 
     Attributes:
-        signature: a description of the arguments; of several, what differs between them.
+        signature: a description of the arguments. With several signatures, only what differs.
         tracing: the time of tracing and lowering.
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
@@ -48,7 +48,7 @@ class Warmed:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether a program was compiled for it."""
+        """Whether a program was compiled for the signature."""
         return self.error is None and self.same_as is None
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Warmed:
 @public_type
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """What ``warm_up_all`` did; ``str()`` gives a readable list.
+    """What ``warm_up_all`` did. ``str()`` returns a readable list.
 
     Attributes:
         signatures: one `Warmed` for each signature, in order.
@@ -117,7 +117,7 @@ def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _differences(f: _core.FilterJit, pairs: Sequence[tuple[tuple[Any, ...], Any]]) -> list[str]:
-    """Returns the leaves of each call that are not the same in all; empty texts if there are none."""
+    """Returns the leaves of each call that differ between calls; empty texts if none differ."""
     signature = f._parts()[0].signature
     names, positional = signature.names, signature.positional
     calls: list[dict[str, str]] = []
@@ -158,7 +158,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 
 
 def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warmed:
-    """Compiles a function for one call, and raises what fails."""
+    """Compiles a function for one call. Raises the error if that fails."""
     one = Warmed(_describe_call(args, kwargs))
     _warm_up(f, [(args, kwargs)], 1, [one])
     if one.error is not None:
@@ -172,12 +172,12 @@ def warm_up_all(
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     threads: int | None,
 ) -> WarmUp:
-    """Compiles a function for each ``(args, kwargs)``, in which a ShapeDtypeStruct may stand for an array.
+    """Compiles a function for each ``(args, kwargs)``. A ShapeDtypeStruct may stand for an array.
     `first` are arguments before `args`.
 
-    Tracing is Python code: it runs in the calling thread, with the options of JAX that are in force
-    there, such as a mesh. XLA compiles in `threads` threads. The error of a signature that fails is
-    logged and is in the result; the others are compiled.
+    Traces are Python code: they run in the calling thread, with the options of JAX that are in
+    force there, such as a mesh. XLA compiles in `threads` threads. If a signature fails, its error
+    is logged and is in the result, and the others are compiled.
 
     Raises:
         TypeError: if a signature is not such a pair.
@@ -208,7 +208,7 @@ def _warm_up(
     threads: int,
     results: Sequence[Warmed],
 ) -> None:
-    """Compiles a function for each ``(args, kwargs)``, and writes into `results` what it did."""
+    """Compiles a function for each ``(args, kwargs)``. Writes into `results` what it did."""
     seen: dict[Any, int] = {}
 
     @contextlib.contextmanager

@@ -20,12 +20,12 @@ from ._words import format_path as format_path
 
 @public
 class StaticArgumentError(TypeError, ValueError):
-    """A static argument, or a part of one, cannot be used as a key of compiled programs.
+    """A static argument, or a part of one, cannot be a key of compiled programs.
 
     `filter_jit` compiles a program for each combination of static values. It raises this error
     for a static leaf that cannot be hashed, and for a dict whose keys cannot be sorted.
 
-    It is a ``TypeError``, as ``hash`` raises, and a ``ValueError``, as ``jax.jit`` raises.
+    It is a ``TypeError``, which ``hash`` raises, and a ``ValueError``, which ``jax.jit`` raises.
     """
 
 
@@ -33,8 +33,8 @@ class StaticArgumentError(TypeError, ValueError):
 class MismatchError(TypeError, ValueError):
     """A compiled function was called with arguments that it was not compiled for.
 
-    It is a ``TypeError``, as ``jax.stages.Compiled`` raises for shapes and dtypes, and a
-    ``ValueError``, as it raises for shardings.
+    It is a ``TypeError``, which ``jax.stages.Compiled`` raises for shapes and dtypes, and a
+    ``ValueError``, which it raises for shardings.
     """
 
 
@@ -44,7 +44,7 @@ class ProcessMismatchError(RuntimeError):
 
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
-    """Returns the path of each array, first of those in the function itself."""
+    """Returns the path of each array. The arrays in the function itself come first."""
     own = [["the function", *path] for path in key_paths(function)]
     return own + key_paths(arguments)
 
@@ -63,8 +63,8 @@ _CONTEXT = "__filterjit_error_context__"
 
 
 def is_of_key(exception: BaseException) -> bool:
-    """Whether `exception` says that a static value, or the keys of a dict, cannot be a part of a key of
-    compiled programs."""
+    """Whether `exception` says that a static value, or the keys of a dict, cannot be part of a key
+    of compiled programs."""
     operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
     return operation in ("hash", "sort")
 
@@ -75,13 +75,12 @@ def is_of_sorting(exception: BaseException) -> bool:
 
 
 def add_path(exception: BaseException) -> BaseException:
-    """Returns an exception that tells where in the arguments `exception` occurred.
+    """Returns an exception that tells where in the arguments `exception` occurred: `exception`
+    itself with a note, or a StaticArgumentError.
 
-    This is `exception` itself with a note, or a StaticArgumentError in its place.
-
-    The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on an exception
-    that a ``__hash__`` or ``__eq__`` of a static value, the sorting of keys, or a registered
-    flatten function raised. Without it, `exception` is returned as it is.
+    The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on an exception that
+    a static value's ``__hash__`` or ``__eq__``, the sorting of keys, or a registered flatten
+    function raised. Without it, `exception` is returned as it is.
     """
     context = exception.__dict__.pop(_CONTEXT, None)
     if context is None:
@@ -108,7 +107,7 @@ def add_path(exception: BaseException) -> BaseException:
 
 
 def holds_arrays(x: Any) -> str:
-    """Returns what to do about an object of a class that is not a pytree, if it holds arrays; an empty
+    """Returns advice on an object of a class that is not a pytree, if it holds arrays; an empty
     text if it holds none."""
     names = [name for name, value in attributes_of(x) if _has_arrays(value, 3)]
     if not names:
@@ -124,7 +123,8 @@ def holds_arrays(x: Any) -> str:
 
 
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
-    """Returns what is in the ``__dict__`` and the slots of an object that is no class and no function."""
+    """Returns the contents of the ``__dict__`` and the slots of an object that is neither a class
+    nor a function."""
     if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
     try:
@@ -156,8 +156,8 @@ def nothing_to_trace(what: str) -> TypeError:
 
 
 def _other_value(x: Any, also_a_dict: bool) -> str:
-    """Returns what to pass in the place of a value that cannot be hashed and whose class is not the
-    user's to change; an empty text if it may be the user's."""
+    """Returns advice on what to pass instead of an unhashable value of a library's class; an empty
+    text if the class may be the user's own."""
     if isinstance(x, set):
         return "Pass a frozenset."
     if isinstance(x, bytearray):
@@ -210,8 +210,8 @@ def is_deleted(x: Any) -> bool:
 
 
 def name_deleted(failure: Failure) -> BaseException:
-    """Returns the exception of a call. If it says that an array was deleted, or that one which is donated
-    is in the call twice, a note names the arguments."""
+    """Returns the exception of a call. If it says that an array was deleted, or that a donated
+    array is in the call twice, a note names the arguments."""
     _, exception, variant, arrays = failure
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
@@ -280,8 +280,8 @@ def _how_to_be_static(x: Any) -> str:
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes to `exception` that name the arguments that are arrays of NumPy, but not of numbers, and
-    the Python number whose value JAX misses, and which the option `traced` traces."""
+    """Adds notes to `exception`: they name NumPy arrays that do not hold numbers, and the Python
+    number whose value JAX needs although the option `traced` traces it."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):

@@ -1,4 +1,4 @@
-"""`switches`: what holds for all jitted functions of the process."""
+"""`switches`: the settings of all jitted functions of the process."""
 
 import os
 from collections.abc import Callable
@@ -9,23 +9,22 @@ _DEFAULTS = {"direct": True, "explain": False, "progress": True, "time_calls": F
 
 
 class Switches:
-    """What holds for all jitted functions of the process; `filterjit.switches` is the only instance.
+    """Settings of all jitted functions of the process; `filterjit.switches` is the only instance.
 
-    The environment variable with the name of a switch says how it is at the start, as
-    ``FILTERJIT_DIRECT=0`` or ``FILTERJIT_EXPLAIN=1``; an assignment changes it.
+    An environment variable sets the initial value of a switch: ``FILTERJIT_DIRECT=0`` or
+    ``FILTERJIT_EXPLAIN=1``. An assignment changes it.
 
     Attributes:
-        direct: whether hits like earlier ones run their executable without ``jax.jit``, which
-            returns the same. On by default. How many calls did, and why others did not, is in
-            `filterjit.report`.
-        explain: whether the reason of each retrace of any function is logged, to the logger
-            ``"filterjit"`` with level WARNING, as ``on_retrace="log"`` does it for one function. Off
-            by default. Of functions in installed libraries it is one line; so it is of a function
-            that compiles again for the same causes for the fourth time in a row and more often.
+        direct: whether hits like earlier ones run their executable without ``jax.jit``. On by
+            default. `filterjit.report` says how many calls did, and why others did not.
+        explain: whether to log the reason of each retrace of any function, to the logger
+            ``"filterjit"`` with level WARNING. ``on_retrace="log"`` does it for one function. Off
+            by default. The reason takes one line for a function in an installed library, and for a
+            function that compiles for the same causes for the fourth time in a row or more.
         progress: whether a terminal or a notebook shows the name of each function that has been
             compiling for more than two seconds, and for how long. On by default.
-        time_calls: whether hits are timed for `filterjit.report`, each until it returns, which takes
-            less than a microsecond a call. Off by default.
+        time_calls: whether to time hits for `filterjit.report`. A hit is timed until it returns.
+            Off by default.
 
     Examples:
         >>> filterjit.switches.progress = False
@@ -63,6 +62,6 @@ switches = Switches()
 
 
 def tell(name: str, function: Callable[[bool], None]) -> None:
-    """Calls a function with a switch, now and after each change."""
+    """Calls a function with the value of a switch, now and after each change."""
     switches.__dict__["_told"][name] = function
     function(getattr(switches, name))

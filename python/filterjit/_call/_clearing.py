@@ -11,7 +11,7 @@ _caches: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def add(cache: _core.Cache) -> None:
-    """Lets `clear_caches` clear a new cache."""
+    """Adds a new cache, so that `clear_caches` clears it."""
     if not _caches:
         _jax_compat.clears_with_jax(clear_caches)
     _caches.add(cache)
@@ -23,7 +23,8 @@ def add(cache: _core.Cache) -> None:
 def clear(cache: _core.Cache) -> None:
     """Drops the compiled programs of one function.
 
-    The programs that JAX holds for the variants are dropped too: a call may hold its variant.
+    The programs that JAX holds for the variants are dropped too, because a call may hold its
+    variant.
     """
     variants = cache.variants()
     cache.clear()
@@ -34,10 +35,9 @@ def clear(cache: _core.Cache) -> None:
 
 @public
 def clear_caches() -> None:
-    """Drops the compiled programs of all jitted functions; a function that was compiled ahead of time
-    keeps its own.
+    """Drops the compiled programs of all jitted functions.
 
-    ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
+    A `Compiled` keeps its program. ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
     """
     for cache in list(_caches):
         clear(cache)

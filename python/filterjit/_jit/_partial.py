@@ -1,5 +1,4 @@
-"""A jitted function with some of its arguments given once, for loops that pass the same model on each
-call."""
+"""A jitted function with bound arguments, for loops that pass the same model in each call."""
 
 import functools
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from .._base._generic import _T
 
 
 class _Given:
-    """What was given: copies of the arguments, which nothing changes."""
+    """The bound arguments: copies, which nothing changes."""
 
     __slots__ = ("_args", "_function", "_keywords")
 
@@ -25,23 +24,23 @@ class _Given:
         self._keywords = dict(zip(keywords, values[len(args) :], strict=True))
 
     def __getattr__(self, name: str) -> Any:
-        """Is asked for what neither this nor a PartialFilterJit has."""
+        """Is called for a name that neither this object nor a PartialFilterJit has."""
         also = f"; its function has: `.func.{name}`" if hasattr(self._function, name) else ""
         raise AttributeError(f"`PartialFilterJit` has no attribute `{name}`{also}")
 
 
 def _copies(function: _core.FilterJit[..., Any], values: Iterable[Any]) -> list[Any]:
-    """Returns the values with containers of their own, and the same arrays and statics."""
+    """Returns the values with new containers, and the same arrays and statics."""
     arrays, structure = _core.flatten(function._hooks.registry, list(values))
     return structure.unflatten(arrays)
 
 
 @final
 class PartialFilterJit(_core.CallProxy[..., _T]):
-    """A FilterJit with some of its arguments given once. FilterJit.partial returns one.
+    """A `FilterJit` with bound arguments, which FilterJit.partial returns.
 
-    It shares the variants of its FilterJit, and predicts the next one by its own last call, so two
-    partials of one function with other models do not lead each other astray.
+    It shares the variants of its `FilterJit`, and predicts the next variant from its own last call.
+    So two partials of one function with different models do not disturb each other.
     """
 
     __slots__ = ()
@@ -69,12 +68,12 @@ class PartialFilterJit(_core.CallProxy[..., _T]):
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Copies of the arguments that were given by position."""
+        """Copies of the arguments that were bound by position."""
         return tuple(_copies(self.func, self._attributes._args))
 
     @property
     def keywords(self) -> dict[str, Any]:
-        """Copies of the arguments that were given by name."""
+        """Copies of the arguments that were bound by name."""
         given = self._attributes._keywords
         return dict(zip(given, _copies(self.func, given.values()), strict=True))
 

@@ -1,4 +1,4 @@
-"""`cached_partial`: a jitted function whose first arguments are kept."""
+"""`cached_partial`: a partial of a jitted function that keeps its first arguments."""
 
 import functools
 from collections.abc import Callable
@@ -13,13 +13,12 @@ from ._trace import GraphFunction
 
 @functools.partial(public, module="filterjit.nnx")
 class CachedJit(NNXJit):
-    """An `NNXJit` that shares the programs of another one, and is called with upstream's clones of
-    the first arguments.
+    """An `NNXJit` that shares the programs of another one. Its first arguments are Flax's clones.
 
     Attributes:
-        original: the other one, which the function that is traced needs.
+        original: the other `NNXJit`, which the traced function needs.
         count: the number of clones.
-        upstream_partial: upstream's own partial of the same clones, for calls that are handed over.
+        upstream_partial: Flax's own partial of the same clones, for calls that are handed over.
     """
 
     original: NNXJit
@@ -47,7 +46,7 @@ def _is_covered(f: Any) -> bool:
 
 
 def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
-    """Whether all arrays in the clones of Modules are in Variables; upstream fails if not."""
+    """Whether all arrays in the clones of Modules are in Variables. Flax fails if not."""
     try:
         nodes = f._nodes(clones)
     except ValueError:  # a Module contains itself, or is flattened by functions in Python
@@ -70,24 +69,26 @@ def cached_partial(
     """Returns a partial of a jitted function that keeps its first arguments, as
     ``flax.nnx.cached_partial`` does.
 
-    The Modules in `cached_args` are cloned once, with the same Variables: what a call changes in
-    these is seen by all, and what is changed in a Module itself afterwards is not seen by the
-    calls. A call that changes the graph of a clone raises ``ValueError``.
+    The Modules in `cached_args` are cloned once. The clones share the Variables of the originals,
+    so a call that changes a Variable changes it for all. A later change to the attributes of a
+    Module itself has no effect on the calls. A call that changes the graph of a clone raises
+    ``ValueError``.
 
-    If `f` is no function of `filterjit.nnx.jit` in the default mode, or if it is one whose calls
-    are handed over, the partial is Flax's.
+    The partial is Flax's own if `f` is not a function of `filterjit.nnx.jit` with
+    ``graph=True, graph_updates=True``, if all its calls are handed over, or if a Module in
+    `cached_args` holds an array outside of Variables.
 
     Arguments:
         f: a jitted function.
         cached_args: its first arguments.
-        graph: as in ``flax.nnx.cached_partial``; None for its default.
+        graph: as in ``flax.nnx.cached_partial``. None means its default.
         graph_updates: the same.
 
     Returns:
         A ``functools.partial`` of a `CachedJit`, or Flax's partial.
 
     Raises:
-        TypeError: `f` is not callable.
+        TypeError: if `f` is not callable.
 
     Examples:
         >>> from flax import nnx

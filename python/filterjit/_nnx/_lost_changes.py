@@ -1,6 +1,7 @@
-"""The warning that a function changes an NNX Module in place, which `filter_jit` does not see.
+"""The warning about a function that changes an NNX Module in place.
 
-A trace gets a copy of each Module among the arguments, so what it changes in one is lost.
+`filter_jit` does not return such changes: a trace gets a copy of each Module among the arguments,
+so the changes are lost.
 """
 
 import warnings
@@ -33,7 +34,7 @@ _FROZEN = (
 
 
 def _why(watched: Watched) -> str:
-    """Returns why a change of an argument is lost, by what jitted the function."""
+    """Returns why a change to an argument is lost; it depends on what jitted the function."""
     decorator: str = watched.hooks.decorator
     if watched.are_frozen:
         return _FROZEN
@@ -43,8 +44,8 @@ def _why(watched: Watched) -> str:
 
 
 def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
-    """Returns the Variables in the arguments of a trace, one argument for each name; None if a tree
-    among them cannot be flattened."""
+    """Returns the Variables in the arguments of a trace, by parameter; None if a tree among them
+    cannot be flattened."""
     cls: Any = _flax_compat.variable_type()
     try:
         return [
@@ -60,7 +61,7 @@ def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables |
 
 
 def _has_variables(structure: _core.Structure) -> bool:
-    """Whether there is a Variable of NNX in arguments of this structure."""
+    """Whether arguments of this structure hold a Variable of NNX."""
     cls = _flax_compat.variable_type()
     return cls is not None and any(
         isinstance(node_type, type) and issubclass(node_type, cls)
@@ -89,9 +90,11 @@ _told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def _warn(watched: Watched, before: Variables | None, after: Variables | None, result: Any) -> None:
-    """Warns if a trace has changed Variables of its arguments, and does not return
-    them. What a transformation of NNX in the function changes is not known: it gives all Variables
-    new values."""
+    """Warns if a trace has changed Variables of its arguments and does not return them.
+
+    It cannot tell what a transformation of NNX in the function changes, because that gives all
+    Variables new values.
+    """
     results = _variables_in(("",), (result,))
     if before is None or after is None or results is None:
         return

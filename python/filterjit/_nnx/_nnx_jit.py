@@ -1,4 +1,4 @@
-"""The decorator `jit`, and the type of the functions that it returns."""
+"""The decorator `filterjit.nnx.jit`, and the type of the functions that it returns."""
 
 import collections
 import functools
@@ -43,8 +43,8 @@ class NNXJit(_core.VariableJit):
     """A function that `jit` has returned.
 
     Attributes:
-        upstream: what ``flax.nnx.jit`` has returned for the same function and options.
-        handed_over: how many calls were made by `upstream`, by the reason for it.
+        upstream: the function that ``flax.nnx.jit`` returns for the same function and options.
+        handed_over: how many calls `upstream` has made, by the reason.
     """
 
     upstream: Any
@@ -61,14 +61,14 @@ class NNXJit(_core.VariableJit):
         return f"<nnx.jit of {self.__wrapped__!r}>"
 
     def __copy__(self) -> "NNXJit":
-        """Returns the function itself, as of functions."""
+        """Returns the function itself, as ``copy.copy`` of a function does."""
         return self
 
     def __deepcopy__(self, memo: Any) -> "NNXJit":
         return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles it as `filter_jit` does: by its name if that leads to it, else by what it wraps."""
+        """Pickles it as `filter_jit` does: by name if that leads to it, else by what it wraps."""
         return str(self.__qualname__) if is_found_by_name(self) else (_make, self._made_of)
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
@@ -97,11 +97,12 @@ class NNXJit(_core.VariableJit):
     # ---- methods ----
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and lowers the function for these arguments; returns what ``flax.nnx.jit`` returns."""
+        """Traces and lowers the function for these arguments. Returns what ``flax.nnx.jit``
+        returns."""
         return self.upstream.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the function for these arguments; returns what ``flax.nnx.jit`` returns."""
+        """Traces the function for these arguments. Returns what ``flax.nnx.jit`` returns."""
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
@@ -110,16 +111,16 @@ class NNXJit(_core.VariableJit):
         return self.upstream.eval_shape(*args, **kwargs)
 
     def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
-        """Returns the function with some arguments given; they are matched on each call."""
+        """Returns the function with these arguments bound. Each call matches them again."""
         return functools.partial(self, *args, **kwargs)
 
     def freeze(self, /, *args: Any, **kwargs: Any) -> FilterJit[..., Any]:
-        """Returns the function with these arguments given once, their arrays constants, such as a
-        model that is served.
+        """Returns the function with these arguments bound and their arrays made constants, such as
+        a model that is served.
 
-        It is what `freeze` of ``filter_jit(fun)`` returns, with Python's numbers traced: its
-        `lower` returns what can be saved. A call changes none of the Variables in the arguments; a
-        warning tells if it would.
+        It is what ``filter_jit(fun).freeze`` returns, except that Python numbers are traced. It can
+        be lowered, compiled and saved. A call does not change the Variables in the arguments. A
+        warning tells if the function tries.
 
         Raises:
             ValueError: if the function was jitted with shardings.
@@ -147,13 +148,13 @@ class NNXJit(_core.VariableJit):
     def report(self) -> "Report":
         """Returns a `Report` of where the time of the function went.
 
-        It tells how many calls were handed over, and why; their time is not counted.
+        It tells how many calls were handed over, and why. Their time is not counted.
         """
         found: Report = self._inner.report()
         return found
 
     def cache_info(self) -> "CacheInfo":
-        """Returns CacheInfo of the calls that were not handed over."""
+        """Returns the `CacheInfo` of the calls that were not handed over."""
         found: CacheInfo = self._inner.cache_info()
         return found
 
@@ -183,7 +184,7 @@ class NNXHooks(AsInJax):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
-        fun = f.__wrapped__.__wrapped__  # which the function that is traced calls
+        fun = f.__wrapped__.__wrapped__  # the traced function calls this
         raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
@@ -208,36 +209,37 @@ def jit(
 ) -> Any:
     """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
 
-    The options up to `graph_updates` are those of ``flax.nnx.jit``, and have its defaults and its
-    meaning: Variables in the arguments are updated, and with ``graph=True`` so are attributes.
+    The options up to `graph_updates` are those of ``flax.nnx.jit``, with its defaults and meaning.
+    Calls update the Variables in the arguments. With ``graph=True, graph_updates=True`` they update
+    attributes too.
 
-    Calls that are not covered here are made by ``flax.nnx.jit``, such as those under a trace.
-    `handed_over` of the function counts them.
+    ``flax.nnx.jit`` makes the calls that are not covered here, such as those under a trace. The
+    function's `handed_over` counts them.
 
     Arguments:
-        fun: the function. If it is left out, a decorator is returned.
+        fun: the function. Without it, `jit` returns a decorator.
         in_shardings: as in ``flax.nnx.jit``: where the arguments are placed.
-        out_shardings: the same of the result.
+        out_shardings: as in ``flax.nnx.jit``: where the result is placed.
         static_argnums: the arguments that the function is compiled for, by position.
         static_argnames: the same, by name.
-        donate_argnums: the arguments that give their memory to the program, by position.
+        donate_argnums: the arguments whose memory the program may reuse, by position.
         donate_argnames: the same, by name.
         keep_unused: as in ``jax.jit``.
         device: as in ``jax.jit``.
         backend: as in ``jax.jit``.
         inline: as in ``jax.jit``.
-        graph: whether Modules are compared as graphs, with what they share; None for the default of
-            ``flax.nnx.jit``.
-        graph_updates: whether attributes of Modules are updated too; None for the same default.
+        graph: whether Modules are compared as graphs, with what they share. None means the default
+            of ``flax.nnx.jit``.
+        graph_updates: whether attributes of Modules are updated too. None means the same.
         on_retrace: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
 
     Returns:
-        An `NNXJit`, or a decorator if `fun` is left out.
+        An `NNXJit`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if `on_retrace` or `maxsize` has a value that
-            `filterjit.filter_jit` does not take.
+        ValueError: if `on_retrace` or `maxsize` has a value that `filterjit.filter_jit` does not
+            take.
 
     Examples:
         >>> from flax import nnx
@@ -302,7 +304,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
             prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
     except HandOver as e:
         reason, signature = reason or str(e), ANY
-    # What is traced has other parameters than `function`.
+    # The traced function has other parameters than `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)
     mode = (1 + bool(options.get("graph_updates"))) if options.get("graph") else 0
     cls: type[TracedFunction] = GraphFunction if mode == 2 else TreeFunction

@@ -1,4 +1,4 @@
-"""The shardings of a call of `filterjit.nnx.jit`: the spec that a prefix gives to each array."""
+"""The shardings of a call of `filterjit.nnx.jit`: prefixes give each array its spec."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from ._trace import DO_NOT_FIT, Prefixes, TracedFunction, registry, specs_of
 
 
 class NNXShardings(Shardings):
-    """The shardings of a function, as `ShardedCall` asks for them."""
+    """The shardings of a function, with the methods that `ShardedCall` calls."""
 
     has_outputs = True  # new values of Variables have the shardings that the arguments have
     follows_donated = False
@@ -38,8 +38,8 @@ class NNXShardings(Shardings):
         return [i for i in values if _is_auto(specs[i])]
 
     def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
-        """Returns the spec of each array of a call, and the positions of the values of Variables,
-        in the order of the Variables.
+        """Returns the spec of each array of a call, and the positions of the Variables' values, in
+        the order of the Variables.
 
         Raises:
             HandOver: if the prefix does not fit.
@@ -89,8 +89,8 @@ def _check(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 
 
 def _is_auto(spec: Spec) -> bool:
-    """Whether an array on a mesh is traced as one that JAX is still to place there: not over
-    Explicit axes, which are a part of its type."""
+    """Whether an array on a mesh has the same type as one that JAX still has to place there. Over
+    Explicit axes it has not, because these are a part of the type."""
     mesh = spec.mesh if isinstance(spec, jax.sharding.NamedSharding) else mesh_in_force()
     return mesh is not None and all("Auto" in str(kind) for kind in mesh.axis_types)
 

@@ -1,12 +1,11 @@
-"""What a trace runs: the user's function, and what finds out which Variables it has changed.
+"""What a trace runs: the user's function, and the search for the Variables that it has changed.
 
-The function that is traced returns a tuple (result, indices, values). `indices` are bytes, the
-numbers of the Variables that have changed in the order in which the C core meets them, and `values`
-are their new values. If there is more to update than values, `indices` is None: then the rest is
-for `TracedFunction.finish`, which runs after each call and is upstream's own code.
+*Upstream* is Flax NNX. The traced function returns a tuple (result, indices, values). `indices` are
+bytes: the numbers of the changed Variables, in the order in which the C core meets them. `values`
+are their new values. If a call has to update more than values, `indices` is None. Then
+`TracedFunction.finish` runs after each call, which is upstream's own code.
 
-Upstream's functions are called on the arguments of the trace, so errors and their texts are
-upstream's too.
+A trace calls upstream's functions on its arguments, so errors and their texts are upstream's too.
 """
 
 import dataclasses
@@ -29,8 +28,8 @@ from .._trees._registry import is_traced
 registry: _core.Registry = _registry.registry.with_policy(
     traced=_registry.NUMBERS, by_identity=(compat.VARIABLE_TYPE, compat.Pytree)
 )
-"""The leaf rule is that of ``jax.jit``, numbers are traced, and a Variable or Module that occurs twice in
-the arguments is one object."""
+"""The leaf rule is that of ``jax.jit``, numbers are traced, and a Variable or Module that occurs
+twice in the arguments is one object."""
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
 DO_NOT_FIT = "the shardings do not fit the arguments or the result"
@@ -55,13 +54,13 @@ class Prefixes:
     """The options `in_shardings` and `out_shardings` of an `NNXJit`, as they were given.
 
     They are prefixes of the pytrees in which upstream passes Modules to ``jax.jit``. Upstream's own
-    functions make these pytrees here, so a prefix means what it means to upstream. What they refuse is
-    handed over, for upstream's error.
+    functions make these pytrees here, so a prefix has the same meaning. If they refuse a prefix,
+    the call is handed over, and upstream raises its error.
 
     Attributes:
-        given: for the arguments by position, without the static ones.
-        inputs: for all arguments by position.
-        outputs: for the result.
+        given: those of the arguments by position, without the static arguments.
+        inputs: those of all arguments by position.
+        outputs: that of the result.
     """
 
     given: Any
@@ -74,7 +73,7 @@ class Prefixes:
 
         Raises:
             HandOver: if a leaf is not a sharding, a ``PartitionSpec`` or None, or if this version
-                of Flax is not known.
+                of Flax is not supported.
         """
         if given is None and outputs is None:
             return None
@@ -99,22 +98,22 @@ def specs_of(prefix: Any, tree: Any) -> list[Any]:
 
 
 def _specs_of_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) -> list[Any]:
-    """Returns the specs of the arrays in new values of Variables."""
+    """Returns the specs of the arrays in the new values of Variables."""
     pairs = zip(_unpack(indices), values, strict=True)
     return [spec for i, x in pairs for spec in specs_of(specs[i], x)]
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class TracedFunction:
-    """The function that is traced, for one of upstream's modes.
+    """The traced function, for one of upstream's modes.
 
     Attributes:
         fun: the user's function.
-        signature: of `fun`.
+        signature: the signature of `fun`.
         static: its static arguments.
         donation: its donated arguments.
-        prefixes: its shardings; None without.
-        mode: of the VariableJit: 0 without graphs, 1 with them, 2 with updates of them.
+        prefixes: its shardings, or None.
+        mode: the mode of the VariableJit: 0 without graphs, 1 with graphs, 2 with graph updates.
     """
 
     owner: Callable[[], Any] = dataclasses.field(init=False)  # a weak reference to the VariableJit
@@ -171,7 +170,7 @@ class TracedFunction:
         """Returns the Variables and Pytrees in the arguments of a trace.
 
         Raises:
-            HandOver: if upstream has to run the function, which has not run yet.
+            HandOver: if upstream has to run the function. It has not run yet.
         """
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
@@ -208,8 +207,8 @@ class TracedFunction:
         """Checks what a trace returns.
 
         Raises:
-            HandOver: if upstream has to raise its error for a leaf that cannot be traced. Its
-                objects are as they were: this trace has changed those of the trace only.
+            HandOver: if a leaf cannot be traced, so that upstream raises its error. The user's
+                objects are unchanged, because this trace has changed copies only.
         """
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
@@ -225,7 +224,7 @@ class TracedFunction:
         raise NotImplementedError
 
     def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> list[Any]:
-        """Returns the specs of the arrays in what a trace has returned; `specs` are those of the
+        """Returns the specs of the arrays in the answer of a trace; `specs` are those of the
         Variables in the arguments."""
         assert self.prefixes is not None
         out, indices, values = answer
@@ -243,13 +242,13 @@ class TracedFunction:
     def finish(
         self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cached: int = 0
     ) -> Any:
-        """Completes a call; the graphs of the first `cached` arguments must not have changed."""
+        """Completes a call. The graphs of the first `cached` arguments must not have changed."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class GraphFunction(TracedFunction):
-    """``graph=True, graph_updates=True``: the call can change attributes, and return Modules."""
+    """``graph=True, graph_updates=True``: a call can change attributes and return Modules."""
 
     updates: compat.GraphUpdates = dataclasses.field(
         init=False, default_factory=compat.GraphUpdates
@@ -306,13 +305,13 @@ class GraphFunction(TracedFunction):
 
 
 def _has(tree: Any, is_one: Callable[[Any], bool]) -> bool:
-    """Whether there is such a node in a tree."""
+    """Whether a tree has such a node."""
     return any(map(is_one, jax.tree.leaves(tree, is_leaf=is_one)))
 
 
 def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
-    """Returns how many leaves of two trees of ``NodeStates`` are not the same object, and how many
-    leaves there are; None if the graphs differ."""
+    """Returns how many leaves of two trees of ``NodeStates`` are different objects, and the number
+    of leaves; None if the graphs differ."""
     flat = [jax.tree.flatten(tree, is_leaf=compat.is_node_states) for tree in (before, after)]
     if flat[0][1] != flat[1][1]:
         return None
@@ -329,7 +328,7 @@ def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
 
 
 class TreeFunction(TracedFunction):
-    """The modes that update Variables and nothing else: ``graph=False``, or, if `graph` is true,
+    """The modes that update Variables only: ``graph=False``, or ``graph=True`` with
     ``graph_updates=False``."""
 
     @property

@@ -1,4 +1,4 @@
-"""What an explanation consists of: `Cause`, one difference, and `Explanation`, all of them."""
+"""`Explanation`, which says why a call compiles, and `Cause`, one difference in it."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class Cause:
 
     @property
     def is_of_function(self) -> bool:
-        """Whether the function itself differs, so that the call is its first one."""
+        """Whether the function itself differs, so that this is its first call."""
         return self.path.startswith(WHOLE_FUNCTION)
 
     @property
@@ -59,19 +59,19 @@ class Cause:
 
     @property
     def _weight(self) -> int:
-        """How different two programs are that differ in this."""
+        """How much two programs differ that differ in this."""
         return 1 if self._row is None else self._row.weight
 
     @property
     def place(self) -> str:
-        """Where the difference is, as it is written in an explanation."""
+        """The place of the difference, as an explanation shows it."""
         if self.path == WHOLE_FUNCTION:
             return self.path
         return f"`{self.path}`" if self.path else "the call"
 
 
 def cause_of(row: Row, path: str = "", was: str = "", now: str = "", **filled: Any) -> Cause:
-    """Returns the cause of a row of the table; `filled` is what stands in the braces of its remedy."""
+    """Returns the cause of a row of the table; `filled` replaces the braces of its remedy."""
     return Cause(row.kind, path, was, now, row.remedy.format(**filled), row)
 
 
@@ -94,7 +94,7 @@ class Move:
     """An array that each such call copies to other devices.
 
     Attributes:
-        path: of the array in the arguments.
+        path: the path of the array in the arguments.
         bytes: its size.
         was: where it is, in words.
         to: where the program needs it, in words.
@@ -117,16 +117,16 @@ class Explanation:
     ``str()`` of an explanation is a text of several lines. ``bool()`` of it is `hit`.
 
     Attributes:
-        name: the function.
+        name: the name of the function.
         hit: whether a compiled program exists for the call.
         causes: the differences between the call and the closest compiled program, the most
             important first.
         variants: how many compiled programs the call was compared with.
-        variant: the statics of the call, in words such as ``lr=0.9``, if only its arrays differ from
-            those of an earlier call and the function has programs for other statics; else empty.
-        moves: the arrays that each such call copies to other devices, the largest first, if the
-            program runs on several or the function has `in_shardings`. Each has `path`, `bytes`,
-            `was` and `to`.
+        variant: the statics of the call, in words such as ``lr=0.9``. It is empty unless only the
+            arrays differ from an earlier call and the function has programs for other statics.
+        moves: a `Move` for each array that such a call copies to other devices, the largest first.
+            It is empty unless the program runs on several devices or the function has
+            `in_shardings`.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Explanation:
 
     @property
     def line(self) -> str:
-        """One line without the name of the function: the most important difference."""
+        """The most important difference, in one line without the name of the function."""
         if self.hit or not self.causes:
             return "hit"
         more = len(self.causes) - 1

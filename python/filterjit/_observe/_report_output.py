@@ -1,4 +1,4 @@
-"""The class `Report`: the figures of a report, and their output as a table."""
+"""`Report`: the figures of a report, and their output as a table."""
 
 import shutil
 import sys
@@ -38,10 +38,10 @@ def total(row: dict[str, Any]) -> float:
 
 @public_type
 class Report:
-    """Where the time of jitted functions went, most expensive function first.
+    """Where the time of jitted functions went, the most expensive function first.
 
-    ``str()`` of a report is a table, as wide as the terminal if it is printed on one. Above it stands
-    why a function has many retraces, if most of them have one cause. `as_dict` returns the same
+    ``str()`` of a report is a table, as wide as the terminal if it is printed on one. If most
+    retraces of a function have one cause, it stands above the table. `as_dict` returns the same
     figures and more, as numbers.
     """
 
@@ -53,11 +53,12 @@ class Report:
         self._others = others
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the figures of the report; times in seconds.
+        """Returns the figures of the report, with times in seconds.
 
-        ``dispatch`` is None if it was not measured (see `switches.time_calls`). ``direct`` counts the calls that
-        went straight to their executable (see `direct`), and ``passed_on`` those that ``jax.jit``
-        made, by the reason. ``cause`` says why a function has many retraces, or is None.
+        ``dispatch`` is None if it was not measured (see `switches.time_calls`). ``direct`` counts
+        the calls that went straight to their executable (see `switches.direct`), and ``passed_on``
+        the others, which ``jax.jit`` made, by the reason. ``cause`` says why a function has many
+        retraces, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
@@ -76,7 +77,7 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Returns what a notebook shows: the table, with the lines above and below it."""
+        """Returns the HTML that a notebook shows: the table, with the lines above and below it."""
         above, below = (
             "".join(f"<p>{escape(line)}</p>" for line in lines)
             for lines in (self._causes()[:1], self._remarks())
@@ -84,8 +85,8 @@ class Report:
         return above + self._table().html() + below
 
     def _causes(self) -> list[str]:
-        """Returns why functions have many retraces, where most of these have one cause; that which
-        took most time comes first, and stands above the table."""
+        """Returns the causes of functions whose retraces mostly have one cause. The most expensive
+        comes first, and stands above the table."""
         return [f["cause"] for f in self._functions if f["cause"]]
 
     def _table(self) -> Table:
@@ -136,13 +137,13 @@ class Report:
 
 
 def advise(report: Report, seconds: float, reasons: str = RUN_EXPLAIN) -> str:
-    """Returns the line below the report of ``filterjit run``: the share of dispatch, and what most of
-    the time went into.
+    """Returns the line below the report of ``filterjit run``: the share of dispatch, and where most
+    of the time went.
 
     Arguments:
-        report: with timed calls.
-        seconds: that the program ran.
-        reasons: where the reasons of retraces are told, in words.
+        report: a report with timed calls.
+        seconds: how long the program ran.
+        reasons: where to find the reasons of retraces, in words.
     """
     functions = [f for f in report.as_dict()["functions"] if f["calls"]]
     if not functions:
@@ -173,7 +174,7 @@ def advise(report: Report, seconds: float, reasons: str = RUN_EXPLAIN) -> str:
 
 
 def _shorten_labels(labels: list[str]) -> list[str]:
-    """Returns labels of at most 38 characters; those that would be the same have numbers."""
+    """Returns labels of at most 38 characters. Labels that would be the same get numbers."""
     cut = [shorten(text, 38) for text in labels]
     return [
         text if cut.count(text) == 1 else f"{i}: {label[:32]}..."
@@ -182,8 +183,8 @@ def _shorten_labels(labels: list[str]) -> list[str]:
 
 
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the figures of a function that are not in the rows of its variants: those of other
-    variants, and of programs that were dropped. None if there are none."""
+    """Returns the figures of a function that are not in the rows of its variants: those of its
+    other variants and of dropped programs. None if there are none."""
     rest: dict[str, Any] = {"dispatch": None}
     for name in ("hits", "traces", "compiles", "from_disk", "dispatch", *STAGES):
         if function[name] is not None:

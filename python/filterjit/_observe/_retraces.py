@@ -1,9 +1,9 @@
-"""What is told of a retrace, how, and how often: `on_retrace`, the switch `explain`, and what many in a
-row have in common.
+"""Telling of retraces: `on_retrace`, the switch `explain`, and the cause that many in a row have in
+common.
 
-Each compilation is compared with the one before it (`_records.Misses`). Where many in a row have one
-cause, such as a number, a shape or a lambda that is another one in each call, it is told without being
-asked, once a cause. A report tells the one cause of most.
+Each compilation is compared with the one before it (`_records.Misses`). If many in a row have the
+same cause, such as a number, a shape or a lambda that changes in each call, a warning tells it,
+once a cause. A report tells the cause that most compilations share.
 """
 
 import logging
@@ -52,8 +52,11 @@ class RetraceError(RuntimeError):
 
 @public
 class RetraceWarning(UserWarning):
-    """A function compiles again, with ``on_retrace="warn"``; or, unasked and once a cause, it was
-    compiled many times in a row for one cause, such as a number that changes in each call."""
+    """A function compiles again, or was compiled many times in a row for one cause.
+
+    With ``on_retrace="warn"``, each retrace issues it. By default it is issued once a cause, when a
+    function was compiled many times in a row for it, such as a number that changes in each call.
+    """
 
 
 def before_trace(
@@ -63,8 +66,9 @@ def before_trace(
     variant: _core.Variant,
     trace: TraceRecord,
 ) -> None:
-    """Logs, warns or raises if this trace is a retrace. It is called before the user's function
-    runs, with the record of the trace that begins. What is traced ahead of time is none.
+    """Logs, warns or raises if this trace is a retrace. A trace ahead of time is not a retrace.
+
+    It is called before the user's function runs, with the record of the trace that begins.
 
     Raises:
         RetraceError: if `on_retrace` forbids the trace.
@@ -114,8 +118,8 @@ def _tell_of_many(
     trace: TraceRecord,
     explain: Callable[[], "Explanation"],
 ) -> str | None:
-    """Counts a compilation of `fun`, which is about to be traced. Returns what to tell of those in a
-    row, or None."""
+    """Counts a compilation of `fun`, which is about to be traced. Returns a text on many
+    compilations in a row, or None."""
     record = cache.record
     now = Miss.of(record, variant, trace)
 
@@ -166,12 +170,12 @@ def _log(record: FunctionRecord, explanation: "Explanation") -> None:
 
 
 def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
-    """Returns a sentence on what most traces of functions of one place have in common, and what helps;
-    None if there is no such thing, or if their traces are few for their calls.
+    """Returns a sentence on the cause that most traces of the functions of one place share, and on
+    its remedy. None if there is no such cause, or if the functions have few traces for their calls.
 
     Arguments:
         whole: the sum of their records.
-        cache: of one of them, if one exists.
+        cache: the cache of one of them, if one exists.
     """
     traces = whole.cost.traces
     if traces < _WORTH or whole.calls > _SELDOM * traces:
@@ -188,11 +192,11 @@ def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
 
 
 def sentence(begin: str, causes: Sequence["Cause"], cache: _core.Cache | None) -> str:
-    """Returns a sentence on causes that many compilations have in common, and what helps.
+    """Returns a sentence on causes that many compilations share, and on their remedies.
 
     Arguments:
-        begin: how it begins: with what was compiled, and how many times.
-        cache: of the function, if it is known.
+        begin: its beginning: what was compiled, and how many times.
+        cache: the cache of the function, if it is known.
     """
     found = _causes.in_order(causes)
     first = found[0]

@@ -1,1 +1,1 @@
-"""Shardings for whole trees: meshes and specs, rules by path, placing."""
+"""Shardings for whole trees: meshes, specs, rules by path, and placing."""

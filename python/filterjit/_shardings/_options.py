@@ -17,12 +17,12 @@ from ._specs import Spec
 
 @dataclasses.dataclass(frozen=True)
 class SeenCall:
-    """A call of a variant, as shardings look at it.
+    """The part of a call that shardings depend on.
 
     Attributes:
         variant: the variant.
-        signature: of the function.
-        arrays: those of the call, or tracers in their place.
+        signature: the signature of the function.
+        arrays: the arrays of the call, or tracers in their place.
     """
 
     variant: _core.Variant
@@ -34,14 +34,14 @@ class Shardings:
     """The options of one jitted function.
 
     Arguments:
-        inputs: a mapping from names of parameters to values (see `_place`), a tuple of
-            values by position, or one value for all parameters.
+        inputs: a mapping from parameter names to values (see `_place`), a tuple of values by
+            position, or one value for all parameters.
         outputs: the value for the result.
-        mesh: the mesh for specs; None for the one in force.
+        mesh: the mesh for specs; None means the mesh in force.
     """
 
     def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
-        # Copies: later changes of them are not seen.
+        # Copies, so that later changes have no effect.
         self.inputs = inputs.copy() if type(inputs) is list else inputs
         self.outputs = outputs.copy() if type(outputs) in (dict, list) else outputs
         self.mesh = mesh
@@ -64,17 +64,17 @@ class Shardings:
 
     @property
     def has_outputs(self) -> bool:
-        """Whether something is said of the results."""
+        """Whether there is a value for the result."""
         return self.outputs is not None
 
     follows_donated = True
-    """Whether a result of which nothing is said has the spec of the donated array in its place."""
+    """Whether a result without a spec gets that of the donated array in its place."""
 
-    # Jits of one function with equal options share their programs, as those of jax.jit do.
+    # Jits of one function with equal options share their programs, as under ``jax.jit``.
 
     def _make_key(self) -> Any:
-        """Returns what equal options have in common; None where they are compared by identity, as
-        trees of shardings may hold anything."""
+        """Returns a key that equal options share. Returns None if the options are compared by
+        identity, because a tree of shardings may hold anything."""
         key: list[Any] = [self.mesh]
         for given in (self.inputs, self.outputs):
             values: Any = [given]
@@ -97,7 +97,7 @@ class Shardings:
         return id(self) if self._key is None else hash(self._key)
 
     def check_names(self, signature: _core.Signature) -> None:
-        """Raises ValueError if `inputs` names something that is no parameter."""
+        """Raises ValueError if `inputs` names something that is not a parameter."""
         inputs = self.inputs
         if isinstance(inputs, dict):
             check_names("in_shardings", inputs, signature)
@@ -123,21 +123,21 @@ class Shardings:
         return inputs
 
     def _values(self, call: SeenCall) -> Iterator[tuple[int, Any, Any]]:
-        """Yields the number, the argument and its value of each parameter that was given."""
+        """Yields (number, argument, value) for each parameter that was given."""
         for i, argument in enumerate(call.variant.arguments(call.arrays)[1]):
             if type(argument) is not _core.Registry:
                 yield i, argument, self._value_of(call.signature, i, argument)
 
     def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
-        """Returns the spec of each array of a call; those in the function itself have none."""
+        """Returns the spec of each array of a call. Arrays in the function itself have none."""
         specs: list[Spec] = [None] * call.variant.function.num_leaves
         for i, argument, value in self._values(call):
             specs += specs_of(value, argument, self.mesh, [call.signature.names[i]])
         return tuple(specs)
 
     def positions_of_models(self, call: SeenCall) -> list[int]:
-        """Returns the positions of the arrays in arguments that have more than one spec: rules, or
-        a tree of specs."""
+        """Returns the positions of the arrays in arguments whose value is rules or a tree of
+        specs."""
         own = call.variant.function.num_leaves
         found: list[int] = []
         for i, _, value in self._values(call):
@@ -149,7 +149,7 @@ class Shardings:
     def specs_of_outputs(
         self, tree: Any, results: Sequence[Any], call: SeenCall
     ) -> tuple[Spec, ...]:
-        """Returns the spec of each array in `results`, those of the result `tree` of the trace of a
-        call."""
+        """Returns the spec of each array in `results`, which are the arrays of the result `tree` of
+        a trace."""
         specs = specs_of(self.outputs, tree, self.mesh, ["the result"])
         return (*specs, *[None] * (len(results) - len(specs)))  # one that stands for no arrays

@@ -1,11 +1,11 @@
-"""Values for the shardings of a tree: the spec of each array, and placing the arrays.
+"""Values for the shardings of a tree: finding the spec of each array, and placing the arrays.
 
 A *value* stands for the shardings of a tree: a sharding, a ``PartitionSpec``, None (leave it as it
-is), `ShardingRules`, or a prefix of the tree with these as leaves. `specs_of` finds the spec of each
-array. It needs shapes and dtypes only, so the arrays may be tracers.
+is), `ShardingRules`, or a prefix of the tree with these as leaves. `specs_of` finds the spec of
+each array. It needs shapes and dtypes only, so the arrays may be tracers.
 
-A ``PartitionSpec`` stays one as long as the mesh is the one in force: ``jax.jit`` resolves it, and
-has the mesh in the key of its programs. With a mesh of its own, it becomes a ``NamedSharding``.
+For the mesh in force, a ``PartitionSpec`` stays one: ``jax.jit`` resolves it, and has the mesh in
+the key of its programs. For a given mesh, it becomes a ``NamedSharding``.
 """
 
 import functools
@@ -39,7 +39,7 @@ from ._specs import (
 
 
 def is_value(x: Any) -> bool:
-    """Returns whether `x` stands for the shardings of a whole tree, and is not a prefix of it."""
+    """Returns whether `x` is one value for a whole tree, not a prefix of the tree."""
     return x is None or is_spec(x) or isinstance(x, ShardingRules)
 
 
@@ -49,12 +49,12 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     Arguments:
         value: see the head of this file.
         tree: any pytree.
-        mesh: the mesh that specs are resolved under; None for the one in force.
+        mesh: the mesh that specs are resolved under; None means the mesh in force.
         where: the path of `tree`, for messages.
 
     Raises:
-        ValueError: `value` is not a prefix of `tree`, or a spec does not fit an array.
-        TypeError: a leaf of `value` is not a sharding.
+        ValueError: if `value` is not a prefix of `tree`, or a spec does not fit an array.
+        TypeError: if a leaf of `value` is not a sharding.
     """
     axes = axes_for(mesh)
     if isinstance(value, ShardingRules):
@@ -71,7 +71,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
 
 
 def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
-    """Returns what is left of a spec where an array is divided over the `manual` axes already."""
+    """Returns the rest of a spec if an array is divided over the `manual` axes already."""
     left = keep_axes(spec, lambda axis: axis not in manual)
     return left if any(axes_of(left)) or rest_of(left) else None
 
@@ -83,7 +83,7 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
         subtrees = structure._subtrees(tree, name, "its shardings")
     except ValueError as e:
         if not str(e).startswith(f"{name} differs from its shardings"):
-            raise  # it is of the code of a class
+            raise  # the code of a class raised it
         raise ValueError(
             f"{e}. The shardings must be a prefix of {name}; rules by path are `ShardingRules`."
         ) from None
@@ -102,7 +102,7 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
 
 
 def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]) -> None:
-    """Raises ValueError, with the path, where a spec does not fit an array."""
+    """Raises ValueError with the path if a spec does not fit an array."""
     arrays, structure = _core.flatten(registry, tree)
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
         if problem := problem_of(given, tuple(array.shape), mesh):
@@ -118,23 +118,26 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
 def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
     """Returns a tree with its arrays placed on the devices of a mesh.
 
-    This is ``jax.device_put`` of the arrays of any pytree; everything else stays as it is. On
-    several processes, each passes the same tree on its host, and its devices receive their parts.
-    In a traced function, the arrays are constrained to be placed so: those over Auto axes as by
-    ``jax.lax.with_sharding_constraint``, those over Explicit axes as by ``jax.sharding.reshard``.
-    Manual axes, those of ``shard_map``, divide the arrays already and are left out.
+    This is ``jax.device_put`` for the arrays of any pytree. Everything else stays as it is.
+
+    With several processes, each passes the same tree on its host, and its devices receive their
+    parts.
+
+    In a traced function, the arrays are constrained to be placed so. For Auto axes it calls
+    ``jax.lax.with_sharding_constraint``, and for Explicit axes ``jax.sharding.reshard``. Manual
+    axes (those of ``shard_map``) divide the arrays already, so they are left out.
 
     Arguments:
         tree: any pytree.
-        rules: `ShardingRules`, a sharding, a device, a ``PartitionSpec``, None, or a prefix of the
-            tree with these as leaves.
-        mesh: the mesh; the one in force (``jax.set_mesh``) if it is left out.
+        rules: `ShardingRules`, a sharding, a device, a ``PartitionSpec``, None (leave it as it is),
+            or a prefix of the tree with these as leaves.
+        mesh: the mesh. The default is the mesh in force (``jax.set_mesh``).
 
     Raises:
-        ValueError: there is no mesh, no rule for an array, or a rule that matches nothing; a
-            dimension does not divide; the mesh lacks an axis, or a spec uses one twice. The message
-            names the path and the rule.
-        TypeError: `mesh` is no mesh, or `rules` has a value that is not described above.
+        ValueError: if there is no mesh; if an array has no rule, or a rule matches nothing; if a
+            dimension does not divide; or if the mesh lacks an axis, or a spec uses one twice. The
+            message names the path and the rule.
+        TypeError: if `mesh` is not a mesh, or `rules` has a value that is not described above.
 
     Examples:
         >>> from jax.sharding import PartitionSpec as P
@@ -168,7 +171,7 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
 
 
 def _without_devices(rules: Any) -> Any:
-    """Returns a value, or a prefix with values as leaves, in which a device stands for its sharding."""
+    """Returns `rules` with the sharding of a device in the place of each device."""
     leaves, structure = flatten(rules, True, is_leaf=is_value)
     if not any(isinstance(x, jax.Device) for x in leaves):
         return rules
@@ -181,7 +184,7 @@ _NO_MESH = "no mesh to place on: pass `mesh=`, or call it under `jax.set_mesh(me
 
 
 def _place_on_processes(x: Any, sharding: Any) -> Any:
-    """Places an array over the devices of several processes; each has all of its values."""
+    """Places an array on the devices of several processes. Each process has all its values."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         return jax.device_put(x, sharding)
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -191,7 +194,7 @@ def _place_on_processes(x: Any, sharding: Any) -> Any:
 
 
 def constrain(x: Any, spec: Any) -> Any:
-    """Constrains an array of a trace to a sharding."""
+    """Constrains a traced array to a sharding."""
     if not isinstance(spec, (PartitionSpec, NamedSharding)):
         return jax.lax.with_sharding_constraint(x, spec)
     inside = mesh_in_force()
@@ -208,7 +211,7 @@ def constrain(x: Any, spec: Any) -> Any:
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
-        # JAX takes no mesh but the one in force where some of its axes are Manual.
+        # If some axes are Manual, JAX takes only the mesh in force.
         named = isinstance(spec, NamedSharding) and "Manual" not in "".join(kinds.values())
         x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, auto) if named else auto)
     return x

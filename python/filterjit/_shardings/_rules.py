@@ -36,15 +36,15 @@ from ._specs import (
 class fsdp:
     """A value of `ShardingRules`: divides the largest dimension that can be divided over an axis.
 
-    An array with fewer than `min_size` elements, or of which the axis divides no dimension, is
-    replicated. Of dimensions of the same size, the first one is divided.
+    If several dimensions have this size, the first one is divided. An array is replicated if it has
+    fewer than `min_size` elements, or if the axis divides none of its dimensions.
 
     Arguments:
-        axis: the name of the mesh's axis, or a tuple of names.
-        min_size: the number of elements from which on an array is divided.
+        axis: the name of the mesh axis, or a tuple of names.
+        min_size: the smallest number of elements that is divided.
 
     Raises:
-        TypeError: `axis` is no name, or `min_size` no number.
+        TypeError: if `axis` is not a name, or `min_size` is not a number.
     """
 
     axis: str | tuple[str, ...]
@@ -80,11 +80,11 @@ class _Found:
     """What the rules say of one array.
 
     Attributes:
-        path: of the array, in the tree.
+        path: the path of the array in the tree.
         array: an array, or a tracer.
         rule: the number of the rule; None if no rule takes the array.
-        spec: of the array.
-        note: why the spec is not the rule's, in words; mostly empty.
+        spec: the spec of the array.
+        note: why the spec is not the rule's, in words; else empty.
     """
 
     path: list[Any]
@@ -98,28 +98,31 @@ class _Found:
 class ShardingRules:
     """An ordered mapping from path patterns or filters to ``PartitionSpec``.
 
-    A key is any filter that `Filter` describes; a path pattern must match the whole path. An array
-    has the spec of the first rule that takes it, and ``...`` is the rule of all others.
+    An array has the spec of the first rule that takes it.
+
+    A key is any filter that `Filter` describes. A path pattern must match the whole path. The last
+    key may be ``...``, which takes all other arrays.
 
     A value is a ``PartitionSpec``, a sharding, None (leave the array as it is), or a function
-    ``(array, mesh) -> PartitionSpec`` such as `fsdp`, which sees the shape and the dtype, and
-    ``mesh.shape``. Arrays
-    without dimensions need no rule: they are replicated.
+    ``(array, mesh) -> PartitionSpec`` such as `fsdp`. The function sees the shape and the dtype,
+    and ``mesh.shape``. An array without dimensions needs no rule: it is replicated.
 
     The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its
-    state in named tuples, and below each field of a named tuple a pattern may match from there on:
-    the rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. Where an earlier rule
-    takes such a part of a path than takes the whole path, the longest such part decides. There a
-    spec that does not fit the array (it has more entries than the array has dimensions, or a
-    dimension does not divide, as for the factors that Adafactor keeps) replicates it, and no rule
-    needs to match.
+    state in named tuples. Below each field of a named tuple, a pattern may match from there on: the
+    rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. If an earlier rule takes
+    such a part of a path than takes the whole path, the longest such part decides.
+
+    Below a named tuple, no rule needs to match. A spec that does not fit the array replicates it:
+    it has more entries than the array has dimensions, or a dimension does not divide, as for the
+    factors of Adafactor.
 
     Arguments:
         rules: a mapping, or pairs of key and value.
 
     Raises:
-        ValueError: a key is not a filter, there are rules after ``...``, or there is no rule.
-        TypeError: a value is none of the above.
+        ValueError: if a key is not a filter, if there are rules after ``...``, or if there is no
+            rule.
+        TypeError: if a value is none of the above.
 
     Examples:
         >>> from jax.sharding import PartitionSpec as P
@@ -168,8 +171,8 @@ class ShardingRules:
         """Returns a table of the arrays of a tree: path, shape, spec, bytes a device and rule.
 
         Arguments:
-            tree: any pytree; a ``jax.ShapeDtypeStruct`` may stand for an array.
-            mesh: the mesh; the one in force if it is left out.
+            tree: any pytree. A ``jax.ShapeDtypeStruct`` may stand for an array.
+            mesh: the mesh. The default is the mesh in force.
 
         Raises:
             ValueError: as `place`.
@@ -205,7 +208,7 @@ class ShardingRules:
     def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
         """Returns what the rules say of each array of `tree`, in order.
 
-        `mesh` has the axes that specs may name, and `where` is the path of `tree` for messages.
+        Specs may name the axes of `mesh`. `where` is the path of `tree` for messages.
         """
         if mesh is None:
             raise ValueError(
@@ -298,7 +301,7 @@ def _show_key(key: Any) -> str:
 
 
 def _plain_dtype(dtype: Any) -> Any:
-    """Returns a dtype of NumPy; that of a PRNG key has the size of its words."""
+    """Returns a NumPy dtype; for a PRNG key, one with the size of its words."""
     try:
         return np.dtype(dtype)
     except TypeError:
@@ -329,8 +332,8 @@ def _is_named_tuple(x: Any) -> bool:
 
 
 def _below_named_tuples(x: Any, first: int) -> Iterator[tuple[int, Any]]:
-    """Yields the subtree below each field of each named tuple in `x`, outer ones first, with the
-    number of its first array; `first` is that of `x`."""
+    """Yields the subtree below each field of each named tuple in `x`, with the number of its first
+    array. Outer named tuples come first. `first` is the number of the first array of `x`."""
     for node in flatten(x, True, is_leaf=_is_named_tuple)[0]:
         for child in node if _is_named_tuple(node) else ():
             yield first, child

@@ -1,20 +1,20 @@
-"""`ShardedCall`: the callable of a variant with shardings, or that donates by a filter of arrays.
+"""`ShardedCall`: the callable of a variant that has shardings or donates by a filter of arrays.
 
-A variant's flat ``jax.jit`` takes one spec for each array, and the positions of those that are
-donated. These depend on shapes and on the mesh (rules and filters look at them), of which a variant
-may see several. So a variant has a *program* for each list of specs and of donated positions, with
-a flat function and a ``jax.jit`` of its own:
+A variant's flat ``jax.jit`` takes one spec for each array, and the positions of the donated arrays.
+Both depend on shapes and on the mesh, because rules and filters look at them, and a variant may see
+several shapes and meshes. So a variant has a *program* for each pair of specs and donated
+positions. Each program has a flat function and a ``jax.jit`` of its own.
 
-- The variant's `call` is a `ShardedCall` until its first call. That finds the specs, makes the
-  program, and makes the program's ``jax.jit`` itself the `call`: a hit is the same as without
+- The variant's `call` is a `ShardedCall` at first. The first call finds the specs, makes the
+  program, and makes the program's ``jax.jit`` the `call`. A hit then takes the same path as without
   shardings.
-- JAX traces a program's flat function for each list of avals and each mesh that is new to it. The
-  function finds them again, from its tracers, and raises `_OtherSpecs` if they are not those
-  that it was jitted with. The C core then asks `call_again`, which makes the ShardedCall the `call`
-  of the variant for good: it finds the program by avals and mesh, which costs microseconds.
+- JAX traces a program's flat function for each new list of avals and each new mesh. The function
+  finds the specs again from its tracers. It raises `_OtherSpecs` if they are not those that it was
+  jitted with. The C core then asks `call_again`, which makes the `ShardedCall` the `call` of the
+  variant for good: it finds the program by avals and mesh, which costs microseconds.
 
-The specs of the results are known when the function has been traced. So a program that needs them is
-traced once, and then jitted again with them: JAX finds the trace of the flat function in its cache.
+The specs of the results are known only after a trace. So a program that needs them is traced, and
+then jitted again with them: JAX finds the trace of the flat function in its cache.
 """
 
 import dataclasses
@@ -44,8 +44,8 @@ _T = TypeVar("_T")
 
 
 class _AnyTrace(int):
-    """Equal to the number of any trace: JAX compares the treedef of the `out_shardings` with that of
-    the results, whatever trace these come from."""
+    """Equals the number of any trace, because JAX compares the treedef of the `out_shardings` with
+    that of the results of any trace."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, int)
@@ -61,7 +61,7 @@ ANY_TRACE = _AnyTrace(-2)  # that of no trace
 
 
 class _OtherSpecs(Exception):
-    """A flat function is traced for arrays or a mesh that need other specs than it was made for."""
+    """A flat function is traced for arrays or a mesh that need other specs than its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,11 +120,11 @@ class ShardedProgram:
 
 
 class ShardedCall(Programs):
-    """The programs of such a variant, and its callable: finds or makes the ``jax.jit`` for its arrays.
+    """The programs of such a variant, and its callable: finds or makes the ``jax.jit`` for arrays.
 
     Arguments:
-        variant: the variant, to which it refers weakly.
-        settings: of the function.
+        variant: the variant; it is referenced weakly.
+        settings: the settings of the function.
         flat: makes a flat function for each program.
     """
 
@@ -170,9 +170,11 @@ class ShardedCall(Programs):
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
-        """Returns the specs of the arrays of a result. An array of which nothing is said, and
-        which the function itself moves nowhere, has the spec of the donated array in the same place
-        of an argument, so that it takes its memory."""
+        """Returns the specs of the arrays of a result.
+
+        An array without a spec, which the function itself does not move, gets the spec of the
+        donated array in the same place of an argument, so that it can reuse its memory.
+        """
         call, results = self._seen(arrays), output.arrays
         specs = list(self.shardings.specs_of_outputs(tree, results, call))
         variant, donated = call.variant, program.needs.donated
@@ -221,13 +223,13 @@ class ShardedCall(Programs):
     def placed(
         self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
     ) -> tuple[Any, ...]:
-        """Returns the arrays, with those of a model placed that JAX would place in the call.
+        """Returns the arrays, after placing the model arrays that JAX would place in the call.
 
-        To JAX, an array on a mesh is of another type than one that is not committed to devices. A
-        model that is trained is not committed at the first call, and comes back on the mesh: it
+        To JAX, an array on a mesh has another type than an array that is not committed to devices.
+        A new model is not committed at the first call, and comes back on the mesh. Without this, it
         would be traced and compiled twice.
 
-        `put` places arrays, or returns what stands for them.
+        `put` places arrays, or returns stand-ins for them.
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
@@ -268,8 +270,8 @@ class ShardedCall(Programs):
         return True
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
-        """Returns the program for arrays, with its ``jax.jit``; the next call of the variant calls that if
-        this is a call and there is no other."""
+        """Returns the program for arrays, with its ``jax.jit``. If this is a call and it is the
+        only program, the next call of the variant calls that ``jax.jit``."""
         key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
         if program is None:
@@ -338,7 +340,7 @@ def _is_uncommitted(x: Any) -> bool:
 
 
 def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
-    """Returns what stands for arrays when they are placed."""
+    """Returns stand-ins for arrays that are placed."""
     shardings = on_mesh(specs, jax.sharding.get_mesh())
     return [_jax_compat.spec_of(jax.typeof(x), s) for x, s in zip(arrays, shardings, strict=True)]
 

@@ -1,4 +1,4 @@
-"""Meshes and the specs of arrays: what fits, what is the same, how they are shown."""
+"""Meshes and array specs: which fit, which are the same, and how they are shown."""
 
 import dataclasses
 import math
@@ -20,8 +20,8 @@ class Axes:
     """The axes of a mesh.
 
     Attributes:
-        shape: the size of each axis; 1 for the Manual axes, those of ``shard_map``, over which the
-            arrays of a trace are divided already.
+        shape: the size of each axis. It is 1 for the Manual axes (those of ``shard_map``), which
+            divide the arrays of a trace already.
         manual: the Manual axes.
     """
 
@@ -104,7 +104,7 @@ def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec
 
 
 def on_mesh(specs: Sequence[Spec], mesh: Any) -> list[Spec]:
-    """Returns specs with the sharding over a mesh in the place of each PartitionSpec."""
+    """Returns the specs with a sharding over `mesh` in the place of each ``PartitionSpec``."""
     return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in specs]
 
 

@@ -1,1 +1,1 @@
-"""Pytrees: the registry of node types, filters, and functions of trees."""
+"""Pytrees: the registry of node types, filters, and tree functions."""

@@ -1,7 +1,7 @@
 """Filters, which select leaves of a tree.
 
-Each filter that a user passes is translated into a filter *expression*, a tuple that
-``csrc/tree/filter.h`` describes. The C core evaluates it for all leaves of a tree.
+Each filter that a user passes becomes a filter *expression*. ``csrc/tree/filter.h`` describes these
+tuples. The C core evaluates an expression for all leaves of a tree.
 """
 
 import functools
@@ -32,18 +32,17 @@ class Filter:
             - ``True`` or ``False``, which take every leaf or none;
             - a dtype or a scalar type (``jnp.float32``, ``jnp.floating``), which takes the arrays
               whose dtype is that type or a subtype of it;
-            - a type of arrays (``jax.Array``, ``np.ndarray``), which takes its instances;
+            - an array type (``jax.Array``, ``np.ndarray``), which takes its instances;
             - a ``str``, which is a path pattern (see below);
             - another ``Filter``;
-            - a tree prefix of these filters, path patterns excepted, as ``equinox.partition``
-              takes.
+            - a tree prefix of these filters, as for ``equinox.partition``. It has no path patterns.
 
-        missing: what a path pattern that matches no leaf of a tree is: ``"error"``, or
-            ``"ignore"`` if some of the trees do not have such leaves.
+        missing: what happens if a path pattern matches no leaf of a tree: ``"error"`` or
+            ``"ignore"``.
 
     The other operand of ``&`` and ``|`` may be any of these too: ``"encoder.**" & is_array``.
 
-    A *path pattern* has to match the whole path of a leaf. It is written as paths are, as
+    A *path pattern* has to match the whole path of a leaf. It is written like a path, as
     ``layers[0].weight`` or ``layers.0.weight``, and consists of:
 
     - ``weight``, ``0``: the field, key or index of that name;
@@ -55,11 +54,11 @@ class Filter:
     - ``['a.b']``: the key as it is written, including dots and stars.
 
     Attributes:
-        expression: `spec` as the C core reads it; see ``csrc/tree/filter.h``.
+        expression: `spec` for the C core; see ``csrc/tree/filter.h``.
 
     Raises:
-        ValueError: the pattern cannot be read, or `spec` is none of the above. A function that
-            takes the filter raises it where a path pattern matches no leaf.
+        ValueError: if the pattern cannot be read, or `spec` is none of the above. A function that
+            takes the filter raises it if a path pattern matches no leaf.
 
     Examples:
         >>> heads = Filter("head.**") & is_array
@@ -84,7 +83,7 @@ class Filter:
         """Returns whether the filter takes a leaf that is not part of a tree.
 
         Raises:
-            ValueError: the filter depends on the place of the leaf in a tree.
+            ValueError: if the filter depends on the place of the leaf in a tree.
         """
         return _evaluate(self.expression, leaf)
 
@@ -161,7 +160,7 @@ def as_expression(spec: Any, where: str) -> Expression:
     """Returns the expression of any filter that `Filter` describes.
 
     Raises:
-        ValueError: `spec` is not a filter. The message begins with `where`, which says what it is.
+        ValueError: if `spec` is not a filter. The message begins with `where`, which names it.
     """
     if isinstance(spec, str):
         return "path", parse_pattern(spec)
@@ -179,7 +178,7 @@ def entry_expression(spec: Any) -> Expression:
     """Returns the expression of one leaf of a tree of filters.
 
     Raises:
-        ValueError: `spec` is not a filter, or it contains a path pattern.
+        ValueError: if `spec` is not a filter, or contains a path pattern.
     """
     if isinstance(spec, str) or (isinstance(spec, Filter) and _kinds(spec.expression) & _PATHS):
         raise ValueError(
@@ -224,12 +223,12 @@ def or_none(expression: Expression) -> Expression:
 
 
 def may_take_none(expression: Expression) -> bool:
-    """Whether a path pattern in a filter may match no leaf, since `missing` is ``"ignore"``."""
+    """Whether a path pattern in a filter may match no leaf: its `missing` is ``"ignore"``."""
     return "path or none" in _kinds(expression)
 
 
 def depends_on_leaves(expression: Expression) -> bool:
-    """Whether which leaves a filter takes depends on the leaves, and not on their paths alone."""
+    """Whether a filter looks at leaves, not only at their paths."""
     return not _kinds(expression) <= _PATHS
 
 
@@ -297,10 +296,10 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def parse_pattern(pattern: str) -> tuple[Any, ...]:
-    """Returns the components of a path pattern, which ``csrc/tree/pattern.h`` describes.
+    """Returns the components of a path pattern; ``csrc/tree/pattern.h`` describes them.
 
     Raises:
-        ValueError: the pattern cannot be read; the message says from which character on.
+        ValueError: if the pattern cannot be read. The message names the first such character.
     """
     components: list[Any] = []
     at = 0

@@ -1,4 +1,4 @@
-"""Splitting a tree into several by filters, and combining trees into one."""
+"""Splitting a tree by filters, and combining trees into one."""
 
 from typing import Any, TypeVar, overload
 
@@ -12,7 +12,7 @@ from ._tree_functions import IsLeaf, flatten
 _T = TypeVar("_T")
 
 
-# Each part has the type of the tree: it is of the same class, with None in the place of leaves.
+# Each part has the type of the tree, because it has the same class, with None instead of leaves.
 @overload
 def partition(
     tree: _T, filter: Any, /, *, is_leaf: IsLeaf = None, replace: Any = None
@@ -41,18 +41,18 @@ def partition(
 
     Arguments:
         tree: any pytree.
-        filters: the filters; see `Filter` for what a filter can be.
+        filters: the filters. `Filter` lists what a filter can be.
         is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
-        replace: the value that takes the place of a leaf in all trees but one.
+        replace: the value that stands for a leaf in all trees but one.
 
     Returns:
         A tuple of ``len(filters) + 1`` trees with the structure of `tree`. The last one has the
-        leaves that no filter takes. `combine` restores `tree` from them.
+        leaves that no filter takes. If `replace` is None, `combine` restores `tree` from them.
 
     Raises:
-        ValueError: one of `filters` is not a filter, a tree of filters is not a prefix of `tree`,
-            or a path pattern matches no leaf.
-        TypeError: a function among the filters returned None. Other exceptions of a filter are
+        ValueError: if one of `filters` is not a filter, if a tree of filters is not a prefix of
+            `tree`, or if a path pattern matches no leaf.
+        TypeError: if a filter function returned None. Other exceptions of a filter function are
             passed on, with a note that names the leaf.
 
     Examples:
@@ -98,23 +98,22 @@ def combine(tree: _T, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = Fal
 
 @public
 def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
-    """Combines trees into one, which has the first leaf that is not None, for each leaf.
+    """Combines trees into one: for each leaf, it has the first one that is not None.
 
     This is ``equinox.combine``.
 
     Arguments:
-        trees: at least one tree. All have the same structure, except that a leaf of one may be
-            None in another.
+        trees: at least one tree. All have the same structure. A leaf of one may be None in another.
         is_leaf: as in `partition`.
-        strict: whether to refuse trees of which two have a leaf in the same place.
+        strict: whether to refuse two trees with a leaf in the same place.
 
     Returns:
         The combined tree.
 
     Raises:
-        ValueError: the structures differ, or, with `strict`, two trees have a leaf in the same
-            place. The message names the path.
-        TypeError: `trees` is empty.
+        ValueError: if the structures differ; or, with `strict`, if two trees have a leaf in the
+            same place. The message names the path.
+        TypeError: if `trees` is empty.
 
     Examples:
         >>> combine({"a": 1, "b": None}, {"a": None, "b": 2})
@@ -132,18 +131,17 @@ def partition_dict(
 
     Arguments:
         tree: any pytree.
-        filters: as in `partition`, but they are applied to arrays only. All other leaves belong
-            to the structure.
+        filters: as in `partition`, but for arrays only. All other leaves belong to the structure.
         is_leaf: as in `partition`.
 
     Returns:
-        ``(structure, *groups)``, where `groups` are ``len(filters) + 1`` dicts from the path of an
+        ``(structure, *groups)``. The groups are ``len(filters) + 1`` dicts from the path of an
         array (``"layers.0.weight"``, see `tree_paths`) to the array, in the order of the tree.
         ``structure.combine(*groups)`` restores the tree, with the arrays that the dicts have then.
 
     Raises:
-        ValueError: as `partition`, or two arrays have the same path, as in ``{"a.b": x, "a": {"b":
-            y}}``.
+        ValueError: as `partition`; or if two arrays have the same path, such as in
+            ``{"a.b": x, "a": {"b": y}}``.
         TypeError: as `partition`.
 
     Examples:
@@ -165,7 +163,7 @@ def groups_of_arrays(
     tree: _T, expressions: tuple[Any, ...], is_leaf: IsLeaf
 ) -> tuple[list[Any], _core.Structure[_T], list[int]]:
     """Returns the arrays of a tree, the structure of everything else, and for each array the number
-    of the first expression that takes it; the number of expressions if none does.
+    of the first expression that takes it, or the number of expressions if none does.
 
     Raises ValueError if two arrays have the same path.
     """

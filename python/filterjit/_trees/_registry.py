@@ -1,12 +1,11 @@
-"""The registry of the node types of JAX and Equinox, which the C core asks once for each type.
+"""The registry of the node types of JAX and Equinox. The C core asks it once for each type.
 
-`classify` says what a type is, whoever asks. Which leaves are traced is a policy: here arrays of
-JAX and NumPy. A registry of another policy shares these kinds, as one for the leaves of ``jax.jit``
-would::
+`classify` says what a type is. Which leaves are traced is a policy: in this registry, JAX and NumPy
+arrays. A registry with another policy shares the types, such as one for the leaves of ``jax.jit``::
 
     registry.with_policy(traced=(bool, int, float, complex))
 
-It also registers with JAX the types of the C core that are pytrees.
+This module also registers the pytree types of the C core with JAX.
 """
 
 import collections
@@ -62,8 +61,8 @@ def is_array(x: Any) -> bool:
 
 
 def _key(entry: Any) -> str | tuple[Any]:
-    """Converts a key of JAX to the C core's format: the name of an attribute, or ``(key,)`` for
-    the key or index of an item."""
+    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for the key or
+    index of an item."""
     match entry:
         case jtu.GetAttrKey(name=name) if type(name) is str:
             return name
@@ -78,13 +77,13 @@ def _key(entry: Any) -> str | tuple[Any]:
 def flatten_with_keys(
     x: Any,
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[str | tuple[Any], ...]]:
-    """Flattens one level of a node: returns its children, its aux data, a function that rebuilds
+    """Flattens one level of a node. Returns its children, its aux data, a function that rebuilds
     the node from aux data and children, and the keys of the children."""
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
     children = tuple([child for _, child in pairs])
     keys = tuple([_key(path[0]) for path, _ in pairs])
     aux = treedef.node_data()[1]
-    # Not treedef.unflatten: the garbage collector does not see what a treedef references, so a
+    # Not treedef.unflatten, because the garbage collector does not see what a treedef references: a
     # cycle through a function in the aux data would never be freed.
     registered = _registered_compat.registered_unflatten(type(x))
     unflatten = registered or (lambda _, children: treedef.unflatten(children))
@@ -94,8 +93,8 @@ def flatten_with_keys(
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     """Returns how the C core flattens a class of Equinox Modules itself; None if it cannot.
 
-    The C core has to agree with the functions that the class is registered with. This is checked
-    by flattening and rebuilding the instance `x` with these functions.
+    The C core has to agree with the functions that the class is registered with. To check that,
+    these functions flatten and rebuild the instance `x`.
     """
     equinox = _equinox_compat.equinox()
     details = _equinox_compat.module_details() if equinox is not None else None
@@ -161,8 +160,8 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
-    """Whether a call of a dataclass with these keyword arguments runs nothing but an ``__init__``
-    that `dataclasses` has generated, and this calls no function of the user's."""
+    """Whether a call of a dataclass with these keyword arguments runs only an ``__init__`` that
+    `dataclasses` has generated, and no function of the user's."""
     return (
         is_like_generated(cls.__init__, "__init__")
         and hasattr(cls, "__dataclass_params__")
@@ -176,7 +175,7 @@ def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """Returns what is in the ``__dict__`` and in the slots of an instance."""
+    """Returns the contents of the ``__dict__`` and the slots of an instance."""
     try:
         found = dict(object.__getattribute__(x, "__dict__"))  # a __getattr__ may ask another object
     except AttributeError:
@@ -202,7 +201,7 @@ def _has_just(x: Any, cls: type, expected: dict[str, Any]) -> bool:
 
 
 def _has_same_items(a: Any, b: Any) -> bool:
-    """Whether two objects are one, or dicts or tuples of the same objects."""
+    """Whether two objects are the same, or are dicts or tuples of the same objects."""
     if type(a) is not type(b):
         return False
     if type(a) is dict:
@@ -211,11 +210,11 @@ def _has_same_items(a: Any, b: Any) -> bool:
 
 
 def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns how the C core flattens a class that keeps its children in some attributes; None if
-    it cannot.
+    """Returns how the C core flattens a class that keeps its children in attributes; None if it
+    cannot.
 
-    The instance `x` is flattened and rebuilt by the functions that the class is registered with,
-    and these have to agree.
+    The functions that the class is registered with flatten and rebuild the instance `x`, and have
+    to agree with that.
     """
     fields = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
     if fields is None:
@@ -251,8 +250,8 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns that instances of a class tell which of their attributes are children; None for
-    other classes, and for those that rebuild the instance `x` with other attributes."""
+    """Returns the kind of a class whose instances tell which of their attributes are children. None
+    for other classes, and for a class that rebuilds the instance `x` with other attributes."""
     describe = _flax_compat.describer(cls)
     if describe is None:
         return None
@@ -263,8 +262,8 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
-    """Returns that a class is flattened by the function that it is registered with, and whether
-    that is the one of ``jax.tree_util.register_static``."""
+    """Returns the kind of a class that its registered function flattens. The kind says whether that
+    function is the one of ``jax.tree_util.register_static``."""
     flatten = _registered_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
@@ -287,7 +286,7 @@ _IMMUTABLE: frozenset[type] = frozenset(
 
 
 def _key_of(cls: type) -> Any:
-    """Returns the key of a type, as the docstring of `_core.Registry` has it."""
+    """Returns the key of a type; see the docstring of `_core.Registry`."""
     key = static_key(cls)
     if key is _core.identity or cls in _IMMUTABLE:
         return key, True
@@ -372,7 +371,7 @@ with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
 
 
 def is_traced(x: Any) -> bool:
-    """Whether ``jax.jit`` takes and returns a leaf, for sure."""
+    """Whether ``jax.jit`` certainly takes and returns a leaf."""
     return type(x) in NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
 
 

@@ -1,6 +1,6 @@
-"""Flattening trees, and their paths, as ``jax.tree_util`` does, computed by the C core.
+"""Flattening trees, and their paths, as in ``jax.tree_util``, but in the C core.
 
-The types registered with JAX, and only they, are nodes. Their children are in JAX's order.
+Only the types that are registered with JAX are nodes. Their children are in JAX's order.
 """
 
 import copyreg
@@ -53,14 +53,14 @@ def flatten(
         is_leaf: as in `tree_paths`.
 
     Returns:
-        ``(leaves, structure)``. The structure is a treedef together with its static leaves, which
-        are those that the filter does not take. Two structures are equal if their static leaves
-        have the same types and values, as static arguments of `filter_jit` compare. A structure
-        can be hashed or pickled if its static leaves can.
+        ``(leaves, structure)``. The structure is a treedef with its static leaves, which the filter
+        does not take. Two structures are equal if their treedefs are, and their static leaves
+        compare equal as static arguments of `filter_jit` do. A structure can be hashed or pickled
+        if its static leaves can.
 
     Raises:
-        ValueError: `filter` is not a filter, or a tree of filters is not a prefix of `tree`.
-        TypeError: a function among the filters returned None.
+        ValueError: if `filter` is not a filter, or a tree of filters is not a prefix of `tree`.
+        TypeError: if a filter function returned None.
 
     Examples:
         >>> leaves, structure = flatten({"x": jnp.ones(2), "name": "relu"})
@@ -79,11 +79,11 @@ def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
     """Returns the tree with this structure and these leaves. It is the inverse of `flatten`.
 
     Arguments:
-        structure: a `Structure`, which `flatten` returned.
+        structure: a `Structure` that `flatten` returned.
         leaves: as many as `flatten` returned with it, in the same order.
 
     Raises:
-        ValueError: there are too few or too many leaves.
+        ValueError: if there are too few or too many leaves.
 
     Examples:
         >>> leaves, structure = flatten({"x": jnp.ones(2), "name": "relu"})
@@ -102,7 +102,7 @@ def _check_structure(function: str, x: Any) -> None:
 
 
 class _Hole:
-    """Takes the place of each leaf while a structure is pickled."""
+    """Stands for each leaf while a structure is pickled."""
 
     def __reduce__(self) -> str:
         return "_HOLE"
@@ -112,7 +112,7 @@ _HOLE = _Hole()
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles Equinox's sentinel for a missing field so that it is unpickled as the same object."""
+    """Pickles Equinox's sentinel for a missing field, so that it is the same object afterwards."""
 
     def reducer_override(self, x: Any) -> Any:
         return (_missing, ()) if x is registry.missing else NotImplemented
