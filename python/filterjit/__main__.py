@@ -1,6 +1,6 @@
 """The command line: ``filterjit``, or ``python -m filterjit``.
 
-The modules that a command uses are imported when it runs.
+A command imports the modules that it uses when it runs.
 """
 
 import argparse

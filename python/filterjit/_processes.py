@@ -1,28 +1,30 @@
-"""The option `same_on_all_processes`: a program that is about to run is the same everywhere.
+"""The option `same_on_all_processes`: the processes compare a program before they run it.
 
-A program over the devices of several processes is run by all of them, and hangs if one of them runs
-another. So before the first call of each program the processes compare the digest of what JAX has
-lowered. Python values that differ and give one program agree. A call in a trace or a
+All processes run a program on the devices of several processes. It hangs if one of them runs
+another program. So before the first call of each program, the processes compare the digest of what
+JAX has lowered. Different Python values that give the same program agree. A call under a trace or a
 transformation is part of another program, and is not compared.
 
-They meet in the key-value store of ``jax.distributed``, where a comparison is named by the digest:
+The processes meet in the key-value store of ``jax.distributed``. Its keys contain the digest:
 
-- ``waiting/DIGEST/PROCESS`` is there while a process waits, with an id of the wait, whether another
-  thread of the process traces, compiles or runs, and what the trace has raised, if it has.
-- ``agreed/DIGEST`` is there for good when all have waited for the same. The first process, the
-  *leader*, writes it. Whoever comes again with this digest, after an eviction say, goes on at once.
-- ``ended/ID`` ends one wait with a message. The leader writes it when all processes have waited,
-  for different programs, for `GRACE` seconds in which none of them had such another thread. Until
-  then, another thread may come with the program that the others wait for. All waits end then, as
-  nothing tells which of them belong together. The process that waited deletes it.
-- ``shown/DIGEST`` is what a message tells of a program, once a process has waited for a second.
+- ``waiting/DIGEST/PROCESS`` exists while a process waits. It has an id of the wait, the error of
+  the trace, if it raised, and whether another thread of the process traces, compiles or runs.
+- ``agreed/DIGEST`` exists for good when all processes have waited with this digest. The first
+  process, the *leader*, writes it. A process that comes again with this digest, for example after
+  an eviction, goes on at once.
+- ``ended/ID`` ends one wait with a message. The leader writes it when all processes have waited for
+  different programs for `GRACE` seconds in which none of them had such another thread. Until then,
+  another thread may come with the program that the others wait for. All waits end then, because
+  nothing tells which of them belong together. The process that waited deletes the key.
+- ``shown/DIGEST`` is the text of a program for messages, written when a process has waited for a
+  second.
 
-A process whose trace has raised waits too, until the others come and raise the same, or its wait
-ends; then it raises its own error. Such a digest is never agreed.
+A process whose trace has raised waits too, until the others raise the same or its wait ends. Then
+it raises its own error. Such a digest is never agreed.
 
-Nothing is compared on a hit. A process that hits, or comes to what was agreed before, where others
-come to another program runs its own and waits there; the others raise when they have waited for
-`TIMEOUT` seconds.
+Nothing is compared on a hit. If a process hits, or comes to a program that was agreed before, while
+the others come to another program, it runs its own and waits there. The others raise when they have
+waited for `TIMEOUT` seconds.
 """
 
 import contextlib
@@ -84,9 +86,9 @@ class Comparison:
     """Compares the programs of a variant with those of other processes, each once, before it runs.
 
     Arguments:
-        name: of the function.
-        variant: to which it refers weakly.
-        settings: of the function.
+        name: the name of the function.
+        variant: the variant; it is referenced weakly.
+        settings: the settings of the function.
     """
 
     def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
@@ -100,12 +102,12 @@ class Comparison:
         """Returns when all processes have come to run the program for these arrays.
 
         Arguments:
-            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered here,
-                and the call finds both in JAX's caches.
+            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered
+                here, and the call finds both in JAX's caches.
 
         Raises:
-            ProcessMismatchError: on all of them if they have come to run different programs; it names
-                the processes and the paths.
+            ProcessMismatchError: on all of them if they have come to run different programs; it
+                names the processes and the paths.
             Exception: what the trace raises.
         """
         variant = self._variant()
@@ -163,8 +165,8 @@ def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any
 
 
 def _text_of(lowered: Any) -> str:
-    """Returns the text of a program that is to be the same. Where each process runs it alone, on devices
-    of its own, it does not tell the devices."""
+    """Returns the text of a program that is to be the same. Where each process runs it alone, on
+    devices of its own, it does not tell the devices."""
     is_shared = _executable_compat.processes_of(lowered) != {jax.process_index()}
     if is_shared and (found := _executable_compat.lowered_facts(lowered)) is not None:
         facts, constants = found
@@ -297,8 +299,8 @@ class _Wait:
             raise ProcessMismatchError(message)
 
     def _judge(self) -> None:
-        """Ends the waits of all processes if they wait for different programs for too long, or if all
-        have raised the same."""
+        """Ends the waits of all processes if they wait for different programs for too long, or if
+        all have raised the same."""
         with _judging:
             now = time.monotonic()
             waits: dict[str, list[_Entry]] = {}  # by digest

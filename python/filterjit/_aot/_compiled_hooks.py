@@ -1,4 +1,4 @@
-"""The options of a function that is compiled for one structure and one signature."""
+"""The hooks of a function that is compiled for one structure and one signature."""
 
 import dataclasses
 import inspect
@@ -82,7 +82,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         jitted: Any = None,
     ) -> _core.Variant:
         """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
-        results, by the number of the trace. `jitted` compiles a program with symbolic dimensions."""
+        results, by the number of the trace. `jitted` compiles a program with symbolic
+        dimensions."""
         self._structure = structure
         if jitted is None:
             call = _direct.wrap(_executable_compat.compiled_call(self.stage), self.stage)
@@ -121,8 +122,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         raise AssertionError("a compiled function has its cache from the start")
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if it is a number that is traced, as there is
-        an array in its place in what was compiled.
+        """Returns a byte for each leaf of an argument: 1 if it is a number that is traced, as there
+        is an array in its place in what was compiled.
 
         An argument with other leaves is of another structure, of which `compile` tells.
         """

@@ -1,11 +1,13 @@
 """Structures and static values as plain JSON, and back.
 
 A value, and the tree of a structure, is a list of codes. None, booleans, strings and small ints are
-themselves in JSON; any other code is ``[tag, n]``, which makes one value of the `n` that follow it
-(`_MAKE`). Classes and functions are ``["object", number]``, and beside the codes there is the module
-and the qualified name of each: they are looked up in modules that the program has imported, so
-decoding imports nothing. Decoding runs the same code as flattening and building such a tree in any
-call. The avals, shardings and layouts of a program are such values too.
+themselves in JSON. Any other code is ``[tag, n]``, which makes one value of the `n` values that
+follow it (`_MAKE`). Classes and functions are ``["object", number]``. A list beside the codes has
+the module and the qualified name of each.
+
+Decoding imports nothing: it looks names up in modules that the program has imported. It runs the
+same code as flattening and building such a tree in any call. The avals, shardings and layouts of a
+program are such values too.
 """
 
 import collections
@@ -157,8 +159,8 @@ class Coder:
         return [self.object(x)]
 
     def decode(self, codes: Json) -> Any:
-        """Raises Unsupported if something is missing or has changed, and any exception if the JSON is
-        malformed."""
+        """Raises Unsupported if something is missing or has changed, and any exception if the JSON
+        is malformed."""
         made: list[Any] = []
         for code in reversed(codes):
             if code is None or type(code) in (bool, str, int):
@@ -277,7 +279,8 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
 
 
 def memory_of(sharding: Any) -> str | None:
-    """Returns the memory kind, or None for the default, whose name depends on the version of JAX."""
+    """Returns the memory kind, or None for the default, whose name depends on the version of
+    JAX."""
     kind: str | None = sharding.memory_kind
     if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
         return kind
@@ -351,8 +354,8 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
 def decode_tree(encoded: Json) -> Any:
     """Builds the tree of a structure, with a NumPy array in the place of each array.
 
-    The sentinel of the registry stands for arguments that were not given. The arguments of a call are
-    a dict by parameter.
+    The sentinel of the registry stands for arguments that were not given. The arguments of a call
+    are a dict by parameter.
 
     Raises Unsupported if a class or function is missing, and any exception if the
     codes are malformed.

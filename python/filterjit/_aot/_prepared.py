@@ -1,6 +1,6 @@
-"""Calls that are prepared and not run: the function, the variant, and arrays or their specs.
+"""Prepared calls, which are not run: the function, the variant, and arrays or their specs.
 
-A spec is a ``jax.ShapeDtypeStruct``; it may stand in the place of any array.
+A spec is a ``jax.ShapeDtypeStruct``. It may stand for any array.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
-"""What a file holds of a program.
+"""The program in a file.
 
-A program is a ``jax.stages.Compiled`` and the structure of its result. Of the executable, the fields of JAX's dataclass are stored
-one by one. If a version of JAX has other fields, executables cannot be saved.
+A program is a ``jax.stages.Compiled`` and the structure of its result. The file stores the fields
+of JAX's dataclass of the executable one by one. If a version of JAX has other fields, executables
+cannot be saved.
 """
 
 import platform
@@ -144,15 +145,15 @@ def _unregistered(target: str) -> Unsupported:
 def decode(
     header: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
 ) -> Callable[[Any], jax.stages.Compiled]:
-    """Loads the executable of a file. Returns what makes the ``jax.stages.Compiled``, of the treedef of
-    the Output of a trace.
+    """Loads the executable of a file. Returns what makes the ``jax.stages.Compiled``, of the
+    treedef of the Output of a trace.
 
     Arguments:
         header, blobs: as `encode` has returned them; further blobs do not matter.
         devices: what it runs on, in the place of each that it was compiled for.
 
-    Raises Unsupported, or anything for what is not as `encode` has written it. What is returned raises
-    ValueError for a result of another number of arrays.
+    Raises Unsupported, or anything for what is not as `encode` has written it. What is returned
+    raises ValueError for a result of another number of arrays.
     """
     with jax.enable_x64(True), _jax_compat.no_mesh():
         arrays, coder = header["constants"], Coder(devices)

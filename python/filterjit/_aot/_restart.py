@@ -1,11 +1,16 @@
-"""``f.compile(..., file=path)``: the program of a file if it fits the call, else a new one, which the
-file gets.
+"""``f.compile(..., file=path)``: loads the program of a file that fits the call. Otherwise compiles
+a new one and writes it to the file.
 
-A file fits if it was written by such a call of the same function: the same arguments (structure,
-statics, avals, shardings), function (name, code, closures, what was frozen), options, settings of JAX
-and mesh, by the same versions and sources (`_sources`). What cannot be told of a call makes no file
-fit. A program is machine code to its reader, so files and folders that other users own or can write
-are neither read nor written.
+A file fits if such a call of the same function wrote it. These must be the same:
+
+- the arguments: structure, statics, avals, shardings;
+- the function: name, code, closures, frozen arguments;
+- the options, the settings of JAX and the mesh;
+- the versions and the sources (`_sources`).
+
+If a call has a part that cannot be described, no file fits it. A loaded program is machine code
+that the process runs, so files and folders that other users own or can write are neither read nor
+written.
 """
 
 import contextlib
@@ -173,8 +178,8 @@ def _digest(array: Any) -> Json:
 
 
 class _Description:
-    """What tells a function from another one that is at the same place of the same source: its code, and
-    the values that it holds."""
+    """What tells a function from another one that is at the same place of the same source: its
+    code, and the values that it holds."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive

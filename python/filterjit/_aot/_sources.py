@@ -1,15 +1,17 @@
-"""The sources of the user's modules, by which a file knows whether its program is still theirs.
+"""The sources of the user's modules, which show whether a saved program still belongs to them.
 
-A file has, of each of the user's own modules that the process had imported when it was written, a
-digest of the text, and one of its syntax tree without docstrings and positions. So comments,
-docstrings and lines may change; a default, a constant, a method or a helper may not. The modules of
-the standard library are known by the version of Python, and those of installed packages that use JAX
-by the versions of these. A package that is installed to be edited is the user's.
+A file has two digests for each of the user's modules that the process had imported when it was
+written: one of the text, and one of its syntax tree without docstrings and positions. So comments,
+docstrings and lines may change. A default, a constant, a method or a helper may not.
+
+The version of Python stands for the modules of the standard library, and the versions of installed
+packages that use JAX for their modules. A package that is installed to be edited counts as the
+user's.
 
 The script of a process is known by its own name, whether it runs as ``__main__`` or is imported.
 
-What was changed since the process began may not be the text that was imported, so nothing is known of
-such a module.
+If a file was changed after the process began, its text may not be the text that was imported. So
+nothing is known of such a module.
 """
 
 import ast
@@ -35,8 +37,8 @@ _MAINS = (MAIN, "__mp_main__")  # the latter in children of multiprocessing
 
 
 def _began() -> float:
-    """Returns when this process began; or when this module was imported, if that was earlier, as in a
-    fork, or if the system does not tell."""
+    """Returns when this process began; or when this module was imported, if that was earlier, as in
+    a fork, or if the system does not tell."""
     now = time.time()
     with contextlib.suppress(OSError, AttributeError, ValueError, IndexError):
         with open("/proc/self/stat", "rb") as file:
@@ -76,7 +78,8 @@ def difference(described: Json, *, strict: bool, packages: bool) -> str | None:
 
     Arguments:
         described: what `describe` returned then.
-        strict: whether modules that are not imported are looked for too, and nothing may be unknown.
+        strict: whether modules that are not imported are looked for too, and nothing may be
+            unknown.
         packages: whether the versions of installed packages count.
     """
     changed, others = [], []
@@ -149,8 +152,8 @@ def _variables(module: Any) -> dict[str, Any]:
 
 
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
-    """Yields the user's modules that are imported. What has no file was made by a module that has one,
-    but for functions and classes of a notebook or a prompt."""
+    """Yields the user's modules that are imported. What has no file was made by a module that has
+    one, but for functions and classes of a notebook or a prompt."""
     libraries: dict[str, bool] = {}  # by top-level name: most modules are of few
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
@@ -175,8 +178,8 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
 
 
 def main_name() -> str:
-    """Returns the name under which other programs import the script of this process; ``"__main__"`` if
-    it has no file, and an empty text if it is a program of an installed package."""
+    """Returns the name under which other programs import the script of this process; ``"__main__"``
+    if it has no file, and an empty text if it is a program of an installed package."""
     variables = _variables(sys.modules[MAIN])
     name, file = getattr(variables.get("__spec__"), "name", None), variables.get("__file__")
     if type(name) is str and name not in _MAINS:
@@ -229,8 +232,8 @@ def _text_of_loader(name: str, loader: Any) -> bytes:
 
 
 def _text_found(name: str) -> bytes | None:
-    """Returns the source of a module that is not imported, which it does not import; None if it is not
-    found."""
+    """Returns the source of a module that is not imported, which it does not import; None if it is
+    not found."""
     path: Any = None
     spec: Any = None
     for prefix in itertools.accumulate(name.split("."), "{}.{}".format):
@@ -262,7 +265,8 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @functools.lru_cache(4096)
 def _digest_of_tree(text: bytes) -> str:
-    """Returns a digest of a syntax tree without docstrings and positions; "" of what is no source."""
+    """Returns a digest of a syntax tree without docstrings and positions; "" of what is no
+    source."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

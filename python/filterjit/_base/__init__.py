@@ -1,1 +1,1 @@
-"""Modules that every other package uses: errors, checks, files, the protocols of hooks."""
+"""Modules that the other packages use: errors, checks, files, the protocols of hooks."""

@@ -1,4 +1,5 @@
-"""Calling a function right after the program has imported a module, without importing it."""
+"""Calling a function right after the program has imported a module. It does not import the
+module."""
 
 import contextlib
 import importlib.abc

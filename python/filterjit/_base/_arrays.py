@@ -1,4 +1,4 @@
-"""What JAX says of arrays, and where it places them: public facts that several packages need."""
+"""Properties and placements of JAX's arrays that several packages need."""
 
 import dataclasses
 from collections.abc import Callable

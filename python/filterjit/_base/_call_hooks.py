@@ -1,10 +1,10 @@
-"""The methods of an ``hooks`` object that the C core calls by name.
+"""The methods of a ``hooks`` object, which the C core calls by name.
 
-Each FilterJit and each Cache holds an object ``hooks``, whose methods do in Python what a call
-needs besides its path in C. The C core passes all arguments by position, calls every hook with no
-exception set, and holds no lock while a hook runs: a hook may run any Python code, including a call
-of the same FilterJit. If a hook raises, the call that needed it fails with the same
-exception, unless the hook's docstring says otherwise.
+Each FilterJit and each Cache holds an object ``hooks``. Its methods do in Python what a call needs
+besides its path in C. The C core passes all arguments by position, calls every hook with no
+exception set, and holds no lock while a hook runs. So a hook may run any Python code, including a
+call of the same FilterJit. If a hook raises, the call fails with the same exception, unless the
+hook's docstring says otherwise.
 
 `_call._hooks.FunctionHooks` and `_aot._compiled_hooks.CompiledHooks` implement `CallHooks`.
 """
@@ -34,9 +34,10 @@ class Failure(NamedTuple):
 class CallHooks(Protocol):
     """What the C core asks for on the path of a call (csrc/call/call.c).
 
-    A hit calls none of these hooks, except `before_raising_call`, `wait` and `run_deferred` where the
-    program can raise while it runs, and `choose` where an argument is asked in each call. "The call" is a call of a FilterJit, and also `_find` and `_find_or_compile`,
-    which bind and flatten as a call does.
+    A hit calls none of these hooks, except `before_raising_call`, `wait` and `run_deferred` where
+    the program can raise while it runs, and `choose` where an argument is asked in each call. "The
+    call" is a call of a FilterJit, and also `_find` and `_find_or_compile`, which bind and flatten
+    as a call does.
 
     An exception of a hook other than `prepare` and `translate_error` goes through
     `translate_error`, as all exceptions of a call do.
@@ -128,8 +129,8 @@ class CallHooks(Protocol):
     def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
         """Runs what this thread has deferred on `variant` since its `deferrals` was `first`.
 
-        When: a call is over, has failed or not, and something is deferred. If the hook raises, as where
-        it is interrupted, it is called once `again`.
+        When: a call is over, has failed or not, and something is deferred. If the hook raises, as
+        where it is interrupted, it is called once `again`.
 
         Raises: an Exception is dropped the first time, and then reported as unraisable; any other
         BaseException is what the call raises.

@@ -1,6 +1,6 @@
-"""Checks of options: of their names, and of values that several functions take.
+"""Checks of option names, and of option values that several functions take.
 
-An `option` is named in messages as it is written in a call, such as ``"filter_jit(..., maxsize=...)"``.
+Messages name an `option` as a call writes it, such as ``"filter_jit(..., maxsize=...)"``.
 """
 
 import difflib
@@ -23,14 +23,16 @@ NOT_GIVEN = _NotGiven()
 
 
 def did_you_mean(given: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns the question for another known word that is like the given one; an empty text without."""
+    """Returns the question for another known word that is like the given one; an empty text
+    without."""
     others = [word for word in known if word != given]
     close = difflib.get_close_matches(given, others, 1, cutoff) if isinstance(given, str) else []
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def option_names(function: Callable[..., Any]) -> list[str]:
-    """Returns the keyword-only parameters of a function that have a default, private ones excepted."""
+    """Returns the keyword-only parameters of a function that have a default, private ones
+    excepted."""
     parameters = inspect.signature(function).parameters.values()
     found = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
     return [name for name in found if not name.startswith("_")]
@@ -60,8 +62,8 @@ def known_options(
 
 
 def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> None:
-    """Raises ValueError if `value` is none of some words. `also` says what else may be given, which the
-    caller has looked at before."""
+    """Raises ValueError if `value` is none of some words. `also` says what else may be given, which
+    the caller has looked at before."""
     if not (isinstance(value, str) and value in words):
         *first, last = map(repr, words)
         listed = f"{', '.join(first)}{',' * (len(first) > 1)} or {last}"

@@ -1,4 +1,4 @@
-"""The errors that a jitted call raises, and what is added to the errors of others."""
+"""The errors that a jitted call raises, and the notes that it adds to other exceptions."""
 
 import dataclasses
 import re

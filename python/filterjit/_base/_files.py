@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Writing files in one step, so that nobody reads half of one."""
 
 import contextlib
 import errno
@@ -15,8 +15,8 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
 
     If the block raises, the new file is removed and `path` is as it was. A symbolic link stays a
     link: the file that it points to is replaced. The new file gets the permissions of the old
-    one. A pipe or a device is written to. With `durable`, the data is on the disk before `path` is replaced, so that a crash of the
-    machine leaves either the old or the new file.
+    one. A pipe or a device is not replaced, but written to. With `durable`, the data is on the disk
+    before `path` is replaced, so that a crash of the machine leaves either the old or the new file.
 
     Raises:
         IsADirectoryError: `path` is a folder.

@@ -1,4 +1,5 @@
-"""The type parameters of jitted functions. Type checkers know their defaults; Python does since 3.13."""
+"""The type parameters of jitted functions. Type checkers know their defaults. Python supports
+defaults since 3.13."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Modules of the package that are imported when they are used: a first call does without them."""
+"""Modules of the package that are imported when they are first used, not by a first call."""
 
 from typing import Any
 

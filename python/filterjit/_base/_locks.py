@@ -1,7 +1,7 @@
-"""The locks of the package, which a forked child gets anew and a thread may take again, and how what
-threads have left for each other is taken.
+"""The locks of the package, and taking what threads have left for each other.
 
-A handler of a signal or a finalizer may run between any two lines, and call a jitted function.
+A forked child gets new locks. A thread may take its lock again, because a signal handler or a
+finalizer may run between any two lines, and call a jitted function.
 """
 
 import operator
@@ -15,8 +15,8 @@ _all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
 
 class RLock:
-    """A ``threading.RLock`` for ``with``. In a forked child, where threads that hold it are no more, it is
-    free; a ``with`` that forks releases the lock of the parent.
+    """A ``threading.RLock`` for ``with``. In a forked child, where threads that hold it are no
+    more, it is free; a ``with`` that forks releases the lock of the parent.
 
     There is no other lock in the package: a handler or a finalizer would wait for its own thread.
 
@@ -40,8 +40,8 @@ class _Pops(Protocol):
 
 
 def taken(items: _Pops) -> Iterator[Any]:
-    """Yields the items of a list or deque, which it removes, until none is left. Others, such as another
-    thread, may do the same at the same time: each item is yielded once."""
+    """Yields the items of a list or deque, which it removes, until none is left. Others, such as
+    another thread, may do the same at the same time: each item is yielded once."""
     while True:
         try:
             item = items.pop()

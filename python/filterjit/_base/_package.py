@@ -1,4 +1,4 @@
-"""Where the package ``filterjit`` lies, and what belongs to its public API."""
+"""The folder of the package ``filterjit``, and its public API."""
 
 import functools
 import inspect
@@ -32,8 +32,8 @@ _PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
 
 
 def suggesting(x: _T) -> _T:
-    """Decorates a function, or a class with methods: a call with a misspelt option says which one was
-    meant, as Python does itself since version 3.13."""
+    """Decorates a function, or a class with methods: a call with a misspelt option says which one
+    was meant, as Python does itself since version 3.13."""
     if _PYTHON_SUGGESTS:
         return x
     if isinstance(x, type):

@@ -1,8 +1,8 @@
-"""The rooms: packages of features, which stand on the core and can be taken away.
+"""The rooms: packages of features, which use the core and can be taken away.
 
-The core (`_compat`, `_base`, `_trees`, `_call`) imports no room. It asks here for what a room makes, by
-the name of what is asked for, and the room is imported then. A room that was taken away is an
-ImportError that names it, where an option asks for it; of what only listens, nothing is heard.
+The core (`_compat`, `_base`, `_trees`, `_call`) imports no room. It asks this module for a feature
+by name, and the room is imported then. If a room was taken away, an option that needs it raises an
+ImportError that names the room. A room that only listens is silently absent.
 """
 
 import sys
@@ -31,7 +31,8 @@ def room_for(option: str) -> Any:
 
 
 def import_room(module: str, what: str) -> Any:
-    """Returns a module of a room; raises ImportError, with `what` needs it, if that was taken away."""
+    """Returns a module of a room; raises ImportError, with `what` needs it, if that was taken
+    away."""
     room = f"{PACKAGE}.{module.partition('.')[0]}"
     try:
         return import_module(f"{PACKAGE}.{module}")

@@ -1,4 +1,4 @@
-"""Following wrappers: decorated functions, bound methods and partials, down to what they wrap."""
+"""Unwrapping decorated functions, bound methods and partials."""
 
 import contextlib
 import functools
@@ -54,16 +54,17 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_function(x: Any) -> bool:
-    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or is a ufunc of
-    NumPy or JAX; not a class, nor another instance with a ``__call__``."""
+    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or is a ufunc
+    of NumPy or JAX; not a class, nor another instance with a ``__call__``."""
     if isinstance(x, type) or not callable(x):
         return False
     return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"
 
 
 def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
-    """Yields `fun`, what it wraps, and the functions that they hold in closures and partials. With each
-    it yields the names and the values of all that it holds, if it is not a wrapper of filterjit."""
+    """Yields `fun`, what it wraps, and the functions that they hold in closures and partials. With
+    each it yields the names and the values of all that it holds, if it is not a wrapper of
+    filterjit."""
     todo, seen = [fun], set[int]()
     while todo and len(seen) < 100:
         for inner in unwrap_chain(todo.pop(), "__wrapped__", "__func__", "func"):
@@ -94,8 +95,9 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
 
 
 def values_in(fun: Any) -> list[tuple[str, str, Any]]:
-    """Returns the kinds, the names and the values of what a function holds in closures, partials, defaults
-    and attributes, without the functions in closures and partials; of the latter two, the kind is empty."""
+    """Returns the kinds, the names and the values of what a function holds in closures, partials,
+    defaults and attributes, without the functions in closures and partials; of the latter two, the
+    kind is empty."""
     found: list[tuple[str, str, Any]] = []
     for part, held in _parts_of(fun):
         found += [("", name, x) for name, x in held if not is_function(x)]

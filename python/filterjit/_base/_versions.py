@@ -1,4 +1,4 @@
-"""The versions of what filterjit runs on. Does not import JAX."""
+"""The versions of Python and of the libraries. Does not import JAX."""
 
 import platform
 import re
@@ -26,8 +26,8 @@ def jax_version() -> str | None:
 
 
 def warning() -> str | None:
-    """Returns sentences on a JAX that is newer than the newest version that was tested, and on a Python
-    whose internals the core does not read; None if there is nothing to say."""
+    """Returns sentences on a JAX that is newer than the newest version that was tested, and on a
+    Python whose internals the core does not read; None if there is nothing to say."""
     version, said = jax_version(), []
     if version is not None and _release(version) > _release(TESTED_JAX):
         said.append(

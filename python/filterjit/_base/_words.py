@@ -1,7 +1,7 @@
-"""What is told of a Structure in words: paths, its repr, errors and notes.
+"""Texts about a Structure: paths, its repr, errors and notes.
 
-The C core calls these functions (`words` of a Registry), and only walks. This module imports
-nothing but the standard library, since the tests of the core run without JAX.
+The C core walks, and calls these functions (`words` of a Registry) for the texts. This module
+imports only the standard library, because the tests of the core run without JAX.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ def path_text(path: Sequence[Any]) -> str:
 
 
 def key_paths(structure: "_core.Structure") -> list[list[Any]]:
-    """Returns the path of each array of a jitted call's structure: a list of keys, str for a name and
-    (key,) for an item."""
+    """Returns the path of each array of a jitted call's structure: a list of keys, str for a name
+    and (key,) for an item."""
     found: list[list[Any]] = []
     path: list[Any] = []
     left = 1  # as in `paths_of`
@@ -121,8 +121,8 @@ def format_pattern(components: Sequence[Any]) -> str:
 def no_leaf_matches(
     components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
-    """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner node
-    that it matches."""
+    """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner
+    node that it matches."""
     pattern = format_pattern(components)
     text = f"the path pattern {pattern!r} matches no leaf"
     if inner is not None:
@@ -213,8 +213,8 @@ _MOST_CHARACTERS = 60  # written for one value
 
 
 def repr_of(structure: "_core.Structure") -> str:
-    """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands for
-    each open leaf. It is short, however large the structure is."""
+    """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands
+    for each open leaf. It is short, however large the structure is."""
     return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 

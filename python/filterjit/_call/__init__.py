@@ -1,1 +1,1 @@
-"""What a jitted call needs besides the C core: signatures, compiling, errors, running."""
+"""The Python part of a jitted call: signatures, compiling, errors, running."""

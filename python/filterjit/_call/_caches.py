@@ -1,5 +1,5 @@
-"""The caches of a function, which are stored on the function itself, or on the object that it is a
-method of."""
+"""The caches of a function. They are stored on the function itself, or on the object whose method
+it is."""
 
 import functools
 import types
@@ -27,10 +27,11 @@ _lock = RLock()
 class Owned:
     """A value in the ``__dict__`` of its owner, such as the caches of a function.
 
-    So the value dies with the owner: what it holds refers to the owner, and only a reference from the owner
-    itself makes this a cycle that the garbage collector can free. ``functools.wraps`` and ``copy.copy``
-    copy a ``__dict__``, so an object may have the Owned of another one, which `owner` tells. In a
-    pickle or a deep copy, None takes its place, so that the pickle can be loaded without filterjit.
+    So the value dies with the owner: what it holds refers to the owner, and only a reference from
+    the owner itself makes this a cycle that the garbage collector can free. ``functools.wraps`` and
+    ``copy.copy`` copy a ``__dict__``, so an object may have the Owned of another one, which `owner`
+    tells. In a pickle or a deep copy, None takes its place, so that the pickle can be loaded
+    without filterjit.
     """
 
     __slots__ = ("owner", "value")
@@ -87,8 +88,8 @@ def owner_of(fun: Any) -> Any:
     It is the object that lives no longer than `fun` is of use, and no shorter than a callable that
     equals `fun` may be created: the instance that a method is bound to, a Python function, or a
     callable object that equals only itself. Where these cannot hold caches (they have no
-    ``__dict__`` or are pytrees), and for callable objects with an ``__eq__`` of their own, it is the
-    Python function in the class, so objects that are equal share their caches.
+    ``__dict__`` or are pytrees), and for callable objects with an ``__eq__`` of their own, it is
+    the Python function in the class, so objects that are equal share their caches.
     """
     for inner in _way_down(fun):
         # Two bound methods of Python are equal if their instances are the same object.
@@ -106,8 +107,8 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or of one object's methods, by the function's Structure and the
-    options; None if there is no object to store them on."""
+    """Returns the caches of a function, or of one object's methods, by the function's Structure and
+    the options; None if there is no object to store them on."""
     owner = owner_of(fun)
     if owner is None:
         return None

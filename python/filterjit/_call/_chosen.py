@@ -1,4 +1,5 @@
-"""`Chosen`: the leaves that an option means, by names of parameters and filters of what is in them."""
+"""`Chosen`: the leaves that an option selects, by parameter names and filters of their
+arguments."""
 
 import dataclasses
 from typing import Any
@@ -94,15 +95,16 @@ class Chosen:
         return bytes([not group for group in groups])
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
-        """Raises ValueError if a filter that looks at paths alone has `found` nothing of an argument, and
-        may not do so; `what` is what it looks for."""
+        """Raises ValueError if a filter that looks at paths alone has `found` nothing of an
+        argument, and may not do so; `what` is what it looks for."""
         expression = self.expression(name)
         by_path = not (isinstance(expression, bool) or depends_on_leaves(expression))
         if by_path and not found and not may_take_none(expression):
             raise self.refused(name, argument, f"matches no {what}")
 
     def refused(self, name: str, argument: Any, why: str) -> ValueError:
-        """Returns the error of a filter that does not fit an argument; `why` goes on after "which"."""
+        """Returns the error of a filter that does not fit an argument; `why` goes on after
+        "which"."""
         paths = tree_paths(argument)
         chosen = dict(self.filters)[name]
         return ValueError(

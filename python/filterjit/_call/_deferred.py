@@ -1,9 +1,10 @@
-"""Running what calls of a variant have deferred: what ends a setting, or a measurement, with the call.
+"""Running the functions that calls of a variant have deferred. They end a setting or a measurement
+with the call.
 
-`Variant.defer` stores (number, thread, function) in the list `Variant.deferred`. Calls of one variant
-may run in several threads, and one inside another, so a call runs only what its own thread has
-deferred since it began. This module imports nothing but the standard library, as the tests of the core
-need.
+`Variant.defer` stores (number, thread, function) in the list `Variant.deferred`. Calls of one
+variant may run in several threads, and one inside another. So a call runs only what its own thread
+has deferred since it began. This module imports only the standard library, because the tests of the
+core need that.
 """
 
 import threading
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 def run(variant: "_core.Variant", first: int, again: bool) -> None:
     """Runs what this thread has deferred since `Variant.deferrals` was `first`, the last one first.
 
-    What fails may have been interrupted halfway. So it stays, and is run once more where `run` is called
-    `again`. Then it is dropped. The exception, an interrupt before others, is raised at the end.
+    What fails may have been interrupted halfway. So it stays, and is run once more where `run` is
+    called `again`. Then it is dropped. The exception, an interrupt before others, is raised at the
+    end.
     """
     failure: BaseException | None = None
     tried: set[int] = set()
@@ -46,7 +48,8 @@ def _last(variant: "_core.Variant", first: int, tried: set[int]) -> tuple[int, i
 
 
 def run_outside(variant: "_core.Variant", first: int) -> None:
-    """Runs what a trace outside of any call has deferred, as the C core does at the end of a call."""
+    """Runs what a trace outside of any call has deferred, as the C core does at the end of a
+    call."""
     try:
         run(variant, first, again=False)
     except Exception:

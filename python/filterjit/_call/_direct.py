@@ -1,4 +1,4 @@
-"""Direct calls: hits that go straight to their executable, past ``jax.jit`` (csrc/call/direct.c)."""
+"""Direct calls: hits that run their executable without ``jax.jit`` (csrc/call/direct.c)."""
 
 import os
 import sys
@@ -66,7 +66,8 @@ tell("direct", _turn)
 
 
 class _After:
-    """Calls a ``jax.jit`` after something that is called with the arrays, and with what returns it."""
+    """Calls a ``jax.jit`` after something that is called with the arrays, and with what returns
+    it."""
 
     def __init__(self, before: "Before", jitted: Any) -> None:
         self.before = before
@@ -83,9 +84,9 @@ Before = Callable[[tuple[Any, ...], Callable[[], Any]], None]
 def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
     """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
 
-    `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of `jitted`;
-    None for a ``jax.jit``. `before` is called with the arrays of each call that is not direct, and with a
-    function that returns `jitted`.
+    `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of
+    `jitted`; None for a ``jax.jit``. `before` is called with the arrays of each call that is not
+    direct, and with a function that returns `jitted`.
     """
     source = jitted if source is None else source
     if before is not None:

@@ -1,4 +1,5 @@
-"""`Donation`: which arguments give their memory to the program, and what of it is of no use."""
+"""`Donation`: the arguments whose memory the program may reuse, and the warning about memory that
+it cannot use."""
 
 import dataclasses
 import warnings
@@ -116,8 +117,8 @@ class Donation:
         return tuple(found)
 
     def _spared(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, int]:
-        """Returns the number of the first array in the arguments that a mode does not donate, and how many
-        follow."""
+        """Returns the number of the first array in the arguments that a mode does not donate, and
+        how many follow."""
         if not self.spares_first or not (signature.positional or signature.varargs == 0):
             return 0, 0
         path = (0,) if signature.positional else (0, 0)

@@ -1,7 +1,8 @@
-"""What the core tells the rooms that listen: the events of a function and of its traces.
+"""The events of functions and traces, which the core tells the rooms that listen.
 
-A listener overrides methods of `Listener`. The core calls none of them on a hit. What one raises before
-the user's function has run, the call raises; no other method may raise.
+A listener overrides methods of `Listener`. The core calls none of them on a hit. If a method that
+is called before the user's function has run raises, the call raises the same. No other method may
+raise.
 """
 
 import contextlib
@@ -69,8 +70,8 @@ class Listener:
         name: str = "",
         f: _core.FilterJit | None = None,
     ) -> None:
-        """A function has a new cache, which `f` made. JAX knows its programs as `label`; `fun` is None if
-        it is not known; `name` is for reports, and that of the function if it is empty."""
+        """A function has a new cache, which `f` made. JAX knows its programs as `label`; `fun` is
+        None if it is not known; `name` is for reports, and that of the function if it is empty."""
 
     def cleared(self, cache: _core.Cache) -> None:
         """The programs of a function were dropped."""
@@ -80,7 +81,8 @@ class Listener:
         return contextlib.nullcontext()
 
     def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
-        """JAX will trace, lower or compile for a variant, for no call, until `Variant.defer` runs."""
+        """JAX will trace, lower or compile for a variant, for no call, until `Variant.defer`
+        runs."""
 
     def calls(self, trace: Trace) -> None:
         """A trace is about to call the user's function. It may raise."""
@@ -99,8 +101,8 @@ class Listener:
         """Another jit has made a call; `counts` are such calls by their reasons."""
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
-        """Returns what to raise in the place of the error of a call that has failed, or the reason why
-        another jit makes the call; often `error` itself."""
+        """Returns what to raise in the place of the error of a call that has failed, or the reason
+        why another jit makes the call; often `error` itself."""
         return error
 
 
@@ -109,8 +111,8 @@ _others = dict(_rooms.LISTENERS)  # which are not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Returns who listens. It imports them when there is something to hear; those of rooms that were
-    taken away are left out."""
+    """Returns who listens. It imports them when there is something to hear; those of rooms that
+    were taken away are left out."""
     for module, library in list(_others.items()):
         if library not in sys.modules:
             continue

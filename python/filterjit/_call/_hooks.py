@@ -1,7 +1,7 @@
-"""`FunctionHooks`: what the C core asks for on the path of a call, above all on a miss.
+"""`FunctionHooks`: what the C core calls on the path of a call, above all on a miss.
 
-A miss creates a variant: a ``jax.jit`` of a flat function, which takes the arrays of the arguments
-and returns those of the result. The static values (all that is not an array) belong to the
+A miss creates a variant: a ``jax.jit`` of a flat function. This function takes the arrays of the
+arguments and returns those of the result. The static values (everything else) belong to the
 variant.
 """
 
@@ -82,8 +82,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         return [], []
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
-        """Returns a function and its arguments, which make `f` again, for pickles; None if the function
-        that it wraps and the settings tell all."""
+        """Returns a function and its arguments, which make `f` again, for pickles; None if the
+        function that it wraps and the settings tell all."""
         return None
 
     # ---- called by the C core ----

@@ -1,8 +1,10 @@
-"""What a trace must not find in JAX's caches: what JAX knows of objects that have changed since.
+"""Stale entries in JAX's caches, which a trace must not find: they are of objects that have
+changed.
 
-JAX keeps what it has made of a NumPy array, and the traces of a function that is given to `jax.lax.scan`
-or the like, by identity (`_constants_compat`). It is made to look again at those that a trace can reach,
-wherever they are: in statics that are compared by contents or by identity, in closures, in global variables.
+By identity, JAX keeps what it has made of a NumPy array, and the traces of functions that are given
+to `jax.lax.scan` or the like (`_constants_compat`). This module makes JAX look again at the objects
+that a trace can reach: in statics that are compared by contents or by identity, in closures, and in
+global variables.
 """
 
 import functools
@@ -19,8 +21,8 @@ from .. import _core
 from .._compat import _constants_compat, _jax_compat
 
 _NEAREST = 1_000_000
-"""Objects after which the walk ends: one that holds more than these, a data set say, would take seconds.
-Those that fewer references lead to come first."""
+"""Objects after which the walk ends: one that holds more than these, a data set say, would take
+seconds. Those that fewer references lead to come first."""
 
 
 def forget(root: Any, functions: bool) -> None:

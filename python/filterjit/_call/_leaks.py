@@ -1,4 +1,5 @@
-"""The error of a result that holds tracers in what is no pytree: an object, an iterator, a closure."""
+"""The error of a result that holds tracers outside of pytrees: in an object, an iterator, a
+closure."""
 
 import collections
 import gc

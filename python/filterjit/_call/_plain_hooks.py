@@ -1,5 +1,5 @@
-"""The hooks of functions that behave as those of ``jax.jit``: `filterjit.jit` and
-`filterjit.nnx.jit`."""
+"""The hooks of `filterjit.jit` and `filterjit.nnx.jit`, whose functions behave as those of
+``jax.jit``."""
 
 import collections
 import types

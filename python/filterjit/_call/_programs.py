@@ -1,4 +1,4 @@
-"""`Programs`: what a variant runs, a ``jax.jit`` or one of several."""
+"""`Programs`: the ``jax.jit`` that a variant runs, or several of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,8 @@ from ._flat_function import FlatFunction
 
 
 class Programs:
-    """The one program of a variant. Where there may be several, as by shardings, a subclass chooses.
+    """The one program of a variant. Where there may be several, as by shardings, a subclass
+    chooses.
 
     Attributes:
         jit_id, qualname: as of the `FlatFunction`.
@@ -29,8 +30,8 @@ class Programs:
         return self._calls
 
     def find(self, arrays: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the ``jax.jit`` that a call with these arrays runs, and the arrays as it gets them,
-        some by specs in their place."""
+        """Returns the ``jax.jit`` that a call with these arrays runs, and the arrays as it gets
+        them, some by specs in their place."""
         return _direct.jitted_of(self._calls[0]), arrays
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> Sequence[Any]:

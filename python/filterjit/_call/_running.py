@@ -1,4 +1,4 @@
-"""The hooks of a call around a running program: they silence JAX's messages, and wait."""
+"""The hooks around a running program: they silence JAX's messages, and wait for the program."""
 
 import contextlib
 import logging
@@ -89,8 +89,8 @@ _quiet_donation = _SharedSetting(_ignore_unused, _tell_unused)
 
 
 def ignore_donation(variant: _core.Variant) -> None:
-    """Keeps JAX from warning that a donated buffer could not be used, until the current call of `variant` is
-    over.
+    """Keeps JAX from warning that a donated buffer could not be used, until the current call of
+    `variant` is over.
 
     ``warnings.catch_warnings`` would restore all filters as they were: of two threads that use it
     at once, one leaves the filters of the other behind. Where filters belong to a context
@@ -110,7 +110,8 @@ def ignore_donation(variant: _core.Variant) -> None:
 
 
 class RunningHooks:
-    """The hooks around a program that can raise while it runs; see `_base._call_hooks.CallHooks`."""
+    """The hooks around a program that can raise while it runs; see
+    `_base._call_hooks.CallHooks`."""
 
     def before_raising_call(self, variant: _core.Variant, /) -> None:
         """Silences JAX's log of failed callbacks until the current call of `variant` is over."""

@@ -1,7 +1,7 @@
 """Signatures: the parameters of a function for the C core, which binds arguments to them.
 
-The C core binds the arguments of a call to one object per parameter, in the order of the
-signature; `call_with_arguments` is the way back.
+The C core binds the arguments of a call to one object per parameter, in the order of the signature.
+`call_with_arguments` is the inverse.
 """
 
 import inspect

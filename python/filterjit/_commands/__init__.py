@@ -1,1 +1,1 @@
-"""What the commands of ``python -m filterjit`` do; their options are in `__main__`."""
+"""The commands of ``python -m filterjit``. Their options are in `__main__`."""

@@ -1,18 +1,17 @@
-"""Children of a program that ``python -m filterjit run`` runs: they run after `install` too.
+"""Child processes of a program under ``python -m filterjit run``: `install` is called in them too.
 
 A forked child has all that its parent has. For the start methods ``spawn`` and ``forkserver``,
-``multiprocessing`` starts a new interpreter and sends it, before anything else, the pickled dict
-that ``multiprocessing.spawn.get_preparation_data`` returns: the ``sys.path`` and ``sys.argv`` of
-the parent, and where its main module lies, which the child imports next. `inherit` replaces this
-function by one that adds an entry. The child ignores the entry, but to unpickle it, it calls
-`set_up`, before it imports the main module. So this holds for all that starts children by
-``multiprocessing``: ``Process``, ``Pool``, ``Manager``, ``concurrent.futures``, and the children of
-children.
+``multiprocessing`` starts a new interpreter. Before anything else, it sends the pickled dict that
+``multiprocessing.spawn.get_preparation_data`` returns: the ``sys.path`` and ``sys.argv`` of the
+parent, and the place of its main module, which the child imports next. `inherit` replaces this
+function by one that adds an entry. The child ignores the entry, but unpickling it calls `set_up`,
+before the child imports the main module. So children that ``multiprocessing`` starts are covered:
+``Process``, ``Pool``, ``Manager``, ``concurrent.futures``, and the children of children.
 
-Interpreters that are started in other ways, with ``subprocess`` for example, run on Equinox: what
-they run is not known, and without a file in ``site-packages`` nothing would read a message to them.
-The server of ``forkserver`` may import the main module itself, and does so on Equinox; the children
-that it forks replace what it has made.
+Interpreters that are started in other ways, for example with ``subprocess``, run on Equinox.
+Without a file in ``site-packages``, nothing would read a message to them. The server of
+``forkserver`` may import the main module itself, and does so on Equinox. The children that it forks
+replace what it has made.
 """
 
 import functools

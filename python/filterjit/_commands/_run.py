@@ -1,13 +1,16 @@
-"""``python -m filterjit run``: runs a program after `install`, otherwise as python does.
+"""``python -m filterjit run``: runs a program as python does, but after `install`.
 
-The program has a module ``__main__`` of its own, with what python would put in it, which stays in
-``sys.modules`` until the interpreter ends. Modules, folders and zip files are run by the function
-that python itself calls for them, ``runpy._run_module_as_main``: its errors, warnings and
-tracebacks are python's. `sys.excepthook` is the program's, and is called without our frames.
+The program has a module ``__main__`` of its own, with the names that python would put in it. It
+stays in ``sys.modules`` until the interpreter ends. ``runpy._run_module_as_main``, which python
+itself calls, runs modules, folders and zip files. So errors, warnings and tracebacks are python's.
+`sys.excepthook` is the program's, and is called without our frames.
 
-What differs: our frames are below the program's in ``traceback.print_stack()`` and
-``sys._getframe()`` and take part of the recursion limit; ``sys.orig_argv``; the modules that
-`install` needs are in ``sys.modules``.
+These differ:
+
+- Our frames are below the program's in ``traceback.print_stack()`` and ``sys._getframe()``, and use
+  a part of the recursion limit.
+- ``sys.orig_argv`` is that of filterjit.
+- The modules that `install` needs are in ``sys.modules``.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""What JAX keeps of NumPy arrays and of functions that a trace has used, by their identity.
+"""The entries that JAX keeps by identity for NumPy arrays and functions that a trace has used.
 
-JAX converts an array to a dtype of its own once, and answers with that as long as a program holds it,
-even if the array has been changed in place: where 64 bits become 32, what is kept is a copy. A change
-of ``jax_enable_x64`` is not noticed either.
+JAX converts an array to a JAX dtype once. It reuses the result as long as a program holds it, even
+if the array has been changed in place since. If 64 bits become 32, the result is a copy. JAX does
+not notice a change of ``jax_enable_x64`` either.
 
-A function that is given to `jax.lax.scan`, ``jax.jit``, `jax.lax.reduce` and others is traced once for
-the same shapes, even if what it holds has been changed in place.
+JAX traces a function that is given to `jax.lax.scan`, ``jax.jit``, `jax.lax.reduce` and others once
+for the same shapes, even if an object that it holds has been changed in place.
 """
 
 import contextlib
@@ -59,8 +59,8 @@ _also: list[Callable[[Any], object]] = []
 
 
 def when_traced_again(forget: Callable[[Any], object]) -> None:
-    """Lets `trace_again` call a function too: what gives JAX another object in the place of a user's
-    function drops that object."""
+    """Lets `trace_again` call a function too: what gives JAX another object in the place of a
+    user's function drops that object."""
     _also.append(forget)
 
 
@@ -91,8 +91,8 @@ def _forget() -> Callable[[Any], object] | None:
 def convert_again(x: np.ndarray) -> None:
     """Makes JAX convert a NumPy array again, unless what it keeps of it is right.
 
-    Fallback: the conversion gets the values that the array has now. Then an older program that is lowered
-    again has them too.
+    Fallback: the conversion gets the values that the array has now. Then an older program that is
+    lowered again has them too.
     """
     if not weakref.getweakrefcount(x):
         return  # JAX keeps nothing of it

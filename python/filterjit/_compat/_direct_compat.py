@@ -1,7 +1,7 @@
 """The private names of JAX that direct calls use (csrc/call/direct.c).
 
-Fallback: without any of them, or where one is not what it was, calls are not direct: `context_parts`
-returns None, or `plan_of` says why.
+Fallback: if one of them is missing or has changed, calls are not direct. `context_parts` returns
+None, or `plan_of` says why.
 """
 
 import functools

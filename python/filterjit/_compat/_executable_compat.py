@@ -1,4 +1,4 @@
-"""The private names of JAX by which executables are called, saved and loaded, each with a fallback."""
+"""The private names of JAX for calling, saving and loading executables, each with a fallback."""
 
 import contextlib
 import dataclasses
@@ -31,11 +31,11 @@ def order_of_layout(x: Any) -> tuple[int, ...] | None:
 
 
 def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
-    """Returns what a ``jax.stages.Lowered`` is compiled with besides its text, as plain values by their
-    names, and the arrays that it passes before the arguments.
+    """Returns what a ``jax.stages.Lowered`` is compiled with besides its text, as plain values by
+    their names, and the arrays that it passes before the arguments.
 
-    The text has no weak types, and not which arguments the program takes: JAX leaves out those that it
-    does not use.
+    The text has no weak types, and not which arguments the program takes: JAX leaves out those that
+    it does not use.
 
     Fallback: None, and programs are compared by their text alone.
     """
@@ -122,8 +122,8 @@ def load_executable(
     constants: Sequence[Any],
     args_info: Any,
 ) -> Callable[[Any], Any] | None:
-    """Loads a serialized executable. Returns what makes a ``jax.stages.Compiled`` of it, of the treedef
-    of its result.
+    """Loads a serialized executable. Returns what makes a ``jax.stages.Compiled`` of it, of the
+    treedef of its result.
 
     `parts` are those of `executable_parts`; the executable, the backend and the devices among
     them are replaced. `moved` is whether it was compiled for other devices than `devices`.

@@ -1,12 +1,13 @@
-"""How instances of Flax's pytrees keep their children, with all private names that this needs.
+"""How instances of Flax's pytrees keep their children, and the private names that this needs.
 
-JAX flattens these classes by functions in Python. Where such a function only reads attributes, the
-C core can read them itself. What is said of a class here is believed only after the functions that
-the class is registered with have said the same of an instance (``_trees/_registry.py``). If a
-version of Flax lacks a name or has other functions, its classes are flattened by these functions:
-filterjit is slower, and its results are the same.
+JAX flattens these classes by functions in Python. If such a function only reads attributes, the C
+core can read them itself. First, ``_trees/_registry.py`` compares what this module says of a class
+with the functions that the class is registered with, on an instance. If a version of Flax lacks a
+name or has other functions, these functions flatten its classes. Then filterjit is slower, and its
+results are the same.
 
-Nothing of Flax is imported here: a class of Flax can only be met after the program has imported it.
+This module imports nothing of Flax: the program has imported Flax before it meets one of its
+classes.
 """
 
 import dataclasses
@@ -191,8 +192,8 @@ def variable_type() -> type | None:
 
 
 def graph_types() -> tuple[tuple[type, ...], tuple[type, ...]]:
-    """Returns the classes of NNX whose instances are changed in place and may be shared, and those of
-    trees that hold what is in them, such as a State, if the program has imported NNX.
+    """Returns the classes of NNX whose instances are changed in place and may be shared, and those
+    of trees that hold what is in them, such as a State, if the program has imported NNX.
 
     Fallback: none, as if it had not.
     """

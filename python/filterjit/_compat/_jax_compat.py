@@ -1,7 +1,7 @@
 """The private names of JAX that filterjit uses, each with a fallback.
 
-If a version of JAX lacks a name, filterjit is slower or its messages say less, but its results are
-the same. So are those of the other files here.
+If a version of JAX lacks a name, filterjit is slower or its messages say less. Its results are the
+same. That holds for the other files here too.
 """
 
 import contextlib
@@ -44,10 +44,11 @@ KEY_TYPE: type | None = _private.private(
 class SeenAsJitted(type):
     """The type of the types of jitted functions, which libraries know by what ``jax.jit`` returns:
 
-    - ``PjitFunction`` in the words of the type, which is all that chex (`assert_max_traces`) and Haiku
-      (`transform`) look at to refuse a jitted function;
-    - ``__wrapped__`` (chex, diffrax, Equinox, jaxtyping, optimistix), `lower`, `trace`, `eval_shape`
-      and `clear_cache` (JAX; `jax.export` asks for ``jax.stages.Wrapped``), `_cache_size` (tests).
+    - ``PjitFunction`` in the words of the type, which is all that chex (`assert_max_traces`) and
+      Haiku (`transform`) look at to refuse a jitted function;
+    - ``__wrapped__`` (chex, diffrax, Equinox, jaxtyping, optimistix), `lower`, `trace`,
+      `eval_shape` and `clear_cache` (JAX; `jax.export` asks for ``jax.stages.Wrapped``),
+      `_cache_size` (tests).
     """
 
     def __repr__(cls) -> str:
@@ -80,8 +81,8 @@ def resolves_negative_argnums() -> bool:
 
 
 def hide_from_tracebacks(file: str) -> None:
-    """Makes JAX omit the frames of `file` from the tracebacks that it shows, and from the places that it
-    names, as where a leaked tracer was created.
+    """Makes JAX omit the frames of `file` from the tracebacks that it shows, and from the places
+    that it names, as where a leaked tracer was created.
 
     Fallback: the frames are shown.
     """
@@ -109,8 +110,8 @@ def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[
 
 
 def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
-    """Returns the function and the arguments of the innermost call of a ``jax.jit`` in this thread that
-    has not found its program, which JAX compiles then.
+    """Returns the function and the arguments of the innermost call of a ``jax.jit`` in this thread
+    that has not found its program, which JAX compiles then.
 
     Fallback: None, and what was compiled without a trace counts for no function.
     """
@@ -210,8 +211,8 @@ def stack_key(equation: Any) -> Any:
 def clears_with_jax(clear: Callable[[], None]) -> bool:
     """Makes ``jax.clear_caches`` call a function, to which JAX holds a weak reference.
 
-    Fallback: False, and it is not called. JAX's own caches are cleared, so filterjit's functions are
-    traced again in any case, unless their calls are direct, which they then must not be.
+    Fallback: False, and it is not called. JAX's own caches are cleared, so filterjit's functions
+    are traced again in any case, unless their calls are direct, which they then must not be.
     """
     register = _private.private("jax._src.util", "register_cache")
     if register is None:

@@ -1,7 +1,7 @@
-"""The private names of Flax NNX that `filterjit.nnx` is built of. Importing this imports Flax.
+"""The private names of Flax NNX that `filterjit.nnx` uses. Importing this module imports Flax.
 
-Each name is of Flax 0.12. If one is missing in the version that is installed, `supported` is
-False, and every call is made by Flax's own ``nnx.jit``.
+Each name is of Flax 0.12. If the installed version lacks one, `supported` is False, and Flax's own
+``nnx.jit`` makes every call.
 """
 
 import inspect

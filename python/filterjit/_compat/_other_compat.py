@@ -1,9 +1,9 @@
-"""How instances of pytrees of libraries other than JAX, Equinox and Flax keep their children, with
-all private names that this needs.
+"""How pytrees of libraries other than JAX, Equinox and Flax keep their children, and the private
+names that this needs.
 
-The rules are those of `_flax_compat`: nothing is imported here, what is said of a class is believed
-only after an instance has proven it, and without a name, or with other functions, classes are
-flattened by the functions that they are registered with.
+The rules are those of `_flax_compat`: this module imports none of the libraries; an instance has to
+prove what it says of a class; and if a name is missing or a function differs, the registered
+functions flatten the class.
 """
 
 import dataclasses

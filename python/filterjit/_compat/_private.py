@@ -1,6 +1,6 @@
-"""How private names are asked for: an object that is not there is None.
+"""Looking up private names: a missing one is None.
 
-The files beside this one have a fallback for each.
+The other files of this package have a fallback for each.
 """
 
 import sys

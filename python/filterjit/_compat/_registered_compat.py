@@ -1,4 +1,4 @@
-"""The private names of JAX that say how a class of pytrees was registered, each with a fallback."""
+"""The private names of JAX that say how a pytree class was registered, each with a fallback."""
 
 from collections.abc import Callable
 from types import FunctionType

@@ -1,1 +1,1 @@
-"""The one description of functions: their code, and what they hold."""
+"""The description of functions: their code, and what they hold."""

@@ -1,30 +1,31 @@
 """The keys of functions for ``functions="structure"``.
 
-By default, a function among the static values (the values in a pytree that are not arrays) equals
-only itself. With ``functions="structure"``, two functions share a variant if they cannot behave
-differently. A *key* stands for each static function: its code, defaults, closure, attributes and
-annotations, the identity of its globals, as ``jax.jit`` takes them, and the same of the functions
-in these, to the end. Functions with equal keys are equal. What code reads by name is not followed.
+By default, a function among the static values equals only itself. With ``functions="structure"``,
+two functions share a variant if their keys are equal. The *key* of a function has its code,
+defaults, closure, attributes and annotations, the identity of its globals, and the same of the
+functions in these, recursively. What code reads by name is not followed.
 
-The C core computes the key and takes a snapshot of it when it looks for a variant. It computes the
-key again on each later call, for the function that is passed, and also for the function that the
-variant holds if that is another object. On a hit, therefore, neither function has changed since the
-trace.
+The C core computes the key and takes a snapshot of it when it looks for a variant. On each later
+call, it computes the key again for the function that is passed. If the variant holds another
+function object, it does so for that one too. On a hit, therefore, neither function has changed its
+key since the trace.
 
 In a key,
 
-* values that cannot change stand for their contents;
-* so do the containers of the standard library (`_static_keys.CONTENTS`), dataclasses, small NumPy
-  arrays and other values that are known by them; if such a value can change in place, its identity
-  is in the key too, because a callback of the program may change it at any time;
-* classes, modules, JAX's arrays and objects, and the functions of installed packages stand for
-  themselves;
-* all other objects do too, but can change in ways that the key does not show. So the key is *in
-  doubt*, and has the identities of its functions: a new function is another one.
+* the contents stand for values that cannot change;
+* the contents also stand for containers of the standard library (`_static_keys.CONTENTS`),
+dataclasses,
+  small NumPy arrays and other values with known contents. If such a value can change in place, the
+  key has its identity too, because a callback of the program may change it at any time;
+* the identity stands for classes, modules, JAX's arrays and objects, and functions of installed
+  packages;
+* the identity also stands for all other objects. These can change in ways that the key does not
+show.
+  So the key is *in doubt*, and has the identities of its functions: a new function has another key.
 
-Functions, cells and containers are numbered in the order in which they are found, and what refers
-to one has its number. So recursion needs no special case, and two functions that share a cell do
-not equal two functions with a cell each.
+Functions, cells and containers are numbered in the order in which they are found, and a reference
+to one is its number. So recursion needs no special case, and two functions that share a cell do not
+equal two functions with a cell each.
 """
 
 import functools

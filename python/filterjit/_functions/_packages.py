@@ -1,7 +1,7 @@
-"""Which modules belong to installed packages, whose code is taken as fixed.
+"""Which modules belong to installed packages, whose code counts as fixed.
 
-An installed package is known by its name and its version. All other modules are the user's, also
-those of a package that is installed to be edited, and are known by their contents.
+An installed package is known by its name and its version. All other modules are the user's, and are
+known by their contents. A package that is installed to be edited is the user's too.
 """
 
 import os

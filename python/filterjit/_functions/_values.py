@@ -1,7 +1,7 @@
-"""What functions and other values consist of, for their keys (`_function_keys`).
+"""The parts of functions and other values, for their keys (`_function_keys`).
 
-A walk looks at a type once, when it meets a value of it for the first time. `_static_keys` tells the
-contents and the attributes of values.
+A walk looks at a type once, when it first meets a value of it. `_static_keys` tells the contents
+and the attributes of values.
 """
 
 import enum

@@ -1,8 +1,8 @@
-"""`f.freeze`: a jitted function with some arguments given once, whose arrays are constants.
+"""`f.freeze`: a jitted function with bound arguments, whose arrays are constants.
 
-What `freeze` returns is a FilterJit of a `Frozen`, which calls the function with the given arguments,
-as a closure over them does. It equals only itself, so its programs are its own, and are freed with
-it. A call passes the other arguments only, and is an ordinary call of a FilterJit.
+`freeze` returns a FilterJit of a `Frozen`, which calls the function with the bound arguments, like
+a closure over them. It equals only itself, so it does not share its programs, and they are freed
+with it. A call passes the other arguments only, and is an ordinary call of a FilterJit.
 """
 
 import dataclasses
@@ -274,7 +274,8 @@ def _remaining(
 
 
 def _kept(path: str, x: Any) -> Any:
-    """Returns a copy of a NumPy array, which could be changed later, and other arrays as they are."""
+    """Returns a copy of a NumPy array, which could be changed later, and other arrays as they
+    are."""
     if not isinstance(x, (np.ndarray, np.generic)):
         return x
     try:

@@ -1,4 +1,5 @@
-"""The warning that a plain object whose attributes hold arrays is static: they are compiled in."""
+"""The warning about a plain object with arrays in its attributes: it is static, so the arrays are
+compiled in."""
 
 import types
 import warnings
@@ -18,8 +19,8 @@ _told: "weakref.WeakSet[type]" = weakref.WeakSet()
 
 
 def warn_of_objects(variant: _core.Variant) -> None:
-    """Warns, once a class, that a program is compiled for the arrays of an object that is equal only to
-    itself, and whose attributes may be set."""
+    """Warns, once a class, that a program is compiled for the arrays of an object that is equal
+    only to itself, and whose attributes may be set."""
     for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
         for node, path in walk(structure):
             x = node.detail

@@ -1,9 +1,8 @@
-"""What is told of a traced program: the Python loop that it has unrolled, and the arrays that it holds.
+"""Remarks on a traced program: the Python loop that it has unrolled, and the arrays that it holds.
 
-Two observations together identify an unrolled loop. More than half of the equations were created
-by instructions inside one loop of a function's bytecode, and equations that are equal (primitive,
-place, shapes) occur about as often as the loop was run. Repetition by `map` or by recursion is not
-detected.
+Two observations together identify an unrolled loop. Instructions inside one loop of a function's
+bytecode created more than half of the equations. And equal equations (primitive, place, shapes)
+occur about as often as the loop was run. Repetition by `map` or by recursion is not detected.
 """
 
 import bisect
@@ -69,8 +68,8 @@ class Loop:
 
 
 def find_loop(equations: Sequence[Any]) -> Loop | None:
-    """Returns the innermost Python loop whose copies hold more than half of the equations, if there is
-    one."""
+    """Returns the innermost Python loop whose copies hold more than half of the equations, if there
+    is one."""
     total = len(equations)
     stacks = [_jax_compat.stack_key(e) for e in equations]
     counts = collections.Counter(stacks)
@@ -171,8 +170,8 @@ def _copies(counts: list[int]) -> tuple[int, int] | None:
 
 
 def captured(constants: Sequence[Any], fun: Any) -> str:
-    """Returns a sentence on the arrays that a program of `fun` holds as constants, without its subject,
-    which is the name of the function."""
+    """Returns a sentence on the arrays that a program of `fun` holds as constants, without its
+    subject, which is the name of the function."""
     arrays = [x for x in constants if hasattr(x, "nbytes")]
     size = show_bytes(sum(x.nbytes for x in arrays))
     held = _names_of_captured(fun)

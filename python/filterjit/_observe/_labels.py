@@ -1,4 +1,4 @@
-"""What the variants of a function are called in a report: by what tells them apart."""
+"""The labels of a function's variants in a report: the arguments that differ between them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ _WIDTH = 40  # characters of a value that are shown
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
-    """Returns for each variant leaves, other than arrays, that tell it apart from others: ``n=2, model.depth=3``.
+    """Returns for each variant leaves, other than arrays, that tell it apart from others: ``n=2,
+    model.depth=3``.
 
-    A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas, it
-    has a number and their paths.
+    A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas,
+    it has a number and their paths.
     """
     values = [
         {
@@ -39,7 +40,8 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
-    """Returns for each of some texts by paths those that tell it apart from others: ``n=2, depth=3``.
+    """Returns for each of some texts by paths those that tell it apart from others: ``n=2,
+    depth=3``.
 
     The paths are found one by one: the next is that which tells most apart. Others are left out.
     """
@@ -63,7 +65,8 @@ def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
-    """Returns where a variant differs from the first other one, after a colon; "" if it does not."""
+    """Returns where a variant differs from the first other one, after a colon; "" if it does
+    not."""
     other = variants[0 if i else min(1, len(variants) - 1)]
     comparison = Comparison(registry, other.structure, variants[i].structure)
     paths = ", ".join(cause.path for cause in comparison.causes[:3])

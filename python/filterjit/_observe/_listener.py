@@ -1,4 +1,4 @@
-"""What this package does at the events of the core."""
+"""The listener of this package to the events of the core."""
 
 import contextlib
 import weakref

@@ -1,9 +1,9 @@
-"""The page of ``filterjit run --html``: one file of HTML with its styles, which loads nothing.
+"""The page of ``filterjit run --html``: one HTML file with its styles, which loads nothing.
 
-Below the report it has a timeline of what was traced and compiled for each function, most expensive
-first: what the recorder has logged since the program imported JAX. A hit logs nothing. Events that
-are closer than a pixel are drawn as one. A timeline unfolds into the reasons of the retraces. There is
-no script in the page, and all text that comes from the program is escaped.
+Below the report, it has a timeline of the traces and compilations of each function, the most
+expensive first. The recorder logs them from the time that the program imports JAX. A hit logs
+nothing. Events that are closer than a pixel are drawn as one. A timeline unfolds into the reasons
+of the retraces. The page has no script, and all text that comes from the program is escaped.
 """
 
 import collections
@@ -97,7 +97,8 @@ def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
 
 
 def _reasons(events: Sequence[Event], begin: float) -> str:
-    """Returns why retraces happened: once for those of the same causes, and the last of them whole."""
+    """Returns why retraces happened: once for those of the same causes, and the last of them
+    whole."""
     reasons: dict[Any, list[Event]] = collections.defaultdict(list)
     for event in events:
         if event.reason is not None:

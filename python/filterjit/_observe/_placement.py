@@ -1,7 +1,8 @@
-"""Where the arrays of a call are, where its program needs them, and where those of earlier calls were.
+"""Placements: where the arrays of a call are, where its program needs them, and where those of
+earlier calls were.
 
-A program over several devices needs each array in the place that `in_shardings` says, or on the
-devices of the arrays that are committed. JAX copies the others in each call.
+A program on several devices needs each array in the place of its `in_shardings`, or on the devices
+of the committed arrays. JAX copies the other arrays in each call.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """The recorder: measures what JAX does for each jitted function while it traces and compiles.
 
 JAX's monitoring events tell how long it traced, lowered and compiled, but not for which function of
-filterjit. The recorder therefore has a stack of the traces that are under way in each thread.
-From the beginning of a trace to the end of the call, an event is attributed to the innermost trace
-on the stack, and each second is counted once. A program that JAX compiles without a trace, for a
-new sharding for example, is that of the call that JAX makes.
+filterjit. So the recorder has a stack of the current traces of each thread. From the beginning of a
+trace to the end of the call, an event belongs to the innermost trace on the stack, and each second
+is counted once. A program that JAX compiles without a trace, for a new sharding for example,
+belongs to the call that JAX makes.
 
 A hit does not reach this code. If the switch `time_calls` is on, the C core times hits itself.
 """
@@ -48,8 +48,8 @@ _MOST_EVENTS = 100_000  # the last ones are kept
 
 @dataclasses.dataclass(eq=False)
 class _Work:
-    """What JAX does for a call: a trace, and what follows until the call is over; or what it compiles in
-    a thread without a trace.
+    """What JAX does for a call: a trace, and what follows until the call is over; or what it
+    compiles in a thread without a trace.
 
     Attributes:
         record: of the function that is traced; None without a trace.
@@ -195,8 +195,8 @@ class _Recorder:
             self.log.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
     def _attributed(self) -> tuple[FunctionRecord | None, Sequence[Cost]]:
-        """Returns the record of the function that JAX lowers or compiles for, if it is known, and what the
-        cost is added to."""
+        """Returns the record of the function that JAX lowers or compiles for, if it is known, and
+        what the cost is added to."""
         work = self._thread.work
         if work.record is not None:
             return work.record, work.costs

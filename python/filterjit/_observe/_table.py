@@ -1,7 +1,7 @@
-"""The table of causes: what can make a function compile again, and what helps. A row is a cause.
+"""The table of causes for which a function compiles again, with remedies. A row is a cause.
 
-docs/errors.md shows a program for each row (`.ci/causes.py`). Many differences are normal: a flag has
-two programs. So a remedy says what is normal, and only a number may be told to become an array.
+docs/errors.md shows a program for each row (`.ci/causes.py`). Many differences are normal: a flag
+has two programs. So a remedy says what is normal, and advises only numbers to become arrays.
 """
 
 import enum
@@ -53,9 +53,9 @@ class Row(NamedTuple):
         remedy: what helps; what stands in braces depends on the value and the program at hand.
         is_endless: whether there can be any number of such causes. A program has the other ones on
             purpose, or has few of them.
-        weight: how different two programs are that differ in this. A node of another container or class
-            weighs more than a static value, because the nodes below it are not compared; and what
-            seldom varies, such as a dtype, more than a shape.
+        weight: how different two programs are that differ in this. A node of another container or
+            class weighs more than a static value, because the nodes below it are not compared; and
+            what seldom varies, such as a dtype, more than a shape.
     """
 
     kind: str
@@ -322,8 +322,8 @@ _MOST_NUMBERS = 3  # of one argument that an option names
 
 
 def _traced(paths: Collection[Sequence[Any]]) -> str:
-    """Returns the option that traces the numbers at some paths, and no others: those beside them may
-    be sizes, or be asked in an ``if``. An empty text if they are too many."""
+    """Returns the option that traces the numbers at some paths, and no others: those beside them
+    may be sizes, or be asked in an ``if``. An empty text if they are too many."""
     filters: dict[str, list[str]] = {}
     for name, *below in sorted(paths, key=str):
         keys = [str(key[0] if isinstance(key, tuple) else key) for key in below]

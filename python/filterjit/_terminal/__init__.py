@@ -1,1 +1,1 @@
-"""What is printed: progress displays, and tables in columns."""
+"""Printing: progress displays, and tables in columns."""

@@ -1,7 +1,7 @@
-"""Notebooks of Jupyter: what a cell is called there, and lines of output that change.
+"""Jupyter notebooks: the names of cells, and lines of output that change.
 
-A notebook has imported IPython, so nothing is imported here that the program has not. Whatever fails
-in IPython is no error of the program's: there is no name, or no line, then.
+A notebook has imported IPython, so this module imports nothing new. If IPython fails, the program
+gets no error: there is no name or no line then.
 """
 
 import contextlib
@@ -33,8 +33,8 @@ def cells_run() -> int | None:
 
 
 def cell_of(file: str) -> str | None:
-    """Returns what a notebook calls the cell that it compiled as `file`, such as ``In [3]``; None for
-    any other file."""
+    """Returns what a notebook calls the cell that it compiled as `file`, such as ``In [3]``; None
+    for any other file."""
     with contextlib.suppress(Exception):
         _, name = _shell().compile.format_code_name(file)
         found = re.search(r"\[(\d+)\]", name)
@@ -43,7 +43,8 @@ def cell_of(file: str) -> str | None:
 
 
 def show_line(text: str) -> Callable[[str], None]:
-    """Shows a line below the cell that runs. Returns a function that puts another text in its place."""
+    """Shows a line below the cell that runs. Returns a function that puts another text in its
+    place."""
     with contextlib.suppress(Exception):
         from IPython.display import display
 

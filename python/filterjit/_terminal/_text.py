@@ -1,4 +1,4 @@
-"""A table, and how it is written: in columns of plain text, and in HTML."""
+"""A table, as plain text in columns and as HTML."""
 
 import dataclasses
 import html
@@ -44,8 +44,8 @@ def escape(text: str) -> str:
 class Table:
     """A table: its title, the heads of its columns and its rows.
 
-    The first column is aligned to the left, and spaces at the beginning of its cells indent them. The
-    others are aligned to the right.
+    The first column is aligned to the left, and spaces at the beginning of its cells indent them.
+    The others are aligned to the right.
     """
 
     title: str
@@ -53,8 +53,8 @@ class Table:
     rows: list[list[str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        """Returns the lines of the table below its title; if they are to be no longer than `width`, the
-        last columns are left out as far as is needed, and the first one is shortened."""
+        """Returns the lines of the table below its title; if they are to be no longer than `width`,
+        the last columns are left out as far as is needed, and the first one is shortened."""
         rows = [self.heads, *self.rows]
         if width is not None:
             while len(rows[0]) > 1 and sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 > width:

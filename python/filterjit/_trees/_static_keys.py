@@ -1,16 +1,16 @@
 """What static values are compared by, type by type.
 
 Static values are the leaves of a pytree that are not arrays, the values of static fields, and aux
-data. Two of them may share a compiled program only if the traced function cannot tell them apart,
-but the ``==`` of many types is coarser than that: a dataclass with 1 equals one with True.
+data. Two of them should share a compiled program only if the traced function cannot tell them
+apart. The ``==`` of many types is coarser than that: a dataclass with 1 equals one with True.
 
-The C core knows the exact rule for a few built-in types (``fj_static_rule`` in
-``structure/statics.h``). For any other type it asks `static_key`, once. The *key* of a type is a function from a value to what is compared
-in its place: its contents, which the core compares by the same rule, down to the built-in types.
-The core takes them on each call, or looks whether they are the same objects, so it notices that
-they were changed in place.
+The C core has a rule for a few built-in types (``fj_static_rule`` in ``structure/statics.h``). For
+any other type it asks `static_key`, once. The *key* of a type is a function. It returns the
+contents of a value, which the core compares instead of the value, by the same rules, down to the
+built-in types. On each call, the core takes the contents, or looks whether they are the same
+objects. So it notices changes in place.
 
-The table, of which the first row that fits holds:
+The first row that fits holds:
 
 ===========================================  =======================================================
 type                                         compared
@@ -38,18 +38,22 @@ another class of the standard library        its attributes and its ``==``
 any other type                               its ``__eq__`` and its hash
 ===========================================  =======================================================
 
-A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last
-group that raises in ``__hash__`` is compared by identity.
+A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last row
+that raises in ``__hash__`` is compared by identity.
 
-A member of an enum, a class, a sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the
-mapping in which Flax says of attributes whether they are data, are *immutable*: such a value is not
-compared with itself again. Of lists, dicts, dataclasses, attrs classes, bound methods and PyTreeDefs,
-of tuples of a subclass without attributes, and of an ``nnx.GraphDef``, which consists of such values, the
-core sees by addresses that a value has not changed, and compares two values field by field
-(``structure/snapshot.h``). So it does of a value whose hash was generated from its fields, but two of
-these are compared by their ``__eq__``. The core takes the keys only where it does not see that they are
-equal, and without a GIL: so `static_contents` and the key of a type say the same. The last other value
-that was equal is remembered until it changes.
+Some values are *immutable*, and are not compared with themselves again: an enum member, a class, a
+sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the mapping in which Flax says which
+attributes are data.
+
+For other types, the core sees by addresses that a value has not changed, and compares two values
+field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound methods,
+PyTreeDefs, tuples of a subclass without attributes, and an ``nnx.GraphDef``, which consists of such
+values. It sees the same of a value whose hash was generated from its fields, but compares two of
+these by their ``__eq__``.
+
+The core takes the keys only if it does not see that two values are equal, and without a GIL. So
+`static_contents` and the key of a type have to agree. The core remembers the last other value that
+was equal, until it changes.
 
 *Attributes* are the ``__dict__`` and the slots of an instance, without the results of
 ``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
