@@ -273,7 +273,7 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
     ),
     (
         "Flax NNX",
-        "[Which calls](nnx.md) are made by `flax.nnx.jit` is no error: `step.report()` tells.",
+        "`flax.nnx.jit` makes [some calls](nnx.md#what-flax-still-does) itself. This is no error, and `step.report()` counts them.",
         {
             "A change that is lost": (
                 "from flax import nnx\n"
