@@ -20,8 +20,8 @@ import filterjit
 
 HEAD = """## Causes of a retrace
 
-What `f.explain(...)` says of a call. In each example, the last line asks about a call; the lines
-before it are calls already made. Each program is a file `train.py` that begins with
+In each example, the last line asks about a call; the lines before it are calls already made. Each
+program is a file `train.py` that begins with
 
 ```python
 import dataclasses, enum, functools, pathlib
