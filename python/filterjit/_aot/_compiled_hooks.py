@@ -55,7 +55,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
     def __post_init__(self) -> None:
         self.registry = registry_for(self.settings)
-        # Of parameters of the option `traced`: 1 for each leaf of the argument that is an array.
+        # For parameters of the option `traced`: 1 for each leaf of the argument that is an array.
         self._traced: dict[str, bytes] = {}
 
     def make_filter_jit(
@@ -149,7 +149,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         """Returns a MismatchError with paths for arrays that do not fit; other exceptions are
         translated as in any call."""
         _, exception, variant, arrays = failure
-        # JAX's error for a spec is neither of the two in JAX 0.10.0 and older.
+        # In JAX 0.10.0 and older, the error for a spec is neither of the two.
         if variant is not None and (
             isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
         ):

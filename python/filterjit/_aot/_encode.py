@@ -150,7 +150,7 @@ class Coder:
         found = _parts_of(x)
         if found is not None:
             tag, parts = found
-            if tag in ("set", "frozenset"):  # in an order that is the same in all processes
+            if tag in ("set", "frozenset"):  # in the same order in all processes
                 parts = sorted(parts, key=_text)
             codes = list(map(self.encode, parts))
             return [[tag, len(codes)], *itertools.chain.from_iterable(codes)]
@@ -199,7 +199,7 @@ def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
         return False
 
 
-_LARGE = 1 << 53  # other readers of JSON take larger ints for floats
+_LARGE = 1 << 53  # other JSON readers take larger ints for floats
 
 
 def _columns(x: Any) -> list[Any]:
@@ -250,7 +250,7 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
     return "instance", [cls, *_columns(fields)]
 
 
-# ---- values of JAX, which programs have ----
+# ---- values of JAX in programs ----
 
 
 def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
@@ -459,9 +459,9 @@ def decode_dtype(name: Json) -> Any:
     return jnp.dtype(name)
 
 
-# The tags of nodes of the kinds that have another name.
+# The tags of the node kinds that have another name.
 _TAGS = {"arguments": "dict", "module": "instance", "object": "instance"}
-# What makes a value of its parts, by its tag.
+# By tag: the function that makes a value from its parts.
 _MAKE: dict[str, Callable[..., Any]] = {
     "int": lambda text: int(text, 16),
     "float": float.fromhex,

@@ -264,7 +264,7 @@ def _decode(
     dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
     if own is None:
         own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
-        own = [  # a NumPy array may have had 64 bits where the program takes 32
+        own = [  # a NumPy array may have had 64 bits and the program takes 32
             _program.decode_array(*array, sharding, dtype)
             for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
         ]
@@ -317,7 +317,9 @@ def _lower_portable(
         exported = export_module().deserialize(bytearray(blob))
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
-    if "cpu" in exported.platforms:  # JAX 0.9 would not; no others are portable
+    if (
+        "cpu" in exported.platforms
+    ):  # JAX 0.9 does not register these; no other targets are portable
         _program.register(["lapack_"])
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
     if len(exported.in_avals) != len(shardings):

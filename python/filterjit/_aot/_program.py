@@ -87,7 +87,7 @@ def encode(
         },
         "devices": [device.id for device in devices],
         "result": result,
-        "specs": coder.encode(  # of all arrays, those in the function itself first
+        "specs": coder.encode(  # for all arrays, those in the function itself first
             [
                 # A symbolic dimension is a text here; the program itself has the symbol.
                 (

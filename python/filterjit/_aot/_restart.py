@@ -44,7 +44,7 @@ from ._stages import Compiled, refusing, trace_prepared
 logger = logging.getLogger("filterjit")
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-# A link or a pipe is not followed or waited for.
+# Does not follow a link or wait for a pipe.
 _READ = os.O_RDONLY
 for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
@@ -182,7 +182,7 @@ class _Description:
     code, and the values that it holds."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive
+        self._seen: dict[int, tuple[int, Any]] = {}  # by address; the objects stay alive here
 
     def structure(self, structure: _core.Structure) -> list[Json]:
         return [

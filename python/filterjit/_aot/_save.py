@@ -99,7 +99,7 @@ def _contents(
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
     exported = None
     if portable:
-        _program.placement(stage)  # which JAX may not tell: before the export
+        _program.placement(stage)  # before the export, because JAX may not tell it
         exported = _export(prepared, platforms)
         if isinstance(stage, jax.stages.Lowered) and exported[0].nr_devices > 1:
             raise Unsupported(
@@ -129,7 +129,7 @@ def _contents(
     }
     header |= {
         "functions": settings.functions,
-        # Where not all of an argument is chosen, numbers are traced that were traced, as arrays.
+        # If a part of an argument is chosen, the numbers that were traced stay traced, as arrays.
         "traced": {k: True if chosen is True else "**" for k, chosen in settings.traced.filters},
         "numbers traced": settings.numbers_traced,
         "static": [sorted(settings.static.positions), sorted(settings.static.names)],

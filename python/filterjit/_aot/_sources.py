@@ -45,7 +45,7 @@ def _began() -> float:
             ticks = int(file.read().rpartition(b")")[2].split()[19])
         # The process may lose its core between the two clocks: the largest difference is right.
         booted = max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(5))
-        # Python needs more than two ticks before it imports a module of the user's.
+        # Python needs more than two ticks before it imports one of the user's modules.
         now = min(now, booted + (ticks + 2) / os.sysconf("SC_CLK_TCK"))
     return now
 
@@ -154,7 +154,7 @@ def _variables(module: Any) -> dict[str, Any]:
 def _modules() -> Iterator[tuple[str, types.ModuleType]]:
     """Yields the user's modules that are imported. What has no file was made by a module that has
     one, but for functions and classes of a notebook or a prompt."""
-    libraries: dict[str, bool] = {}  # by top-level name: most modules are of few
+    libraries: dict[str, bool] = {}  # by top-level name: most modules have one of a few
     for name, module in list(sys.modules.items()):
         top = name.partition(".")[0]
         if (known := libraries.get(top)) is None:
@@ -187,7 +187,7 @@ def main_name() -> str:
         return "" if is_library(name) else name
     if type(file) is not str or not os.path.exists(
         file
-    ):  # of a program on standard input, "<stdin>"
+    ):  # for a program on standard input, "<stdin>"
         return MAIN
     folder, base = os.path.split(os.path.realpath(file))
     is_installed = folder == os.path.realpath(sysconfig.get_path("scripts"))
@@ -218,7 +218,7 @@ def _read(file: str) -> tuple[bytes, float]:
     """Returns the contents of a file, and when it was changed."""
     with open(file, "rb") as opened:
         at = os.fstat(opened.fileno())
-        # The system sets the time of the entry in the folder; a program may set the other one.
+        # The system sets the time of the folder entry. A program may set the other time.
         return opened.read(), max(at.st_mtime, at.st_ctime)
 
 
@@ -241,9 +241,7 @@ def _text_found(name: str) -> bytes | None:
         try:
             spec = next((one for one in found if one is not None), None)
             path = spec.submodule_search_locations
-        except (
-            Exception
-        ):  # of a finder that is not the standard library's, or there is no such module
+        except Exception:  # another finder than the standard library's, or no such module
             return None
     if not spec.has_location:
         return None

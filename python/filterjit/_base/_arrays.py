@@ -17,7 +17,7 @@ class Aval:
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool
-    sharding: Any = None  # None if it is on no mesh, which to JAX is another type
+    sharding: Any = None  # None if it is not on a mesh: to JAX, that is another type
 
     @classmethod
     def of(cls, x: Any) -> "Aval":

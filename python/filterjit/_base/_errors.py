@@ -138,7 +138,7 @@ def attributes_of(x: Any) -> list[tuple[str, Any]]:
 def _has_arrays(x: Any, depth: int) -> bool:
     try:
         leaves = jax.tree_util.tree_leaves(x)
-    except Exception:  # of the user's own flatten function, or keys that cannot be sorted
+    except Exception:  # raised by the user's flatten function, or by keys that cannot be sorted
         return False
     if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
         return True
@@ -245,7 +245,7 @@ def _memory_of(x: Any) -> int:
     try:
         part = x.addressable_data(0) if len(x.devices()) > 1 else x
         return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
-    except Exception:  # it is on devices of other processes, or no array of JAX's
+    except Exception:  # it is on devices of other processes, or is not a JAX array
         return id(x)
 
 

@@ -61,8 +61,8 @@ def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name
         instead = "".join(f"; keep `{owner}.{name}`" for owner in owners)
         raise AttributeError(f"module {public!r} has no attribute {name!r}{instead}")
     if module not in _WITHOUT_JAX:
-        # Before the module, which needs it too: `install` waits for JAX, and then imports
-        # modules of ours, of which none may be half imported.
+        # Before the room, which imports JAX too: `install` waits for JAX, and then imports
+        # our modules, and none of these may be half imported.
         import_module("jax")
     variables[name] = getattr(import_room(module, f"`{public}.{name}`"), name)
     return variables[name]

@@ -7,7 +7,7 @@ import sysconfig
 
 from .. import _core
 
-# The newest version of JAX that all tests passed with. Newer ones are expected to work, since
+# The newest version of JAX that all tests passed with. Newer ones should work, because
 # private names of JAX have fallbacks.
 TESTED_JAX = "0.12.0"
 

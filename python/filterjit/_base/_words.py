@@ -63,7 +63,7 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
     hole = object()  # stands for each open leaf
     leaves = structure._leaves(hole)
     leaf = 0  # the number of the next one
-    prefix, left = "", 1  # of the node that is open, and the number of its children still to come
+    prefix, left = "", 1  # for each open node, with the number of its children still to come
     outer: list[tuple[str, int]] = []
     for kind, arity, _, _, key in structure._nodes():
         while not left:

@@ -139,7 +139,7 @@ def names_of(fun: Any) -> tuple[str, str]:
 def attributes_of(fun: Any) -> dict[str, Any]:
     """Returns the attributes that ``functools.update_wrapper`` would copy."""
     found: dict[str, Any] = {}
-    if isinstance(fun, types.FunctionType):  # of other objects, the __dict__ is their state
+    if isinstance(fun, types.FunctionType):  # the __dict__ of other objects is their state
         found.update(fun.__dict__)
     found.pop(CACHES_ATTRIBUTE, None)
     found.pop("__wrapped__", None)

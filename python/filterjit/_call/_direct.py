@@ -9,7 +9,7 @@ from .. import _core
 from .._base._switches import tell
 from .._compat import _direct_compat, _jax_compat
 
-_AFTER = 16  # calls, after which a plan pays: to make it takes as long as some calls
+_AFTER = 16  # calls, after which a plan pays: making it takes as long as some calls
 
 
 class _WouldTrace(Exception):
@@ -53,7 +53,7 @@ def _make_context() -> _core.DirectContext | None:
     return made
 
 
-# What all direct calls share; None where JAX lacks one of the private names that they need.
+# What all direct calls share; None if JAX lacks a private name that they need.
 _context = _make_context()
 
 

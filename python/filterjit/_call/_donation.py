@@ -65,7 +65,7 @@ class Donation:
         return repr(self.chosen or self.arguments or self.mode)
 
     def __hash__(self) -> int:
-        return hash(self.mode)  # short, as the first call of each jitted function asks for it
+        return hash(self.mode)  # cheap, because the first call of each jitted function computes it
 
     @property
     def is_quiet(self) -> bool:

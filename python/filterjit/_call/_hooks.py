@@ -101,8 +101,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
-        # Two wrappers of one function can differ in their parameters, as its `__signature__`, its
-        # defaults or its code may have been set in between.
+        # Two wrappers of one function can have different parameters: its `__signature__`, its
+        # defaults or its code may have been set between the two.
         parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:

@@ -34,7 +34,7 @@ def forget(root: Any, functions: bool) -> None:
         functions: whether functions are among them, since they are compared by what they hold.
     """
     held: dict[int, Any] = {}  # so that no other object gets the address of one
-    kinds: dict[int, _Kind] = {}  # by the address of a class, since a metaclass may have a hash
+    kinds: dict[int, _Kind] = {}  # by address of a class, because a metaclass may define a hash
     level = [root]
     while level and len(held) < _NEAREST:
         others: list[Any] = []
@@ -108,14 +108,14 @@ def _of_jitted(x: Any) -> Iterable[Any]:
     return (getattr(x, "__wrapped__", None),)  # which anyone can delete
 
 
-# By the addresses of classes, whose instances are theirs and those of subclasses.
+# By class address. The instances include those of subclasses.
 _READERS: dict[int, _Reader | None] = {
     id(np.ndarray): _of_array,
     id(types.FunctionType): _of_function,
     id(_core.FilterJit): _of_jitted,
     id(type(_jax_compat.jit(lambda: None))): _of_jitted,
 }
-_READERS |= dict.fromkeys(  # what holds no array, or refers to what is not of this trace alone
+_READERS |= dict.fromkeys(  # they hold no array, or refer to objects outside of this trace
     map(
         id,
         (

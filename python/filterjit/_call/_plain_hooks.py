@@ -157,7 +157,7 @@ def hand_over(
         raise
 
 
-# JAX's errors of arguments, before the function runs, which name those of the flat function.
+# JAX raises these errors before the function runs. They name arguments of the flat function.
 _OF_ARGUMENTS = (
     "An overflow was encountered while parsing an argument",
     "Error interpreting argument to",

@@ -47,13 +47,13 @@ class _SharedSetting:
                 self._switch_off()
 
     def _after_fork(self) -> None:
-        # Other threads, and so their calls, do not exist in the child.
+        # In the child, there are no other threads, and so none of their calls.
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
             self._switch_off()
 
 
-# Of a failed callback, whose error filterjit raises, as Equinox does.
+# For a failed callback: filterjit raises its error, as Equinox does.
 _callback_logger = logging.getLogger(_jax_compat.CALLBACK_LOGGER)
 
 

@@ -109,7 +109,8 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            # Static ones have parameters of their own; the function sees the order of a pytree.
+            # Static keyword arguments have parameters of their own. The function sees the order of
+            # a pytree.
             kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
             args.append(value)
@@ -159,7 +160,7 @@ def raise_binding_error(
             own = None
         if isinstance(function, types.FunctionType) and own is not None:
             _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
-        # The signature is not that of the function itself, because of functools.wraps for example.
+        # The signature is not the function's own, for example because of functools.wraps.
         (signature or inspect.signature(fun)).bind(*args, **kwargs)
     except TypeError as e:
         if isinstance(fun, staticmethod):

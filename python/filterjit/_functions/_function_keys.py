@@ -14,14 +14,13 @@ In a key,
 
 * the contents stand for values that cannot change;
 * the contents also stand for containers of the standard library (`_static_keys.CONTENTS`),
-dataclasses,
-  small NumPy arrays and other values with known contents. If such a value can change in place, the
-  key has its identity too, because a callback of the program may change it at any time;
+  dataclasses, small NumPy arrays and other values with known contents. If such a value can change
+  in place, the key has its identity too, because a callback of the program may change it any time;
 * the identity stands for classes, modules, JAX's arrays and objects, and functions of installed
   packages;
 * the identity also stands for all other objects. These can change in ways that the key does not
-show.
-  So the key is *in doubt*, and has the identities of its functions: a new function has another key.
+  show. So the key is *in doubt*, and has the identities of its functions: a new function has
+  another key.
 
 Functions, cells and containers are numbered in the order in which they are found, and a reference
 to one is its number. So recursion needs no special case, and two functions that share a cell do not
@@ -182,7 +181,7 @@ def _itself(static: Any) -> Any:
 def _key(static: Any) -> Any:
     try:
         return _Walk().key(static)
-    except Exception:  # an object of the user's may raise any; or a RecursionError
+    except Exception:  # the user's objects may raise anything; or a RecursionError
         logger.debug("a %s could not be described", type(static).__name__, exc_info=True)
         return _itself(static)
 
@@ -191,7 +190,7 @@ _KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, fun
 
 registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
 
-# The same, with numbers traced in the arguments of some parameters.
+# The same registry, but the numbers in the arguments of some parameters are traced.
 with_numbers_in_some: _core.Registry = _registry.registry.with_policy(
     keyed=_KEYED, traced_in=_registry.NUMBERS
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._trees import _static_keys
 
-# The libraries that are taken as fixed wherever they are.
+# The libraries whose code counts as fixed wherever they are.
 _ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
 _STANDARD = _static_keys.STANDARD_LIBRARY
 FOLDERS = ("site-packages", "dist-packages")

@@ -36,7 +36,7 @@ _of_method = operator.attrgetter("__func__", "__self__")
 _of_built_in = operator.attrgetter("__name__", "__self__")
 _reduced = operator.methodcaller("__reduce__")
 
-# What objects around functions consist of. Nobody tells two of equal contents apart.
+# The contents of objects around functions. Two with equal contents behave alike.
 _PARTS: dict[type, Key] = {
     functools.partial: _partial,
     functools.partialmethod: _partial,
@@ -67,7 +67,7 @@ _RULES: dict[type, str] = {
     type: "cls",
     types.ModuleType: "module",
     jax.Array: "jax_array",
-    # Who has what they are views of can change them, and need not say so.
+    # Whoever has the viewed object can change it without a trace here.
     np.void: "instance",
     memoryview: "instance",
 }
@@ -125,7 +125,7 @@ def of_type(cls: type) -> Type:
     return facts
 
 
-# What there is in a class, without running code of its metaclass.
+# Reads the contents of a class without running code of its metaclass.
 module_of = type.__dict__["__module__"].__get__
 qualname_of = type.__dict__["__qualname__"].__get__
 members_of = type.__dict__["__dict__"].__get__
@@ -138,7 +138,7 @@ def is_own(name: Any) -> bool:
 
 # ---- functions, and what wraps them ----
 
-# Besides what `functools.wraps` copies: other names of the function, and what JAX found out.
+# Not copied by `functools.wraps`: other names of the function, and what JAX has found out.
 _NOT_OF_WRAPPERS = {*functools.WRAPPER_ASSIGNMENTS, "__annotations__", "_fun", "fun", "_jit_info"}
 
 

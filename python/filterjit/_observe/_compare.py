@@ -274,7 +274,7 @@ class Comparison:
         if getattr(settings, "functions", "") == "structure":
             from .._functions._function_keys import is_in_doubt
 
-            # What is compared by what it holds: as a value, and as a part of a function.
+            # Compared by contents: as a value, and as a part of a function.
             unlike = [
                 pair
                 for pair in pairs

@@ -78,7 +78,7 @@ def explain_trace(
         for v in cache.variants()
         if v is not variant and v.num_traces > 0 and _records.record_of(v).traces
     ]
-    others.sort(key=_last_trace, reverse=True)  # of those that are as close, the latest is told
+    others.sort(key=_last_trace, reverse=True)  # of the closest, the latest is told
     if not earlier and not others:
         return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
     if not earlier and (cause := evicted(cache, structure, now)):

@@ -26,7 +26,7 @@ from ._wording import count, file_and_line, show_bytes
 
 _LARGE = 1 << 17  # bytes of the arrays that a variable holds, to be named
 _FEWEST_COPIES = 8  # of a loop's body
-_MOST_FRAMES = 256  # of an equation's stack that are inspected, the innermost ones
+_MOST_FRAMES = 256  # inspected frames of an equation's stack, the innermost ones
 
 _CALL = os.path.join(PACKAGE, "_call") + os.sep  # `flat`, the function that JAX traces, is in there
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
@@ -100,7 +100,7 @@ def find_loop(equations: Sequence[Any]) -> Loop | None:
         return None
     copies, covered = found
     # The first instruction of a `while` loop's body is not on the line of the `while`; the jump at
-    # its end is. The smaller of both lines is that of the loop.
+    # its end is. The smaller of the two is the line of the loop.
     line = min(_line_of(code, start), _line_of(code, dict(_loops_of(code))[start]))
     return Loop(code.co_filename, line, copies, round(covered / copies), total)
 

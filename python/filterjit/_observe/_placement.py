@@ -82,7 +82,7 @@ def compare_placements(
         if a is AS_TRACED:
             continue
         if not _committed(a) and not _committed(b) and (a is None or b is None):
-            continue  # to JAX, an array of NumPy is one that is not committed
+            continue  # to JAX, a NumPy array is not committed
         if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
             continue  # for ``P()`` and ``P(None)``, JAX finds the program again
         devices = [None if one is None else one[0].device_set for one in (a, b)]

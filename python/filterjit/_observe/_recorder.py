@@ -114,7 +114,7 @@ class _Recorder:
     def __init__(self) -> None:
         self.log: collections.deque[Event] | None = None
         self.other_programs = Cost()  # of programs that are not filterjit's
-        # Is called where JAX begins to trace or to compile, with whether it traces and a name. It may
+        # Called when JAX begins to trace or to compile, with (whether it traces, a name). It may
         # raise, and ends the call then.
         self.guard: Callable[[bool, str], None] = lambda is_trace, name: None
         self._listening = False
@@ -141,7 +141,7 @@ class _Recorder:
     def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
         """Is called when JAX begins to trace, lower or compile."""
         if event in (_TRACED, _COMPILED):
-            # Not where it lowers: what is raised there makes JAX compile in each later call.
+            # Not when it lowers: an error there makes JAX compile in each later call.
             self.guard(event == _TRACED, fun_name)
         if event not in (_LOWERED, _COMPILED):
             return

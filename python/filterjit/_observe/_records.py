@@ -207,7 +207,7 @@ def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
                 key.append(hex(x) if type(x) is int else repr(x))  # repr refuses long ones
                 continue
             try:
-                ref: Any = weakref.ref(x)  # of an object that lives, it is one and the same
+                ref: Any = weakref.ref(x)  # for a living object it is always the same
             except TypeError:
                 ref = object()
             refs.append(ref)
@@ -254,7 +254,8 @@ class Misses:
         self.counts.update(causes.keys())
         self.latest.update(causes)
         if last.record.cost.compiles == last.compiles or last.part != now.part:
-            # What was traced is a part of another function's program; or it is another's affair.
+            # The trace is part of another function's program, or another part of the program
+            # compiled it.
             self._length, self._common = 1, set()
             return ()
         told = {key for key, cause in causes.items() if cause.is_endless}
@@ -389,7 +390,7 @@ class _Functions:
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
         self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
-        self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
+        self._totals: dict[Any, FunctionRecord] = {}  # for collected caches, by name and place
 
     def register(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
         """Begins the record of a new cache, of the function `fun`; None if it is not known."""

@@ -16,7 +16,7 @@ _HEADING = "filterjit: where the time of jitted functions went, most expensive f
 _VARIANTS = 5  # rows of variants of one function
 _MUCH = 0.05  # of the time of a program
 
-# By the head of each column: the key in the row, and how to write the figure. On a narrow terminal,
+# By column head: the key in the row, and how to write the figure. On a narrow terminal,
 # the last ones are left out.
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "calls": ("calls", "{:,}".format),

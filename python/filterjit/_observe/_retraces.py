@@ -36,10 +36,10 @@ else:
 logger = logging.getLogger("filterjit")
 
 _WORTH = 10  # traces that are worth a sentence
-_SELDOM = 10  # calls of a program: one that is called more often has paid for its trace
-_SHARE = 0.9  # of the comparisons have the cause
+_SELDOM = 10  # calls: a program that is called more often has paid for its trace
+_SHARE = 0.9  # share of the comparisons that have the cause
 _MOST_CAUSES = 3
-_WHOLE = 3  # explanations in a row of the same causes that are logged in whole
+_WHOLE = 3  # explanations in a row with the same causes that are logged in full
 
 _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
 """The causes that were logged last of each function, and how many times in a row."""
@@ -135,7 +135,7 @@ def _tell_of_many(
         return _compare.compare_programs(cache, *structures)
 
     found = record.misses.add(now, compare)
-    if record.cost.traces == 0:  # of this function: of the same code, there may be earlier ones
+    if record.cost.traces == 0:  # of this function; the same code may have earlier ones
         of_place = functions.misses.setdefault(record.key, Misses())
         again = of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))
         if again and not functions.are_kept(fun, MANY):

@@ -68,7 +68,7 @@ def partition(
 
 
 def _expressions(function: str, filters: tuple[Any, ...]) -> tuple[Any, ...]:
-    # Of a list: before Python 3.14 other threads see the tuple that `tuple` fills from an iterator.
+    # From a list: before Python 3.14, other threads see a tuple that is filled from an iterator.
     return tuple([as_expression(f, f"filter {i} of `{function}`") for i, f in enumerate(filters)])
 
 
@@ -87,7 +87,7 @@ def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> t
     return structure.unflatten(p[0] for p in parts), structure.unflatten(p[1] for p in parts)
 
 
-# The trees may differ in what their containers say of their leaves: some are None.
+# The trees may have different leaf types in their containers, because some leaves are None.
 @overload
 def combine(tree: None, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any: ...
 

@@ -37,7 +37,7 @@ _BUILTIN: dict[type, str] = {
     collections.OrderedDict: "ordered_dict",
     collections.defaultdict: "default_dict",
 }
-# Types of leaves whose instances are static, all of them.
+# Leaf types with only static instances.
 _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
@@ -272,7 +272,7 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
     return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
 
 
-# Types of statics that nothing changes: a value always equals itself.
+# Static types whose values do not change: a value always equals itself.
 _IMMUTABLE: frozenset[type] = frozenset(
     {
         OwnEquality,
@@ -366,7 +366,7 @@ NUMBERS = (bool, int, float, complex)
 # The leaf rule of ``jax.jit``: Python's numbers are traced too.
 with_numbers: _core.Registry = registry.with_policy(traced=NUMBERS)
 
-# The same, in the arguments of some parameters.
+# The same registry, but only for the arguments of some parameters.
 with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
 
 

@@ -127,7 +127,7 @@ def _scalar_contents(x: np.generic) -> Any:
 
 
 def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
-    # The strides, since they decide what `ravel("K")` and `tobytes("A")` return.
+    # The strides, because they decide what `ravel("K")` and `tobytes("A")` return.
     plain = np.asarray(x)
     contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
     return plain.dtype, plain.shape, plain.strides, plain.flags.writeable, contents
@@ -198,8 +198,8 @@ _default_factory: Key = _read(collections.defaultdict, "default_factory")
 _maxlen: Key = _read(collections.deque, "maxlen")
 _typecode: Key = _read(array.array, "typecode")
 
-# What values of a type consist of, besides attributes: a tuple, a frozenset or one value. No code
-# of a subclass runs to find it. Subclasses are compared alike.
+# The contents of a value, besides its attributes: a tuple, a frozenset or one value. No code
+# of a subclass runs to find them. Subclasses are compared in the same way.
 CONTENTS: dict[type, Key] = {
     int: int.__int__,
     float: float.__float__,
@@ -238,7 +238,7 @@ _return_annotation: Key = _read(inspect.Signature, "return_annotation")
 # Types of `CONTENTS` with an ``==`` that compares all that there is in an instance of the type
 # itself.
 _EXACT = {int, float, complex, str, bytes, tuple, frozenset, datetime.date, datetime.timedelta}
-# The classes of such objects of `typing`, which keep all in their ``__dict__``.
+# The classes of such `typing` objects. They keep everything in their ``__dict__``.
 _ALIASES = {
     type(alias)
     for alias in (
@@ -384,11 +384,11 @@ def is_known(cls: Any, base: Any) -> bool:
     for was, offset in (
         (base.__dictoffset__, cls.__dictoffset__),
         (base.__weakrefoffset__, cls.__weakrefoffset__),
-    ):  # other negative offsets: before the instance's memory
+    ):  # other negative offsets are before the instance's memory
         pointers += offset != was and (offset > 0 or offset == -_POINTER)
     return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER and not any(
         has_other_dict(c)
-        or "n_unnamed_fields" in c.__dict__  # as `time.struct_time`, a tuple with hidden items
+        or "n_unnamed_fields" in c.__dict__  # such as `time.struct_time`, a tuple with hidden items
         for c in cls.__mro__
         if c not in base.__mro__
     )
@@ -533,7 +533,7 @@ def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
     if not numpy and not is_known(cls, base):
         attributes = _both(_pickled, attributes)
     key = _or_identity(_both(CONTENTS[base], attributes))
-    # NumPy's == is by element and takes 1 for True, and the contents tell more than it does.
+    # NumPy's == compares elements and takes 1 for True. The contents tell more.
     if definer is not base and issubclass(definer, base) and not numpy:
         return _both(key, OwnEquality)
     return None if base in _EXACT and attributes is None else key
@@ -588,7 +588,7 @@ def static_key(cls: Any) -> Key | None:
 
 
 def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
-    # One of NumPy or of ml_dtypes, of which there is one object for all. `names` and `__setstate__`
+    # A dtype of NumPy or ml_dtypes, which is one shared object. `names` and `__setstate__`
     # change dtypes that a program has made.
     return bool(x.isbuiltin) and x.metadata is None
 
