@@ -165,8 +165,8 @@ def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any
 
 
 def _text_of(lowered: Any) -> str:
-    """Returns the text of a program that is to be the same. Where each process runs it alone, on
-    devices of its own, it does not tell the devices."""
+    """Returns the text of a program that has to be the same. If each process runs it alone, on its
+    own devices, the text does not name the devices."""
     is_shared = _executable_compat.processes_of(lowered) != {jax.process_index()}
     if is_shared and (found := _executable_compat.lowered_facts(lowered)) is not None:
         facts, constants = found

@@ -38,8 +38,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
     Attributes:
         settings: how the function is jitted; of a loaded one, what is known of it.
-        name: of the function, for messages.
-        signature: of the function.
+        name: the name of the function, for messages.
+        signature: the signature of the function.
         stage: the ``jax.stages.Compiled``; of a program with symbolic dimensions, the
             ``jax.stages.Lowered``.
         may_raise: whether the program can raise while it runs.
@@ -65,7 +65,7 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
 
         Arguments:
             function, arrays: the Structure of the jitted function and the arrays in it.
-            name: in reports.
+            name: the name in reports.
             fun: the function, if it is known.
         """
         parameters = _signature.parameters_of(None, self.signature)

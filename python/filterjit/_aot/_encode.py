@@ -335,7 +335,7 @@ def encode_structure(registry: _core.Registry, structure: _core.Structure, what:
 
 
 def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> list[Json]:
-    """Returns the codes of a node, after which those of its children follow."""
+    """Returns the codes of a node. The codes of its children follow them."""
     statics = () if node.kind == "namedtuple" else node.statics
     own = [code for x in statics for code in coder.encode_static(registry, x)]
     if node.kind == "none":

@@ -57,8 +57,8 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
 
 
 def place_of(x: Any) -> tuple[Any, bool]:
-    """Returns the sharding of an array or a spec, and whether it is committed to it; of what is no
-    array of JAX yet, those of an array that is made of it."""
+    """Returns the sharding of an array or a spec, and whether it is committed to it. For anything
+    that is not a JAX array yet, returns those of an array that is made from it."""
     if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
         return x.sharding, True
     return placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
@@ -87,8 +87,8 @@ class PreparedCall:
     """A call of a jitted function, before it runs.
 
     Attributes:
-        name: of the function, for messages.
-        signature: of the function.
+        name: the name of the function, for messages.
+        signature: the signature of the function.
         f: the jitted function.
         variant: the variant of the arguments.
         arrays: an array or a spec for each array of the call; those in the function itself first.

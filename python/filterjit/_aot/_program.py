@@ -57,7 +57,7 @@ def encode(
     """Returns the header of a file and its blobs. Raises Unsupported.
 
     Arguments:
-        name: of the function.
+        name: the name of the function.
         stage: the ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` of a portable program.
         result: the structure of the result, as `_encode.encode_structure` returns it.
         exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.

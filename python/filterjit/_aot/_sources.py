@@ -57,7 +57,7 @@ _BEGAN = _began()
 
 
 def describe(*, strict: bool) -> Json:
-    """Returns what a file has of the sources; None of a module of which nothing is known.
+    """Returns the description of the sources for a file. It has None for an unknown module.
 
     Raises Unsupported for such a module if `strict`.
     """
@@ -263,7 +263,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @functools.lru_cache(4096)
 def _digest_of_tree(text: bytes) -> str:
-    """Returns a digest of a syntax tree without docstrings and positions; "" of what is no
+    """Returns a digest of a syntax tree without docstrings and positions; "" if the text is not
     source."""
     try:
         tree = ast.parse(text)

@@ -19,10 +19,10 @@ class Failure(NamedTuple):
     """A call that has failed.
 
     Attributes:
-        f: what was called.
-        exception: with what.
-        variant: None if the call failed before it had one.
-        arrays: those that were collected: all arrays of the call if there is a variant.
+        f: the FilterJit that was called.
+        exception: the exception that the call has raised.
+        variant: the variant; None if the call failed before it had one.
+        arrays: the collected arrays. If there is a variant, these are all arrays of the call.
     """
 
     f: _core.FilterJit
@@ -100,7 +100,7 @@ class CallHooks(Protocol):
         ...
 
     def translate_error(self, /, *failure: Any) -> BaseException | str:
-        """Returns the exception to raise in the place of `exception`, often `exception` itself.
+        """Returns the exception to raise instead of `exception`, often `exception` itself.
 
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
         for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
@@ -117,7 +117,7 @@ class CallHooks(Protocol):
     def hand_over(
         self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> Any:
-        """Makes a call with something else than a variant of `f`, and returns its result.
+        """Makes a call without a variant of `f`, and returns its result.
 
         When: `translate_error` has returned `reason` for an exception of the call. A call of
         ``_find_or_compile`` or ``_find`` raises the exception instead.

@@ -75,13 +75,13 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
 
 
 def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises ValueError if `value` is no bool; with `or_none`, it may also be None."""
+    """Raises ValueError if `value` is not a bool. With `or_none`, it may also be None."""
     if not (isinstance(value, bool) or (value is None and or_none)):
         raise ValueError(f"`{option}` must be a bool{' or None' * or_none}, not {value!r}.")
 
 
 def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises ValueError if `value` is not a positive int; ``True`` is no int here.
+    """Raises ValueError if `value` is not a positive int. ``True`` does not count as an int.
 
     With `or_none`, the option may also be None.
     """
@@ -93,21 +93,21 @@ def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
 
 
 def check_callable(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises TypeError if `value` cannot be called; with `or_none`, it may also be None."""
+    """Raises TypeError if `value` cannot be called. With `or_none`, it may also be None."""
     if not (callable(value) or (value is None and or_none)):
         raise TypeError(f"`{option}` must be a function{' or None' * or_none}, not {value!r}.")
 
 
 def as_path(option: str, value: Any) -> str:
-    """Returns the path of a file as a str; raises TypeError if `value` is no path."""
+    """Returns the path of a file as a str. Raises TypeError if `value` is not a path."""
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
     return os.fsdecode(value)
 
 
 class Entered(AbstractContextManager[None]):
-    """A context of ``contextlib.contextmanager``, which does nothing until it is entered: it warns
-    where nobody does so. `name` is what has returned it."""
+    """A context of ``contextlib.contextmanager``, which does nothing until it is entered. It warns
+    if nobody enters it. `name` is the function that returned it."""
 
     def __init__(self, name: str, context: Any) -> None:
         self._name: str | None = name
@@ -122,7 +122,7 @@ class Entered(AbstractContextManager[None]):
         return found
 
     def __call__(self, function: Any) -> Any:
-        """Decorates a function, each call of which is in a context of its own."""
+        """Decorates a function: each call has its own context."""
         self._name = None
         return self._context(function)
 

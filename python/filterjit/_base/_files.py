@@ -19,8 +19,8 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
     before `path` is replaced, so that a crash of the machine leaves either the old or the new file.
 
     Raises:
-        IsADirectoryError: `path` is a folder.
-        OSError: the file cannot be written; it names `path`.
+        IsADirectoryError: if `path` is a folder.
+        OSError: if the file cannot be written. It names `path`.
     """
     given, path = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(path):

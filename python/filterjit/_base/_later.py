@@ -8,7 +8,7 @@ from ._rooms import import_room
 class later:
     """Stands for a module, such as ``later("_observe._report")``, whose names are looked up in it.
 
-    Type checkers see the import that stands beside it, under TYPE_CHECKING; so does import-linter.
+    Type checkers and import-linter see the import beside it, under TYPE_CHECKING.
     """
 
     def __init__(self, name: str) -> None:

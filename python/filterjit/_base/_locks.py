@@ -15,12 +15,13 @@ _all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
 
 class RLock:
-    """A ``threading.RLock`` for ``with``. In a forked child, where threads that hold it are no
-    more, it is free; a ``with`` that forks releases the lock of the parent.
+    """A ``threading.RLock`` for ``with``.
 
-    There is no other lock in the package: a handler or a finalizer would wait for its own thread.
+    In a forked child, it is free, because the threads that hold it do not exist there. A ``with``
+    that forks releases the lock of the parent.
 
-    The methods are those of the lock in C, which no interrupt leaves halfway.
+    The package has only RLocks: with another lock, a handler or a finalizer would wait for its own
+    thread. The methods are those of the lock in C, which no interrupt leaves halfway.
     """
 
     __slots__ = ("__weakref__", "now")
@@ -40,8 +41,8 @@ class _Pops(Protocol):
 
 
 def taken(items: _Pops) -> Iterator[Any]:
-    """Yields the items of a list or deque, which it removes, until none is left. Others, such as
-    another thread, may do the same at the same time: each item is yielded once."""
+    """Removes and yields the items of a list or deque, until none is left. Another thread may do
+    the same at the same time: each item is yielded once."""
     while True:
         try:
             item = items.pop()

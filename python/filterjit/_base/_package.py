@@ -17,8 +17,8 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def public(x: _T, module: str = "filterjit") -> _T:
-    """Decorates a class or function of the public API: sets its ``__module__``, and lets it say
-    which option a misspelt one was meant to be."""
+    """Decorates a class or function of the public API: sets its ``__module__``, and makes it
+    suggest an option for a misspelt one."""
     x.__module__ = module
     return suggesting(x)
 
@@ -32,8 +32,8 @@ _PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
 
 
 def suggesting(x: _T) -> _T:
-    """Decorates a function, or a class with methods: a call with a misspelt option says which one
-    was meant, as Python does itself since version 3.13."""
+    """Decorates a function, or a class with methods: a call with a misspelt option suggests the
+    right one, as Python itself does since version 3.13."""
     if _PYTHON_SUGGESTS:
         return x
     if isinstance(x, type):

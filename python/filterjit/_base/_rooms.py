@@ -31,8 +31,8 @@ def room_for(option: str) -> Any:
 
 
 def import_room(module: str, what: str) -> Any:
-    """Returns a module of a room; raises ImportError, with `what` needs it, if that was taken
-    away."""
+    """Returns a module of a room. If the room was taken away, raises an ImportError that says that
+    `what` needs it."""
     room = f"{PACKAGE}.{module.partition('.')[0]}"
     try:
         return import_module(f"{PACKAGE}.{module}")
@@ -46,11 +46,11 @@ _WITHOUT_JAX = ("_install", "_base._switches")  # which a program may use before
 
 
 def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name: str) -> Any:
-    """Returns what a public module has under a name, and keeps it there.
+    """Returns the object of a public module with a name, and stores it there.
 
     Arguments:
-        variables: of the public module.
-        modules: the names of each private module.
+        variables: the variables of the public module.
+        modules: the public names of each private module.
         name: the name.
 
     Raises AttributeError if there is no such name, and ImportError if its room was taken away."""

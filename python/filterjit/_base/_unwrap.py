@@ -33,8 +33,7 @@ def unwrap_chain(
 
 
 def innermost(fun: Any) -> Any:
-    """Returns the function at the bottom of wrappers, partials and methods: the one that the user
-    wrote."""
+    """Returns the innermost function of wrappers, partials and methods, which the user wrote."""
     *_, inner = unwrap_chain(fun, "__wrapped__", "__func__", "func")
     return inner
 
@@ -54,16 +53,16 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_function(x: Any) -> bool:
-    """Whether `x` is a function, or wraps one as a partial or a jitted function does, or is a ufunc
-    of NumPy or JAX; not a class, nor another instance with a ``__call__``."""
+    """Whether `x` is a function, a wrapper of one (such as a partial or a jitted function), or a
+    ufunc of NumPy or JAX. A class is not, nor is another instance with a ``__call__``."""
     if isinstance(x, type) or not callable(x):
         return False
     return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"
 
 
 def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
-    """Yields `fun`, what it wraps, and the functions that they hold in closures and partials. With
-    each it yields the names and the values of all that it holds, if it is not a wrapper of
+    """Yields `fun`, the callables that it wraps, and the functions that they hold in closures and
+    partials. With each it yields the names and values that it holds, unless it is a wrapper of
     filterjit."""
     todo, seen = [fun], set[int]()
     while todo and len(seen) < 100:
@@ -82,11 +81,11 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
 
 
 def codes_of(fun: Any) -> tuple[Any, ...]:
-    """Returns the codes of `fun`, of what it wraps, and of the functions that these hold; those of
-    instances with their classes.
+    """Returns the codes of `fun`, of the callables that it wraps, and of the functions that these
+    hold. The code of an instance comes with its class.
 
-    Two functions that one place of a program makes have equal codes. Those of two functions under
-    one decorator differ, since it wraps them or closes over them.
+    Functions that are defined at the same file and line have equal codes. Two functions under one
+    decorator have different codes, because the decorator wraps them or closes over them.
     """
     return tuple(
         getattr(part, "__code__", None) if is_function(part) else (type(part), code_of(part))
@@ -95,9 +94,9 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
 
 
 def values_in(fun: Any) -> list[tuple[str, str, Any]]:
-    """Returns the kinds, the names and the values of what a function holds in closures, partials,
-    defaults and attributes, without the functions in closures and partials; of the latter two, the
-    kind is empty."""
+    """Returns (kind, name, value) for what a function holds in closures, partials, defaults and
+    attributes. Functions in closures and partials are left out. For values in closures and
+    partials, the kind is empty."""
     found: list[tuple[str, str, Any]] = []
     for part, held in _parts_of(fun):
         found += [("", name, x) for name, x in held if not is_function(x)]

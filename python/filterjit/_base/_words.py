@@ -94,7 +94,7 @@ def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
 
 
 def format_pattern(components: Sequence[Any]) -> str:
-    """Returns a path pattern with these components, which ``csrc/tree/pattern.h`` describes."""
+    """Returns a path pattern with these components; ``csrc/tree/pattern.h`` describes them."""
     text = ""
     for component in components:
         match component:
@@ -149,7 +149,7 @@ def some_of(paths: Sequence[str]) -> str:
 
 
 def _spelled(component: Any, keys: set[str]) -> Any:
-    """Returns a component, or the key that is like it if it is a name that no key is."""
+    """Returns a component. For a name that is not a key, returns a similar key if there is one."""
     if not isinstance(component, str) or component in keys:
         return component
     return (difflib.get_close_matches(component, keys, 1) or [component])[0]
@@ -303,8 +303,8 @@ class _Repr:
 
 
 def difference(what: str, path: list[Any], name: str, model: str, found: Any, expected: Any) -> str:
-    """Returns where a tree called `name` differs from a structure called `model`, of which it has
-    to be a prefix, and what both have there."""
+    """Returns where a tree called `name` differs from a structure called `model`, which has to be a
+    prefix of it, and what both have there."""
     match what:
         case "type":
             texts = _type_and_size(*found), _type_and_size(*expected)

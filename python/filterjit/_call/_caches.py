@@ -27,11 +27,12 @@ _lock = RLock()
 class Owned:
     """A value in the ``__dict__`` of its owner, such as the caches of a function.
 
-    So the value dies with the owner: what it holds refers to the owner, and only a reference from
-    the owner itself makes this a cycle that the garbage collector can free. ``functools.wraps`` and
-    ``copy.copy`` copy a ``__dict__``, so an object may have the Owned of another one, which `owner`
-    tells. In a pickle or a deep copy, None takes its place, so that the pickle can be loaded
-    without filterjit.
+    So the value dies with the owner. The value refers to the owner, and only a reference from the
+    owner makes this a cycle that the garbage collector can free.
+
+    ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, so an object may have the Owned of
+    another one. `owner` tells whose it is. In a pickle or a deep copy, None stands for it, so that
+    the pickle can be loaded without filterjit.
     """
 
     __slots__ = ("owner", "value")
@@ -85,11 +86,11 @@ def _equals_only_itself(x: Any) -> bool:
 def owner_of(fun: Any) -> Any:
     """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
 
-    It is the object that lives no longer than `fun` is of use, and no shorter than a callable that
-    equals `fun` may be created: the instance that a method is bound to, a Python function, or a
-    callable object that equals only itself. Where these cannot hold caches (they have no
-    ``__dict__`` or are pytrees), and for callable objects with an ``__eq__`` of their own, it is
-    the Python function in the class, so objects that are equal share their caches.
+    It lives no longer than `fun` is useful, and at least as long as an equal callable may be
+    created: the instance that a method is bound to, a Python function, or a callable object that
+    equals only itself. These cannot hold caches if they have no ``__dict__`` or are pytrees. Then,
+    and for callable objects with an ``__eq__`` of their own, it is the Python function in the
+    class, so equal objects share their caches.
     """
     for inner in _way_down(fun):
         # Two bound methods of Python are equal if their instances are the same object.
@@ -108,7 +109,7 @@ def owner_of(fun: Any) -> Any:
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
     """Returns the caches of a function, or of one object's methods, by the function's Structure and
-    the options; None if there is no object to store them on."""
+    options. None if there is no object to store them on."""
     owner = owner_of(fun)
     if owner is None:
         return None

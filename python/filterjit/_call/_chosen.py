@@ -20,7 +20,7 @@ class Chosen:
 
     Attributes:
         option: the name of the option.
-        filters: a filter by name of parameter; sorted, so that equal options are equal.
+        filters: pairs of a parameter name and a filter, sorted, so that equal options are equal.
     """
 
     option: str = ""
@@ -117,7 +117,7 @@ NOTHING = Chosen()
 
 
 def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
-    """Raises ValueError if an argument whose numbers are traced is a str, which is none."""
+    """Raises ValueError if an argument whose numbers are traced is a str."""
     for node in tree_of(structure).children:
         is_text = node.kind == "static" and isinstance(node.detail, str)
         if is_text and (node.key, True) in traced.filters:
@@ -128,7 +128,7 @@ def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two filters are equal for sure: functions and trees are compared by identity."""
+    """Whether two filters are certainly equal. Functions and trees are compared by identity."""
     return a is b or (type(a) is type(b) and isinstance(a, (str, bool)) and a == b)
 
 

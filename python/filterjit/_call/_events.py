@@ -24,7 +24,7 @@ class Trace:
     """One trace of a variant.
 
     Attributes:
-        cache: of the function; None if it was collected meanwhile.
+        cache: the cache of the function; None if it was collected meanwhile.
         variant: the variant.
         arrays: the tracers.
         hooks: of the function, see `_hooks.FunctionHooks`.
@@ -44,7 +44,7 @@ class Watched(NamedTuple):
     """Arguments of the user's function in a trace, with tracers.
 
     Attributes:
-        cache: of the function.
+        cache: the cache of the function.
         hooks: of the function.
         structure: the Structure of the arguments.
         names, arguments: what the function gets.
@@ -111,8 +111,8 @@ _others = dict(_rooms.LISTENERS)  # which are not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Returns who listens. It imports them when there is something to hear; those of rooms that
-    were taken away are left out."""
+    """Returns the listeners. It imports them when there is something to hear, and leaves out those
+    of rooms that were taken away."""
     for module, library in list(_others.items()):
         if library not in sys.modules:
             continue

@@ -27,7 +27,8 @@ class TracedHooks(CallHooks, Protocol):
 
 
 class TracedProgram(Protocol):
-    """What a trace tells of a program of its own, and asks it; see `_shardings._sharded_call.ShardedProgram`."""
+    """What a trace tells of a program of its own, and asks it; see
+    `_shardings._sharded_call.ShardedProgram`."""
 
     def before_trace(self, arrays: tuple[Any, ...]) -> None: ...
     def after_trace(self, out: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None: ...
@@ -37,15 +38,15 @@ class FlatFunction:
     """The traces of one variant.
 
     JAX's caches may hold a flat function for long, and must not keep the user's objects alive: the
-    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them. The
-    hooks are those of the cache: the FilterJit that compiles a variant may die before others that
-    share the cache.
+    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them.
+    The hooks are those of the cache: the FilterJit that compiles a variant may die before others
+    that share the cache.
 
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
         qualname: of the user's function.
-        signature: of the function.
-        registry: of the arguments.
+        signature: the signature of the function.
+        registry: the registry of the arguments.
         donated: the positions of the arrays that are donated; None if they depend on the arrays.
         before_run: is called before the first run of a program, see `_processes.Comparison`.
     """

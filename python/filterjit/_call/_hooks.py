@@ -70,8 +70,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     """Whether the calls update the NNX Modules among their arguments."""
 
     upstream: Any = None
-    """The ``jax.jit`` whose methods `lower`, `trace` and `eval_shape` are those of the function;
-    None if it has its own."""
+    """The ``jax.jit`` that provides `lower`, `trace` and `eval_shape` of the function; None if it
+    has its own."""
 
     frozen: tuple[int, int] = (0, 0)
     """The number of arrays that `freeze` made constants, and their size in bytes."""

@@ -36,8 +36,8 @@ def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class HandOver(Exception):
-    """Raised where upstream has to make a call, such as ``jax.jit``, or all calls of a function; its text is
-    the reason."""
+    """Raised where upstream has to make a call, such as ``jax.jit``, or all calls of a function;
+    its text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Named:
 
     Attributes:
         positions: of those that are given by position.
-        names: of those that are given by name.
+        names: the names of those that are given by name.
     """
 
     positions: frozenset[int] = frozenset()
@@ -96,7 +96,7 @@ class Named:
         """Yields the names and the values of the arguments of a call that are meant.
 
         Arguments:
-            names: of the parameters, in order.
+            names: the names of the parameters, in order.
         """
         for i in sorted(self.positions):
             if i < min(len(args), len(names)):
@@ -176,8 +176,8 @@ NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 
 def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
     """Returns the static and the donated arguments, as options of ``jax.jit`` name them, and the
-    parameters to bind by: those that `fun` itself takes, where a call by position and a call by name mean
-    the same.
+    parameters to bind by: those that `fun` itself takes, where a call by position and a call by
+    name mean the same.
 
     Raises:
         HandOver: if the arguments cannot be told by parameters.

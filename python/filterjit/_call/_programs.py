@@ -16,7 +16,7 @@ class Programs:
         jit_id, qualname: as of the `FlatFunction`.
 
     Arguments:
-        flat: of the variant.
+        flat: the flat function of the variant.
         jitted: the ``jax.jit`` of it, if there is one already.
     """
 

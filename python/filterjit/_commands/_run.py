@@ -42,7 +42,7 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
             path may be ``-`` for standard input, or that of a folder or zip file with a
             ``__main__.py``.
         module: whether ``argv[0]`` is a module.
-        options: of the command.
+        options: the options of the command.
     """
     begin = time.perf_counter()
     html = options.html and os.path.abspath(options.html)  # the program may change the folder

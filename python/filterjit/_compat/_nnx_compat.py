@@ -239,7 +239,7 @@ def cached_partial(
 
 
 def only_nodes(tree: Any) -> Any:
-    """Returns a tree with None in the place of all leaves that are no Variables or Pytrees."""
+    """Returns a tree with None for all leaves that are neither Variables nor Pytrees."""
     return extract.clear_non_graph_nodes(tree)
 
 

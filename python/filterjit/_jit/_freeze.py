@@ -66,8 +66,8 @@ class Frozen:
 
     Attributes:
         f: the FilterJit whose method `freeze` was called.
-        names: of the arguments that were given by position.
-        structure: of a `_Given`.
+        names: the names of the arguments that were given by position.
+        structure: the structure of a `_Given`.
         arrays: the arrays in `structure`; copies of NumPy's, which could be changed later.
         paths: the path of each array.
         is_comparable: whether what is built from `structure` has an equal structure. It does not
@@ -106,7 +106,7 @@ class Frozen:
         self.is_comparable = again == self.structure
 
     def constants(self) -> list[Any]:
-        """Returns the arrays that are no tracers."""
+        """Returns the arrays that are not tracers."""
         return [x for x in self.arrays if not isinstance(x, jax.core.Tracer)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

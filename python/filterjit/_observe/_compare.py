@@ -44,12 +44,12 @@ class Comparison:
         causes: the differences, the most important first.
 
     Arguments:
-        registry: of the structures.
+        registry: the registry of the structures.
         was, now: the structures, of a compiled program and of a call.
         path: their own.
         first_array: the number of their first array.
         avals_was, avals_now: the avals of their arrays, or None.
-        cache: that of the function, where the structures are those of its arguments.
+        cache: the cache of the function, if the structures are those of its arguments.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Comparison:
 
     @property
     def told(self) -> list[Cause]:
-        """The differences; never an empty list. Two structures that are equal now were unequal in the
-        call because the ``__eq__`` of a static value said so."""
+        """The differences; never an empty list. Two structures that are equal now were unequal in
+        the call because the ``__eq__`` of a static value said so."""
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return self.causes or [hidden]
 
@@ -108,8 +108,8 @@ class Comparison:
             )
 
     def _compare_models(self, was: Node, now: Node, path: list[Any], *place: Any) -> None:
-        """Compares two instances of a class. Where a size and the shapes of arrays are others, they are
-        two models, which is told once."""
+        """Compares two instances of a class. Where a size and the shapes of arrays are others, they
+        are two models, which is told once."""
         before, self._in_model = len(self.causes), True
         self._compare(was, now, path, *place)
         self._in_model = False
@@ -189,8 +189,8 @@ class Comparison:
         self._add(_table.CHANGED, path, "another value when it was traced", now)
 
     def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
-        """Compares dicts of other keys, and instances of a class that have other attributes, or others
-        that are static."""
+        """Compares dicts of other keys, and instances of a class that have other attributes, or
+        others that are static."""
         is_dict = was.kind != "module"
         changes, row = _other_keys([*was.detail], [*now.detail]), _table.ATTRIBUTES
         if is_dict:
@@ -265,8 +265,8 @@ class Comparison:
     def _of_recreated(
         self, x: Any, y: Any, path: list[Any], place: str
     ) -> tuple[Row, str, dict[str, str]]:
-        """Returns the row of a function that has the code of another one, what it is in words, and what
-        stands in the remedy."""
+        """Returns the row of a function that has the code of another one, what it is in words, and
+        what stands in the remedy."""
         is_partial = isinstance(y, functools.partial)
         noun = "partial" if is_partial else "function with the same code"
         new, pairs = f"a new {noun}", _pairs(x, y)
@@ -329,8 +329,8 @@ _CONTAINERS = frozenset(
 
 
 def _holds_leaf(node: Node, key: Any) -> bool:
-    """Whether a number in this place is a leaf: in a container, or in a field of a dataclass that is
-    not static. Attributes of other objects may be static."""
+    """Whether a number in this place is a leaf: in a container, or in a field of a dataclass that
+    is not static. Attributes of other objects may be static."""
     if node.kind in _CONTAINERS:
         return True
     return key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
@@ -352,8 +352,9 @@ def _list_keys(keys: Sequence[Any]) -> str:
 
 
 def _where_recreated(x: Any, y: Any) -> str | None:
-    """Returns where the program creates functions of the code that `x` and `y` share; an empty text if
-    they wrap one function. None if they do not share their code, or wrap functions that do not."""
+    """Returns where the program creates functions of the code that `x` and `y` share; an empty text
+    if they wrap one function. None if they do not share their code, or wrap functions that do
+    not."""
     if codes_of(x) != codes_of(y):
         return None
     pairs = zip(
@@ -377,8 +378,8 @@ def _same_name(x: type, y: type) -> bool:
 
 
 def _same_code(x: Any, y: Any) -> bool:
-    """Whether two code objects are one, or were compiled of the same text, as that of a cell that ran
-    twice."""
+    """Whether two code objects are one, or were compiled of the same text, as that of a cell that
+    ran twice."""
     return x is not None and x == y and x.co_filename == y.co_filename
 
 

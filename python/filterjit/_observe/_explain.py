@@ -36,8 +36,8 @@ _MOST_SHAPES = 8  # that are told of an argument
 def explain(
     f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
-    """Returns whether a call of `f`, which jits `fun`, would be a hit, and if not, why. Traces and runs
-    nothing."""
+    """Returns whether a call of `f`, which jits `fun`, would be a hit, and if not, why. Traces and
+    runs nothing."""
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
@@ -67,8 +67,8 @@ def explain_trace(
 
     Arguments:
         cache, fun: of the function that is called.
-        variant: of the structure, if there is one.
-        structure: of the arguments.
+        variant: the variant of the structure, if there is one.
+        structure: the structure of the arguments.
         now: what a trace of the call depends on; placements that are None are not compared.
         earlier: the earlier traces of `variant`.
     """
@@ -137,8 +137,7 @@ def _shapes_in_words(avals: set[str]) -> str:
 
 
 def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:
-    """Returns the cause of a call without a variant, if the cache has dropped its program since it was
-    full."""
+    """Returns the cause of a call without a variant if the full cache has dropped its program."""
     if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
         return None
     return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")

@@ -37,8 +37,8 @@ def page(
     """Returns the page.
 
     Arguments:
-        report: of the functions.
-        events: in any order.
+        report: the report of the functions.
+        events: the events, in any order.
         begin, end: of the program, by the clock of the events.
         advice: a sentence that stands below the report.
         title: names the program.
@@ -97,8 +97,8 @@ def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
 
 
 def _reasons(events: Sequence[Event], begin: float) -> str:
-    """Returns why retraces happened: once for those of the same causes, and the last of them
-    whole."""
+    """Returns why retraces happened. Retraces with the same causes are listed once, with the text
+    of the last one in full."""
     reasons: dict[Any, list[Event]] = collections.defaultdict(list)
     for event in events:
         if event.reason is not None:

@@ -30,8 +30,8 @@ def moves_of(
     """Returns the arrays that each such call copies to other devices, the largest first.
 
     Arguments:
-        paths: of its arrays.
-        avals: of its arrays; a program of NNX takes numbers too.
+        paths: the paths of its arrays.
+        avals: the avals of its arrays; a program of NNX takes numbers too.
         placed: where they are; see ``_records.placement``.
         specs: what `in_shardings` gives to each, or None.
     """

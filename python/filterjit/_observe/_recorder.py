@@ -52,7 +52,7 @@ class _Work:
     compiles in a thread without a trace.
 
     Attributes:
-        record: of the function that is traced; None without a trace.
+        record: the record of the function that is traced; None without a trace.
         costs: what its cost is added to: those of the function and of the variant.
         on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
         tracing: whether the user's function is running.

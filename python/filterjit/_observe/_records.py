@@ -68,7 +68,7 @@ class TraceRecord:
     """What one trace of a variant depended on.
 
     Attributes:
-        avals: of the arrays.
+        avals: the avals of the arrays.
         context: the configuration of JAX.
         placements: of the arrays of the call that traced; None until the program has run.
         number: is greater than those of all traces before it.
@@ -107,7 +107,8 @@ class Cost:
     Attributes:
         traces, compiles: how many there were.
         from_disk: how many of the compiles JAX read from its persistent cache.
-        tracing, compiling: seconds, lowering with the latter. Each is counted for one function only.
+        tracing, compiling: seconds, lowering with the latter. Each is counted for one function
+        only.
         in_hits: the seconds of compiling that passed in timed calls that traced nothing.
     """
 
@@ -177,7 +178,7 @@ class Miss(NamedTuple):
 
 
 class Made:
-    """The programs that a function has compiled, which it may have dropped since. It holds no static alive.
+    """The programs that a function has compiled, also dropped ones. It keeps no static alive.
 
     A static that is neither a number, a text nor an object that can be referred to weakly is not
     recognized.
@@ -198,7 +199,8 @@ class Made:
 
 
 def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
-    """Returns a key that only equal structures share as long as some weak references live, and these."""
+    """Returns a key that only equal structures share as long as some weak references live, and
+    these."""
     key: list[Any] = [hash(structure)]
     refs = []
     for _, _, cls, detail, _ in structure._nodes():
@@ -240,8 +242,8 @@ class Misses:
         self.latest.update(other.latest)
 
     def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
-        """Adds a compilation that is about to begin. Returns what is to be told: the causes of many in
-        a row, if they are not told yet.
+        """Adds a compilation that is about to begin. Returns what is to be told: the causes of many
+        in a row, if they are not told yet.
 
         `compare` returns in what it differs from the one before it.
         """
@@ -270,8 +272,8 @@ class Misses:
 
 
 def _part_of_program() -> Any:
-    """Returns what tells apart the parts of a program that are like programs of their own: a test of a
-    suite, or a cell of a notebook, may well compile what another one has compiled."""
+    """Returns what tells apart the parts of a program that are like programs of their own: a test
+    of a suite, or a cell of a notebook, may well compile what another one has compiled."""
     return os.environ.get("PYTEST_CURRENT_TEST"), _notebook.cells_run()
 
 
@@ -283,8 +285,8 @@ class FunctionRecord:
         name: module and qualified name.
         label: the name that JAX has for its programs.
         place: file and line of the function.
-        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit"; or "compiled", of a function that
-            was compiled ahead of time, whose cache has one program for good.
+        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit"; or "compiled", of a function
+            that was compiled ahead of time, whose cache has one program for good.
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
         functions: how many functions the record adds up.
@@ -345,7 +347,8 @@ class FunctionRecord:
         return cache
 
     def sum(self) -> "FunctionRecord":
-        """Returns a sum of functions that one place of the program makes, which begins with none."""
+        """Returns a sum of functions that one place of the program makes, which begins with
+        none."""
         return FunctionRecord(
             self.name, self.label, self.place, self.decorator, self.codes, functions=0
         )
@@ -374,7 +377,8 @@ class _Functions:
         timed: whether their calls are timed.
         kept_alive: caches that are not to be collected before the report of `filterjit run`.
         lock: held while a `Cost` of a function or variant, or a total, changes.
-        misses: the first compilations of functions that one place of the program makes, by their key.
+        misses: the first compilations of functions that one place of the program makes, by their
+            key.
         traced: the keys of the functions that were traced.
         by_code: the caches by the code that the user wrote, each with the codes of all that its
             function wraps. A function that is recreated has a new cache, which is found here.
@@ -451,8 +455,8 @@ class _Functions:
         return sum(cache.record.jitted() is not None for cache in self.of_code(fun)) >= number
 
     def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
-        """Returns for each place that has made functions which were called or compiled, the sum of their
-        records, and the caches that exist."""
+        """Returns for each place that has made functions which were called or compiled, the sum of
+        their records, and the caches that exist."""
         self._add_collected_to_totals()
         found: dict[Any, tuple[FunctionRecord, list[_core.Cache]]] = {}
         with self.lock:

@@ -302,8 +302,8 @@ def of_number(
     """Returns what helps where a Python number has another value.
 
     Arguments:
-        cache: of the function that takes it, if it is known.
-        paths: of such numbers, which are leaves of arguments.
+        cache: the cache of the function that takes it, if it is known.
+        paths: the paths of such numbers, which are leaves of arguments.
         in_field: whether the number is in a field that its class declares to be static.
     """
     how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
