@@ -134,8 +134,8 @@ def filter_jit(
     identity. An object whose class writes its own ``__eq__`` and ``__hash__`` is compared by these.
 
     Static leaves must be hashable. Static fields and aux data may hold unhashable values.
-    Containers, NumPy arrays, dataclasses and Modules are compared by their contents there.
-    `docs/statics.md` has all rules.
+    Containers, NumPy arrays, dataclasses and Modules are compared by their contents there, other
+    unhashable values by identity. `docs/statics.md` has all rules.
 
     The jitted function has methods:
 
