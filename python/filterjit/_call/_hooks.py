@@ -168,8 +168,8 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
             return call
         kwargs = dict(settings.jitkwargs)
         jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs)
-        variant.programs = programs = Programs(flat, jitted)
-        (call,) = programs.calls
+        variant.programs = Programs(flat, jitted)
+        (call,) = variant.programs.calls
         return call
 
     def call_again(
