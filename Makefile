@@ -21,9 +21,8 @@
 #   make tsan      the core's tests of threads under gcc's thread sanitizer
 #   make coverage  the lines of csrc/ that the core's tests reach, and those that they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
-#   make versions  all tests on CPython 3.11 to 3.15, each with the newest JAX; prints a table
+#   make versions  all tests on CPython 3.11 to 3.15, each with the newest JAX
 #   make oldest    all tests with the lowest versions that pyproject.toml allows
-#   make wheels    builds the sdist and a wheel for each CPython of the machine, and tests them
 #   make windows-check  compiles the core for Windows, with clang; runs nothing
 #   make sdist     builds the sdist and runs tests from it
 #   make instructions  counts the core's instructions and holds them to bounds
@@ -40,7 +39,7 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 # Tests that PYTEST_ARGS names run alone.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
-.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions oldest instructions wheels windows-check sdist clean
+.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions oldest instructions windows-check sdist clean
 
 help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
@@ -96,7 +95,7 @@ analyze: $(VENV)/.installed $(VENV)/.lint
 windows-check:
 	.ci/windows $(CI_ARGS)
 
-versions wheels:
+versions:
 	.ci/$@ $(CI_ARGS)
 
 oldest:
