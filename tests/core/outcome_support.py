@@ -22,8 +22,10 @@ def attempt(call: Callable[..., Any], *args: Any) -> Any:
         return e
 
 
-def raised(error: type[BaseException], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Returns the exception of the type `error` that the call raises, without its traceback."""
+def raised(error: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns the exception of the type `error` that the call raises, without its traceback.
+
+    There may be several types."""
     try:
         call(*args, **kwargs)
     except error as e:

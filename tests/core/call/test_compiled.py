@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from core_support import Array, Hooks, Hostile, Linear, called, core, make_jit
-from node_support import Ambiguous
 
 
 class CompiledOptions(Hooks):
@@ -75,32 +74,6 @@ class TestInsertCompiled:
         with pytest.raises(RuntimeError, match="does not belong"):
             core.FilterJit._rebuild(own, arrays)(Array(2))
 
-    def test_bad_arguments(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        cache, call = f._parts()[0], variant.call
-        structure, outputs = variant.structure, variant.outputs
-        registry = cache.hooks.registry
-        tree = core.flatten(registry, (Array(),))[1]
-        every = core.tree_flatten(registry, (1, 2), True, None)[1]
-        other = called(lambda x: x, Array(1))[1].structure
-        for args, kind in [
-            ((), TypeError),
-            ((structure, call, outputs), TypeError),
-            ((None, call, outputs, False), TypeError),
-            ((structure, call, list(outputs), False), TypeError),
-            ((structure, call, None, False), TypeError),
-            ((tree, call, outputs, False), ValueError),
-            ((other, call, outputs, False), ValueError),
-            ((structure, call, (1,), False), TypeError),
-            ((structure, call, (structure,), False), TypeError),
-            ((structure, call, (every,), False), TypeError),
-            ((structure, call, (outputs[0], None), False), TypeError),
-            ((structure, call, outputs, Ambiguous()), ValueError),
-        ]:
-            with pytest.raises(kind):
-                cache.insert_compiled(*args)
-            assert cache.variants() == [variant]
-
     def test_a_static_that_raises_or_clears(self) -> None:
         hostile = Hostile()
         f, variant = precompiled(lambda x, n: x, Array(1), hostile)
@@ -139,34 +112,6 @@ class TestProxy:
         for args, kwargs in (((x, 4), {}), ((x, 3), {"other": x})):
             with pytest.raises(LookupError):
                 c(*args, **kwargs)
-
-    @pytest.mark.parametrize(
-        ("args", "kwargs"),
-        [((), {}), ((1,), {}), ((None, None, None), {}), ((len, []), {}), ((), {"args": ()})],
-    )
-    def test_bad_arguments(self, args: Any, kwargs: Any) -> None:
-        with pytest.raises(TypeError):
-            core.CallProxy(*args, **kwargs)
-
-    def test_attributes(self) -> None:
-        c = compiled(lambda x: x, Array(1))
-        details = c._attributes
-        assert c.name == "details" and c.__doc__ == type(c).__doc__ != details.__doc__
-        details.later = 3
-        assert c.later == 3
-        with pytest.raises(AttributeError, match="no_such"):
-            _ = c.no_such
-        with pytest.raises(ZeroDivisionError):
-            _ = c.broken
-        for name in ("_attributes", "name", "other"):
-            with pytest.raises((AttributeError, TypeError)):
-                setattr(c, name, 1)
-            with pytest.raises((AttributeError, TypeError)):
-                delattr(c, name)
-        with pytest.raises(TypeError):
-            type(c).name = 3
-        with pytest.raises(TypeError):
-            getattr(c, 3)  # type: ignore[call-overload]
 
     def test_keywords_and_vectorcall(self) -> None:
         c = core.CallProxy(function=precompiled(lambda x: x, Array(1))[0], args=(), attributes=None)

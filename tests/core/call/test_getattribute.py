@@ -144,12 +144,6 @@ def test_called_by_hand(args: tuple[Any, ...]) -> None:
     assert str(met.value) == str(expected.value)
 
 
-@pytest.mark.parametrize("args", [(), (Base,), (1, ORIGINAL), (Base(), ORIGINAL)])
-def test_made_of_a_class_and_a_function(args: tuple[Any, ...]) -> None:
-    with pytest.raises(TypeError):
-        core.Getattribute(*args)
-
-
 def test_the_class_dies() -> None:
     """An instance that dies with its class finds its methods."""
     seen = []

@@ -297,35 +297,7 @@ def test_a_wrong_answer_stores_nothing(answer: Any, error: type[Exception]) -> N
     assert numbers(variables) == list(range(9)) and jit.handed_over == [] and jit.finished == 0
 
 
-# ---- the constructor, and what is read ----
-
-
-def test_the_constructor() -> None:
-    options = Hooks(make_registry())
-    inner = make_jit(step, options)
-    good: tuple[Any, ...] = (inner, options.registry, Var, Key, (), Escape, 0)
-    assert core.VariableJit(*good)._inner is inner
-    wrong: list[tuple[int, Any]] = [
-        (0, step),
-        (1, None),
-        (2, 1),
-        (2, int),
-        (2, Tree),
-        (2, type("Computed", (), {"_raw_value": property(len)})),
-        (3, None),
-        (4, []),
-        (4, (1,)),
-        (4, (("a", "b", 1),)),
-        (4, (("a", 2, 1, "d"),)),
-        (4, (["a", "b", 1, "d"],)),
-        (6, "text"),
-    ]
-    for i, value in wrong:
-        args = [*good[:i], value, *good[i + 1 :]]
-        with pytest.raises((TypeError, AttributeError)):
-            core.VariableJit(*args)
-    with pytest.raises(TypeError):
-        core.VariableJit(*good[:-1])
+# ---- subclasses, and what is read ----
 
 
 def test_subclasses() -> None:

@@ -39,20 +39,15 @@ class OtherParam(Param):
     __slots__ = ()
 
 
-def made() -> tuple[Any, Any]:
-    """A VariableJit that remembers a model, and the model."""
-    jit, tree = make_variable_jit(step), large()
-    warm(jit, tree)
-    return jit, tree
-
-
-def is_seen(jit: Any, tree: Any, change: Callable[[], Any]) -> None:
-    """Whether the next calls are right, and those after a new record."""
-    change()
-    for _ in range(3):
-        same_as_fresh(jit, tree)
-    attempt(warm, jit, tree)
-    same_as_fresh(jit, tree)
+def shared() -> tuple[Any, Any]:
+    """Two large trees with much in common."""
+    tree, other = large(), large()
+    tree.blocks[5].w = tree.blocks[2].w
+    tree.blocks[9] = tree.blocks[1]
+    other.blocks[3] = tree.blocks[4]
+    other.rng = tree.rng
+    other.table["a"] = tree.table["k"]
+    return tree, other
 
 
 def test_a_state_is_asked_once() -> None:
@@ -67,68 +62,68 @@ def test_a_state_is_asked_once() -> None:
     assert state.asked == 1 and jit.handed_over == []
 
 
-VALUES: dict[str, Callable[[], Any]] = {
-    "array": lambda: Array(3),
-    "other array": lambda: OtherArray(3),
-    "key": lambda: Key(3),
-    "tracer": lambda: Maybe(True),
-    "no tracer": lambda: Maybe(False),
-    "int": lambda: 7,
-    "none": lambda: None,
-    "text": lambda: "".join(["te", "xt"]),
-    "list": lambda: [Array(3)],
-    "tuple": lambda: (1, 2),
-    "dict": lambda: {"k": Array(3)},
-    "variable": lambda: Var(Array(3)),
-    "tree": lambda: Tree(x=Var(Array(1)), tag=3),
-}
+VALUES: list[Callable[[], Any]] = [
+    *(lambda: Array(3), lambda: OtherArray(3), lambda: Key(3), lambda: Maybe(True)),
+    *(lambda: Maybe(False), lambda: 7, lambda: None, lambda: "".join(["te", "xt"])),
+    *(lambda: [Array(3)], lambda: (1, 2), lambda: {"k": Array(3)}, lambda: Var(Array(3))),
+    lambda: Tree(x=Var(Array(1)), tag=3),
+]
 
 
-CHANGES: dict[str, Callable[[Any, Any], Any]] = {
-    "metadata": lambda tree, x: x._var_metadata.update(axis="y"),
-    "metadata added": lambda tree, x: x._var_metadata.update(new=1),
-    "metadata deleted": lambda tree, x: x._var_metadata.clear(),
-    "metadata of another dict": lambda tree, x: setattr(x, "_var_metadata", {"axis": "z"}),
-    "metadata of an equal dict": lambda tree, x: setattr(x, "_var_metadata", {"axis": "x"}),
-    "metadata that are no dict": lambda tree, x: setattr(x, "_var_metadata", 3),
-    "no metadata": lambda tree, x: delattr(x, "_var_metadata"),
-    "state": lambda tree, x: setattr(x, "_trace_state", TraceState()),
-    "state of another level": lambda tree, x: setattr(x, "_trace_state", TraceState(False)),
-    "state that is none": lambda tree, x: setattr(x, "_trace_state", None),
-    "no state": lambda tree, x: delattr(x, "_trace_state"),
-    "no value": lambda tree, x: delattr(x, "_raw_value"),
-    "class": lambda tree, x: setattr(x, "__class__", OtherParam),
-    "class of a tree": lambda tree, x: setattr(tree, "__class__", OtherLarge),
-    "another variable": lambda tree, x: setattr(tree.blocks[3], "w", Param(Array(3), axis="x")),
-    "twice": lambda tree, x: setattr(tree.blocks[5], "w", x),
-    "swapped": lambda tree, x: swap(tree.blocks[3], "w", tree.blocks[5], "w"),
-    "swapped blocks": lambda tree, x: tree.blocks.reverse(),
-    "a block less": lambda tree, x: tree.blocks.pop(),
-    "a block more": lambda tree, x: tree.blocks.append(block(3)),
-    "no blocks": lambda tree, x: tree.blocks.clear(),
-    "attribute added": lambda tree, x: setattr(tree.blocks[3], "new", Var(Array(3))),
-    "static added": lambda tree, x: setattr(tree.blocks[3], "new", 3),
-    "attribute deleted": lambda tree, x: delattr(tree.blocks[3], "w"),
-    "static deleted": lambda tree, x: delattr(tree.blocks[3], "size"),
-    "renamed": lambda tree, x: (
-        setattr(tree.blocks[3], "z", tree.blocks[3].w),
-        delattr(tree.blocks[3], "w"),
+# What is done to two trees; `b` is a block of the first.
+CHANGES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "nothing": lambda t, o, b: None,
+    "metadata": lambda t, o, b: b.w._var_metadata.update(axis="y"),
+    "metadata added": lambda t, o, b: b.w._var_metadata.update(new=1),
+    "metadata deleted": lambda t, o, b: b.w._var_metadata.clear(),
+    "metadata of another dict": lambda t, o, b: setattr(b.w, "_var_metadata", {"axis": "z"}),
+    "metadata of an equal dict": lambda t, o, b: setattr(b.w, "_var_metadata", {"axis": "x"}),
+    "metadata that are no dict": lambda t, o, b: setattr(b.w, "_var_metadata", 3),
+    "no metadata": lambda t, o, b: delattr(b.w, "_var_metadata"),
+    "state": lambda t, o, b: setattr(b.w, "_trace_state", TraceState()),
+    "state of another level": lambda t, o, b: setattr(b.w, "_trace_state", TraceState(False)),
+    "state that is none": lambda t, o, b: setattr(b.w, "_trace_state", None),
+    "no state": lambda t, o, b: delattr(b.w, "_trace_state"),
+    "no value": lambda t, o, b: delattr(b.w, "_raw_value"),
+    "class": lambda t, o, b: setattr(b.w, "__class__", OtherParam),
+    "class of a tree": lambda t, o, b: setattr(t, "__class__", OtherLarge),
+    "another variable": lambda t, o, b: setattr(b, "w", Param(Array(3), axis="x")),
+    "twice": lambda t, o, b: setattr(t.blocks[5], "w", b.w),
+    "swapped": lambda t, o, b: swap(b, "w", t.blocks[5], "w"),
+    "swapped blocks": lambda t, o, b: t.blocks.reverse(),
+    "a block less": lambda t, o, b: t.blocks.pop(),
+    "a block more": lambda t, o, b: t.blocks.append(block(3)),
+    "no blocks": lambda t, o, b: t.blocks.clear(),
+    "attribute added": lambda t, o, b: setattr(b, "new", Var(Array(3))),
+    "static added": lambda t, o, b: setattr(b, "new", 3),
+    "attribute deleted": lambda t, o, b: delattr(b, "w"),
+    "static deleted": lambda t, o, b: delattr(b, "size"),
+    "renamed": lambda t, o, b: (
+        setattr(b, "z", b.w),
+        delattr(b, "w"),
     ),
-    "retyped": lambda tree, x: setattr(tree.blocks[3], "size", Var(Array(3))),
-    "nodes": lambda tree, x: setattr(tree.blocks[3], "_pytree__nodes", Nodes(b=True, more=True)),
-    "equal nodes": lambda tree, x: setattr(
-        tree.blocks[3], "_pytree__nodes", Nodes(**tree.blocks[3]._pytree__nodes)
-    ),
-    "no nodes": lambda tree, x: vars(tree.blocks[3]).pop("_pytree__nodes"),
-    "dict of a tree": lambda tree, x: setattr(
-        tree.blocks[3], "__dict__", dict(vars(tree.blocks[3]))
-    ),
-    "other dict of a tree": lambda tree, x: setattr(
-        tree.blocks[3], "__dict__", dict(vars(tree.blocks[3]), w=Var(Array(3)))
-    ),
-    "items of a dict": lambda tree, x: tree.table.update(k=tree.table["a"], a=tree.table["k"]),
-    "order of a dict": lambda tree, x: tree.table.update(a=tree.table.pop("a")),
-    "another key": lambda tree, x: tree.table.update(z=tree.table.pop("k")),
+    "retyped": lambda t, o, b: setattr(b, "size", Var(Array(3))),
+    "nodes": lambda t, o, b: setattr(b, "_pytree__nodes", Nodes(b=True, more=True)),
+    "equal nodes": lambda t, o, b: setattr(b, "_pytree__nodes", Nodes(**b._pytree__nodes)),
+    "no nodes": lambda t, o, b: vars(b).pop("_pytree__nodes"),
+    "dict of a tree": lambda t, o, b: setattr(b, "__dict__", dict(vars(b))),
+    "other dict of a tree": lambda t, o, b: setattr(b, "__dict__", dict(vars(b), w=Var(Array(3)))),
+    "items of a dict": lambda t, o, b: t.table.update(k=t.table["a"], a=t.table["k"]),
+    "order of a dict": lambda t, o, b: t.table.update(a=t.table.pop("a")),
+    "another key": lambda t, o, b: t.table.update(z=t.table.pop("k")),
+    "another block": lambda t, o, b: o.blocks.__setitem__(3, block(4)),
+    "shared block less": lambda t, o, b: t.blocks.__setitem__(9, block(9)),
+    "shared block more": lambda t, o, b: t.blocks.__setitem__(10, t.blocks[1]),
+    "another original": lambda t, o, b: t.blocks.__setitem__(1, block(1)),
+    "another of the same": lambda t, o, b: t.blocks.__setitem__(9, t.blocks[0]),
+    "no shared variable": lambda t, o, b: setattr(t.blocks[5], "w", Param(Array(1), axis="x")),
+    "between the trees": lambda t, o, b: setattr(o.blocks[0], "b", t.blocks[0].b),
+    "another key of random numbers": lambda t, o, b: setattr(o, "rng", Var(Key(0))),
+    "another of a dict": lambda t, o, b: o.table.update(a=o.table["k"]),
+    "all blocks shared": lambda t, o, b: setattr(o, "blocks", t.blocks),
+    "state of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "_trace_state", TraceState()),
+    "value of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "_raw_value", Array("new")),
+    "class of a shared one": lambda t, o, b: setattr(t.blocks[2].w, "__class__", Var),
 }
 
 
@@ -138,10 +133,25 @@ def swap(a: Any, name: str, b: Any, other: str) -> None:
     setattr(b, other, x)
 
 
+@pytest.mark.parametrize("graph", [0, 1])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change(change: str) -> None:
-    jit, tree = made()
-    is_seen(jit, tree, lambda: CHANGES[change](tree, tree.blocks[3].w))
+def test_a_change(change: str, graph: int) -> None:
+    """The next calls are right, and those after a new record."""
+    jit = make_variable_jit(step, graph)
+    tree, other = shared() if graph else (large(), large())
+    small = [tree.blocks[2].w, Var(Array(1))]
+    calls: list[Any] = [(tree, other), (tree,)]
+    if graph:
+        calls += [(other, tree), ([tree, small], other), (tree, tree)]
+    for args in (*calls, calls[0]):
+        warm(jit, *args)
+    CHANGES[change](tree, other, tree.blocks[3])
+    for _ in range(3):
+        for args in calls:
+            same_as_fresh(jit, *args)
+    for args in calls[:2]:
+        attempt(warm, jit, *args)
+        same_as_fresh(jit, *args)
 
 
 def test_classes_that_change() -> None:
@@ -262,9 +272,11 @@ def test_random_changes(seed: int) -> None:
         x = source.choice(variables) if variables else None
         act = source.randrange(10)
         if act < 5 and isinstance(tree, Tree):
-            attempt(CHANGES[source.choice(list(CHANGES))], tree, x)
+            other = source.choice([t for t in trees if isinstance(t, Tree)])
+            change = CHANGES[source.choice(list(CHANGES))]
+            attempt(change, tree, other, tree.blocks[-1] if tree.blocks else None)
         elif act < 7 and x is not None:
-            attempt(setattr, x, "_raw_value", source.choice(list(VALUES.values()))())
+            attempt(setattr, x, "_raw_value", source.choice(VALUES)())
         elif act == 7:
             source.shuffle(trees)
         elif act == 8 or not isinstance(tree, Tree):

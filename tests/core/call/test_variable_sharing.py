@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Keyed, Maybe, Slots, core, make_jit
+from core_support import Array, Keyed, Maybe, Slots, make_jit
 from outcome_support import raised
 from variable_support import (
     Hooks,
@@ -26,10 +26,8 @@ from variable_support import (
     make_variable_jit,
     outcome,
     put_values,
-    same_as_fresh,
     values_of,
     variables_in,
-    warm,
 )
 
 
@@ -194,54 +192,6 @@ def test_other_modes_and_other_reasons() -> None:
     assert jit.handed_over[2:] == ["a Variable is of another trace level"]
 
 
-def shared() -> tuple[Any, Any]:
-    """Two large trees with much in common."""
-    tree, other = large(), large()
-    tree.blocks[5].w = tree.blocks[2].w
-    tree.blocks[9] = tree.blocks[1]
-    other.blocks[3] = tree.blocks[4]
-    other.rng = tree.rng
-    other.table["a"] = tree.table["k"]
-    return tree, other
-
-
-CHANGES: dict[str, Callable[[Any, Any], Any]] = {
-    "another block": lambda t, o: o.blocks.__setitem__(3, block(4)),
-    "one block less": lambda t, o: t.blocks.__setitem__(9, block(9)),
-    "one block more": lambda t, o: t.blocks.__setitem__(10, t.blocks[1]),
-    "another original": lambda t, o: t.blocks.__setitem__(1, block(1)),
-    "another of the same": lambda t, o: t.blocks.__setitem__(9, t.blocks[0]),
-    "variables": lambda t, o: setattr(t.blocks[5], "w", t.blocks[3].w),
-    "a variable of its own": lambda t, o: setattr(t.blocks[5], "w", Param(Array(1), axis="x")),
-    "between the trees": lambda t, o: setattr(o.blocks[0], "b", t.blocks[0].b),
-    "key": lambda t, o: setattr(o, "rng", Var(Key(0))),
-    "table": lambda t, o: o.table.update(a=o.table["k"]),
-    "order": lambda t, o: t.blocks.reverse(),
-    "all": lambda t, o: setattr(o, "blocks", t.blocks),
-    "state": lambda t, o: setattr(t.blocks[2].w, "_trace_state", TraceState()),
-    "value": lambda t, o: setattr(t.blocks[2].w, "_raw_value", Array("new")),
-    "class": lambda t, o: setattr(t.blocks[2].w, "__class__", Var),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_after_many_calls(change: str) -> None:
-    jit = tells()
-    tree, other = shared()
-    small = [tree.blocks[2].w, Var(Array(1))]
-    for args in ((tree, other), (other, tree), (tree, small, other), (tree, tree)):
-        warm(jit, *args)
-        same_as_eager(jit, *args)
-    warm(jit, tree, other)
-    CHANGES[change](tree, other)
-    for _ in range(3):
-        for args in ((tree, other), (other, tree), (tree, small, other), (tree, tree)):
-            same_as_fresh(jit, *args)
-            same_as_eager(jit, *args)
-    warm(jit, tree, other)
-    same_as_fresh(jit, tree, other)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_random_sharing(seed: int) -> None:
     source = random.Random(seed)
@@ -294,10 +244,3 @@ def test_without_a_hook_nothing_is_assumed() -> None:
     for args in ((x, y), (x, x), (y, x), (x, x, y), (x, y, y), (x, y, x)) * 2:
         expected = str(shape_of([*args, None, None][:3], {}))
         assert jit(*args) == expected
-
-
-def test_by_identity_are_types() -> None:
-    for wrong in ((1,), (Var, "text"), [Var]):
-        with pytest.raises(TypeError):
-            make_registry(by_identity=wrong)
-    assert core.Registry is type(make_registry())

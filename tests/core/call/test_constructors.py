@@ -1,0 +1,186 @@
+"""What the constructors and functions of the core refuse, and attributes that nobody can set."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from core_support import Array, called, core, core_signature, make_jit, make_registry
+from direct_support import Backend, DirectArray, DirectHost, DirectKeys, DirectScalar
+from node_support import Ambiguous
+from outcome_support import raised
+from variable_support import Escape, Key, Tree, Var
+
+
+def fun(self: Any) -> Any:
+    return self
+
+
+F, VARIANT = called(fun, Array(1))
+REGISTRY, (CACHE, _) = F._hooks.registry, F._parts()
+STRUCTURE, CALL, OUTPUTS = VARIANT.structure, VARIANT.call, VARIANT.outputs
+CONTEXT = Backend().context
+
+# Arguments that fit, by what is called.
+GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "Signature": (core.Signature, (("a",), 0, 1, False, False, b"\1")),
+    "Cache": (core.Cache, (REGISTRY, CACHE.function, CACHE.signature, F._hooks, 9, {})),
+    "FilterJit": (core.FilterJit, (fun, F._hooks, None, {})),
+    "_rebuild": (core.FilterJit._rebuild, (CACHE, ())),
+    "BoundMethod": (core.BoundMethod, (F, 1)),
+    "CallProxy": (core.CallProxy, (F, (), None)),
+    "Getattribute": (core.Getattribute, (Tree, fun)),
+    "VariableJit": (core.VariableJit, (F, REGISTRY, Var, Key, (), Escape, 0)),
+    "Direct": (core.Direct, (CONTEXT, len, len)),
+    "DirectContext": (
+        core.DirectContext,
+        (
+            *(DirectArray, *[len] * 5, DirectKeys, len, len, DirectHost, DirectScalar),
+            *(len, len, len, (), *[len] * 5),
+        ),
+    ),
+    "insert_compiled": (CACHE.insert_compiled, (STRUCTURE, CALL, OUTPUTS, False)),
+    "insert_traced": (CACHE.insert_traced, (VARIANT,)),
+    "arguments": (VARIANT.arguments, ((1,),)),
+    "finish": (VARIANT.finish, (1, Array)),
+}
+
+
+def test_another_number_of_arguments() -> None:
+    for function, arguments in GOOD.values():
+        function(*arguments)
+        for wrong in ((), arguments[:-1], (*arguments, 1)):
+            raised(TypeError, function, *wrong)
+        raised(TypeError, function, *arguments, unknown=1)
+
+
+FIT, CONTEXT_TAKES = "do not fit", "takes 20 objects"
+TREE = core.flatten(REGISTRY, (Array(),))[1]
+EVERY_LEAF = core.tree_flatten(REGISTRY, (1, 2), True, None)[1]
+ANOTHER = called(fun, Array(1))[1]
+
+# What is wrong in the place of an argument, and the error.
+WRONG: list[tuple[str, dict[int, Any], type[Exception], str]] = [
+    *(
+        ("Signature", wrong, ValueError, FIT)
+        for wrong in (
+            *({2: 2}, {1: 1, 2: 0}, {1: -1, 2: 0}, {3: True}, {4: True}, {5: b""}, {5: b"\1\1"}),
+            {2: sys.maxsize, 3: True, 4: True},
+        )
+    ),
+    *(("Signature", {0: names}, TypeError, "") for names in ((1,), ["a"])),
+    *(("Cache", {4: maxsize}, ValueError, "maxsize") for maxsize in (0, -1)),
+    ("Cache", {0: 1}, TypeError, ""),
+    ("_rebuild", {1: [1, 2]}, ValueError, "holds 0 arrays, not 2"),
+    ("_rebuild", {1: 1}, TypeError, "not iterable"),
+    ("_rebuild", {0: 1}, TypeError, ""),
+    *(("CallProxy", {1: args}, TypeError, "") for args in ([], None)),
+    *(("Getattribute", {0: cls}, TypeError, "") for cls in (1, Tree())),
+    ("Direct", {0: None}, TypeError, ""),
+    *(
+        ("DirectContext", {i: part}, TypeError, CONTEXT_TAKES)
+        for i, part in ((0, 1), (6, 1), (9, 1), (10, 1), (14, []), (14, None))
+    ),
+    *(
+        ("VariableJit", {i: value}, TypeError, "")
+        for i, value in (
+            *((0, fun), (1, None), (2, 1), (3, None), (4, []), (4, (1,)), (4, (("a", "b", 1),))),
+            *((4, (("a", 2, 1, "d"),)), (4, (["a", "b", 1, "d"],)), (6, "text")),
+        )
+    ),
+    # The class of Variables has no slot of that name.
+    *(
+        ("VariableJit", {2: cls}, (TypeError, AttributeError), "")  # type: ignore[misc]
+        for cls in (int, Tree, type("Computed", (), {"_raw_value": property(len)}))
+    ),
+    *(
+        ("insert_compiled", {i: value}, TypeError, "")
+        for i, value in (
+            *((0, None), (2, list(OUTPUTS)), (2, None), (2, (1,)), (2, (STRUCTURE,))),
+            *((2, (EVERY_LEAF,)), (2, (OUTPUTS[0], None))),
+        )
+    ),
+    *(("insert_compiled", {0: s}, ValueError, "") for s in (TREE, ANOTHER.structure)),
+    ("insert_compiled", {3: Ambiguous()}, ValueError, ""),
+    *(
+        ("insert_traced", {0: value}, TypeError, "insert_traced takes a Variant of this cache")
+        for value in (None, 3, (), Array(), ANOTHER)
+    ),
+    *(("arguments", {0: arrays}, ValueError, "takes 1 arrays") for arrays in ((), [1, 2])),
+]
+
+
+def test_arguments_that_are_wrong() -> None:
+    before = CACHE.variants()
+    for name, wrong, error, message in WRONG:
+        function, arguments = GOOD[name]
+        found = raised(error, function, *[wrong.get(i, x) for i, x in enumerate(arguments)])
+        assert message in str(found), (name, wrong)
+    assert CACHE.variants() == before
+
+
+def test_types() -> None:
+    for types in ((1,), (Var, "text"), [Var]):
+        raised(TypeError, make_registry, by_identity=types)
+    for name in ("NodeKind", "Structure", "Variant", "Output"):
+        with pytest.raises(TypeError, match="cannot create"):
+            getattr(core, name)()
+    for base in (core.Direct, core.DirectContext):
+        raised(TypeError, type, "Sub", (base,), {})
+
+
+def test_signatures() -> None:
+    def fun(a, /, b, *rest, c, d=1, **more):  # type: ignore[no-untyped-def]
+        pass
+
+    signature = core_signature(fun)
+    assert signature.names == ("a", "b", "rest", "c", "d", "more")
+    assert (signature.positional, signature.varargs, signature.varkw) == (2, 2, 5)
+    signature = core_signature(lambda: None)
+    assert (signature.positional, signature.varargs, signature.varkw) == (0, -1, -1)
+
+
+class Details:
+    """The attributes of a proxy."""
+
+    __doc__ = "Not the proxy's."
+    name = "details"
+    broken = property(lambda self: 1 / 0)
+
+
+def test_attributes_of_a_proxy() -> None:
+    details = Details()
+    proxy = core.CallProxy(make_jit(fun), (), details)
+    assert proxy.name == "details" and proxy.__doc__ == type(proxy).__doc__ != details.__doc__
+    details.later = 3  # type: ignore[attr-defined]
+    assert proxy.later == 3
+    raised(ZeroDivisionError, getattr, proxy, "broken")
+    raised(TypeError, setattr, type(proxy), "name", 3)
+
+
+DIRECT, PROXY = core.Direct(CONTEXT, len, len), core.CallProxy(F, (), Details())
+FIXED: list[tuple[Any, tuple[str, ...]]] = [
+    (DIRECT, ("jitted", "refusal", "num_entries", "counts", "other", "name")),
+    (PROXY, ("_attributes", "name", "other")),
+    (VARIANT, ("outputs", "other")),
+    (CONTEXT, ("other",)),
+]
+
+
+def test_attributes_that_cannot_be_set() -> None:
+    for x, names in FIXED:
+        for name in names:
+            raised((AttributeError, TypeError), setattr, x, name, 1)
+            raised((AttributeError, TypeError), delattr, x, name)
+        with pytest.raises(AttributeError, match="no_such"):
+            _ = x.no_such
+        raised(TypeError, getattr, x, 3)
+
+
+def test_settings_of_a_direct_context() -> None:
+    context = GOOD["DirectContext"][0](*GOOD["DirectContext"][1])
+    assert (context.enabled, context.after) == (0, 0)
+    context.enabled, context.after = 1, 7
+    assert (context.enabled, context.after) == (1, 7) and context.forget() is None
+    for name, value in (("enabled", "yes"), ("after", 1.5)):
+        raised(TypeError, setattr, context, name, value)
