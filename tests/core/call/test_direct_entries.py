@@ -2,7 +2,6 @@
 and when a Direct rests from both.  The hostile matrix and the random calls have what happens when
 Python code in the middle changes things."""
 
-import gc
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,10 +13,7 @@ from direct_support import (
     Backend,
     DirectArray,
     DirectHost,
-    Interrupt,
-    Layout,
     Sharding,
-    interrupt,
     noting,
     planned,
     program_of,
@@ -25,7 +21,7 @@ from direct_support import (
     ways_of,
 )
 from node_support import Ambiguous
-from outcome_support import fail, raised
+from outcome_support import fail
 
 
 def kinds(count: int) -> list[DirectArray]:
@@ -96,22 +92,6 @@ def test_forget_and_clear_cache(backend: Backend) -> None:
     assert sharding() is None
 
 
-@pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
-def test_a_note_that_fails(backend: Backend, part: str) -> None:
-    x, before = DirectArray(), backend.parts[part]
-    direct = backend.jit()
-    backend.parts[part] = fail
-    assert way_of(direct, x) == "waiting" and direct.num_entries == 0
-    backend.parts[part] = before
-    assert ways_of(direct, *[[x]] * 3) == ["waiting", "direct", "direct"]
-
-
-def test_the_collector_sees_what_entries_hold(backend: Backend) -> None:
-    x = DirectArray()
-    direct = planned(backend, x)
-    assert direct in gc.get_referrers(program_of(direct, x).handlers)
-
-
 # ---- shardings and layouts ----
 
 
@@ -135,19 +115,6 @@ def test_equal_shardings_are_remembered(backend: Backend) -> None:
     for _ in range(3):
         direct(DirectArray(sharding=fresh()))
     assert len(compared) == 2 + 3 * 2 and direct.counts["direct"] == 9
-
-
-@pytest.mark.parametrize("what", ["sharding", "layout"])
-def test_comparisons_that_fail(backend: Backend, what: str) -> None:
-    def array(hook: Any) -> DirectArray:
-        loud = {"sharding": Sharding("one", hook)} if what == "sharding" else {}
-        return DirectArray(1, "f32[3,4]", **loud, layout=Layout("rows", None if loud else hook))
-
-    direct = planned(backend, DirectArray(1, "f32[3,4]"))
-    assert way_of(direct, array(fail)) == what
-    for _ in range(2):
-        raised(Interrupt, direct, array(interrupt))
-    assert way_of(direct, DirectArray(1, "f32[3,4]")) == "direct"
 
 
 # ---- plans ----
@@ -217,17 +184,6 @@ def test_plans_that_are_wrong(backend: Backend, change: Callable[[Any], Any]) ->
     assert direct.num_entries == 0 and direct.refusal is None
     backend.parts["plan"] = backend.plan
     assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct"
-
-
-def test_a_plan_that_is_interrupted(backend: Backend) -> None:
-    x = DirectArray()
-    direct = backend.jit()
-    direct(x)
-    backend.parts["plan"] = interrupt
-    raised(Interrupt, direct, x)
-    assert direct.num_entries == 0 and direct.counts == {"waiting": 1}
-    backend.parts["plan"] = backend.plan
-    assert "direct" in ways_of(direct, *[(x,)] * 8)
 
 
 # ---- resting ----

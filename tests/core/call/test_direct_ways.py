@@ -1,191 +1,305 @@
-"""When a call goes straight to an executable, when it is noted, planned or passed on, and what an
-interrupt leaves behind."""
+"""When a call goes straight to an executable, when it is noted, planned or passed on, and what a call
+that fails or is interrupted leaves behind.
 
+direct_support.py has a stand-in for JAX.  Its programs note whether they were run with arrays that
+they were not compiled for, and `way_of` compares each result with that of the right program.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from core_support import core
 from direct_support import (
+    TWO,
     Backend,
     DeletedError,
     DirectArray,
-    DirectFloat,
     DirectHost,
+    DirectKeys,
     DirectScalar,
     Interrupt,
     Layout,
     Sharding,
+    SubArray,
     interrupt,
     planned,
     program_of,
     way_of,
     ways_of,
 )
-from outcome_support import fail
+from outcome_support import attempt, fail, raised
 
 
-class TestWays:
-    @pytest.mark.parametrize("after", [0, 1, 5])
-    def test_until_it_is_direct(self, after: int) -> None:
-        backend, x = Backend(after), DirectArray()
-        direct = backend.jit()
-        assert ways_of(direct, *[(x,)] * (after + 4)) == ["waiting"] * (after + 1) + ["direct"] * 3
-        assert direct.jitted.calls == after + 1 and backend.plans == 1
-        assert direct.counts == {"waiting": after + 1, "direct": 3} and direct.num_entries == 1
-        assert direct.refusal is None
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_until_it_is_direct(after: int) -> None:
+    backend, x = Backend(after), DirectArray()
+    direct = backend.jit()
+    assert direct.jitted.calls == direct.num_entries == 0 and direct.counts == {}
+    assert ways_of(direct, *[(x,)] * (after + 4)) == ["waiting"] * (after + 1) + ["direct"] * 3
+    assert direct.jitted.calls == after + 1 and backend.plans == 1
+    assert direct.counts == {"waiting": after + 1, "direct": 3} and direct.num_entries == 1
+    assert direct.refusal is None
 
-    def test_off(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = planned(backend, x)
-        backend.context.enabled = 0
-        assert ways_of(direct, [x], [x]) == ["off"] * 2
-        backend.context.enabled = 1
-        assert way_of(direct, x) == "direct"
 
-    def test_configuration_that_is_equal_but_another_object(self, backend: Backend) -> None:
-        """Its values are compared by type and equality, and those that were equal remembered."""
-        backend.parts["plan"] = lambda *args: (lambda inputs: 5, [1], (), b"\1", 0, False, ())
-        backend.parts["consume"] = lambda results, handlers: [results]
-        direct = core.Direct(backend.context, lambda x: core.output_unflatten(0, (5,)), None)
-        x, compared = DirectArray(), []
+def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -> Any:
+    """A Direct whose program returns what it is given."""
+    plan = lambda *_: (lambda given: given, [], constants, flags, 4, False, ())
+    backend.parts["plan"] = plan
+    backend.parts["consume"] = lambda results, handlers: results
+    return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), None)
 
-        def fresh(name: str = "name") -> Any:
-            return 1, Layout(name, lambda: compared.append(1))
 
-        def way(configuration: Any) -> str:
-            backend.configuration, before = configuration, direct.counts
-            assert direct(x).arrays == (5,)
-            (way,) = (k for k, n in direct.counts.items() if n > before.get(k, 0))
-            return str(way)
+def way_of_call(direct: Any, *arrays: Any) -> str:
+    before = direct.counts
+    direct(*arrays)
+    (way,) = (k for k, n in direct.counts.items() if n > before.get(k, 0))
+    return str(way)
 
-        assert [way(fresh()), way(fresh())] == ["waiting", "direct"]
-        backend.context.after = 10**6
-        compared.clear()
-        other = fresh()
-        assert [way(other), way(other), way((*other[:1], other[1]))] == ["direct"] * 3
-        assert len(compared) == 2, "both sides of one comparison"
-        for other in (fresh("other"), (True, fresh()[1]), (1.0, fresh()[1]), (1, Sharding("name"))):
-            assert way(other) == "configuration"
-        assert way((1, Layout("name", fail))) == "configuration"
-        with pytest.raises(Interrupt):
-            way((1, Layout("name", interrupt)))
-        clear = lambda: backend.context.forget()
-        assert way((1, Layout("name", clear))) == "direct"
-        assert way(fresh()) == "waiting" and direct.num_entries == 0
 
-    @pytest.mark.parametrize("given", [None, [], 1, type("T", (tuple,), {})()])
-    def test_configuration_that_is_no_tuple(self, backend: Backend, given: Any) -> None:
-        x = DirectArray()
-        direct = planned(backend, x)
-        backend.parts["configuration"] = lambda: given
-        assert way_of(direct, x) == "configuration"
-        backend.parts["configuration"] = fail
-        assert way_of(direct, x) == "configuration"
+# ---- what changes between calls ----
 
-    def test_arrays_of_the_host(self, backend: Backend) -> None:
-        """What they are can change in place, so it is looked at in each call."""
-        x, y = DirectHost(1), DirectArray(2)
-        direct = planned(backend, x, y)
-        for value in range(20):
-            x.value = value
-            assert way_of(direct, x, y) == "direct"
-        for name, other in (("dtype", "f64"), ("shape", (4,)), ("shape", (3, 1))):
-            before = getattr(x, name)
-            setattr(x, name, other)
-            assert way_of(direct, x, y) == "aval"
-            setattr(x, name, before)
-            assert way_of(direct, x, y) == "direct"
-        for array in (DirectArray(1), DirectScalar(1)):
-            assert way_of(direct, array, y) == "type"
-        backend.parts["put"] = fail
-        assert way_of(direct, x, y) == "failed"
+Patch = pytest.MonkeyPatch
+CHANGES: dict[str, Callable[[Patch, Backend], Any]] = {
+    "off": lambda m, b: m.setattr(b.context, "enabled", 0),
+    "profiler": lambda m, b: m.setattr(b, "is_profiled", True),
+    "configuration": lambda m, b: m.setattr(b.settings[1], "value", "other"),
+    "configuration 1": lambda m, b: m.setattr(b, "configuration", (True, "low", None)),
+    "configuration 2": lambda m, b: m.setattr(b, "configuration", (1, "highest", None)),
+    "configuration 3": lambda m, b: m.setattr(b, "configuration", ()),
+    "configuration 4": lambda m, b: m.setitem(b.parts, "configuration", lambda: None),
+    "configuration 5": lambda m, b: m.setitem(b.parts, "configuration", list),
+    "configuration 6": lambda m, b: m.setitem(
+        b.parts, "configuration", type("T", (tuple,), {"__slots__": ()})
+    ),
+    "configuration 7": lambda m, b: m.setitem(b.parts, "configuration", fail),
+}
 
-    def test_what_is_passed_on_is_a_copy(
-        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Of an array of the host's, which may be read after the call, and be written meanwhile."""
-        x, y, given = DirectHost(1), DirectArray(2), []
-        direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), None)
-        for many in ((x, y), (x, y) * 20):
-            direct(*many)
-            assert [a is b for a, b in zip(given[-1], many, strict=True)] == [False, True] * (
-                len(many) // 2
-            )
-        direct(x, y=y)
-        assert given[-1][0] is x
-        x.copy = fail  # type: ignore[method-assign]
-        direct(x, y)
-        assert given[-1][0] is not x
-        backend.is_disabled = True
-        direct(x, y)
-        assert given[-1][0] is x
-        backend.is_disabled = False
-        monkeypatch.setattr(DirectHost, "copy", fail)
-        for _ in range(2):
-            for count in (1, 40):
-                with pytest.raises(ZeroDivisionError):
-                    direct(*[y] * count, x)
-            backend.parts["is_disabled"] = fail
 
-    @pytest.mark.parametrize("is_read", [True, False])
-    def test_scalars_and_numbers(self, backend: Backend, is_read: bool) -> None:
-        y = DirectArray(2)
-        for x in (DirectFloat(1, shape=()), 1, 2.0, True, 1j):
-            direct = planned(backend, x, y, reads=lambda i: is_read or i == 1)
-            assert ways_of(direct, *[(x, y)] * 3) == ["direct"] * 3
-            for other in (1, 2.0, True, 1j, DirectScalar(1, shape=())):
-                if type(other) is not type(x):
-                    assert way_of(direct, other, y) == "type"
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_between_calls(backend: Backend, monkeypatch: Patch, change: str) -> None:
+    x, y = DirectArray(1), DirectArray(2)
+    direct = planned(backend, x, y)
+    with monkeypatch.context() as patch:
+        CHANGES[change](patch, backend)
+        assert ways_of(direct, (x, y), (x, y)) == [change.split()[0]] * 2
+    assert way_of(direct, x, y) == "direct"
 
-    def test_deleted(self, backend: Backend) -> None:
-        """Where other processes run the program too, no deleted array goes to the executable."""
-        x, y = DirectArray(1), DirectArray(2)
-        backend.checks_deleted = True
-        direct = planned(backend, x, y, reads=lambda i: i == 0)
-        assert ways_of(direct, *[(x, y)] * 5) == ["direct"] * 5
-        runs = program_of(direct, x, y).runs
-        y.delete()
-        assert way_of(direct, x, y) == "deleted" and program_of(direct, x, y).runs == runs
-        x.delete()
-        with pytest.raises(DeletedError):
-            direct(x, y)
-        assert direct.counts["deleted"] == 2 and program_of(direct, x, y).runs == runs
+
+def test_a_configuration_that_is_equal_but_another_object(backend: Backend) -> None:
+    """Its values are compared by type and equality, and those that were equal remembered."""
+    compared: list[int] = []
+    direct = simple_direct(backend)
+
+    def fresh(name: str = "name", hook: Any = lambda: compared.append(1)) -> Any:
+        return 1, Layout(name, hook)
+
+    def way(configuration: Any) -> str:
+        backend.configuration = configuration
+        return way_of_call(direct, DirectArray())
+
+    assert [way(fresh()), way(fresh())] == ["waiting", "direct"]
+    backend.context.after = 10**6
+    other = fresh()
+    compared.clear()
+    assert [way(other), way(other), way((*other[:1], other[1]))] == ["direct"] * 3
+    assert len(compared) == 2, "both sides of one comparison"
+    for other in (fresh("other"), (True, fresh()[1]), (1.0, fresh()[1]), (1, Sharding("name"))):
+        assert way(other) == "configuration"
+    assert way(fresh(hook=fail)) == "configuration"
+    raised(Interrupt, way, fresh(hook=interrupt))
+    assert way(fresh(hook=lambda: backend.context.forget())) == "direct"
+    assert way(fresh()) == "waiting" and direct.num_entries == 0
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_deleted(backend: Backend, checks: bool) -> None:
+    """Where other processes run the program too, no deleted array goes to the executable."""
+    x, y = DirectArray(1), DirectArray(2)
+    backend.checks_deleted = checks
+    direct = planned(backend, x, y, reads=lambda i: i == 0)
+    program = program_of(direct, x, y)
+    y.delete()
+    assert way_of(direct, x, y) == ("deleted" if checks else "direct")
+    x.delete()
+    raised(DeletedError, direct, x, y)
+    assert direct.counts["deleted" if checks else "failed"] == 2 - (not checks)
+    assert program.runs == (1 if checks else 3)
+    if checks:
         backend.parts["is_deleted"] = fail
         assert way_of(direct, DirectArray(), y) == "deleted"
 
-    def test_failures_that_are_not_made_again(self, backend: Backend) -> None:
-        """An interrupt, and what fails after the device has begun."""
-        x = DirectArray(1)
-        direct = planned(backend, x)
-        before, counts = direct.jitted.calls, direct.counts
-        program_of(direct, x).fails = Interrupt()
-        with pytest.raises(Interrupt):
-            direct(x)
-        program_of(direct, x).fails = None
-        for consume, error in (
-            (fail, ZeroDivisionError),
-            (interrupt, Interrupt),
-            (lambda results, handlers: None, TypeError),
-            (lambda results, handlers: map(fail, [1]), ZeroDivisionError),
-        ):
-            backend.parts["consume"] = consume
-            with pytest.raises(error):
-                direct(x)
-        assert direct.jitted.calls == before and direct.counts == counts
 
-    @pytest.mark.parametrize("given", [None, (), core.output_unflatten(-1, ())])
-    def test_results_that_have_not_passed_through_jax(self, backend: Backend, given: Any) -> None:
-        direct = core.Direct(backend.context, lambda *args: given, None)
-        for _ in range(4):
-            assert direct(DirectArray()) is given
-        assert direct.counts == {"waiting": 4} and backend.plans == 0
+# ---- typed keys ----
 
-    def test_collect(self, backend: Backend) -> None:
-        x = DirectArray()
-        direct = planned(backend, x)
-        other = planned(backend, x)
-        for _ in range(23):
-            direct(x), other(x)
-        assert backend.collected == 3, "each 16 direct calls of all"
-        backend.parts["collect"] = fail
-        assert ways_of(direct, *[(x,)] * 40) == ["direct"] * 40
+
+def test_keys(backend: Backend) -> None:
+    """Of keys, the array in them is checked, and what they are keys of."""
+    data, impl = DirectArray(3), "rbg"
+    keys, x = DirectKeys(data, impl), DirectArray(5)
+    direct = simple_direct(backend, b"\3\1", (data,))
+    assert [way_of_call(direct, keys, x) for _ in range(4)] == ["waiting"] + ["direct"] * 3
+    given = direct(keys, x).arrays
+    assert given[0] is given[1] is data and given[2] is x, "the first is the constant"
+    assert direct(DirectKeys(DirectArray(7), impl), x).arrays[1].value == 7
+    for others, way in (
+        ((DirectKeys(data, "threefry"), x), "aval"),
+        ((DirectKeys(DirectArray(3, "f32[4]"), impl), x), "aval"),
+        ((DirectKeys(DirectArray(3, sharding=TWO), impl), x), "sharding"),
+        ((DirectKeys(DirectArray(3, committed=False), impl), x), "sharding"),
+        ((DirectKeys(SubArray(3), impl), x), "type"),
+        ((data, x), "type"),
+        ((keys, DirectKeys(x)), "type"),
+    ):
+        assert way_of_call(direct, *others) == way
+
+
+@pytest.mark.parametrize("part", ["data", "impl"])
+def test_keys_that_fail(backend: Backend, part: str) -> None:
+    """An error is a reason to pass the call on, an interrupt is not swallowed."""
+    keys, working = DirectKeys(DirectArray(3)), backend.parts[part]
+    direct = simple_direct(backend, b"\3")
+
+    def check(keys: DirectKeys) -> None:
+        for backend.parts[part] in (fail, interrupt):
+            before = direct.counts.get("direct", 0)
+            attempt(direct, keys) if backend.parts[part] is fail else raised(
+                Interrupt, direct, keys
+            )
+            assert direct.counts.get("direct", 0) == before
+        backend.parts[part] = working
+
+    check(keys)
+    assert direct.num_entries == 0, "it cannot be noted"
+    assert [way_of_call(direct, keys) for _ in range(3)] == ["waiting", "direct", "direct"]
+    check(DirectKeys(DirectArray(4)))
+    if part == "data":  # of keys that are known, only the array in them is asked for
+        check(keys)
+    assert way_of_call(direct, keys) == "direct"
+
+
+# ---- arrays of the host ----
+
+
+def test_arrays_of_the_host(backend: Backend) -> None:
+    """What they are can change in place, so it is looked at in each call."""
+    x, y = DirectHost(1), DirectArray(2)
+    direct = planned(backend, x, y)
+    for x.value in range(20):
+        assert way_of(direct, x, y) == "direct"
+    for name, other in (("dtype", "f64"), ("shape", (4,)), ("shape", (3, 1))):
+        before = getattr(x, name)
+        setattr(x, name, other)
+        assert way_of(direct, x, y) == "aval"
+        setattr(x, name, before)
+        assert way_of(direct, x, y) == "direct"
+    for array in (DirectArray(1), DirectScalar(1)):
+        assert way_of(direct, array, y) == "type"
+    backend.parts["put"] = fail
+    assert way_of(direct, x, y) == "failed"
+
+
+def test_what_is_passed_on_is_a_copy(backend: Backend, monkeypatch: Patch) -> None:
+    """Of an array of the host's, which may be read after the call, and be written meanwhile."""
+    x, y, given = DirectHost(1), DirectArray(2), list[Any]()
+    direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), None)
+
+    def is_passed_on(*arrays: Any, **kwargs: Any) -> list[bool]:
+        """Whether each array itself is, and no copy."""
+        direct(*arrays, **kwargs)
+        return [a is b for a, b in zip(given[-1], arrays, strict=True)]
+
+    for count in (1, 20):
+        assert is_passed_on(*(x, y) * count) == [False, True] * count
+    assert is_passed_on(x, y=y) == [True]
+    monkeypatch.setattr(x, "copy", fail)
+    assert is_passed_on(x, y) == [False, True]
+    backend.is_disabled = True
+    assert is_passed_on(x, y) == [True, True]
+    backend.is_disabled = False
+    monkeypatch.setattr(DirectHost, "copy", fail)
+    for _ in range(2):
+        for count in (1, 40):
+            raised(ZeroDivisionError, direct, *[y] * count, x)
+        backend.parts["is_disabled"] = fail
+
+
+class DirectFloat(DirectScalar):
+    pass
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_scalars_and_numbers(backend: Backend, is_read: bool) -> None:
+    y = DirectArray(2)
+    for x in (DirectFloat(1, shape=()), 1, 2.0, True, 1j):
+        direct = planned(backend, x, y, reads=lambda i: is_read or i == 1)
+        assert ways_of(direct, *[(x, y)] * 3) == ["direct"] * 3
+        for other in (1, 2.0, True, 1j, DirectScalar(1, shape=())):
+            if type(other) is not type(x):
+                assert way_of(direct, other, y) == "type"
+
+
+# ---- what fails ----
+
+
+@pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
+def test_an_array_that_cannot_be_looked_at(backend: Backend, part: str) -> None:
+    x, before = DirectArray(name="f32[3,4]"), backend.parts[part]
+    direct = backend.jit()
+    backend.parts[part] = fail
+    assert way_of(direct, x) == "waiting" and direct.num_entries == 0, "it cannot be noted"
+    backend.parts[part] = before
+    assert ways_of(direct, *[[x]] * 3) == ["waiting", "direct", "direct"]
+    backend.parts[part] = fail
+    other = {"committed": "sharding", "setting": "configuration"}.get(part, part)
+    assert way_of(direct, DirectArray(1, "f32[3,4]")) == other
+
+
+@pytest.mark.parametrize("what", ["sharding", "layout"])
+def test_comparisons_that_fail(backend: Backend, what: str) -> None:
+    def array(hook: Any) -> DirectArray:
+        loud = {"sharding": Sharding("one", hook)} if what == "sharding" else {}
+        return DirectArray(1, "f32[3,4]", **loud, layout=Layout("rows", None if loud else hook))
+
+    direct = planned(backend, DirectArray(1, "f32[3,4]"))
+    assert way_of(direct, array(fail)) == what
+    for _ in range(2):
+        raised(Interrupt, direct, array(interrupt))
+    assert way_of(direct, DirectArray(1, "f32[3,4]")) == "direct"
+
+
+def test_failures_that_are_not_made_again(backend: Backend) -> None:
+    """An interrupt, and what fails after the device has begun."""
+    x = DirectArray(1)
+    direct = planned(backend, x)
+    before, counts = direct.jitted.calls, direct.counts
+    program_of(direct, x).fails = Interrupt()
+    raised(Interrupt, direct, x)
+    program_of(direct, x).fails = None
+    for consume, error in (
+        (fail, ZeroDivisionError),
+        (interrupt, Interrupt),
+        (lambda results, handlers: None, TypeError),
+        (lambda results, handlers: map(fail, [1]), ZeroDivisionError),
+    ):
+        backend.parts["consume"] = consume
+        raised(error, direct, x)
+    assert direct.jitted.calls == before and direct.counts == counts
+
+
+@pytest.mark.parametrize("given", [None, (), core.output_unflatten(-1, ())])
+def test_results_that_have_not_passed_through_jax(backend: Backend, given: Any) -> None:
+    direct = core.Direct(backend.context, lambda *args: given, None)
+    for _ in range(4):
+        assert direct(DirectArray()) is given
+    assert direct.counts == {"waiting": 4} and backend.plans == 0
+
+
+def test_collect(backend: Backend) -> None:
+    x = DirectArray()
+    direct, other = planned(backend, x), planned(backend, x)
+    for _ in range(23):
+        direct(x), other(x)
+    assert backend.collected == 3, "each 16 direct calls of all"
+    backend.parts["collect"] = fail
+    assert ways_of(direct, *[(x,)] * 40) == ["direct"] * 40

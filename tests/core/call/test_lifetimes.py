@@ -15,11 +15,14 @@ from core_support import (
     Module,
     Point,
     Record,
+    called,
     core,
     make_jit,
     make_registry,
     testing,
 )
+from direct_support import ROWS, Backend, DirectArray, Layout, planned, program_of
+from variable_support import TraceState, Var, large, make_variable_jit
 
 
 class Static:
@@ -111,11 +114,74 @@ def through_the_registry() -> Any:
     return classify
 
 
+def through_a_proxy() -> Any:
+    details: Any = Static()
+    details.proxy = core.CallProxy(make_jit(lambda x: x), (), details)
+    details.proxy(Array())
+    return details
+
+
+def through_a_variable_jit() -> Any:
+    cell: Any = Static()
+    cell.jit = make_variable_jit(lambda tree, cell=cell: None)
+    cell.jit(large()), cell.jit(Var(Array(1), TraceState()))
+    return cell
+
+
+def through_what_is_deferred() -> Any:
+    _, variant = called(lambda x: x, Array())
+    work = functools.partial(id, variant)
+    variant.defer(work)
+    return work
+
+
+def through_a_direct_context() -> Any:
+    backend = Backend()
+    backend.direct = planned(backend, DirectArray())  # type: ignore[attr-defined]
+    return backend
+
+
+class Value(Layout):
+    """Is compared by its name, and can hold what it is compared for."""
+
+
+class Text(str):
+    """Has attributes."""
+
+
+def through_an_entry(where: str) -> Any:
+    backend, value = Backend(), Value("value")
+    if where == "refusal":
+        backend.parts["plan"] = lambda *args: Text("no")
+    x = DirectArray(name="f32[3,4]", layout=value if where == "layout" else ROWS)
+    if where == "configuration":
+        backend.configuration = (True, value)
+    if where == "setting":
+        backend.settings[0].value = value
+    if where == "sharding":
+        x = DirectArray(sharding=value)
+    direct = backend.jit()
+    if where == "constant":
+        value.value = 5  # type: ignore[attr-defined]
+        program_of(direct, x).constants = (value,)
+    direct(x), direct(x)
+    assert direct.num_entries == (where != "refusal")
+    held: Any = direct.refusal if where == "refusal" else value
+    held.me = direct
+    backend.configuration, backend.settings[0].value = (), None
+    return direct
+
+
+PLACES = ["configuration", "setting", "sharding", "layout", "constant", "refusal"]
+
+
 @pytest.mark.parametrize(
     "make",
     [
         *(through_a_static, through_what_is_wrapped, through_attributes_options_and_the_cache),
-        *(through_structures, through_a_bound_method, through_the_registry),
+        *(through_structures, through_a_bound_method, through_the_registry, through_a_proxy),
+        *(through_a_variable_jit, through_what_is_deferred, through_a_direct_context),
+        *(functools.partial(through_an_entry, where) for where in PLACES),
     ],
 )
 def test_cycles(make: Callable[[], Any]) -> None:
@@ -125,6 +191,35 @@ def test_cycles(make: Callable[[], Any]) -> None:
     del x
     gc.collect()
     assert [ref() for ref in refs] == [None] * len(refs)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: core.CallProxy(f, (), None)])
+def test_it_dies_in_its_own_call(wrap: Any) -> None:
+    box: list[Any] = []
+
+    def fun(x: Any) -> Any:
+        box.clear()
+        gc.collect()
+        return x
+
+    box.append(wrap(make_jit(fun)))
+    x = Array(2)
+    assert box[0](x) is x and box == []
+
+
+def test_a_direct_dies_in_its_own_call() -> None:
+    backend, x = Backend(), DirectArray(1)
+    box = [planned(backend, x)]
+    program = program_of(box[0], x)
+
+    def consume(results: Any, handlers: Any) -> Any:
+        box.clear()
+        gc.collect()
+        return [handler(results) for handler in handlers]
+
+    backend.parts["consume"] = consume
+    output = box[0](x)
+    assert box == [] and output.arrays[0].value == program.values([x])
 
 
 def test_wrapped_in_the_middle_of_a_collection() -> None:

@@ -346,23 +346,6 @@ def test_nodes() -> None:
     assert jit.handed_over == []
 
 
-# ---- references ----
-
-
-def test_a_cycle_through_the_function_is_collected() -> None:
-    class Cell:
-        pass
-
-    cell: Any = Cell()
-    jit = make_variable_jit(lambda tree, cell=cell: None)
-    cell.jit = jit
-    jit(large()), jit(Var(Array(1), TraceState()))
-    refs = [weakref.ref(jit), weakref.ref(jit._inner), weakref.ref(cell)]
-    del jit, cell
-    gc.collect()
-    assert [ref() for ref in refs] == [None] * 3
-
-
 # ---- deep trees ----
 
 DEEP = """
