@@ -1,29 +1,14 @@
-"""The cache of a function: the variants in it, and which of them is evicted."""
+"""The cache of a function: the variants in it, which of them is evicted, and which a call tries
+first: the one that followed the last variant before."""
 
+import random
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, called, core, make_jit, make_registry, variants
-
-
-def test_the_least_recently_used_is_evicted() -> None:
-    options = Hooks(make_registry(), maxsize=3)
-    f = make_jit(lambda n: n, options)
-
-    def statics() -> list[int]:
-        return sorted(v.arguments(())[1][0] for v in variants(f))
-
-    for n in (0, 1, 2):
-        f(n)
-    f(0)
-    f(3)
-    assert statics() == [0, 2, 3]
-    f(2)
-    f(4)
-    assert statics() == [2, 3, 4]
-    f(0)
-    assert statics() == [0, 2, 4]
-    assert options.count("compile") == 6
+from core_support import Array, Hooks, Hostile, called, core, make_jit, make_registry, variants
+from outcome_support import raised
 
 
 class Eager(Hooks):
@@ -33,57 +18,71 @@ class Eager(Hooks):
         return super().compile(f, variant).flat  # type: ignore[no-any-return]
 
 
-class TestWithoutTraces:
-    def test_the_least_recently_used_is_evicted(self) -> None:
-        options = Eager(make_registry(), maxsize=3)
-        f = make_jit(lambda n: n, options)
-        for n in (0, 1, 2, 0, 3):
-            assert f(n) == n
-        assert sorted(v.arguments(())[1][0] for v in variants(f)) == [0, 2, 3]
-        for n in range(300):
-            assert f(n) == n
-        assert len(variants(f)) == 3
-        assert all(v.num_traces == 0 for v in variants(f))
-        calls = options.count("compile")
-        assert f(299) == 299 and options.count("compile") == calls
+HOOKS = pytest.mark.parametrize("hooks", [Hooks, Eager])
 
-    def test_a_call_that_fails_leaves_the_cache_as_it_was(self) -> None:
-        fails = False
 
-        def fun(n: int) -> int:
-            if fails:
-                raise ZeroDivisionError
+def statics(f: Any) -> list[int]:
+    return sorted(v.arguments(())[1][0] for v in variants(f))
+
+
+@HOOKS
+def test_the_least_recently_used_is_evicted(hooks: Any) -> None:
+    f = make_jit(lambda n: n, hooks(make_registry(), maxsize=3))
+    for calls, kept in (((0, 1, 2, 0, 3), [0, 2, 3]), ((2, 4), [2, 3, 4]), ((0,), [0, 2, 4])):
+        assert [f(n) for n in calls] == list(calls) and statics(f) == kept
+    assert f._hooks.count("compile") == 6
+    for n in range(300):
+        assert f(n) == n
+    compiled = f._hooks.count("compile")
+    assert f(299) == 299 and statics(f) == [297, 298, 299]
+    assert f._hooks.count("compile") == compiled
+    assert {v.num_traces for v in variants(f)} == {0 if hooks is Eager else 1}
+
+
+@HOOKS
+def test_a_call_that_fails_evicts_no_variant(hooks: Any) -> None:
+    zero: list[int] = []
+    f = make_jit(lambda n: 1 // (n and not zero), hooks(make_registry(), maxsize=3))
+    for n in (1, 2, 3):
+        f(n)
+    before = set(variants(f))
+    for _ in range(3):
+        raised(ZeroDivisionError, f, 0)
+    if hooks is Eager:  # the others are not run again
+        zero.append(1)
+        for n in (1, 2, 3, 4):
+            raised(ZeroDivisionError, f, n)
+        zero.clear()
+    assert set(variants(f)) == before
+    f(4)
+    assert len(variants(f)) == 3 and len(set(variants(f)) - before) == 1
+    f._find_or_compile(5)
+    assert len(variants(f)) == 3
+
+
+def test_traces_that_come_later() -> None:
+    """The same variants are traced once jit is enabled again."""
+    f = make_jit(lambda n: n, Eager(make_registry(), maxsize=2))
+    f(1), f(2)
+    for variant in variants(f):
+        core.output_flatten(variant.call())
+    assert [v.num_traces for v in variants(f)] == [1, 1]
+    assert f(3) == 3 and len(variants(f)) == 2
+
+
+@HOOKS
+def test_calls_that_still_run(hooks: Any) -> None:
+    """They do not count, and a variant that is evicted in the middle lives until its call ends."""
+
+    def fun(n: int) -> Any:
+        if n == 0:
             return n
+        inner = f(n - 1)
+        assert len(variants(f)) <= 2 + (6 - n), "those around this one, and maxsize"
+        return inner
 
-        f = make_jit(fun, Eager(make_registry()))
-        f(1), f(2)
-        before = set(variants(f))
-        fails = True
-        for n in (1, 2, 3):
-            with pytest.raises(ZeroDivisionError):
-                f(n)
-        assert set(variants(f)) == before
-
-    def test_traces_come_later(self) -> None:
-        """The same variants are traced once jit is enabled again."""
-        options = Eager(make_registry(), maxsize=2)
-        f = make_jit(lambda n: n, options)
-        f(1), f(2)
-        for variant in variants(f):
-            core.output_flatten(variant.call())
-        assert [v.num_traces for v in variants(f)] == [1, 1]
-        assert f(3) == 3 and len(variants(f)) == 2
-
-    def test_calls_that_still_run_do_not_count(self) -> None:
-        def fun(n: int) -> Any:
-            if n == 0:
-                return n
-            inner = f(n - 1)
-            assert len(variants(f)) <= 2 + (6 - n), "those around this one, and maxsize"
-            return inner
-
-        f = make_jit(fun, Eager(make_registry(), maxsize=1))
-        assert f(5) == 0 and len(variants(f)) == 1
+    f = make_jit(fun, hooks(make_registry(), maxsize=1))
+    assert f(5) == f(5) == 0 and len(variants(f)) == 1
 
 
 def test_clear() -> None:
@@ -109,18 +108,6 @@ def test_wrappers_share_it() -> None:
     assert f != other and f != 3
 
 
-def test_lookup() -> None:
-    f = make_jit(lambda x, n: (n, x))
-    x = Array()
-    variant, arrays = f._find_or_compile(x, 1)
-    assert arrays == (x,) and variant.num_traces == 0
-    assert variants(f) == [], "it has not been traced"
-    assert variant.arguments(arrays)[1] == [x, 1]
-    assert f(x, 1) == (1, x)
-    (in_cache,) = variants(f)
-    assert f._find_or_compile(x, 1)[0] is in_cache is not variant
-
-
 def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
@@ -132,45 +119,206 @@ def test_hits_are_timed() -> None:
     assert cache.hit_time > 0 and variant.hit_time == cache.hit_time
 
 
-class TestInsertTraced:
+# ---- variants that a look-up makes ----
+
+
+def test_insert_traced() -> None:
     """A variant from a look-up is inserted once it has been traced."""
-
-    def test_after_the_first_trace(self) -> None:
-        f = make_jit(lambda x, n: n)
-        cache = f._parts()[0]
-        variant, arrays = f._find_or_compile(Array(), 3)
-        assert cache.variants() == []
+    f = make_jit(lambda n, x: (n, x), Hooks(make_registry(), maxsize=2))
+    cache, x = f._parts()[0], Array()
+    variant, arrays = f._find_or_compile(3, x)
+    assert arrays == (x,) and variant.arguments(arrays)[1] == [3, x]
+    for traces in (0, 1, 1):
+        assert variant.num_traces == traces
         cache.insert_traced(variant)
-        assert cache.variants() == []
-        core.output_flatten(variant.call(*arrays))  # as JAX does: the trace gets its number
-        for _ in range(2):
-            cache.insert_traced(variant)
-            assert cache.variants() == [variant]
-        assert f(Array(), 3) == 3 and cache.variants() == [variant]
+        assert cache.variants() == [variant] * traces
+        if not traces:
+            core.output_flatten(variant.call(*arrays))  # as JAX does: the trace gets its number
+    assert f(3, x) == (3, x) and cache.variants() == [variant]
+    # An equal variant is in the cache.
+    f._parts()[0].clear()
+    equal, _ = f._find_or_compile(3, x)
+    core.output_flatten(equal.call(*arrays))
+    f(3, x)
+    (first,) = cache.variants()
+    cache.insert_traced(equal)
+    assert cache.variants() == [first] != [equal] and f._find_or_compile(3, x)[0] is first
+    # The oldest is evicted.
+    f(4, x)
+    new, _ = f._find_or_compile(5, x)
+    core.output_flatten(new.call(x))
+    cache.insert_traced(new)
+    assert len(cache.variants()) == 2 and new in cache.variants() and first not in cache.variants()
+    # One that was cleared is not inserted.
+    cache.clear()
+    cache.insert_traced(new)
+    assert cache.variants() == []
 
-    def test_an_equal_variant_is_in_the_cache(self) -> None:
-        f = make_jit(lambda x, n: n)
-        cache = f._parts()[0]
-        variant, arrays = f._find_or_compile(Array(), 3)
-        core.output_flatten(variant.call(*arrays))
-        f(Array(), 3)
-        (first,) = cache.variants()
-        assert first is not variant
-        cache.insert_traced(variant)
-        assert cache.variants() == [first]
 
-    def test_cleared_variants_are_not_inserted(self) -> None:
-        f, variant = called(lambda x: x, Array(1))
-        cache = f._parts()[0]
-        cache.clear()
-        cache.insert_traced(variant)
-        assert cache.variants() == []
+# ---- variants that were compiled elsewhere ----
 
-    def test_the_oldest_is_evicted(self) -> None:
-        f = make_jit(lambda n: n, Hooks(make_registry(), maxsize=2))
-        f(1), f(2)
-        cache, oldest = f._parts()[0], f._find_or_compile(1)[0]
-        variant, _ = f._find_or_compile(3)
-        core.output_flatten(variant.call())
-        cache.insert_traced(variant)
-        assert variant in variants(f) and oldest not in variants(f) and len(variants(f)) == 2
+
+class Compiled(Hooks):
+    """Hooks that make no variants."""
+
+    def compile(self, f: Any, variant: Any) -> Any:
+        raise LookupError(variant.structure)
+
+
+def compiled(fun: Any, *args: Any, may_raise: bool = False, **other: Any) -> tuple[Any, Any]:
+    """A FilterJit with only the variant that was compiled for `args`, and the variant."""
+    f, variant = called(fun, *args)
+    cache, arrays = f._parts()
+    options = Compiled(cache.hooks.registry)
+    own = core.Cache(options.registry, cache.function, cache.signature, options, 1, {})
+    call, outputs = other.get("call", variant.call), other.get("outputs", variant.outputs)
+    inserted = own.insert_compiled(variant.structure, call, outputs, may_raise)
+    g = core.FilterJit._rebuild(own, arrays)
+    g.keep = f  # the callable holds it weakly
+    return g, inserted
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: core.CallProxy(f, (), None)])
+def test_compiled_elsewhere(wrap: Any) -> None:
+    f, variant = compiled(lambda x, n, **kw: (x, n, kw), Array(1), 3)
+    c, x = wrap(f), Array(2)
+    assert c(x, 3) == c(x, n=3) == c(n=3, x=x) == c(*[x], n=3) == (x, 3, {})
+    assert f._hooks.calls == [] and (variant.hits, variant.num_traces) == (4, 1)
+    for args in ((), (x,), (x, 3, 4)):
+        raised(TypeError, c, *args)
+    for args in ((x, 4), (x, 3.0), (3, 3), (x, [3]), (x, True)):
+        raised(LookupError, c, *args)
+    raised(LookupError, c, x, 3, other=x)
+    assert f._parts()[0].variants() == [variant] and c(x, 3)[0] is x
+    assert c.__call__(x, 3) == type(c).__call__(c, x, 3) == (x, 3, {})
+    g, _ = compiled(lambda x: x, Array(1))
+    assert list(map(wrap(g), [x, x])) == [x, x] and wrap(compiled(lambda n: n, 3)[0])(3) == 3
+
+
+@pytest.mark.parametrize("may_raise", [False, True])
+def test_compiled_elsewhere_and_waiting(may_raise: bool) -> None:
+    f, _ = compiled(lambda x: x, Array(1), may_raise=may_raise)
+    f(Array(2))
+    assert f._hooks.calls == ["before_raising_call", "wait"] * may_raise
+
+
+def test_the_oldest_that_was_compiled_elsewhere_is_evicted() -> None:
+    f, first = compiled(lambda x, n: x, Array(1), 3)
+    cache = f._parts()[0]
+    other = make_jit(lambda x, n: x, Hooks(cache.hooks.registry))
+    structure = other._find_or_compile(Array(1), 4)[0].structure
+    second = cache.insert_compiled(structure, first.call, first.outputs, False)
+    assert cache.variants() == [second]
+    assert f._find_or_compile(Array(1), 4)[0] is second
+
+
+@pytest.mark.parametrize(
+    "other, error, message",
+    [
+        ({"call": lambda x: x}, TypeError, "not Output"),
+        ({"call": len}, TypeError, "no len"),
+        ({"call": 3}, TypeError, "not callable"),
+        ({"outputs": ()}, RuntimeError, "does not belong"),
+    ],
+)
+def test_compiled_elsewhere_for_another_result(other: Any, error: Any, message: str) -> None:
+    f, _ = compiled(lambda x: x, Array(1), **other)
+    assert message in str(raised(error, f, Array(2)))
+
+
+def test_compiled_elsewhere_with_a_static_that_raises_or_clears() -> None:
+    hostile = Hostile()
+    f, variant = compiled(lambda x, n: x, Array(1), hostile)
+    assert f(Array(2), Hostile()) is not None
+    hostile.on_eq = f._parts()[0].clear
+    with pytest.raises(LookupError):
+        for _ in range(3):
+            f(Array(2), Hostile())
+    hostile.on_eq = lambda: 1 / 0
+    raised((ZeroDivisionError, LookupError), f, Array(2), Hostile())
+    assert variant.num_traces == 1
+
+
+# ---- the variant that is predicted ----
+
+
+class Counted:
+    """A static; the class counts how often its instances are hashed."""
+
+    hashed = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counted) and other.number == self.number
+
+    def __hash__(self) -> int:
+        Counted.hashed += 1
+        return self.number
+
+
+@pytest.fixture
+def f() -> Any:
+    return make_jit(lambda x, static: static)
+
+
+def hashes(f: Any, turns: Sequence[int], rounds: int) -> list[int]:
+    """How often each call of the last round hashed its static."""
+    x, counts = Array(), []
+    for _ in range(rounds):
+        counts = []
+        for number in turns:
+            before = Counted.hashed
+            assert f(x, Counted(number)).number == number
+            counts.append(Counted.hashed - before)
+    return counts
+
+
+@pytest.fixture
+def right() -> int:
+    """How often a call hashes its static if the predicted variant is right."""
+    return hashes(make_jit(lambda x, static: static), [0], 3)[0]
+
+
+@pytest.mark.parametrize("number", [2, 3, 10, 100])
+def test_variants_called_in_turn_are_predicted(f: Any, right: int, number: int) -> None:
+    assert hashes(f, range(number), 1) != [right] * number, "the first round is looked up"
+    assert hashes(f, range(number), 3) == [right] * number
+    assert hashes(f, range(number)[::-1], 3) == [right] * number, "another order is learned"
+    other = make_jit(f.__wrapped__, f._hooks)
+    hashes(other, [number], 3)
+    assert other._parts()[0] is f._parts()[0], "each predicts from its own last call"
+    assert hashes(f, range(number)[::-1], 1) == [right] * number
+
+
+def test_any_order_gives_the_right_results(f: Any) -> None:
+    chance = random.Random(5)
+    x = Array()
+    for step in range(3000):
+        number = chance.randrange(1 + step // 20)  # the table grows, and moves its entries
+        assert f(x, number) == number
+    assert len(variants(f)) == f._hooks.count("compile")
+
+
+def _drop_by_eviction(f: Any) -> None:
+    for number in range(10, 14):
+        f(Array(), number)
+
+
+def _drop_by_clearing(f: Any) -> None:
+    f._parts()[0].clear()
+    f(Array(), 10)
+
+
+@pytest.mark.parametrize("drop", [_drop_by_eviction, _drop_by_clearing])
+def test_dropped_variants_die_and_are_not_predicted(drop: Callable[[Any], None]) -> None:
+    f = make_jit(lambda x, static: static, Hooks(make_registry(), maxsize=3))
+    for number in (0, 1, 2) * 3:
+        f(Array(), number)
+    refs = [weakref.ref(variant) for variant in variants(f)]
+    drop(f)
+    assert [ref() for ref in refs] == [None] * 3, "without the collector"
+    for number in (0, 1, 2, 0, 1, 2):
+        assert f(Array(), number) == number
+    assert f._hooks.count("compile") > 6
