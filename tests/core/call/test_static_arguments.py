@@ -1,143 +1,166 @@
-"""Static arguments, which are not walked, and calls that are handed over."""
+"""Static arguments, which are not walked; numbers that are traced; and calls that are handed over."""
 
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Linear, core, make_jit, make_registry
+from core_support import Array, Hooks, Linear, Value, core, make_jit, make_registry
+from outcome_support import fail, raised
+
+X = Array(0.5)  # the stand-in tells it from a number
 
 
 class Jit:
     """A FilterJit of two parameters, by default the second is static. It returns them."""
 
-    def __init__(self, flags: bytes = b"\1\2", **policy: Any) -> None:
-        registry = make_registry()
-        self.hooks = Hooks(registry.with_policy(**policy) if policy else registry)
+    def __init__(self, flags: bytes = b"\1\2", chosen: Any = True, **policy: Any) -> None:
+        self.hooks = Hooks(make_registry(**policy))
+        self.hooks.chosen = chosen
         self.f = make_jit(lambda a, b=None: (a, b), self.hooks)
         structure = core.flatten(self.hooks.registry, self.f.__wrapped__)[1]
         signature = core.Signature(("a", "b"), 0, 2, False, False, flags)
         self.cache = core.Cache(self.hooks.registry, structure, signature, self.hooks, 9, {})
         self.hooks.caches[structure] = self.cache
-        self.traced: list[Any] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.f(*args, **kwargs)
 
+    def arrays(self, *args: Any) -> Any:
+        return self.f._find_or_compile(*args)[1]
+
 
 def test_a_static_argument_is_one_value() -> None:
     jit = Jit()
-    x, array = Array(), Array()
-    for static in ((1, (2, "b")), (1, (2, "b")), frozenset({1}), "text", None):
-        for _ in range(2):
-            assert jit(x, static) == (x, static)
-            assert jit(x, b=static) == (x, static)
-    assert len(jit.cache.variants()) == 4
-    variant = jit.f._find_or_compile(x, (1, 2))[0]
-    assert variant.structure.num_leaves == 1
     # An array in it is no leaf, and is compared as a static value.
-    holder = (array, 1)
-    assert jit(x, holder)[1][0] is array
-    assert jit.f._find_or_compile(x, holder)[0].structure.num_leaves == 1
+    for static in ((1, (2, "b")), (1, (2, "b")), frozenset({1}), "text", None, (Array(), 1)):
+        for _ in range(2):
+            for found in (jit(X, static), jit(X, b=static)):
+                assert found == (X, static) and found[1] in (static, (1, (2, "b")))
+        assert jit.arrays(X, static) == (X,)
+    assert len(jit.cache.variants()) == 5
 
 
 def test_a_static_argument_that_changes_in_place() -> None:
-    class Box:
-        def __init__(self, n: int) -> None:
-            self.n = n
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, Box) and self.n == other.n
-
-        def __hash__(self) -> int:
-            return self.n
-
-    jit = Jit()
-    box = Box(1)
+    jit, value = Jit(), Value(1)
     for _ in range(3):
-        assert jit(1.0, box)[1].n == 1
-    box.n = 2
-    jit(1.0, box)
-    jit(1.0, Box(2))
+        assert jit(1.0, value)[1].value == 1
+    value.value = 2
+    for again in (value, Value(2)):
+        assert jit(1.0, again)[1].value == 2
     assert jit.hooks.count("compile") == 2
 
 
 def test_an_unhashable_one_raises() -> None:
     jit = Jit()
-    with pytest.raises(TypeError, match="unhashable") as e:
-        jit(Array(), [1])
-    assert e.value.__filterjit_error_context__[:2] == ("hash", ["b"])  # type: ignore[attr-defined]
-    assert not jit.cache.variants()
+    error = raised(TypeError, jit, X, [1])
+    assert "unhashable" in str(error) and not jit.cache.variants()
+    assert error.__filterjit_error_context__[:2] == ("hash", ["b"])
 
 
-def test_which_structures_have_static_leaves() -> None:
-    jit = Jit()
-    x = Array()
-    found = {
-        name: jit.f._find_or_compile(*args)[0].structure._has_static_leaves()
-        for name, args in {
-            "argument": (x, "text"),
-            "leaf": ([x, "text"], "text"),
-            "field": (Linear(weight=x, bias=x, size=3),),
-            "none": ({"a": x, "b": None},),
-        }.items()
-    }
-    assert found == {"argument": False, "leaf": True, "field": False, "none": False}
+@pytest.mark.parametrize(
+    "args, expected",
+    [
+        ((X, "text"), False),
+        (([X, "text"], "text"), True),
+        ((Linear(weight=X, bias=X, size=3),), False),
+        (({"a": X, "b": None},), False),
+    ],
+)
+def test_which_structures_have_static_leaves(args: Any, expected: bool) -> None:
+    assert Jit().f._find_or_compile(*args)[0].structure._has_static_leaves() == expected
 
 
 def test_a_call_that_is_handed_over() -> None:
     f = make_jit(lambda a, k=1: (a, k))
     hooks = f._hooks
-    x = Array()
-    assert f(x) == (x, 1)
-
-    def fail(*args: Any) -> None:
-        raise ZeroDivisionError
-
+    assert f(X) == (X, 1)
     hooks.on["compile"] = fail
-    with pytest.raises(ZeroDivisionError):
-        f(x, k=2)
+    raised(ZeroDivisionError, f, X, k=2)
     hooks.reason = "not covered"
     handed_over: list[Any] = []
     hooks.on["hand_over"] = lambda *args: handed_over.append(args[1:])
-    assert f(x, k=2) == (x, 2)
-    assert handed_over == [("not covered", (x,), {"k": 2})]
-    assert f(x) == (x, 1)
-    assert len(handed_over) == 1
-    with pytest.raises(ZeroDivisionError):
-        f._find_or_compile(x, k=2)
+    assert f(X, k=2) == (X, 2) and f(X) == (X, 1)
+    assert handed_over == [("not covered", (X,), {"k": 2})]
+    raised(ZeroDivisionError, f._find_or_compile, X, k=2)
     hooks.on["hand_over"] = fail
-    with pytest.raises(ZeroDivisionError):
-        f(x, k=2)
-    assert f(x) == (x, 1)
+    raised(ZeroDivisionError, f, X, k=2)
+    assert f(X) == (X, 1)
 
 
-def test_numbers_are_traced_in_some_arguments() -> None:
-    jit = Jit(b"\1\4", traced_in=(int, float))
-    x = Array()
-    for number in (1, 2, 3.0, x, 4):
-        jit("text", number)
-        assert jit.f._find_or_compile("text", number)[1] == (number,)
-    assert len(jit.cache.variants()) == 1 and jit.hooks.count("compile") == 1
-    for _ in range(2):
-        jit("text", {"a": [1, 2.0], "b": None})
-        jit("text", {"a": [x, 3], "b": None})
-    assert len(jit.cache.variants()) == 2
-    # A number is no array elsewhere, whichever came first, nor is one of another type here.
-    for first in (x, 1, 2, x, 2, 1):
-        jit(first, 5)
-        assert jit.f._find_or_compile(first, 5)[1] == ((x, 5) if first is x else (5,))
-    assert len(jit.cache.variants()) == 5
-    for last in (x, True, 1, True):
-        jit(x, last)
-    assert len(jit.cache.variants()) == 6
-    assert jit.hooks.count("compile") == 6
+# ---- numbers that are traced ----
+
+PATH = "path", (..., "rate")
+IS_FLOAT = "leaf", lambda leaf: type(leaf) is float
+
+
+def rate(value: Any, n: Any = 1) -> Any:
+    return {"rate": value, "n": n, "more": [X, "text"]}
+
+
+# The flags of the arguments, what is chosen in them, and calls, each with the arrays that it gives
+# to the program, and how many variants there are then.
+NUMBERS: dict[str, tuple[bytes, Any, list[tuple[Any, Any, int]]]] = {
+    "of an argument": (
+        b"\1\4",
+        True,
+        [
+            *((("text", number), (number,), 1) for number in (1, 2, 3.0, X, 4)),
+            *((("text", {"a": [k, 2.0], "b": None}), (k, 2.0), 2) for k in (1, X, 2, X)),
+            # A number is no array elsewhere, whichever came first.
+            *(((first, 5), (X, 5) if first is X else (5,), n) for first, n in ((X, 3), (1, 4))),
+            *(((first, 5), (X, 5) if first is X else (5,), 5) for first in (2, X, 2, 1)),
+            # Nor is a number of another type.
+            *(((X, True), (X,), 6), ((X, 1), (X, 1), 6), ((X, True), (X,), 6)),
+        ],
+    ),
+    "by a path": (
+        b"\11\1",
+        PATH,
+        [
+            *(((rate(number), 1), (X, number), 1) for number in (1, 2, 3.0, X, 4)),
+            *(((rate(5, n), 1), (X, 5), variants) for n, variants in ((2, 2), (1, 2))),
+            *(((rate(5, X), 1), (X, X, 5), 3), ((rate(5, 1), 1), (X, 5), 3)),
+            # One more leaf moves the others, and the other argument is static.
+            *((({"a": k, **rate(1)}, k), (X, 1), 3 + k) for k in (1, 2)),
+        ],
+    ),
+    "by a path that had an array first": (
+        b"\11\1",
+        PATH,
+        [(({"rate": number, "n": 1}, 1), (number,), 1) for number in (X, 1, Array(2.5), 2, X)],
+    ),
+    # It is asked in each call.
+    "by a filter of leaves": (
+        b"\31\1",
+        IS_FLOAT,
+        [
+            *((([number, 1], 1), (number,), 1) for number in (1.0, 2.0, 2.5)),
+            *((([number, 1], 1), (), n) for number, n in ((1, 2), (2, 3), (1, 3))),
+            (([3.0, 1], 1), (3.0,), 3),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_are_traced(name: str) -> None:
+    flags, chosen, calls = NUMBERS[name]
+    jit, last = Jit(flags, chosen, traced_in=(int, float)), None
+    for args, arrays, variants in calls:
+        before = jit.hooks.count("choose")
+        jit(*args)
+        asked = jit.hooks.count("choose") - before
+        variant, found = jit.f._find_or_compile(*args)
+        assert found == arrays, args
+        assert variant is not last or asked == (chosen is IS_FLOAT)
+        assert len(jit.cache.variants()) == jit.hooks.count("compile") == variants, args
+        last = variant
 
 
 def test_a_large_argument_whose_arrays_become_numbers() -> None:
     jit = Jit(b"\4\1", traced_in=(int,))
-    x = Array(0.5)  # the stand-in tells it from a number
 
     def make() -> Any:
-        return [Linear(weight=x, bias=[x], size=3) for _ in range(50)]
+        return [Linear(weight=X, bias=[X], size=3) for _ in range(50)]
 
     model, other = make(), make()
     for _ in range(10):
@@ -147,69 +170,20 @@ def test_a_large_argument_whose_arrays_become_numbers() -> None:
         jit(model, other)
         jit(other, other)
     assert len(jit.cache.variants()) == 1
-    assert jit.f._find_or_compile(model, other)[1][7] == 7
+    assert jit.arrays(model, other)[7] == 7
     for _ in range(10):
         jit(other, model)
     assert len(jit.cache.variants()) == 2
 
 
-def rates(*, asked: bool = False) -> Jit:
-    """A FilterJit that traces numbers in the argument `a`, where a key is "rate"."""
-    jit = Jit(b"\31\1" if asked else b"\11\1", traced_in=(int, float))
-    jit.hooks.chosen = "path", (..., "rate")
-    return jit
-
-
-def test_some_numbers_of_an_argument_are_traced() -> None:
-    jit = rates()
-    x = Array()
-    for rate in (1, 2, 3.0, x, 4):
-        jit({"rate": rate, "n": 1, "more": [x, "text"]}, 1)
-        assert jit.hooks.count("choose") == 1  # a hit does not ask
-    assert len(jit.cache.variants()) == 1
-    for n in (2, 1, x, 1):
-        argument = {"rate": 5, "n": n, "more": [x, "text"]}
-        assert jit(argument, 1)[0]["n"] is n
-        assert jit.f._find_or_compile(argument, 1)[1] == ((x, x, 5) if n is x else (x, 5))
-    assert len(jit.cache.variants()) == 3
-    # One more leaf moves the others, and the other argument is static.
-    for k in (1, 2):
-        arguments = {"a": k, "rate": 1, "n": 1, "more": [x, "text"]}, k
-        assert jit.f._find_or_compile(*arguments)[1] == (x, 1)
-        jit(*arguments)
-    assert len(jit.cache.variants()) == 5
-
-
-@pytest.mark.parametrize("first", [1, Array()], ids=["number", "array"])
-def test_a_place_that_is_chosen_takes_numbers_and_arrays(first: Any) -> None:
-    jit = rates()
-    for rate in (first, 1, Array(), 2, first):
-        jit({"rate": rate, "n": 1}, 1)
-    assert len(jit.cache.variants()) == 1 and jit.hooks.count("choose") == 1
-
-
-def test_a_filter_of_leaves_is_asked_in_each_call() -> None:
-    jit = rates(asked=True)
-    jit.hooks.chosen = "leaf", lambda leaf: type(leaf) is float
-    for rate in (1.0, 2.0, 2.5):
-        jit([rate, 1], 1)
-    assert len(jit.cache.variants()) == 1 and jit.hooks.count("choose") == 3
-    for number in (1, 2, 1, 3.0):
-        jit([number, 1], 1)
-    assert len(jit.cache.variants()) == 3
-
-
-def test_a_choice_that_does_not_fit() -> None:
-    jit = rates()
+@pytest.mark.parametrize(
+    "wrong, error",
+    [(b"", RuntimeError), (b"\1\1", RuntimeError), (None, TypeError), ([1], TypeError)],
+)
+def test_a_choice_that_does_not_fit(wrong: Any, error: Any) -> None:
+    jit = Jit(b"\11\1", PATH, traced_in=(int, float))
     jit([{"rate": 1}], 1)
-    for wrong, error in (
-        (b"", RuntimeError),
-        (b"\1\1", RuntimeError),
-        (None, TypeError),
-        ([1], TypeError),
-    ):
-        jit.hooks.choose = lambda *args, wrong=wrong: wrong  # type: ignore[method-assign]
-        with pytest.raises(error):
-            jit([3], 1)
-        jit([{"rate": 2}], 1)
+    jit.hooks.choose = lambda *args: wrong  # type: ignore[method-assign]
+    raised(error, jit, [3], 1)
+    jit([{"rate": 2}], 1)
     assert len(jit.cache.variants()) == 1

@@ -85,9 +85,6 @@ def test_methods() -> None:
     assert bound(*[x] * 20, **{f"k{i}": i for i in range(20)})[3]["k19"] == 19
     assert bound == bound and thing.method != bound and bound != f, "the subclass compares them"
     raised(AttributeError, lambda: bound.nothing)
-
-
-def test_the_type_of_bound_methods_has_its_own_module_and_text() -> None:
     f = make_jit(lambda self: self, attributes={"__module__": "mine", "__doc__": "Text."})
     bound = core.BoundMethod(f, 1)
     assert (bound.__module__, bound.__doc__) == ("mine", "Text.")
