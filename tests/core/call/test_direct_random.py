@@ -73,16 +73,13 @@ class World:
         if not self.odd():
             return ONE
         hook = self.disturb if self.odd() else None
-        make: Callable[[], Any] = self.random.choice(
+        kind, name, hook = self.random.choice(
             [
-                lambda: TWO,
-                lambda: Sharding("one", hook),
-                lambda: Sharding("one"),
-                lambda: Sharding("two", hook),
-                lambda: OtherSharding("one"),
+                *((Sharding, "one", hook), (Sharding, "one", None), (Sharding, "two", hook)),
+                *((OtherSharding, "one", None), (None, "", None)),
             ]
         )
-        return make()
+        return TWO if kind is None else kind(name, hook)
 
     def array(self, name: str) -> Any:
         if self.odd():
@@ -134,41 +131,34 @@ class World:
     # ---- what happens between calls, and within them ----
 
     def disturb(self) -> None:
-        backend, choice = self.backend, self.random.randrange(16)
-        if choice == 0:
-            backend.configuration = self.random.choice(CONFIGURATIONS)
-        elif choice == 1:
-            setting = self.random.choice(backend.settings)
-            setting.value = self.random.choice(["clean", None, "other"])
-        elif choice == 2:
-            backend.is_profiled = self.odd()
-        elif choice == 3:
-            backend.context.enabled = not self.odd()
-        elif choice == 4:
-            backend.context.forget()
-        elif choice == 5:
-            self.direct.clear()
-        elif choice == 6:
-            backend.context.after = self.random.choice([0, 0, 1, 3])
-        elif choice == 7:
-            self.last, self.results = None, []
-        elif choice == 8:
-            self.random.choice(self.held).clear()
-        elif choice == 9 and self.odd():
-            for x in self.random.choice(self.held)[:1]:
-                x.delete()
-        elif choice == 10 and self.depth < 3:
-            self.call()
-        elif choice == 11:
-            gc.collect(0)
-        elif choice == 12:
-            for program in self.direct.jitted.programs.values():
-                program.fails = ValueError("on purpose") if self.odd() else None
-        else:
-            backend.configuration = CONFIGURATIONS[0]
-            backend.is_profiled, backend.context.enabled = False, True
-            for setting in backend.settings:
-                setting.value = "clean"
+        backend, choose = self.backend, self.random.choice
+        actions: list[Callable[[], Any]] = [
+            lambda: setattr(backend, "configuration", choose(CONFIGURATIONS)),
+            lambda: setattr(choose(backend.settings), "value", choose(["clean", None, "other"])),
+            lambda: setattr(backend, "is_profiled", self.odd()),
+            lambda: setattr(backend.context, "enabled", not self.odd()),
+            backend.context.forget,
+            self.direct.clear,
+            lambda: setattr(backend.context, "after", choose([0, 0, 1, 3])),
+            lambda: vars(self).update(last=None, results=[]),
+            lambda: choose(self.held).clear(),
+            lambda: [x.delete() for x in choose(self.held)[: self.odd()]],
+            lambda: self.call() if self.depth < 3 else None,
+            lambda: gc.collect(0),
+            self.let_programs_fail,
+            *[self.calm_down] * 3,
+        ]
+        choose(actions)()
+
+    def let_programs_fail(self) -> None:
+        for program in self.direct.jitted.programs.values():
+            program.fails = ValueError("on purpose") if self.odd() else None
+
+    def calm_down(self) -> None:
+        self.backend.configuration = CONFIGURATIONS[0]
+        self.backend.is_profiled, self.backend.context.enabled = False, True
+        for setting in self.backend.settings:
+            setting.value = "clean"
 
     def call(self) -> None:
         """Within a call all may change, even the configuration: jax.jit's own key was made before

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, core, make_jit
-from outcome_support import raised
+from outcome_support import attempt, raised
 from process_support import output_of
 from variable_support import (
     Escape,
@@ -63,14 +63,8 @@ def all_kinds(a: Any, /, b: Any, c: Any = None, *args: Any, d: Any = None, **kwa
 @pytest.mark.parametrize(
     "args, kwargs",
     [
-        ("ab", ""),
-        ("abc", "d"),
-        ("abcxyz", "zyxd"),
-        ("abc", "kj"),
-        ("a", "kbj"),
-        ("a", "cb"),
-        ("a", "dzcyb"),
-        ("abcx", "zd"),
+        *(("ab", ""), ("abc", "d"), ("abcxyz", "zyxd"), ("abc", "kj")),
+        *(("a", "kbj"), ("a", "cb"), ("a", "dzcyb"), ("abcx", "zd")),
     ],
 )
 def test_the_order_is_by_parameter(args: str, kwargs: str) -> None:
@@ -132,27 +126,32 @@ def test_what_occurs_twice_is_handed_over_each_time(is_warm: bool) -> None:
 # ---- what else is handed over ----
 
 
-@pytest.mark.parametrize(
-    "make, reason",
-    [
-        (lambda: Var(Array(1), TraceState(False)), "a Variable is of another trace level"),
-        (lambda: Var(1), "an argument has a leaf that is no array and no number: `int`"),
-        (
-            lambda: Var((Array(1),)),
-            "an argument has a leaf that is no array and no number: `tuple`",
-        ),
-        (lambda: Var(Maybe(True)), "an argument is a tracer"),
-        (lambda: "text", "an argument has a leaf that is no array and no number: `str`"),
-        (lambda: Maybe(True), "an argument is a tracer"),
-        (lambda: Box([]), "an argument is a pytree that is flattened in Python: `Box`"),
-        (lambda: Linear(), "an argument is a pytree that is flattened in Python: `Linear`"),
-        (lambda: without("_raw_value"), "the arguments cannot be walked"),
-        (lambda: without("_trace_state"), "a Variable has no value"),
-        (lambda: type("V", (Var,), {})(Array(1)), None),
-        (lambda: Tree(x=OtherArray(1)), None),
-        (lambda: Tree(x=Array(1), y=1), None),
-    ],
-)
+def without(name: str) -> Var:
+    x = Var(Array(1))
+    delattr(x, name)
+    return x
+
+
+NO_ARRAY = "an argument has a leaf that is no array and no number: `{}`"
+IN_PYTHON = "an argument is a pytree that is flattened in Python: `{}`"
+REASONS: list[tuple[Callable[[], Any], str | None]] = [
+    (lambda: Var(Array(1), TraceState(False)), "a Variable is of another trace level"),
+    (lambda: Var(1), NO_ARRAY.format("int")),
+    (lambda: Var((Array(1),)), NO_ARRAY.format("tuple")),
+    (lambda: "text", NO_ARRAY.format("str")),
+    (lambda: Var(Maybe(True)), "an argument is a tracer"),
+    (lambda: Maybe(True), "an argument is a tracer"),
+    (lambda: Box([]), IN_PYTHON.format("Box")),
+    (lambda: Linear(), IN_PYTHON.format("Linear")),
+    (lambda: without("_raw_value"), "the arguments cannot be walked"),
+    (lambda: without("_trace_state"), "a Variable has no value"),
+    (lambda: type("V", (Var,), {})(Array(1)), None),
+    (lambda: Tree(x=OtherArray(1)), None),
+    (lambda: Tree(x=Array(1), y=1), None),
+]
+
+
+@pytest.mark.parametrize("make, reason", REASONS)
 def test_reasons(make: Callable[[], Any], reason: str | None) -> None:
     jit = make_variable_jit(lambda tree, other=None: None)
     for _ in range(3):
@@ -163,34 +162,23 @@ def test_reasons(make: Callable[[], Any], reason: str | None) -> None:
     assert jit.handed_over == [] if reason is None else jit.handed_over == [reason] * 9
 
 
-def without(name: str) -> Var:
-    x = Var(Array(1))
-    delattr(x, name)
-    return x
-
-
 def test_graph_mode() -> None:
-    tree = Tree(x=OtherArray(1))
     jit = make_variable_jit(step, graph=1)
     jit([OtherArray(1)]), jit(Var(OtherArray(1)))
     assert jit.handed_over == [] and jit.settled == 0
-    jit(tree), jit([tree])
+    jit(Tree(x=OtherArray(1))), jit([Tree(x=OtherArray(1))])
     assert jit.handed_over == ["a Module holds a leaf that is no array of JAX: `OtherArray`"] * 2
-    jit = make_variable_jit(step, graph=2)
-    for x, settled in ((Var(Array(1)), 0), (Var(Key(1)), 0), (Var(OtherArray(1)), 1)):
-        jit.settled = 0
-        jit(Tree(a=[x]))
-        assert jit.settled == settled and jit.handed_over == []
 
 
-def test_a_record_and_a_value_that_is_to_be_settled() -> None:
-    jit = make_variable_jit(lambda tree: None, graph=2)
-    tree = large()
-    warm(jit, tree)
-    assert jit.settled == 0
-    tree.blocks[3].w._raw_value = OtherArray(3)
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("value, settled", [(Array(1), 0), (Key(1), 0), (OtherArray(1), 1)])
+def test_a_value_that_is_to_be_settled(value: Any, settled: int, is_warm: bool) -> None:
+    jit, tree = make_variable_jit(lambda tree: None, graph=2), large()
+    for _ in range(66 * is_warm):  # enough for a record
+        jit(tree)
+    tree.blocks[3].w._raw_value = value
     jit(tree), jit(tree)
-    assert jit.settled == 2 and jit.handed_over == []
+    assert jit.settled == 2 * settled and jit.handed_over == []
 
 
 def test_guards() -> None:
@@ -221,11 +209,10 @@ def test_escape() -> None:
     x = Var(Array(1))
     assert jit._reason is None
     jit(x), jit(x)
-    assert jit.handed_over == ["not this one"] * 2 and jit._reason == "not this one"
-    assert numbers([x]) == [3]
     escapes.clear()
+    assert numbers([x]) == [3]
     jit(x)
-    assert jit.handed_over == ["not this one"] * 3
+    assert jit.handed_over == ["not this one"] * 3 and jit._reason == "not this one"
     del jit._reason
     jit(x)
     assert numbers([x]) == ["new"] and len(jit.handed_over) == 3
@@ -234,29 +221,24 @@ def test_escape() -> None:
     assert jit.handed_over[-1] == 5
 
 
-def test_other_exceptions_are_raised() -> None:
-    fails = [ZeroDivisionError]
+@pytest.mark.parametrize(
+    "error, handed_over",
+    [
+        *((error, []) for error in (KeyboardInterrupt, MemoryError, RecursionError)),
+        (ZeroDivisionError, ["the arguments cannot be walked"]),
+    ],
+)
+def test_other_exceptions(error: type[BaseException], handed_over: list[str]) -> None:
+    def fails(*args: Any) -> Any:
+        raise error
 
-    def traced(tree: Any) -> Any:
-        raise fails[0]
-
-    jit = make_variable_jit(step, traced=traced)
     x = Var(Array(1))
-    for fails[0] in (ZeroDivisionError, KeyboardInterrupt, MemoryError):
-        raised(fails[0], jit, x)
+    jit = make_variable_jit(step, traced=fails)
+    raised(error, jit, x)
     assert jit.handed_over == [] and jit._reason is None and numbers([x]) == [1]
-    x._trace_state = TraceState(hook=lambda: raise_(KeyboardInterrupt))
-    raised(KeyboardInterrupt, jit, x)
-    assert jit.handed_over == []
-    x._trace_state = TraceState(hook=lambda: raise_(ZeroDivisionError))
-    jit(x)
-    assert jit.handed_over == ["the arguments cannot be walked"]
-    x._trace_state = TraceState(hook=lambda: raise_(RecursionError))
-    raised(RecursionError, jit, x)
-
-
-def raise_(error: type[BaseException]) -> None:
-    raise error
+    x._trace_state = TraceState(hook=fails)
+    attempt(jit, x) if handed_over else raised(error, jit, x)
+    assert jit.handed_over == handed_over
 
 
 def test_wrong_arguments() -> None:
@@ -266,60 +248,52 @@ def test_wrong_arguments() -> None:
     assert jit.handed_over == []
 
 
-def test_finish() -> None:
-    answers: list[Any] = [(1, None, ()), (1, b"", []), (1, [], ()), (1, None, (Array(2),))]
-    for answer in answers:
-        jit = make_variable_jit(step, traced=lambda tree, a=answer: a)
-        x = Var(Array(1))
-        assert jit(x) == jit(x) == 1
-        assert jit.finished == 2 and numbers([x]) == [1]
+NEW = Array(5)
+ANSWERS: list[tuple[Any, type[Exception] | None]] = [
+    # Those that are finished in Python.
+    *(((1, None, ()), None), ((1, b"", []), None), ((1, [], ()), None), ((1, None, (NEW,)), None)),
+    # Wrong ones.
+    *((None, TypeError), ((1, b""), TypeError), ([1, b"", ()], TypeError)),
+    *(((1, b"", (), 2), TypeError), ((1, b"", (NEW,)), SystemError)),
+    *(((1, b"\0\0\0\0", ()), SystemError), ((1, b"\0\0\0", (NEW,)), SystemError)),
+    *(((1, pack(0, 1, i), (NEW, NEW, NEW)), SystemError) for i in (9, 2**32 - 1)),
+]
 
 
-@pytest.mark.parametrize(
-    "answer, error",
-    [
-        (None, TypeError),
-        ((1, b""), TypeError),
-        ([1, b"", ()], TypeError),
-        ((1, b"", (), 2), TypeError),
-        ((1, b"", (Array(5),)), SystemError),
-        ((1, b"\0\0\0\0", ()), SystemError),
-        ((1, b"\0\0\0", (Array(5),)), SystemError),
-        ((1, pack(0, 1, 9), (Array(5), Array(5), Array(5))), SystemError),
-        ((1, pack(0, 2**32 - 1), (Array(5), Array(5))), SystemError),
-    ],
-)
-def test_a_wrong_answer_stores_nothing(answer: Any, error: type[Exception]) -> None:
-    jit = make_variable_jit(step, traced=lambda tree: answer)
+def test_answers_that_store_nothing() -> None:
     variables = numbered()
-    for _ in range(3):
-        raised(error, jit, variables)
-    assert numbers(variables) == list(range(9)) and jit.handed_over == [] and jit.finished == 0
+    for answer, error in ANSWERS:
+        jit = make_variable_jit(step, traced=lambda tree, answer=answer: answer)
+        for _ in range(3):
+            if error is None:
+                assert jit(variables) == 1
+            else:
+                raised(error, jit, variables)
+        assert numbers(variables) == list(range(9)) and jit.handed_over == []
+        assert jit.finished == 3 * (error is None)
 
 
 # ---- subclasses, and what is read ----
 
 
-def test_subclasses() -> None:
-    class Mixin:
-        pass
+class Mixed(type("Mixin", (), {}), VariableJit):  # type: ignore[misc]
+    pass
 
-    class Once(Mixin, VariableJit):
-        pass
 
-    class Twice(Once):
-        def __new__(cls, *args: Any) -> Any:
-            return super().__new__(cls, *args)
+class New(Mixed):
+    def __new__(cls, *args: Any) -> Any:
+        return super().__new__(cls, *args)
 
-    for cls in (VariableJit, Once, Twice, type("Thrice", (Twice,), {})):
-        jit = make_variable_jit(step, cls=cls)
-        x = Var(Array(1))
-        jit(x)
-        assert numbers([x]) == [2] and type(jit) is cls
-        ref = weakref.ref(jit)
-        del jit
-        gc.collect()
-        assert ref() is None
+
+@pytest.mark.parametrize("cls", [VariableJit, Mixed, New, type("Last", (New,), {})])
+def test_subclasses(cls: Any) -> None:
+    jit, x = make_variable_jit(step, cls=cls), Var(Array(1))
+    jit(x)
+    assert numbers([x]) == [2] and type(jit) is cls
+    ref = weakref.ref(jit)
+    del jit
+    gc.collect()
+    assert ref() is None
 
 
 def test_without_the_methods_of_a_subclass() -> None:

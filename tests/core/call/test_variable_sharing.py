@@ -5,7 +5,6 @@ a jit, whatever calls were made before.
 """
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,9 +67,11 @@ def same_as_eager(jit: Any, *args: Any) -> None:
     assert outcome(jit, *args) == expected
 
 
-def patterns(x: Var, y: Var, t: Tree, u: Tree) -> list[tuple[Any, ...]]:
-    """Arguments of the same shape; `t` holds `x`."""
-    return [
+def sequences() -> dict[str, tuple[int, list[tuple[Any, ...]]]]:
+    """Calls, and how many Structures there are in them."""
+    x, y = Var(Array(1)), Var(Array(2))
+    t, u = Tree(v=x, w=Var(Array(3))), Tree(v=Var(Array(4)), w=Var(Array(5)))
+    patterns = [
         ([x, y], [t, u], x),
         ([x, x], [t, u], x),
         ([x, x], [t, t], y),
@@ -81,53 +82,33 @@ def patterns(x: Var, y: Var, t: Tree, u: Tree) -> list[tuple[Any, ...]]:
         ([Var(Array(7)), Var(Array(8))], [u, t], Var(Array(9))),
         ([x, y], [u, t], y),
     ]
+    # As many objects occur again, but others: two that are one hold one each.
+    one, pairs = Tree(v=x, w=Var(Array(2))), [Tree(v=x, w=Var(Array(2))) for _ in range(2)]
+    hiding = [(x, *pairs), (x, one, one), (pairs[0], x, pairs[1]), (one, x, one)]
+    a, b, c = (Tree(v=Var(Array(i))) for i in range(3))
+    others = Array(2), None, [], (), Var(Array(3))
+    keyed = Tree(tag=Keyed(3), v=Var(Array(9)))
+    return {
+        "patterns": (len({str(shape_of(list(args), {})) for args in patterns}), patterns),
+        "hiding": (4, hiding),
+        "trees": (4, [(a, b, a), (a, b, b), (a, a, b), (a, a, a)]),
+        # Comparing the key takes Python code, and the walk in which it runs changes no Structure.
+        **{repr(other): (2, [(keyed, x, x), (keyed, x, other)]) for other in others},
+        "few": (5, [(x, y), (x, x), (y, x), (x, x, y), (x, y, y), (x, y, x)]),
+        "none": (1, [(a, b, c), (b, c, a), (c, b, a)]),
+    }
 
 
 def test_what_is_shared_is_a_part_of_the_structure() -> None:
-    x, y = Var(Array(1)), Var(Array(2))
-    t, u = Tree(v=x, w=Var(Array(3))), Tree(v=Var(Array(4)), w=Var(Array(5)))
-    jit = tells()
-    source = random.Random(0)
-    given = patterns(x, y, t, u)
-    for args in given * 3:
-        same_as_eager(jit, *args)
-    for _ in range(100):
-        same_as_eager(jit, *source.choice(given))
-    compiled = jit._inner._hooks.count("compile")
-    assert compiled == len({str(shape_of(list(args), {})) for args in given})
-    u.v = x
-    for args in given * 2:
-        same_as_eager(jit, *args)
-    assert jit.handed_over == []
-
-
-def test_a_repetition_that_hides_another() -> None:
-    """As many objects occur again, but others: two that are one hold one each."""
-    a = Var(Array(1))
-
-    def pair() -> Tree:
-        return Tree(v=a, w=Var(Array(2)))
-
-    jit = tells()
-    one = pair()
-    for args in ((a, pair(), pair()), (a, one, one), (pair(), a, pair()), (one, a, one)) * 2:
-        same_as_eager(jit, *args)
-    b = [Tree(v=Var(Array(i))) for i in range(3)]
-    for args in ((b[0], b[1], b[0]), (b[0], b[1], b[1]), (b[0], b[0], b[1]), (b[0], b[0], b[0])):
-        for _ in range(2):
+    for name, (structures, calls) in sequences().items():
+        jit, source = tells(), random.Random(0)
+        # A FilterJit that is called by itself does not know which objects are one.
+        alone = make_jit(tell, Hooks(make_registry()))
+        for args in [*calls * 3, *(source.choice(calls) for _ in range(30))]:
             same_as_eager(jit, *args)
-
-
-@pytest.mark.parametrize("other", [Array(2), None, [], (), Var(Array(3))])
-def test_something_else_where_an_object_occurs_again(other: Any) -> None:
-    """Comparing the key takes Python code, and the walk in which it runs changes no Structure."""
-    jit = tells()
-    x = Var(Array(1))
-    t = Tree(tag=Keyed(3), v=Var(Array(9)))
-    for _ in range(5):
-        same_as_eager(jit, t, x, x)
-        same_as_eager(jit, t, x, other)
-    assert jit._inner._hooks.count("compile") == 2
+            assert alone(*args) == str(shape_of([*args, None][:3], {}))
+        assert jit._inner._hooks.count("compile") == structures, name
+        assert jit.handed_over == []
 
 
 def test_the_trace_sees_one_object() -> None:
@@ -157,15 +138,10 @@ def test_an_object_that_is_no_pytree_of_variables_is_copied() -> None:
     assert a is not b[0] and a.x is b[0].x is b[1]
 
 
-def holding_itself(make: Callable[[Any], Any]) -> Any:
-    t = Tree(v=Var(Array(1)))
-    t.child = make(t)
-    return t
-
-
 @pytest.mark.parametrize("make", [lambda t: t, lambda t: [t], lambda t: Tree(v=t.v, up=t)])
 def test_a_tree_that_contains_itself(make: Any) -> None:
-    t = holding_itself(make)
+    t = Tree(v=Var(Array(1)))
+    t.child = make(t)
     jit = make_variable_jit(lambda a, b=None: None, graph=1)
     for args in ((t,), (Var(Array(1)), t), (t.v, t), (large(), t)) * 2:
         jit(*args)
@@ -234,13 +210,3 @@ def test_structures() -> None:
     assert "b=`a[0].v`, c=`a[0]`" in repr(found)
     refs = [(arity, cls, path) for kind, arity, cls, path, _ in found._nodes() if kind == "ref"]
     assert refs == [(0, None, ["a", (0,), "v"]), (0, None, ["a", (0,)])]
-
-
-def test_without_a_hook_nothing_is_assumed() -> None:
-    """A FilterJit that is called by itself does not know which objects are one."""
-    options = Hooks(make_registry())
-    jit = make_jit(tell, options)
-    x, y = Var(Array(1)), Var(Array(2))
-    for args in ((x, y), (x, x), (y, x), (x, x, y), (x, y, y), (x, y, x)) * 2:
-        expected = str(shape_of([*args, None, None][:3], {}))
-        assert jit(*args) == expected
