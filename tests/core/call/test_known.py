@@ -233,6 +233,43 @@ def test_addresses_that_come_back(kind: str) -> None:
 
 # ---- changes one after another ----
 
+
+class Hidden(Object):
+    """The __dict__ has a value by the name of a slot, and counts as many attributes as fields."""
+
+    __slots__ = ("__dict__", "a")
+    layout = layout(("a", "b"), made=list)
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.__dict__["a"] = Array("hidden")
+
+
+class Both(tuple[Any, ...], Object):  # type: ignore[misc]
+    """Its attributes are in its __dict__; its items are no part of the tree."""
+
+    layout = layout(("x", "y"), mode="call")
+
+    def __new__(cls, x: Any, y: Any) -> Any:
+        return tuple.__new__(cls, (x, y))
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self.x, self.y = x, y
+
+
+class CopiedDict(dict):  # type: ignore[type-arg]
+    """Its own attributes are what the record has of its items."""
+
+
+def with_copied_dict(i: int) -> Pair:
+    new = Pair()
+    new.__dict__ = CopiedDict(x=Array(i), y=Array(-i), tag=1)
+    for name, value in list(vars(new).items()):
+        setattr(vars(new), f"key of {name}", name)
+        setattr(vars(new), f"value of {name}", value)
+    return new
+
+
 SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = {
     "module": (
         leaf,
@@ -259,6 +296,23 @@ SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = 
             lambda x: vars(x).update(x=1, nodes=()),
             lambda x: x.__dict__.update({k: x.__dict__.pop(k) for k in list(vars(x))}),
             lambda x: setattr(x, "__class__", type("Other", (Described,), {})),
+        ],
+    ),
+    "hidden": (
+        lambda i: Hidden(a=Array(i), b=Array(-i)),
+        [lambda x: setattr(x, "a", Array(0)), lambda x: vars(x).update(a=Array(0))],
+    ),
+    "tuple": (
+        lambda i: Both(Array(i), Array(-i)),
+        [lambda x: setattr(x, "x", Array(0)), lambda x: delattr(x, "x")],
+    ),
+    "copied dict": (with_copied_dict, [lambda x: vars(x).update(x=Array(0))]),
+    "held dicts": (
+        lambda i: HeldMixed(items={"k": Array(i)}, x=Array(-i), meta={"m": 1}, tag="tag"),
+        [
+            *(lambda x, name=name: delattr(x, name) for name in ("tag", "meta", "x", "items")),  # type: ignore[misc]
+            *(lambda x, name=name: setattr(x, name, {"k": 2}) for name in ("items", "x", "meta")),  # type: ignore[misc]
+            lambda x: setattr(x, "tag", "tag"),
         ],
     ),
     "empty dict": (
@@ -404,25 +458,6 @@ def test_a_large_dict_in_another_order(count: int) -> None:
 # ---- objects ----
 
 
-@pytest.mark.parametrize("kind", OBJECTS)
-@pytest.mark.parametrize("default", [False, True])
-def test_an_attribute_that_is_deleted(kind: str, default: bool) -> None:
-    f, tree, one = made(OBJECTS[kind])
-    while isinstance(one, (list, tuple)):
-        one = one[0]
-    for attribute in () if isinstance(one, Described) else attributes(one)[:3]:
-        if default and hasattr(type(one), attribute):
-            continue
-        before = getattr(one, attribute)
-        if default:
-            setattr(type(one), attribute, Array("default"))
-        is_seen(f, tree, lambda: object.__delattr__(one, attribute))  # noqa: B023
-        is_seen(f, tree, lambda: object.__setattr__(one, attribute, before))  # noqa: B023
-        if default:
-            delattr(type(one), attribute)
-            is_seen(f, tree, lambda: None)
-
-
 def _other_slot(cls: Any, rows: Any) -> None:
     """A slot stands in the place of an attribute in the dict."""
     if "spare" in cls.__dict__:
@@ -437,6 +472,13 @@ def _no_slots(cls: Any, rows: Any) -> None:
         for each in rows:
             each.__dict__.update(y=each.x, x=each.y, tag=each.tag)
         del cls.x, cls.y, cls.tag
+
+
+def _deleted_with_a_default(cls: Any, rows: Any) -> None:
+    for name in ("x", "tag"):
+        delattr(rows[3], name)
+        if name not in vars(cls):  # no slot
+            setattr(cls, name, Array("default"))
 
 
 def _fewer_versions(cls: Any, rows: Any) -> None:
@@ -460,6 +502,7 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     },
     "another slot": _other_slot,
     "no slots": _no_slots,
+    "deleted with a default": _deleted_with_a_default,
     "all shadowed": lambda cls, rows: [vars(each).update(x=Array("shadow")) for each in rows],
     "no more versions": _fewer_versions,
 }
@@ -479,64 +522,6 @@ def test_a_class_or_an_instance_that_changes(space: str, change: str, warm: bool
     if not isinstance(done[0], Exception):
         for name in ("x", "tag"):
             is_seen(f, tree, lambda: attempt(setattr, one, name, Array("last")))  # noqa: B023
-
-
-class Hidden(Object):
-    """The __dict__ has a value by the name of a slot, and counts as many attributes as fields."""
-
-    __slots__ = ("__dict__", "a")
-    layout = layout(("a", "b"), made=list)
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.__dict__["a"] = Array("hidden")
-
-
-class Both(tuple[Any, ...], Object):  # type: ignore[misc]
-    """Its attributes are in its __dict__; its items are no part of the tree."""
-
-    layout = layout(("x", "y"), mode="call")
-
-    def __new__(cls, x: Any, y: Any) -> Any:
-        return tuple.__new__(cls, (x, y))
-
-    def __init__(self, x: Any, y: Any) -> None:
-        self.x, self.y = x, y
-
-
-class CopiedDict(dict):  # type: ignore[type-arg]
-    """Its own attributes are what the record has of its items."""
-
-
-def with_copied_dict(i: int) -> Pair:
-    new = Pair()
-    new.__dict__ = CopiedDict(x=Array(i), y=Array(-i), tag=1)
-    for name, value in list(vars(new).items()):
-        setattr(vars(new), f"key of {name}", name)
-        setattr(vars(new), f"value of {name}", value)
-    return new
-
-
-@pytest.mark.parametrize(
-    "make, changes",
-    [
-        (
-            lambda i: Hidden(a=Array(i), b=Array(-i)),
-            [lambda x: setattr(x, "a", Array(0)), lambda x: vars(x).update(a=Array(0))],
-        ),
-        (
-            lambda i: Both(Array(i), Array(-i)),
-            [lambda x: setattr(x, "x", Array(0)), lambda x: delattr(x, "x")],
-        ),
-        (with_copied_dict, [lambda x: vars(x).update(x=Array(0))]),
-    ],
-    ids=["hidden", "tuple", "copied dict"],
-)
-def test_odd_attributes(make: Callable[[int], Any], changes: Any) -> None:
-    f, tree = jit(), [make(i) for i in range(40)]
-    remember(f, tree)
-    for change in changes:
-        is_seen(f, tree, lambda: change(tree[4]))  # noqa: B023
 
 
 # ---- statics and other arguments ----
