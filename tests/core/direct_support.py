@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from core_support import core
@@ -158,10 +159,6 @@ class DirectScalar(DirectHost):
     """A scalar of NumPy's: its type is a subclass."""
 
 
-class DirectFloat(DirectScalar):
-    pass
-
-
 def is_host(x: Any) -> bool:
     return isinstance(x, DirectHost) or type(x) in (int, float, bool, complex)
 
@@ -177,11 +174,6 @@ class SubArray(DirectArray):
     """Is no array of JAX's, as a tracer is not."""
 
     __slots__ = ()
-
-
-class Setting:
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 class Program:
@@ -252,14 +244,11 @@ class DirectJit:
     `reads` says which arguments a program reads.
     """
 
-    name = "an attribute"
-
     def __init__(self, backend: Backend, reads: Callable[[int], bool] = lambda i: True) -> None:
         self.backend, self.reads = backend, reads
         self.programs: dict[Any, Program] = {}
         self.traces = itertools.count()
-        self.calls = self.cleared = 0
-        self.fails: BaseException | None = None
+        self.calls = 0
 
     def program(self, arrays: Sequence[Any]) -> Program:
         key = self.backend.key(arrays)
@@ -271,17 +260,11 @@ class DirectJit:
 
     def __call__(self, *arrays: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        if self.fails is not None:
-            raise self.fails
         arrays = (*arrays, *kwargs.values())
         program = self.program(arrays)
         if any(getattr(x, "deleted", False) for x in program.read(arrays)):
             raise DeletedError("an array is deleted")
         return core.output_unflatten(program.trace, program.compute(arrays))
-
-    def clear_cache(self) -> str:
-        self.cleared += 1
-        return "cleared"
 
 
 class Backend:
@@ -292,7 +275,7 @@ class Backend:
 
     def __init__(self, after: int = 0) -> None:
         self.configuration: Any = (True, "highest", None)
-        self.settings = (Setting("clean"), Setting(None))
+        self.settings = SimpleNamespace(value="clean"), SimpleNamespace(value=None)
         self.is_disabled = self.is_profiled = False
         self.collected = 0
         self.plans = 0
@@ -416,16 +399,6 @@ def planned(backend: Backend, *arrays: Any, **options: Any) -> Any:
     assert ways_of(direct, arrays, arrays) == ["waiting", "direct"]
     backend.context.after = 10**6
     return direct
-
-
-def noting(seen: list[Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function that adds its argument to `seen` and calls another one."""
-
-    def call(x: Any) -> Any:
-        seen.append(x)
-        return function(x)
-
-    return call
 
 
 def program_of(direct: Any, *arrays: Any) -> Any:

@@ -150,13 +150,6 @@ class Escape(Exception):
     """Raised in a trace: every call is handed over from then on."""
 
 
-class Level:
-    """Holds what the guards look at."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-
 class VariableJit(core.VariableJit):  # type: ignore[misc, name-defined]
     """Notes the reasons for which calls were handed over, and what else C has called."""
 

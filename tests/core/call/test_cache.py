@@ -196,20 +196,15 @@ def test_compiled_elsewhere(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("may_raise", [False, True])
-def test_compiled_elsewhere_and_waiting(may_raise: bool) -> None:
-    f, _ = compiled(lambda x: x, Array(1), may_raise=may_raise)
-    f(Array(2))
-    assert f._hooks.calls == ["before_raising_call", "wait"] * may_raise
-
-
-def test_the_oldest_that_was_compiled_elsewhere_is_evicted() -> None:
-    f, first = compiled(lambda x, n: x, Array(1), 3)
+def test_compiled_elsewhere_and_evicted(may_raise: bool) -> None:
+    f, first = compiled(lambda x, n: x, Array(1), 3, may_raise=may_raise)
     cache = f._parts()[0]
+    f(Array(2), 3)
+    assert f._hooks.calls == ["before_raising_call", "wait"] * may_raise
     other = make_jit(lambda x, n: x, Hooks(cache.hooks.registry))
     structure = other._find_or_compile(Array(1), 4)[0].structure
-    second = cache.insert_compiled(structure, first.call, first.outputs, False)
-    assert cache.variants() == [second]
-    assert f._find_or_compile(Array(1), 4)[0] is second
+    second = cache.insert_compiled(structure, first.call, first.outputs, may_raise)
+    assert cache.variants() == [second] == [f._find_or_compile(Array(1), 4)[0]]
 
 
 @pytest.mark.parametrize(

@@ -79,22 +79,21 @@ CALLS: dict[str, tuple[int, Callable[[int, int], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_threads(name: str) -> None:
-    maxsize, arguments = CALLS[name]
-    f = jit(maxsize)
+def test_threads() -> None:
+    for name, (maxsize, arguments) in CALLS.items():
+        f = jit(maxsize)
 
-    def work(number: int) -> None:
-        for i in range(120):
-            x, *rest = arguments(number, i)
-            if rest[-1] == "fails":
-                raised(ZeroDivisionError, f, x, *rest)
-            else:
-                assert same(f(x, *rest), (x, tuple(rest)))
+        def work(number: int, f: Any = f, arguments: Any = arguments) -> None:
+            for i in range(120):
+                x, *rest = arguments(number, i)
+                if rest[-1] == "fails":
+                    raised(ZeroDivisionError, f, x, *rest)
+                else:
+                    assert same(f(x, *rest), (x, tuple(rest)))
 
-    in_threads(work)
-    kept = len(f._parts()[0].variants())
-    assert kept == maxsize if name in ("hit", "compile the same") else kept <= maxsize + THREADS
+        in_threads(work)
+        kept = len(f._parts()[0].variants())
+        assert kept == maxsize if name in ("hit", "compile the same") else kept <= maxsize + THREADS
 
 
 def test_threads_clear() -> None:
