@@ -164,6 +164,7 @@ def through_an_entry(where: str) -> Any:
     direct(x), direct(x)
     assert direct.num_entries == (where != "refusal")
     held: Any = direct.refusal if where == "refusal" else value
+    assert where not in ("sharding", "layout") or direct in gc.get_referrers(held)
     held.me = direct
     backend.configuration, backend.settings[0].value = (), None
     return direct
