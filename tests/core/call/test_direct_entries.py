@@ -145,43 +145,36 @@ def test_refusal(backend: Backend) -> None:
     assert len(gaps) > 6 and all(b > 3 * a for a, b in itertools.pairwise(gaps[3:]))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda plan: None,
-        lambda plan: list(plan),
-        lambda plan: plan[:-1],
-        lambda plan: (*plan, 1),
-        lambda plan: (plan[0], tuple(plan[1]), *plan[2:]),
-        lambda plan: (*plan[:2], list(plan[2]), *plan[3:]),
-        lambda plan: (*plan[:3], plan[3] + b"\1", *plan[4:]),
-        lambda plan: (*plan[:3], b"", *plan[4:]),
-        lambda plan: (*plan[:3], "\1\1", *plan[4:]),
-        lambda plan: (*plan[:4], "0", *plan[5:]),
-        lambda plan: (*plan[:4], 2**70, *plan[5:]),
-        lambda plan: (*plan[:4], plan[4] + 1, *plan[5:]),
-        lambda plan: (*plan[:5], Ambiguous(), plan[6]),
-        lambda plan: (*plan[:6], list(plan[6])),
-        lambda plan: (*plan[:6], plan[6][:1]),
-        lambda plan: (*plan[:6], (plan[6][0][:2],) * 2),
-        lambda plan: (*plan[:6], (None, None)),
-        lambda plan: (*plan[:6], ((*plan[6][0][:2], ()),) * 2),
-        fail,
-        interrupt,
-    ],
-)
-def test_plans_that_are_wrong(backend: Backend, change: Callable[[Any], Any]) -> None:
-    x = DirectHost()
-    direct = backend.jit()
-    backend.parts["plan"] = lambda *args: change(backend.plan(*args))
-    assert way_of(direct, x, x) == "waiting"
-    if change is interrupt:
-        raised(Interrupt, direct, x, x)
-    else:
+def with_part(i: int, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Changes a part of a plan."""
+    return lambda plan: (*plan[:i], change(plan[i]), *plan[i + 1 :])
+
+
+WRONG_PLANS: list[Callable[[Any], Any]] = [
+    *(lambda plan: None, list, lambda plan: plan[:-1], lambda plan: (*plan, 1), fail, interrupt),
+    *(with_part(1, tuple), with_part(2, list), with_part(3, lambda flags: flags + b"\1")),
+    *(with_part(3, lambda flags, wrong=wrong: wrong) for wrong in (b"", "\1\1")),  # type: ignore[misc]
+    *(with_part(4, lambda trace, wrong=wrong: wrong) for wrong in ("0", 2**70)),  # type: ignore[misc]
+    *(with_part(4, lambda trace: trace + 1), with_part(5, lambda checks: Ambiguous())),
+    *(with_part(6, list), with_part(6, lambda puts: puts[:1])),
+    with_part(6, lambda puts: (puts[0][:2],) * 2),
+    with_part(6, lambda puts: (None, None)),
+    with_part(6, lambda puts: ((*puts[0][:2], ()),) * 2),
+]
+
+
+def test_plans_that_are_wrong(backend: Backend) -> None:
+    for i, change in enumerate(WRONG_PLANS):
+        direct, x = backend.jit(), DirectHost()
+        backend.parts["plan"] = lambda *args, change=change: change(backend.plan(*args))
         assert way_of(direct, x, x) == "waiting"
-    assert direct.num_entries == 0 and direct.refusal is None
-    backend.parts["plan"] = backend.plan
-    assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct"
+        if change is interrupt:
+            raised(Interrupt, direct, x, x)
+        else:
+            assert way_of(direct, x, x) == "waiting", i
+        assert direct.num_entries == 0 and direct.refusal is None, i
+        backend.parts["plan"] = backend.plan
+        assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct", i
 
 
 # ---- resting ----

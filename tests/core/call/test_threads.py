@@ -118,26 +118,19 @@ def test_threads_clear() -> None:
     in_threads(work)
 
 
-def test_threads_prepare_the_same() -> None:
-    """All threads use the cache of the fastest."""
-    for _ in range(20):
-        f = jit()
+def test_threads_begin_together() -> None:
+    """All threads use the cache of the fastest, and meet a new type at once."""
+    for _ in range(15):
+        f, fresh = jit(), type("Fresh", (Linear,), {})
         found: list[Any] = []
-        in_threads(lambda number, f=f, found=found: found.append(f._parts()[0]))
-        assert all(cache is found[0] for cache in found)
 
-
-def test_threads_meet_a_type() -> None:
-    """All threads meet a new type at once."""
-    for _ in range(10):
-        f = jit()
-        fresh = type("Fresh", (Linear,), {})
-
-        def work(number: int, f: Any = f, fresh: Any = fresh) -> None:
+        def work(number: int, f: Any = f, fresh: Any = fresh, found: Any = found) -> None:
+            found.append(f._parts()[0])
             x = fresh(weight=Array(), bias=None, size=1, activation=2)
             assert same(f(x), (x, ()))
 
         in_threads(work)
+        assert all(cache is found[0] for cache in found)
 
 
 def test_threads_use_a_direct(backend: Backend) -> None:
