@@ -22,6 +22,7 @@ from filterjit import lax
 from support.public import (
     public_attributes,
     public_docstrings,
+    public_names,
     public_routines,
     public_types,
 )
@@ -44,9 +45,8 @@ FIRST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DOCS)
-def test_it_has_a_docstring(name: str) -> None:
-    assert DOCS[name].strip()
+def test_each_has_a_docstring() -> None:
+    assert [name for name, doc in DOCS.items() if not doc.strip()] == []
 
 
 def test_all_is_found() -> None:
@@ -56,26 +56,22 @@ def test_all_is_found() -> None:
     assert {"PartialFilterJit", "nnx.NNXJit"} <= public_types().keys()
 
 
-@pytest.mark.parametrize("name", public_routines())
-def test_it_says_what_goes_in_and_what_comes_out(name: str) -> None:
-    fun, doc = public_routines()[name], DOCS[name]
-    signature = inspect.signature(fun)
-    given = [
-        p.name
-        for p in signature.parameters.values()
-        if p.name not in ("self", "args", "kwargs")  # `args` and `kwargs` are those of a call
-    ]
-    assert [parameter for parameter in given if parameter not in doc] == []
-    if signature.return_annotation not in (None, "None", inspect.Signature.empty):
-        assert "eturns" in doc or "ields" in doc
+def test_each_says_what_goes_in_and_what_comes_out() -> None:
+    for name, fun in public_routines().items():
+        doc, signature = DOCS[name], inspect.signature(fun)
+        # `args` and `kwargs` are those of a call.
+        given = {*signature.parameters} - {"self", "args", "kwargs"}
+        assert [parameter for parameter in given if parameter not in doc] == [], name
+        if signature.return_annotation not in (None, "None", inspect.Signature.empty):
+            assert "eturns" in doc or "ields" in doc, name
 
 
-@pytest.mark.parametrize("name", public_types())
-def test_a_type_is_where_it_says(name: str) -> None:
-    cls = public_types()[name]
-    assert getattr(importlib.import_module(cls.__module__), cls.__qualname__) is cls
-    said = f"{cls.__module__}.{cls.__qualname__}".removeprefix("filterjit.").removeprefix("types.")
-    assert said == name
+def test_types_and_functions_are_where_they_say() -> None:
+    for name, x in public_names().items():
+        if inspect.isclass(x) or inspect.isroutine(x):
+            assert getattr(importlib.import_module(x.__module__), x.__qualname__) is x
+            said = f"{x.__module__}.{x.__qualname__}"
+            assert said.removeprefix("filterjit.").removeprefix("types.") == name
 
 
 def types_in(x: Any) -> set[type]:

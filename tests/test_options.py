@@ -161,6 +161,7 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda n=n: filterjit.filter_jit(example, **{n: 0}), ValueError, '`donate=("state",)`')
         for n in ("donate_argnums", "donate_argnames")
     ),
+    (lambda: filterjit.filter_jit(example, on_retrace=3), ValueError, "on_retrace"),
     (lambda: filterjit.jit(example, traced="n"), TypeError, "numbers are traced, unless"),
     (lambda: filterjit.jit(example, donate="all"), TypeError, "'donate'. Use `donate_argnames`."),
     (lambda: filterjit.jit(functions="structure"), TypeError, "`filter_jit` has it"),

@@ -1,7 +1,9 @@
-"""What a report says above its table: the one cause of most traces of a function."""
+"""The one cause of many compilations: a report tells it above its table, and a warning after eight
+compilations in a row."""
 
 import dataclasses
 import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from explain_support import X, row_of
 from flax import nnx
 
 import filterjit
-from filterjit import filter_jit
+from filterjit import RetraceWarning, filter_jit
 
 
 class Step(eqx.Module):
@@ -59,6 +61,8 @@ NUMBERS: dict[str, tuple[Callable[..., Any], Call, dict[str, Any], str, str]] = 
         "m.n['a.b']", """traced={"m": "n['a.b']"}"""),
     "in a dataclass": (lambda m: m.weight * m.rate, lambda f, i: f(Data(X, i)), {}, "m.rate",
         'traced={"m": "rate"}'),
+    "two in one": (lambda a: X * a[0] * a[1]["n"], lambda f, i: f([i, {"n": 2 * i}]), {},
+        "a[0]` and `a[1]['n']", """traced={"a": filterjit.Filter("0") | "1.n"}"""),
     "beside one that is traced": (lambda x, lr, n: x * lr * n, lambda f, i: f(X, i, i),
         {"traced": ("n",)}, "lr", ""),
     "two": (lambda x, lr, n: x * lr * n, lambda f, i: f(X, i, 2 * i), {}, "lr` and `n",
@@ -74,84 +78,67 @@ def first_line(f: Any) -> str:
 def test_a_number_and_advice_that_helps(name: str) -> None:
     fun, call, options, path, advice = NUMBERS[name]
     f = filter_jit(fun, **options)
-    for i in range(20):
-        call(f, float(i))
+    with pytest.warns(RetraceWarning) as caught:
+        for i in range(12):
+            call(f, float(i))
     line = first_line(f)
-    assert f"was traced 20 times because of `{path}`: different static value, such as the " in line
-    assert "such as the float 18.0 and the float 19.0." in line
+    cause = f"because of `{path}`: different static value, such as the float"
+    assert f"was traced 12 times {cause} 10.0 and the float 11.0." in line
+    said = str(caught.pop().message)
+    assert f"was compiled 8 times in a row {cause} 6.0 and the float 7.0." in said
     if options:
         assert 'add "lr" to the option `traced`, or make it an array' in line
         names = (*options["traced"], "lr")
     else:
-        assert advice in line
+        assert advice in line and advice in said
         names = eval(line.split("filter_jit(traced=")[1].split(")`")[0])
     # The advice is followed.
     followed = filter_jit(fun, traced=names)
-    for i in range(20):
+    for i in range(12):
         call(followed, float(i))
     assert len(followed.variants) == 1 and row_of(followed)["cause"] is None
     assert first_line(followed).startswith("filterjit: where the time")
 
 
-@pytest.mark.parametrize(
-    "call",
-    [lambda f, i: f(Declared(X, i)), lambda f, i: f(Model(i))],
-    ids=["static field", "attribute of an NNX Module"],
-)
-def test_no_option_is_named_where_it_does_not_help(call: Call) -> None:
-    f = filter_jit(lambda m: m.weight * m.rate)
-    for i in range(20):
-        call(f, float(i))
-    line = first_line(f)
-    assert "because of `m.rate`" in line and "jnp.asarray" in line and "traced=" not in line
-
-
-def test_a_number_of_jit_is_static_by_its_own_option() -> None:
-    f = filterjit.jit(lambda x, n: x * n, static_argnames=("n",))
-    for i in range(20):
-        f(X, i)
-    line = first_line(f)
-    assert "because of `n`" in line and "traced=" not in line
-
-
-OTHERS: dict[str, tuple[Callable[..., Any], Call, str]] = {
-    "shapes": (
-        lambda x: x,
-        lambda f, i: f(jnp.ones(int(i))),
-        "because of `x`: different shape, such as float32[",
+UNADVISED: dict[str, tuple[Any, Call, str]] = {
+    "a static field": (
+        filter_jit(lambda m: m.weight * m.rate),
+        lambda f, i: f(Declared(X, i)),
+        "m.rate",
     ),
-    "lambdas": (
-        lambda x, g: g(x),
-        lambda f, i: f(X, lambda x: x),
-        "because of `g`: recreated function",
+    "an attribute of an NNX Module": (
+        filter_jit(lambda m: m.weight * m.rate),
+        lambda f, i: f(Model(i)),
+        "m.rate",
     ),
-    "lengths": (
-        lambda x: x,
-        lambda f, i: f([X] * int(i)),
-        "because of `x`: different structure, such as a list of ",
+    "of jit, which has its own option": (
+        filterjit.jit(lambda n: X * n, static_argnames="n"),
+        lambda f, i: f(i),
+        "n",
     ),
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_causes(name: str) -> None:
-    fun, call, expected = OTHERS[name]
-    f = filter_jit(fun)
-    for i in range(20):
+@pytest.mark.parametrize("name", UNADVISED)
+def test_no_option_is_named_where_it_does_not_help(name: str) -> None:
+    f, call, path = UNADVISED[name]
+    for i in range(12):
         call(f, i)
-    assert f"was traced 20 times {expected}" in first_line(f)
+    line = first_line(f)
+    assert f"because of `{path}`" in line and "traced=" not in line
+    assert "leave it out of `static_argnames`" in line if path == "n" else "jnp.asarray" in line
 
 
 def test_a_function_that_is_jitted_again_and_again() -> None:
     def make_of_again(i: int) -> Any:
         return filter_jit(lambda x: x + i)
 
-    for i in range(20):
+    for i in range(12):
         make_of_again(i)(X)
     gc.collect()
     causes = [f["cause"] for f in filterjit.report().as_dict()["functions"] if f["cause"]]
     (cause,) = [text for text in causes if "make_of_again" in text]
-    assert "was traced 20 times: it was defined or jitted 20 times. Jit it once, outside" in cause
+    assert "was traced 12 times: it was defined or jitted 12 times. Jit it once, outside" in cause
 
 
 def test_nothing_is_said_of_traces_that_differ_or_have_paid() -> None:
@@ -160,7 +147,7 @@ def test_nothing_is_said_of_traces_that_differ_or_have_paid() -> None:
         f(X, i, 0, 0), f(X, 0, i, 0), f(X, 0, 0, i)
     g = filter_jit(lambda x, n: x)
     for n in range(12):
-        for _ in range(20):
+        for _ in range(12):
             g(X, n)
     h = filter_jit(lambda x, n: x)
     h.warm_up_all([((X, n), {}) for n in range(30)])
@@ -174,7 +161,7 @@ def test_the_costliest_stands_first_and_others_below() -> None:
     rows = []
     for _ in range(2):
         f = filter_jit(lambda x, lr: x * lr)
-        for i in range(20):
+        for i in range(12):
             f(X, i)
         rows.append(row_of(f))
     rows[0]["tracing"], rows[1]["tracing"] = 1.0, 2.0
@@ -182,3 +169,152 @@ def test_the_costliest_stands_first_and_others_below() -> None:
     report = filterjit.types.Report(rows, False)
     first, *_ = str(report).splitlines()
     assert first == "the costly one" and "the cheap one" in str(report).splitlines()[2:]
+
+
+# ---- a warning ----
+
+
+class Cell(eqx.Module):
+    weight: Any
+
+
+class Wide(Cell):
+    pass
+
+
+class Plain:
+    def method(self, x: Any) -> Any:
+        return x
+
+    decorated = filter_jit(method)
+
+
+_defined: list[Any] = []  # so that none is collected
+
+
+class Cycle:
+    def __init__(self, i: int) -> None:
+        self.f = filter_jit(lambda x: self and x + i)
+
+
+def _table(f: Any, i: int) -> None:
+    _defined.append(filter_jit(lambda x: x + i))
+    _defined[-1](X)
+
+
+def _unrolled(f: Any, i: int) -> None:
+    def outer(x: Any) -> Any:
+        return [f(n, x[:n]) for n in range(2, 30)] and x
+
+    if i == 0:
+        jax.jit(outer)(jnp.ones(40)), filter_jit(outer)(jnp.ones(41)), jax.make_jaxpr(outer)(X)
+
+
+# What is called again and again, and what is told of it after eight compilations.
+TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
+    "a string": (lambda f, i: f("a" * i, X), "`a`: different static value, such as the str 'aaaaaa'"),
+    "a shape": (
+        lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
+        "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one shape",
+    ),
+    "a length": (lambda f, i: f([X] * i, X), "`a`: different structure, such as a list of 6 items"),
+    "a lambda": (lambda f, i: f(lambda x: x, X), "`a`: recreated function, such as the function"),
+    "an object": (lambda f, i: f(object(), X), "`a`: different object, which is equal only to itself"),
+    "a plain self": (lambda f, i: Plain().decorated(X), "`self`: different object, which is equal"),
+    "a class": (lambda f, i: f(type("A", (), {}), X), "`a`: different class, such as the class `A` and"),
+    "a bound method": (
+        lambda f, i: filter_jit(Plain().method)(X),
+        "the function: bound method of a different instance",
+    ),
+    "what was dropped": (
+        lambda f, i: filter_jit(f.__wrapped__, maxsize=2)(-i % 3, X),
+        "in a row: its program was dropped, since the cache was full. Raise `maxsize`, which is 2.",
+    ),
+    "in a cycle": (lambda f, i: Cycle(i).f(X), "in a row: it was defined or jitted again each time."),
+    "defined again": (lambda f, i: filter_jit(lambda x: x + i)(X), "in a row: it was defined or jitted again each time. Jit it once"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_many_compilations_of_one_cause_are_told_once(name: str) -> None:
+    call, expected = TOLD[name]
+    f = filter_jit(lambda a, b: b)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(7):
+            call(f, i)
+        assert caught == []
+        for i in range(7, 22):
+            call(f, i)
+    (warning,) = caught
+    assert warning.category is filterjit.RetraceWarning and warning.filename == __file__
+    assert "was compiled 8 times in a row" in str(warning.message)
+    assert expected in str(warning.message)
+    if expected.startswith("`") and "self" not in expected:  # else `f` itself is not traced
+        assert f"was traced 22 times because of {expected.partition(',')[0]}" in first_line(f)
+
+
+NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
+    "bool and others": lambda f, i: f(i % 2 == 0, [X] * (i // 2 % 4)),
+    "used again": lambda f, i: [f(i, X) for _ in range(3)],
+    "a table": _table,
+    "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
+    "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
+    "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],
+    "ahead of time": lambda f, i: (f.warm_up(i, X), f.lower(None, jnp.ones(i)).compile()),
+    "unrolled in another trace": _unrolled,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_TOLD)
+def test_other_misses_in_a_row_are_not_told(name: str) -> None:
+    f = filter_jit(lambda a, b: b)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(20):
+            NOT_TOLD[name](f, i)
+
+
+STATICS: dict[str, tuple[Callable[[int], Any], bool]] = {
+    "equal hashes": (lambda i: -1 - i, True),
+    "texts in a dict": (lambda i: {"a": f"{i}", "b": [X, None, 1.5]}, True),
+    "functions": (lambda i: [jnp.sin, jnp.cos][i], True),
+    "classes": (lambda i: [Cell(X), Wide(X)][i], True),
+    "new functions": (lambda i: lambda x: x, False),
+    "new classes": (lambda i: type(f"A{i}", (), {}), False),
+}
+
+
+@pytest.mark.parametrize("name", STATICS)
+def test_what_was_dropped_since_the_cache_was_full(name: str) -> None:
+    make, is_told = STATICS[name]
+
+    def kind() -> str:
+        return f.explain(make(0), X).causes[0].kind
+
+    f = filter_jit(lambda a, b: b, maxsize=1, on_retrace="ignore")
+    f(make(1), X)
+    assert kind() != "evicted"
+    for _ in range(5):
+        f(make(0), X), f(make(1), X)
+        gc.collect()
+        assert (kind() == "evicted") == is_told
+    assert f.explain(make(0), jnp.ones(5)).causes[0].kind != "evicted"
+    assert f.explain(0, X).causes[0].kind != "evicted" or not is_told
+    f.clear_cache()
+    f(make(1), X)
+    assert kind() != "evicted"
+
+
+def test_what_is_told_can_be_silenced_and_is_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    ignored, f = filter_jit(lambda n: n, on_retrace="ignore"), filter_jit(lambda n: n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(12):
+            ignored(i)
+        for test in ("one", "two", "three"):
+            monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
+            for i in range(7):
+                f((test, i))
+    with pytest.warns(RetraceWarning):
+        f((test, 7))

@@ -1,10 +1,8 @@
 """What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
 
-import gc
 import importlib
 import logging
 import pickle
-import pydoc
 import sys
 import threading
 import warnings
@@ -18,20 +16,10 @@ import jax.numpy as jnp
 import pytest
 from explain_support import jitted, switched
 
-import filterjit
 from filterjit import RetraceError, RetraceWarning, filter_jit
 from filterjit.types import Explanation
-from support import processes
 
 X = jnp.ones(2)
-
-
-def test_log(caplog: pytest.LogCaptureFixture) -> None:
-    f, _ = jitted(on_retrace="log")
-    with caplog.at_level(logging.WARNING, "filterjit"):
-        f(X), f(X, 1), f(X, 2)
-    assert [record.name for record in caplog.records] == ["filterjit"] * 2
-    assert "`b`" in caplog.text and "int 2" in caplog.text
 
 
 def test_explain_all(caplog: pytest.LogCaptureFixture) -> None:
@@ -52,6 +40,7 @@ def test_the_same_causes_again_are_one_line(caplog: pytest.LogCaptureFixture) ->
         f(jnp.ones(3), 7)  # another cause
         for i in range(10, 12):
             f(X, i)
+    assert {record.name for record in caplog.records} == {"filterjit"}
     said = [record.getMessage() for record in caplog.records]
     # Of programs that are as close, that of the call before is told.
     assert [f"was the int {i}, is the int {i + 1}" in text for i, text in enumerate(said[:7])] == (
@@ -143,14 +132,14 @@ def test_a_function_that_counts_allows_some() -> None:
 
     def limit(explanation: Explanation) -> None:
         if not allowed:
-            raise RetraceError(str(explanation))
+            raise ZeroDivisionError(str(explanation))
         allowed.pop()
 
     f, traces = jitted(on_retrace=limit)
     f(X), f(X, 1), f(X, 2)
-    with pytest.raises(RetraceError, match=r"compiles again because\n.*`b`"):
+    with pytest.raises(ZeroDivisionError, match=r"compiles again because\n.*`b`"):
         f(X, 3)
-    assert len(traces) == 3
+    assert len(traces) == len(f.variants) == 3
     assert f(X, 1) is not None
 
 
@@ -179,23 +168,6 @@ def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> No
     assert len(traces) == 2
 
 
-def test_a_callable_that_raises() -> None:
-    def refuse(explanation: Explanation) -> None:
-        raise ZeroDivisionError(explanation.causes[0].path)
-
-    f, _ = jitted(on_retrace=refuse)
-    f(X)
-    with pytest.raises(ZeroDivisionError, match="b"):
-        f(X, 1)
-    assert len(f.variants) == 1
-
-
-@pytest.mark.parametrize("options", [{"on_retrace": "shout"}, {"on_retrace": 3}])
-def test_bad_options(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        filter_jit(lambda: 0, **options)
-
-
 def test_wrappers_with_different_options_do_not_share_traces() -> None:
     explanations: list[Explanation] = []
 
@@ -222,51 +194,14 @@ def test_threads() -> None:
     assert len(traces) == 9 and len(explanations) == 8
 
 
-def test_run_explain(tmp_path: Any) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import equinox as eqx, jax.numpy as jnp\n"
-        "@eqx.filter_jit\n"
-        "def step(x, n):\n"
-        "    return x * n\n"
-        "for n in (1, 1, 2):\n"
-        "    print(step(jnp.ones(()), n))\n"
-    )
-    done = processes.run("-m", "filterjit", "run", "--explain", script, timeout=240)
-    assert done.stdout.split() == ["1.0", "1.0", "2.0"]
-    assert done.stderr.count("compiles again because") == 1 and "`n`" in done.stderr
-
-
-@pytest.mark.parametrize("cls", [RetraceError, RetraceWarning])
-def test_pickling_of_exceptions(cls: type[Exception]) -> None:
-    copy = pickle.loads(pickle.dumps(cls("the text")))
-    assert type(copy) is cls and copy.args == ("the text",)
-
-
-def test_pickling_of_explanations() -> None:
+def test_pickling() -> None:
     f, _ = jitted()
     f(X)
     explanation = f.explain(X, 1)
-    assert pickle.loads(pickle.dumps(explanation)) == explanation
-
-
-OBSERVING = [
-    "RetraceError",
-    "RetraceWarning",
-    "clear_caches",
-    "report",
-]
-RETURNED = ["CacheInfo", "Explanation", "Report"]
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [*((filterjit, name) for name in OBSERVING), *((filterjit.types, name) for name in RETURNED)],
-)
-def test_public_names_belong_to_filterjit(module: Any, name: str) -> None:
-    public = getattr(module, name)
-    assert (public.__module__, public.__qualname__) == (module.__name__, name)
-    assert f"in module {module.__name__}\n" in pydoc.render_doc(public)
+    for value in (explanation, RetraceError("a text"), RetraceWarning("a text")):
+        copy = pickle.loads(pickle.dumps(value))
+        assert type(copy) is type(value)
+        assert copy == value or copy.args == ("a text",)
 
 
 def test_a_first_trace_that_failed_is_no_trace() -> None:
@@ -295,156 +230,6 @@ def test_calls_under_disable_jit_are_no_traces() -> None:
     assert f.explain(X).causes[0].kind == "first"
     f(X)
     assert f.explain(X).hit
-
-
-class Cell(eqx.Module):
-    weight: Any
-
-
-class Wide(Cell):
-    pass
-
-
-class Plain:
-    def method(self, x: Any) -> Any:
-        return x
-
-    decorated = filter_jit(method)
-
-
-_defined: list[Any] = []  # so that none is collected
-
-
-class Cycle:
-    def __init__(self, i: int) -> None:
-        self.f = filter_jit(lambda x: self and x + i)
-
-
-def _table(f: Any, i: int) -> None:
-    _defined.append(filter_jit(lambda x: x + i))
-    _defined[-1](X)
-
-
-def _unrolled(f: Any, i: int) -> None:
-    def outer(x: Any) -> Any:
-        return [f(n, x[:n]) for n in range(2, 30)] and x
-
-    if i == 0:
-        jax.jit(outer)(jnp.ones(40)), filter_jit(outer)(jnp.ones(41)), jax.make_jaxpr(outer)(X)
-
-
-# What is called again and again, and what is told of it after eight compilations.
-TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
-    "a number": (lambda f, i: f({"step": i, "n": 2}, X), """`a['step']`: different static value, such as
-        the int 6 and the int 7. If the function only computes with it, jit it with
-        `filterjit.filter_jit(traced={"a": "step"})`"""),
-    "two numbers": (lambda f, i: f([i, {"n": -i}], X), """`a[0]` and `a[1]['n']`: different static value,
-        such as the int 6 and the int 7. If the function only computes with it, jit it with
-        `filterjit.filter_jit(traced={"a": filterjit.Filter("0") | "1.n"})`"""),
-    "a string": (lambda f, i: f("a" * i, X), "`a`: different static value, such as the str 'aaaaaa'"),
-    "a shape": (
-        lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
-        "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one shape",
-    ),
-    "a length": (lambda f, i: f([X] * i, X), "`a`: different structure, such as a list of 6 items"),
-    "a lambda": (lambda f, i: f(lambda x: x, X), "`a`: recreated function, such as the function"),
-    "an object": (lambda f, i: f(object(), X), "`a`: different object, which is equal only to itself"),
-    "a plain self": (lambda f, i: Plain().decorated(X), "`self`: different object, which is equal"),
-    "a class": (lambda f, i: f(type("A", (), {}), X), "`a`: different class, such as the class `A` and"),
-    "a bound method": (
-        lambda f, i: filter_jit(Plain().method)(X),
-        "the function: bound method of a different instance",
-    ),
-    "what was dropped": (
-        lambda f, i: filter_jit(f.__wrapped__, maxsize=2)(-i % 3, X),
-        "in a row: its program was dropped, since the cache was full. Raise `maxsize`, which is 2.",
-    ),
-    "in a cycle": (lambda f, i: Cycle(i).f(X), "in a row: it was defined or jitted again each time."),
-    "defined again": (lambda f, i: filter_jit(lambda x: x + i)(X), "in a row: it was defined or jitted again each time. Jit it once"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TOLD)
-def test_many_compilations_of_one_cause_are_told_once(name: str) -> None:
-    call, expected = TOLD[name]
-    f = filter_jit(lambda a, b: b)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        for i in range(7):
-            call(f, i)
-        assert caught == []
-        for i in range(7, 30):
-            call(f, i)
-    (warning,) = caught
-    assert warning.category is filterjit.RetraceWarning and warning.filename == __file__
-    assert "was compiled 8 times in a row" in str(warning.message)
-    assert " ".join(expected.split()) in str(warning.message)
-
-
-NOT_TOLD: dict[str, Callable[[Any, int], Any]] = {
-    "bool and others": lambda f, i: f(i % 2 == 0, [X] * (i // 2 % 4)),
-    "used again": lambda f, i: [f(i, X) for _ in range(3)],
-    "a table": _table,
-    "other functions": lambda f, i: f([jnp.sin, jnp.cos, jax.nn.relu, len, min, max, abs, sum][i % 8], X),
-    "other classes": lambda f, i: f([Cell(X), Wide(X), (X,), {1: X}, [X], None, 1, X, X > 1][i % 9], X),
-    "other causes": lambda f, i: [f(i, X), f(0, [X] * i), f((), jnp.ones(i))],
-    "ahead of time": lambda f, i: (f.warm_up(i, X), f.lower(None, jnp.ones(i)).compile()),
-    "unrolled in another trace": _unrolled,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NOT_TOLD)
-def test_other_misses_in_a_row_are_not_told(name: str) -> None:
-    f = filter_jit(lambda a, b: b)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for i in range(30):
-            NOT_TOLD[name](f, i)
-
-
-STATICS: dict[str, tuple[Callable[[int], Any], bool]] = {
-    "equal hashes": (lambda i: -1 - i, True),
-    "texts in a dict": (lambda i: {"a": f"{i}", "b": [X, None, 1.5]}, True),
-    "functions": (lambda i: [jnp.sin, jnp.cos][i], True),
-    "classes": (lambda i: [Cell(X), Wide(X)][i], True),
-    "new functions": (lambda i: lambda x: x, False),
-    "new classes": (lambda i: type(f"A{i}", (), {}), False),
-}
-
-
-@pytest.mark.parametrize("name", STATICS)
-def test_what_was_dropped_since_the_cache_was_full(name: str) -> None:
-    make, is_told = STATICS[name]
-
-    def kind() -> str:
-        return f.explain(make(0), X).causes[0].kind
-
-    f = filter_jit(lambda a, b: b, maxsize=1, on_retrace="ignore")
-    f(make(1), X)
-    assert kind() != "evicted"
-    for _ in range(5):
-        f(make(0), X), f(make(1), X)
-        gc.collect()
-        assert (kind() == "evicted") == is_told
-    assert f.explain(make(0), jnp.ones(5)).causes[0].kind != "evicted"
-    assert f.explain(0, X).causes[0].kind != "evicted" or not is_told
-    f.clear_cache()
-    f(make(1), X)
-    assert kind() != "evicted"
-
-
-def test_what_is_told_can_be_silenced_and_is_of_one_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    ignored, f = filter_jit(lambda n: n, on_retrace="ignore"), filter_jit(lambda n: n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for i in range(20):
-            ignored(i)
-        for test in ("one", "two", "three"):
-            monkeypatch.setenv("PYTEST_CURRENT_TEST", test)
-            for i in range(7):
-                f((test, i))
-    with pytest.warns(RetraceWarning):
-        f((test, 7))
 
 
 def _python_calls(f: Callable[[], Any]) -> list[str]:
