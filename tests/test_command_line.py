@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -10,9 +11,14 @@ from support.processes import run_code
 
 
 def test_it_imports_no_optional_package() -> None:
-    heavy = ("equinox", "optax", "rich", "matplotlib", "sklearn")
-    code = f"import sys, filterjit.__main__; sys.exit(any(m in sys.modules for m in {heavy}))"
-    run_code(code)
+    heavy = ("jax", "equinox", "optax", "rich", "matplotlib", "sklearn")
+    code = f"""
+        import sys, filterjit.__main__
+        from filterjit._base import _versions
+        print(_versions.describe())
+        sys.exit(any(m in sys.modules for m in {heavy}))
+    """
+    assert f"(JAX {metadata.version('jax')}, " in run_code(code).stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["no"], ["show"], ["run"]])

@@ -2,95 +2,72 @@
 
 import re
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import filterjit
 from filterjit._terminal import _progress
-from support.processes import environment, run_code, run_on_terminal
+from support.processes import environment, run_on_terminal
 
 SLOW = """
-    import sys, threading, time
-    import jax, jax.numpy as jnp
-    import filterjit
-    from filterjit._terminal import _progress
-    _progress._PATIENCE = float(sys.argv[1]) if len(sys.argv) > 1 else 0.02
-    {setup}
+import os, sys, threading, time
+import jax, jax.numpy as jnp
+import filterjit
+from filterjit._terminal import _progress
 
-    @filterjit.filter_jit
-    def slow(x):
-        for _ in range(40):
-            x = jnp.sin(x) @ jnp.cos(x) + jnp.sort(x)
-        {inside}
-        return x
+@filterjit.filter_jit
+def slow(x, how):
+    if how == "fails":
+        time.sleep(1)
+        raise KeyError("on purpose")
+    for _ in range(40):
+        x = jnp.sin(x) @ jnp.cos(x) + jnp.sort(x)
+    return x
 
+def compile(how, patience=0.02):
+    _progress._PATIENCE = patience
+    print("begin", how)
     try:
-        slow(jnp.ones((20, 20)))
+        slow(jnp.ones((20, 20)), how)
     except KeyError as e:
         print("failed", e)
     assert threading.active_count() == 1, threading.enumerate()
-    print("done")
+
+compile("shown")
+compile("fails")
+compile("soon", 60.0)
+filterjit.switches.progress = False
+compile("off")
+filterjit.switches.progress = True
+os.environ["TERM"] = "dumb"
+compile("dumb")
+os.environ["TERM"] = "xterm"
+with open("stderr", "w") as sys.stderr:
+    compile("file")
+print(open("stderr").read(), end="")
 """
 
 
-def on_a_terminal(
-    cwd: Path, setup: str = "", inside: str = "", *args: str, **env: str
-) -> tuple[int, str]:
-    """Runs SLOW on a terminal. Returns the exit status and the output."""
-    (cwd / "slow.py").write_text(textwrap.dedent(SLOW.format(setup=setup, inside=inside)))
-    env = environment(TERM="xterm", **env)
-    return run_on_terminal("slow.py", *args, cwd=cwd, env=env, timeout=240)
-
-
-def test_a_long_compile_is_shown_and_removed(tmp_path: Path) -> None:
-    status, shown = on_a_terminal(tmp_path)
+def test_what_a_terminal_shows(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    env = environment(TERM="xterm", FORCE_COLOR="1")
+    status, shown = run_on_terminal("slow.py", cwd=tmp_path, env=env, timeout=400)
     assert status == 0, shown
-    assert re.search(r"\x1b\[2Kcompiling __main__\.slow \(slow\.py:9\): [01] s", shown)
-    last = shown.rsplit("\x1b[2K", 1)[1]
-    assert last.strip() == "done"
-
-
-def test_a_terminal_that_clears_no_line_has_a_message(tmp_path: Path) -> None:
-    status, shown = on_a_terminal(tmp_path, "import os; os.environ['TERM'] = 'dumb'")
-    assert status == 0, shown
-    assert shown.split("\r\n") == [
-        "filterjit: compiling __main__.slow (slow.py:9) ...",
-        "done",
-        "",
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("setup", "inside", "args", "env"),
-    [
-        ("", "", (), {"FILTERJIT_PROGRESS": "0"}),
-        ("filterjit.switches.progress = False", "", (), {}),
-        ("", "", ("60",), {}),  # too short
-    ],
-)
-def test_nothing_is_shown(tmp_path: Path, setup: str, inside: str, args: Any, env: Any) -> None:
-    status, shown = on_a_terminal(tmp_path, setup, inside, *args, **env)
-    assert (status, shown) == (0, "done\r\n")
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    """A failing trace is not shown: only JAX's own work is."""
-    inside = "time.sleep(1); raise KeyError('on purpose')"
-    status, shown = on_a_terminal(tmp_path, inside=inside)
-    assert (status, shown) == (0, "failed 'on purpose'\r\ndone\r\n")
-
-
-def test_nothing_is_shown_in_a_pipe() -> None:
-    done = run_code(
-        SLOW.format(setup="", inside=""), env=environment(FORCE_COLOR="1", TERM="xterm")
-    )
-    assert (done.stdout, done.stderr) == ("done\n", "")
+    parts = dict(part.split("\r\n", 1) for part in shown.split("begin ")[1:])
+    of_long = parts.pop("shown")
+    assert re.search(r"\x1b\[2Kcompiling __main__\.slow \(slow\.py:7\): [01] s", of_long)
+    assert of_long.rsplit("\x1b[2K", 1)[1] == ""
+    # A failing trace is not shown: only JAX's own work is.
+    assert parts == {
+        "fails": "failed 'on purpose'\r\n",
+        "soon": "",
+        "off": "",
+        "dumb": "filterjit: compiling __main__.slow (slow.py:7) ...\r\n",
+        "file": "",
+    }
 
 
 class Terminal:
