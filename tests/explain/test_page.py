@@ -120,6 +120,7 @@ def test_all_text_is_escaped_and_shortened() -> None:
     parser = make(rows, events, title=BAD, advice=BAD)
     assert not parser.all("img") and not parser.all("script")
     assert "<img src=x onerror='alert(1)'>\"&amp;" in parser.text("h1")
+    assert "<img" not in Report(rows, False)._repr_html_()
     assert not set(parser.text()) & set("\x00\x1b\ud800\u202e")
     assert parser.text().count("onerror") >= 8
     long = make([row("f", remarks=["x" * 10_000])], [])

@@ -1,4 +1,4 @@
-"""What happens at a retrace: `on_retrace`, the switch `explain` and ``run --explain``."""
+"""What happens at a retrace: `on_retrace`, and the switch `explain`."""
 
 import importlib
 import logging
