@@ -33,7 +33,6 @@ from timing import (
     interleaved,
     last_awaited,
     one_by_one,
-    timer_for,
     timers_for,
 )
 
@@ -84,34 +83,28 @@ def test_every_peer_returns_the_same_arrays(results):
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=peer)
 
 
-def test_filterjit_returns_the_tree_that_equinox_returns(results):
+def test_trees_are_those_that_equinox_returns(results):
     assert eqx.tree_equal(results["filterjit"], results["equinox"])
     assert jtu.tree_structure(results["filterjit"]) == jtu.tree_structure(results["equinox"])
-
-
-def test_optree_returns_the_tree_that_equinox_returns(results):
     expected = eqx.filter(results["equinox"], eqx.is_array)
     found = results.get("optree", expected)  # optree does not apply to all cases
     assert jtu.tree_structure(found) == jtu.tree_structure(expected)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_names_and_counts(name):
-    case = CASES[name]()
-    assert case.name == name == CASES[name].__name__ and case.summary
-    assert 0 < case.num_arrays <= case.num_nodes
-
-
-@pytest.mark.parametrize(
-    ("name", "arrays", "nodes"),
-    [("mlp", 11, 42), ("dict_100", 100, 101), ("transformer", 339, 2002)],
-)
-def test_sizes_that_the_readme_names(name, arrays, nodes):
-    case = CASES[name]()
-    assert (case.num_arrays, case.num_nodes) == (arrays, nodes)
-
-
-def test_the_picture_shows_trees_of_growing_size():
+def test_names_and_counts():
+    for name, make in CASES.items():
+        case = make()
+        assert case.name == name == make.__name__ and case.summary
+        assert 0 < case.num_arrays <= case.num_nodes
+    # README.md names these sizes.
+    for name, sizes in {
+        "mlp": (11, 42),
+        "dict_100": (100, 101),
+        "transformer": (339, 2002),
+    }.items():
+        case = CASES[name]()
+        assert (case.num_arrays, case.num_nodes) == sizes
+    # The picture shows trees of growing size.
     sizes = [make().num_arrays for make in GROWTH.values()]
     assert sizes == sorted(set(sizes)) and sizes[-1] > 100 * sizes[0]
 
@@ -188,12 +181,8 @@ def test_calls_are_made_as_often_as_requested(timer, more):
     assert len(calls) == 7 + more
 
 
-def test_long_calls_are_timed_one_by_one():
-    assert timer_for(CASES["mlp"]()) is one_by_one
-    assert timer_for(CASES["kwargs"]()) is in_a_row
-
-
-def test_a_case_is_timed_three_ways_if_its_calls_run_a_program():
+def test_how_a_case_is_timed():
+    """Long calls one by one. A case is timed in three ways if its calls run a program."""
     awaited = {"each": each_awaited, "last": last_awaited}
     assert timers_for(CASES["mlp"]()) == {"return": one_by_one, **awaited}
     assert timers_for(CASES["kwargs"]()) == {"return": in_a_row, **awaited}
@@ -371,27 +360,20 @@ def test_tables_of_frozen_functions() -> None:
     assert "| 16       |   4 KiB |" in frozen.table_of_sizes([size], True)
 
 
-def test_sharded() -> None:
-    """In a process of its own, where JAX has eight devices."""
-    out = run(BENCHMARKS / "sharded.py", "--quick", "mlp")
-    row = next(line for line in out.splitlines() if line.startswith("MLP 8-32x4-8"))
-    assert "cores, cpu" in out and all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))
+# A script, its arguments, how a line of what it prints begins, which has figures, and what else it
+# prints. Each runs in a process of its own, for which some choose the devices.
+SCRIPTS = [
+    ("sharded.py", ["mlp"], "MLP 8-32x4-8", "cores, cpu"),
+    ("plain_jit.py", ["array", "static"], "one array", "a static argument"),
+    ("loops.py", ["trace"], "training, an MLP of 24 layers", ""),
+    ("serving_step.py", ["240"], "240 ", "flattened by hand"),
+]
 
 
-def test_plain_jit() -> None:
-    out = run(BENCHMARKS / "plain_jit.py", "--quick", "array", "static")
-    assert "one array" in out and "a static argument" in out
-
-
-def test_loops() -> None:
-    out = run(BENCHMARKS / "loops.py", "--quick", "trace")
-    row = next(
-        line for line in out.splitlines() if line.startswith("training, an MLP of 24 layers")
-    )
-    assert all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))
-
-
-def test_serving_step() -> None:
-    out = run(BENCHMARKS / "serving_step.py", "--quick", "240")
-    (row,) = [line for line in out.splitlines() if line.startswith("240 ")]
-    assert "flattened by hand" in out and all(float(n) > 0 for n in re.findall(r"\d+\.\d+", row))
+@pytest.mark.parametrize(("script", "args", "begin", "also"), SCRIPTS)
+def test_scripts(script: str, args: list[str], begin: str, also: str) -> None:
+    out = run(BENCHMARKS / script, "--quick", *args)
+    row = next(line for line in out.splitlines() if line.startswith(begin))
+    figures = re.findall(r"\d+\.\d+", row)
+    assert figures and all(float(figure) > 0 for figure in figures)
+    assert also in out

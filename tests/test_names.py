@@ -110,20 +110,16 @@ def unknown(text: str, others: Set[str] = frozenset()) -> list[str]:
     return sorted(word for word in words if not is_known(word))
 
 
-@pytest.mark.parametrize(
-    "page", tracked("*.md"), ids=lambda page: page.relative_to(ROOT).as_posix()
-)
-def test_names_in_pages(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    own = {word for block in FENCE.findall(text) for word in WORD.findall(block)}
-    assert unknown(FENCE.sub("", text), own) == []
-
-
 # Names that stand for others in a docstring or a comment, and a field of CPython's.
 EXAMPLES = {"step_size", "DIGEST", "PROCESS", "embedded"}
 
 
-def test_names_in_docstrings_and_comments() -> None:
-    files = tracked("python/*.py", "csrc/*.c", "csrc/*.h")
-    found = {path.relative_to(ROOT).as_posix(): unknown(parts(path)[1], EXAMPLES) for path in files}
+def test_names() -> None:
+    found = {}
+    for path in tracked("*.md"):
+        text = path.read_text(encoding="utf-8")
+        own = {word for block in FENCE.findall(text) for word in WORD.findall(block)}
+        found[path.relative_to(ROOT).as_posix()] = unknown(FENCE.sub("", text), own)
+    for path in tracked("python/*.py", "csrc/*.c", "csrc/*.h"):
+        found[path.relative_to(ROOT).as_posix()] = unknown(parts(path)[1], EXAMPLES)
     assert {name: words for name, words in found.items() if words} == {}

@@ -1,4 +1,5 @@
-"""`install` and `uninstall`: filterjit in the place of `equinox.filter_jit`, and back."""
+"""`install` and `uninstall`: filterjit in the place of `equinox.filter_jit` and `flax.nnx.jit`, and
+back."""
 
 import copy
 import gc
@@ -19,7 +20,7 @@ import filterjit
 import filterjit.nnx
 from filterjit import _core, _install
 from filterjit._compat import _equinox_compat
-from support.processes import run_code
+from filterjit._compat import _nnx_compat as compat
 
 
 def runs_on_filterjit(f: object, *args: object) -> bool:
@@ -104,8 +105,9 @@ def _options_of_calls(jaxpr: Any) -> list[tuple[Any, Any]]:
 
 
 def test_lower_of_a_wrapper_made_before() -> None:
+    f = eqx.filter_jit(lambda x, n: x * n)
     with filterjit.install():
-        compiled = eqx.filter_jit(lambda x, n: x * n).lower(jnp.ones(2), 3).compile()
+        compiled = f.lower(jnp.ones(2), 3).compile()
         assert compiled(jnp.ones(2), 3).tolist() == [3, 3]
         with pytest.raises(TypeError, match="compiled for other arguments"):
             compiled(jnp.ones(2), 4)
@@ -226,41 +228,6 @@ def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> 
         assert not runs_on_filterjit(f)
 
 
-BEFORE_IMPORT = """
-import sys, filterjit
-{first}
-assert "jax" not in sys.modules or "equinox" in sys.modules
-{second}
-assert eqx.filter_jit is filterjit.filter_jit
-assert eqx.filter_jit(lambda x: type(x).__name__)(True) == "bool"
-assert type(eqx._errors.branched_error_if_impl_jit).__name__ in ("_JitWrapper", "FilterJit")
-filterjit.uninstall()
-assert eqx.filter_jit is not filterjit.filter_jit
-"""
-
-
-@pytest.mark.parametrize("order", ["install first", "equinox first"])
-def test_order_of_imports(order: str) -> None:
-    lines = ["filterjit.install()", "import equinox as eqx"]
-    if order == "equinox first":
-        lines.reverse()
-    code = BEFORE_IMPORT.format(first=lines[0], second=lines[1])
-    run_code(code, options=("-W", "error"))
-
-
-def test_uninstall_before_equinox_is_imported() -> None:
-    code = (
-        "import filterjit; filterjit.install(); filterjit.uninstall(); import equinox as eqx\n"
-        "assert eqx.filter_jit is not filterjit.filter_jit"
-    )
-    run_code(code, options=("-W", "error"))
-
-
-def test_import_without_jax() -> None:
-    code = "import sys, filterjit; filterjit.install(); assert 'jax' not in sys.modules"
-    run_code(code)
-
-
 def test_unknown_name() -> None:
     with warnings.catch_warnings(), pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018
@@ -270,9 +237,78 @@ def test_unknown_name() -> None:
     }
 
 
-@pytest.mark.slow
-def test_nnx_is_an_attribute() -> None:
-    run_code(
-        "import filterjit, sys; dir(filterjit); assert 'flax' not in sys.modules; "
-        "assert filterjit.nnx.jit is __import__('filterjit.nnx', fromlist='nnx').jit"
-    )
+# ---- flax.nnx ----
+
+
+def test_without_flax() -> None:
+    original = nnx.jit
+    filterjit.install(flax=False)
+    assert nnx.jit is original
+    with filterjit.install():
+        assert nnx.jit is filterjit.nnx.jit
+    assert nnx.jit is original
+    assert filterjit._install.is_installed()
+    with filterjit.install(flax=False):
+        assert nnx.jit is original
+
+
+class Counter(nnx.Module):
+    def __init__(self) -> None:
+        self.count = nnx.Variable(jnp.zeros(()))
+
+
+def test_both_modes_of_graphs() -> None:
+    def f(m: Any) -> Any:
+        m.count[...] += 1
+        m.new = 1
+
+    def g(m: Any) -> Any:
+        m.count[...] += 1
+        return m.count[...]
+
+    before = nnx.jit(g)
+    with filterjit.install():
+        m = Counter()
+        compatible = nnx.compat.jit(f)
+        assert isinstance(compatible, filterjit.nnx.NNXJit)
+        compatible(m)
+        assert m.count[...] == 1 and m.new == 1
+        assert not compatible.handed_over or not compat.supported
+        assert nnx.jit(g)(m) == 2
+        assert before(m) == 3
+        assert not isinstance(before, filterjit.nnx.NNXJit)
+
+
+@pytest.mark.skipif(not compat.supported, reason="all calls are handed over")
+def test_cached_partial() -> None:
+    def f(m: Any, n: Any) -> Any:
+        m.count[...] += n
+        return m.count[...]
+
+    before = nnx.jit(f)
+    with filterjit.install():
+        m = Counter()
+        jitted = nnx.jit(f)
+        for cached_partial in (nnx.cached_partial, nnx.compat.cached_partial):
+            assert cached_partial(jitted, m)(1) == m.count[...]
+            assert cached_partial(before, m)(1) == m.count[...]
+        assert m.count[...] == 4 and not jitted.handed_over
+
+
+@pytest.mark.skipif(not compat.supported, reason="all calls are handed over, for that reason")
+def test_a_report_tells_what_was_handed_over() -> None:
+    with filterjit.install():
+
+        @nnx.jit(static_argnames="m", graph=False)  # which is handed over
+        def with_static_module(m: Any, n: Any) -> Any:
+            return m.count[...] + n
+
+        m = Counter()
+        assert with_static_module(m, 1) == 1
+        assert with_static_module(m, 2) == 2
+    reason = "a static argument is a Variable or a Module"
+    for report in (with_static_module.report(), filterjit.report()):
+        assert f"flax.nnx.jit made 2 of its calls: {reason}." in str(report)
+    row = with_static_module.report().as_dict()["functions"][0]
+    assert row["handed_over"] == {reason: 2}
+    assert row["name"].endswith("with_static_module")

@@ -1,8 +1,6 @@
-"""`install(jax=True)` and ``run --jax``: filterjit in the place of ``jax.jit``, and back."""
+"""`install(jax=True)`: filterjit in the place of ``jax.jit``, and back."""
 
 import functools
-import json
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +10,7 @@ import optax
 import pytest
 
 import filterjit
-from support.processes import run, run_code
+from support.processes import run_code
 
 ORIGINAL = jax.jit
 
@@ -31,6 +29,16 @@ def test_install_and_uninstall() -> None:
     assert f(1) == 2 and is_ours(f)
     with filterjit.install(jax=True), filterjit.install():
         assert is_ours(jax.jit(len))
+
+
+def test_beside_jit_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "jit", filterjit.jit)
+    filterjit.install(jax=True)
+    assert jax.jit(lambda x: x + 1)(1) == 2
+    filterjit.uninstall()
+    assert jax.jit(lambda x: x + 1)(1) == 2 and jax.jit is filterjit.jit
+    monkeypatch.undo()
+    assert not is_ours(jax.jit(len))
 
 
 def test_forms_of_the_decorator() -> None:
@@ -105,75 +113,51 @@ def test_a_training_loop_of_a_library() -> None:
     assert found == expected and ours
 
 
-def test_jax_is_not_imported() -> None:
-    run_code(
-        """
-        import sys, filterjit
-        filterjit.install(jax=True)
-        assert 'jax' not in sys.modules
-        from jax import jit
-        import jax
-        jax.config.update('jax_num_cpu_devices', 2)
-        f = jit(lambda x: x + 1)
-        assert isinstance(f, filterjit.types.FilterJit) and f(1) == 2
-        assert len(jax.devices()) == 2
-        filterjit.uninstall()
-        assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
-        """
-    )
-
-
-@pytest.mark.parametrize("first", [
-    "import filterjit.nnx",
-    *(pytest.param(f"filterjit.{x}", marks=pytest.mark.slow) for x in ("report()", "jit", "partition", "load")),
-])  # fmt: skip
-def test_names_of_filterjit_may_be_what_imports_jax(first: str) -> None:
-    """The modules that `install` imports with JAX, and with Flax, are not half imported then."""
-    run_code(
-        f"""
-        import filterjit
-        filterjit.install(jax=True)
-        {first}
-        import jax, flax.nnx
-        assert isinstance(jax.jit(len), filterjit.types.FilterJit)
-        assert flax.nnx.jit is filterjit.nnx.jit
-        """
-    )
-
-
-PROGRAM = """
-import json, sys
-import jax, jax.numpy as jnp
+FIRST = """
+import sys, filterjit
+filterjit.install(jax=True)
+dir(filterjit)
+assert not {"jax", "equinox", "flax"} & sys.modules.keys()
+<first>
 from jax import jit
-from multiprocessing import get_context
-
-@jit
-def f(x, by):
-    return {"x": x * by}
-
-def in_child(queue):
-    queue.put(type(f).__name__)
-
-if __name__ == "__main__":
-    values = [f(jnp.arange(3), i)["x"].tolist() for i in range(3)]
-    context = get_context("spawn")
-    queue = context.Queue()
-    child = context.Process(target=in_child, args=(queue,))
-    child.start()
-    print(json.dumps([values, type(f).__name__, queue.get(timeout=100)]))
-    child.join()
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+f = jit(lambda x: x + 1)
+assert isinstance(f, filterjit.types.FilterJit) and f(1) == 2
+assert len(jax.devices()) == 2
+import equinox as eqx
+assert eqx.filter_jit is filterjit.filter_jit
+assert eqx.filter_jit(lambda x: type(x).__name__)(True) == "bool"
+assert type(eqx._errors.branched_error_if_impl_jit).__name__ in ("_JitWrapper", "FilterJit")
+from flax import nnx
+assert nnx.jit is filterjit.nnx.jit
+filterjit.uninstall()
+assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
+assert eqx.filter_jit is not filterjit.filter_jit and nnx.jit is not filterjit.nnx.jit
 """
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        (["--jax", "--report"], "FilterJit"),
-        pytest.param([], "PjitFunction", marks=pytest.mark.slow),
-    ],
-)
-def test_run(options: list[str], kind: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM)
-    done = run("-m", "filterjit", "run", *options, "program.py", cwd=tmp_path, timeout=200)
-    assert ("`f`" in done.stderr or "f " in done.stderr) == bool(options)
-    assert json.loads(done.stdout) == [[[0, 0, 0], [0, 1, 2], [0, 2, 4]], kind, kind]
+@pytest.mark.parametrize("first", [
+    "", "import filterjit.nnx",
+    *(pytest.param(f"filterjit.{x}", marks=pytest.mark.slow) for x in ("report()", "jit", "partition", "load")),
+])  # fmt: skip
+def test_install_comes_before_all_imports(first: str) -> None:
+    """A name of filterjit may be what imports JAX: the modules that `install` imports with JAX, and
+    with Flax, are not half imported then."""
+    run_code(FIRST.replace("<first>", first), options=("-W", "error"))
+
+
+def test_uninstall_comes_before_the_imports() -> None:
+    run_code(
+        """
+        import filterjit
+        filterjit.install(jax=True)
+        filterjit.uninstall()
+        import equinox as eqx, jax
+        from flax import nnx
+        assert eqx.filter_jit is not filterjit.filter_jit
+        assert nnx.jit is not filterjit.nnx.jit
+        assert not isinstance(jax.jit(len), filterjit.types.FilterJit)
+        """,
+        options=("-W", "error"),
+    )
