@@ -207,7 +207,7 @@ def flags_for(setup_py: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     return flags_for
 
 
-def test_flags_of_gcc_are_given_to_gcc_and_clang_only(
+def test_flags_of_gcc_are_for_gcc_and_clang_only_and_own_flags_are_added(
     flags_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FILTERJIT_CFLAGS", raising=False)
@@ -215,9 +215,6 @@ def test_flags_of_gcc_are_given_to_gcc_and_clang_only(
         assert {"-std=c11", "-Wall", "-fvisibility=hidden"} <= set(flags_for(gcc)[0])
     assert flags_for("msvc") == (["/O2", "/std:c11"], [])
     assert flags_for("another") == ([], [])
-
-
-def test_own_flags_are_added(flags_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FILTERJIT_CFLAGS", "-O1 -fsanitize=address '-DX=a b'")
     compiled, linked = flags_for("unix")
     assert compiled[-3:] == ["-O1", "-fsanitize=address", "-DX=a b"]

@@ -502,24 +502,27 @@ class Unregistered:
     inner: Any = None
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
-        (Options({"a": 1}), "Give its field `table` a value that can be hashed"),
-        (bytearray(b"a"), "Pass bytes."),
-        (argparse.Namespace(size=X), "function uses, or a dict of it (`vars(...)`)."),
-        (types.SimpleNamespace(size=1), "function uses, or a dict of it (`vars(...)`)."),
-        (types.MappingProxyType({}), "function uses, or a dict of it (`dict(...)`)."),
-    ],
-)
-def test_what_helps_against_a_static_that_cannot_be_hashed(value: Any, said: str) -> None:
+# Statics that cannot be hashed, and what helps.
+UNHASHABLE: list[tuple[Any, str]] = [
+    (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
+    (Unregistered(1, 2), "Make the dataclass frozen"),
+    (Options({"a": 1}), "Give its field `table` a value that can be hashed"),
+    ({1, 2}, "Pass a frozenset."),
+    (bytearray(b"a"), "Pass bytes."),
+    (argparse.Namespace(size=X), "function uses, or a dict of it (`vars(...)`)."),
+    (types.SimpleNamespace(size=1), "function uses, or a dict of it (`vars(...)`)."),
+    (types.MappingProxyType({}), "function uses, or a dict of it (`dict(...)`)."),
+]
+
+
+def test_what_helps_against_a_static_that_cannot_be_hashed() -> None:
     f, _ = jitted()
-    with pytest.raises(filterjit.StaticArgumentError) as caught:
-        f(X, {"k": value})
-    text = str(caught.value)
-    assert "argument `b['k']` is static, but it cannot be hashed" in text and said in text
-    assert "jnp.asarray" not in text
+    for value, said in UNHASHABLE:
+        with pytest.raises(filterjit.StaticArgumentError) as caught:
+            f(X, {"k": value})
+        text = str(caught.value)
+        assert "argument `b['k']` is static, but it cannot be hashed" in text and said in text
+        assert "jnp.asarray" not in text
 
 
 def test_wrong_arguments() -> None:
