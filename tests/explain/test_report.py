@@ -131,7 +131,7 @@ def test_calls_are_timed_on_request(timed: None) -> None:
     assert row_of(f)["dispatch"] == row["dispatch"]
 
 
-def test_seconds_of_a_nested_function_are_its_own() -> None:
+def test_seconds_of_a_nested_function_are_its_own(timed: None) -> None:
     @filter_jit
     def inner_of_report(x: Any) -> Any:
         time.sleep(0.2)  # a slow trace
@@ -153,27 +153,14 @@ def test_seconds_of_a_nested_function_are_its_own() -> None:
     assert build_seconds(inner) + build_seconds(outer) <= wall
     assert outer["compiles"] == 1
 
-    inner_of_report(X)  # already traced: attributed by its name
+    start = time.perf_counter()
+    inner_of_report(X)  # already traced: attributed by its name, and no dispatch
+    wall = time.perf_counter() - start
     again = row_of(inner_of_report)
     assert again["traces"] == 1 and again["compiles"] == inner["compiles"] + 1
     assert again["variants"][0]["compiles"] == again["compiles"]
-
-
-def test_compiling_in_a_hit_is_not_dispatch(timed: None) -> None:
-    @filter_jit
-    def attributed_by_name(x: Any) -> Any:
-        for _ in range(30):
-            x = jnp.sin(x) @ x
-        return x
-
-    x = jnp.ones((4, 4))
-    filter_jit(lambda x: attributed_by_name(x))(x)
-    start = time.perf_counter()
-    attributed_by_name(x)
-    wall = time.perf_counter() - start
-    row = row_of(attributed_by_name)
-    assert row["traces"] == 1 and row["compiles"] == 1 and row["compiling"] > 0
-    assert row["compiling"] + row["dispatch"] <= wall
+    assert again["compiling"] > inner["compiling"]
+    assert again["compiling"] - inner["compiling"] + again["dispatch"] <= wall
 
 
 def test_programs_of_jax_jit_are_not_attributed() -> None:
@@ -425,12 +412,10 @@ def test_each_thread_has_its_own_stack() -> None:
     functions = [make(i) for i in range(12)]
     shared = filter_jit(lambda x, n: x * n)
 
-    def work(i: int) -> float:
-        start = time.perf_counter()
+    def work(i: int) -> None:
         functions[i](X)
         for n in range(5):
             shared(X, n)
-        return time.perf_counter() - start
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(12)))
