@@ -27,6 +27,13 @@ def slow(x, how):
         x = jnp.sin(x) @ jnp.cos(x) + jnp.sort(x)
     return x
 
+class Failing:
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        1 / 0
+
 def compile(how, patience=0.02):
     _progress._PATIENCE = patience
     print("begin", how)
@@ -48,6 +55,11 @@ os.environ["TERM"] = "xterm"
 with open("stderr", "w") as sys.stderr:
     compile("file")
 print(open("stderr").read(), end="")
+sys.stderr = Failing()
+threading.excepthook = lambda args: os._exit(9)
+compile("failing")
+sys.stderr = None
+compile("none")
 """
 
 
@@ -67,6 +79,8 @@ def test_what_a_terminal_shows(tmp_path: Path) -> None:
         "off": "",
         "dumb": "filterjit: compiling __main__.slow (slow.py:7) ...\r\n",
         "file": "",
+        "failing": "",
+        "none": "",
     }
 
 
@@ -113,20 +127,3 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[0] == lines[-1] == "" and max(map(len, lines)) < 80
     assert all(re.fullmatch(r"(compiling job \d( and \d others?)?: 0 s)?", line) for line in lines)
     assert any("and 2 others" in line for line in lines)
-
-
-def test_a_failing_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(_progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(terminal, "write", lambda text: 1 / 0)
-    job = _progress.Job("job")
-    job.begin()
-    time.sleep(0.2)
-    job.end()
-    assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
-
-
-def test_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    assert _progress.job_of("job") is None
