@@ -146,9 +146,10 @@ def test_it_begins_with_the_report() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1e-9, 1e-3, 0.7, 59.0, 1e5])
-def test_axis(seconds: float) -> None:
-    spans = make([], [], end=seconds).all("span")[2:]
-    places = [float((span["style"] or "")[5:-1]) for span in spans]
+def test_an_empty_page_and_its_axis(seconds: float) -> None:
+    parser = make([], [], end=seconds)
+    assert parser.size < 6_000
+    places = [float((span["style"] or "")[5:-1]) for span in parser.all("span")[2:]]
     assert len(places) == 5 and places[0] == 0 and places == sorted(places)
 
 
@@ -178,7 +179,3 @@ def test_events_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is the int 3" in parser.text("pre")
     assert "a Python loop, 400 copies" in parser.text("p")
     assert "trace, " in parser.text("title") and "is the int 3" in parser.text("title")
-
-
-def test_the_size_of_an_empty_page() -> None:
-    assert make([], []).size < 6_000
