@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_args
 
+import equinox  # noqa: F401  what a program has imported is named
 import jax
 import jax.numpy as jnp
 import pytest
