@@ -6,6 +6,7 @@ n. Signals are handled between some bytecodes only. Between the end of a ``with`
 """
 
 import collections
+import dataclasses
 import dis
 import logging
 import os
@@ -145,143 +146,99 @@ class State:
             lock.release()
 
 
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of operation: a function's options, the statics that it was called with before, whether
+    it has a callback, and what is done with it."""
+
+    statics: tuple[int, ...] = ()
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    callback: bool = False
+    run: Callable[["Operation"], object] = lambda operation: operation.call(5)
+
+
 class Operation:
     """An operation to interrupt: `run`, then `check`, once per instance."""
 
-    def run(self) -> None:
-        raise NotImplementedError
-
-    def check(self) -> None:
-        raise NotImplementedError
-
-
-class Call(Operation):
-    """A call of a new function, or of one with variants."""
-
-    statics: tuple[int, ...] = ()  # called with these before
-    options: dict[str, Any] = {}
-    callback = False
-
-    def __init__(self) -> None:
-        self.traces = 0
+    def __init__(self, kind: Kind) -> None:
+        self.kind, self.traces = kind, 0
 
         def body(x: jax.Array, n: int, g: Any = None) -> jax.Array:
             self.traces += 1
-            if self.callback:
+            if kind.callback:
                 jax.debug.callback(lambda x: None, x)
             return x * n
 
-        self.f: Any = filterjit.filter_jit(body, **self.options)
-        for n in self.statics:
+        self.f: Any = filterjit.filter_jit(body, **kind.options)
+        for n in kind.statics:
             self.call(n)
 
     def call(self, n: int) -> None:
         assert self.f(jnp.arange(3.0), n).tolist() == [0, n, 2 * n]
 
     def run(self) -> None:
-        self.call(5)
+        self.kind.run(self)
 
     def check(self) -> None:
-        variants = self.f.variants
+        variants, traces = self.f.variants, self.traces
         assert all(v.num_traces == 1 and not v.deferred for v in variants)
         assert self.f.cache_info().variants == len(variants)
-        traces = self.traces
         for _ in range(2):
             self.call(5)
         assert self.traces <= traces + 1, "at most once more"
-        assert len(self.f.variants) == len(self.statics) + 1
-        for n in self.statics:
+        if "maxsize" in self.kind.options:
+            assert 1 <= len(variants) <= 2 == len(self.f.variants)
+            return
+        assert len(self.f.variants) == len({*self.kind.statics, 5})
+        for n in self.kind.statics:
             self.call(n)
         assert self.traces <= traces + 1, "the others are still there"
         notes = [len(v.record.traces) for v in self.f.variants]
         assert notes == [1] * len(notes)
 
 
-class SecondMiss(Call):
-    statics = (1, 2)
+def _partial(operation: Operation) -> None:
+    p = operation.f.partial(jnp.arange(3.0))
+    assert p(5).tolist() == [0, 5, 10]
 
 
-class Donating(Call):
-    options = {"donate": "all"}
-    statics = (1,)
+def _ahead(operation: Operation) -> None:
+    compiled = operation.f.lower(jax.ShapeDtypeStruct((3,), jnp.float32), 5).compile()
+    assert compiled(jnp.arange(3.0), 5).tolist() == [0, 5, 10]
 
 
-class WithCallback(Call):
-    callback = True
+def _warm_up(operation: Operation) -> None:
+    spec = jax.ShapeDtypeStruct((3,), jnp.float32)
+    done = operation.f.warm_up_all([((spec, 5), {}), ((spec, 5), {})], threads=1)
+    for error in done.errors:
+        raise error
 
 
-class HitWithCallback(Call):
-    callback = True
-    statics = (5,)
-
-    def check(self) -> None:
-        self.statics = ()
-        super().check()
+def _explain(operation: Operation) -> None:
+    operation.f.explain(X, 5), operation.f.cache_info(), str(operation.f.report())
 
 
-class Evicting(Call):
-    options = {"maxsize": 2}
-    statics = (1, 2)
-
-    def check(self) -> None:
-        assert 1 <= len(self.f.variants) <= 2
-        assert all(v.num_traces == 1 for v in self.f.variants)
-        traces = self.traces
-        for _ in range(2):
-            self.call(5)
-        assert self.traces <= traces + 1 and len(self.f.variants) == 2
-
-
-class Structural(Call):
-    options = {"functions": "structure"}
-    statics = (1,)
-
-
-class Watched(Call):
-    options = {"on_retrace": "log"}
-    statics = (1,)
+KINDS = {
+    "call": Kind(),
+    "second miss": Kind((1, 2)),
+    "donating": Kind((1,), {"donate": "all"}),
+    "with a callback": Kind(callback=True),
+    "hit with a callback": Kind((5,), callback=True),
+    "evicting": Kind((1, 2), {"maxsize": 2}),
+    "structural": Kind((1,), {"functions": "structure"}),
+    "watched": Kind((1,), {"on_retrace": "log"}),
+    "partial": Kind(run=_partial),
+    "ahead of time": Kind(options={"donate": "all"}, run=_ahead),
+    "eval_shape": Kind(run=lambda operation: operation.f.eval_shape(X, 5)),
+    "warm-up": Kind(run=_warm_up),
+    "explain": Kind((1,), run=_explain),
+}
 
 
-class Partial(Call):
-    def run(self) -> None:
-        p = self.f.partial(jnp.arange(3.0))
-        assert p(5).tolist() == [0, 5, 10]
-
-
-class Ahead(Call):
-    """Traces, lowers, compiles and calls."""
-
-    options = {"donate": "all"}
-
-    def run(self) -> None:
-        compiled = self.f.lower(jax.ShapeDtypeStruct((3,), jnp.float32), 5).compile()
-        assert compiled(jnp.arange(3.0), 5).tolist() == [0, 5, 10]
-
-
-class EvalShape(Call):
-    def run(self) -> None:
-        assert self.f.eval_shape(X, 5).shape == (3,)
-
-
-class WarmUp(Call):
-    def run(self) -> None:
-        spec = jax.ShapeDtypeStruct((3,), jnp.float32)
-        done = self.f.warm_up_all([((spec, 5), {}), ((spec, 5), {})], threads=1)
-        for error in done.errors:
-            raise error
-
-
-class Explain(Call):
-    statics = (1,)
-
-    def run(self) -> None:
-        self.f.explain(X, 5), self.f.cache_info(), str(self.f.report())
-
-
-def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: int) -> str:
+def _interrupt(kind: Kind, error: type[BaseException], at: int) -> str:
     """Interrupts an operation at a line event and checks the state. Returns the place, or "" if there
     are fewer line events."""
-    state, operation = State(), make()
+    state, operation = State(), Operation(kind)
     raised: BaseException | None = None
     with Injection(error, at) as injection:
         try:
@@ -306,11 +263,11 @@ def _interrupt(make: Callable[[], Operation], error: type[BaseException], at: in
 _counts: collections.Counter[tuple[type[BaseException], str]] = collections.Counter()
 
 
-def _places(make: Callable[[], Operation], error: type[BaseException], some: int) -> list[int]:
+def _places(kind: Kind, error: type[BaseException], some: int) -> list[int]:
     """Returns the line events to interrupt: about `some`, in lines not interrupted before."""
-    make().run()  # imports and first uses
+    Operation(kind).run()  # imports and first uses
     with Injection(error, -1) as injection:
-        make().run()
+        Operation(kind).run()
     if EVERYWHERE:
         return list(range(1, injection.lines + 1))
     first: dict[str, int] = {}
@@ -321,32 +278,26 @@ def _places(make: Callable[[], Operation], error: type[BaseException], some: int
     return found[:: max(1, len(found) // some)]
 
 
-def _inject(make: Callable[[], Operation], error: type[BaseException], some: int) -> int:
-    """Interrupts operations at their lines, one operation for each line. Returns how many."""
-    events = _places(make, error, some)
-    for at in events:
-        _counts[error, _interrupt(make, error, at)] += 1
-    return len(events)
-
-
-CALLS = [Call, SecondMiss, Donating, WithCallback, HitWithCallback, Evicting, Structural, Watched]
-OTHERS = [Partial, Ahead, EvalShape, WarmUp, Explain]
+def _inject(name: str, error: type[BaseException], some: int) -> None:
+    """Interrupts operations at their lines, one operation for each line."""
+    for at in _places(KINDS[name], error, some):
+        _counts[error, _interrupt(KINDS[name], error, at)] += 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", CALLS + OTHERS)
-def test_interrupts(make: type[Call], terminal: None) -> None:
-    print(make.__name__, _inject(make, KeyboardInterrupt, 16))
+@pytest.mark.parametrize("name", KINDS)
+def test_interrupts(name: str, terminal: None) -> None:
+    _inject(name, KeyboardInterrupt, 16)
 
 
 @pytest.mark.parametrize(
-    ("make", "error"),
+    ("name", "error"),
     [
-        (Donating, MemoryError),
-        (WithCallback, ZeroDivisionError),
-        pytest.param(Donating, ZeroDivisionError, marks=pytest.mark.slow),
-        pytest.param(WithCallback, MemoryError, marks=pytest.mark.slow),
+        ("donating", MemoryError),
+        ("with a callback", ZeroDivisionError),
+        pytest.param("donating", ZeroDivisionError, marks=pytest.mark.slow),
+        pytest.param("with a callback", MemoryError, marks=pytest.mark.slow),
     ],
 )
-def test_errors(make: type[Call], error: type[Exception], terminal: None) -> None:
-    print(make.__name__, _inject(make, error, 8))
+def test_errors(name: str, error: type[Exception], terminal: None) -> None:
+    _inject(name, error, 8)

@@ -43,38 +43,29 @@ def scaled(x: Any, n: Any) -> Any:
 # ---- maxsize ----
 
 
-def test_pickles_keep_the_size() -> None:
-    f = pickle.loads(pickle.dumps(filterjit.filter_jit(scaled, maxsize=3)))
-    assert f.cache_info().maxsize == 3
-
-
-def test_lowering_is_bounded_by_maxsize_too() -> None:
-    f = filterjit.filter_jit(scaled, maxsize=2)
+def test_lowering_is_bounded_by_maxsize() -> None:
+    """Of a copy too; and what fails evicts nothing."""
+    f = pickle.loads(pickle.dumps(filterjit.filter_jit(scaled, maxsize=2)))
+    assert f.cache_info().maxsize == 2
     for n in range(5):
         f.lower(X, n).compile()
-    assert len(f.variants) == 2
-
-
-def test_a_lower_that_fails_evicts_nothing() -> None:
-    f = filterjit.filter_jit(lambda x, n: x * (1 // n), maxsize=2)
-    f(X, 1), f(X, 2)
     before = set(f.variants)
-    with pytest.raises(ZeroDivisionError):
-        f.lower(X, 0)
-    assert set(f.variants) == before
+    with pytest.raises(TypeError):
+        f.lower(X, "text")
+    assert set(f.variants) == before and len(before) == 2
 
 
 def test_maxsize_holds_under_disable_jit() -> None:
     f = filterjit.filter_jit(scaled, maxsize=4)
     f(X, 1)
     with jax.disable_jit():
-        for n in range(300):
+        for n in range(30):
             assert f(X, n).tolist() == [0, n, 2 * n]
         assert len(f.variants) == 4
         variants = f.variants
-        assert f(X, 299).tolist() == [0, 299, 598]
+        assert f(X, 29).tolist() == [0, 29, 58]
         assert f.variants == variants
-    assert f(X, 299).tolist() == [0, 299, 598] and len(f.variants) == 4
+    assert f(X, 29).tolist() == [0, 29, 58] and len(f.variants) == 4
     assert f.cache_info().variants == 4
 
 
@@ -157,40 +148,32 @@ def test_arrays_of_partials_and_compiled_die() -> None:
     assert is_dead(ref)
 
 
-def through_static(s: Any) -> None:
-    s.f = filterjit.filter_jit(lambda x, s: x + 1)
-    s.f(X, s)
-
-
-def through_closure(s: Any) -> None:
-    f: Any = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
-    f(X)
-
-
-def through_attribute(s: Any) -> None:
-    f: Any = filterjit.filter_jit(lambda x: x + 1)
-    f(X)
-    f.itself, f.s = f, s
-
-
-def through_partial(s: Any) -> None:
-    s.p = filterjit.filter_jit(lambda x, s: x + 1).partial(X, s)
-    s.p()
-
-
-def through_compiled(s: Any) -> None:
-    s.f = filterjit.filter_jit(lambda x, s: x + 1).lower(X, s).compile()
-    s.f(X, s)
+def tie(kind: str, s: Any) -> None:
+    """Makes a cycle through a static value and a jitted function."""
+    f: Any = filterjit.filter_jit(lambda x, s: x + 1)
+    if kind == "static":
+        s.f = f
+        f(X, s)
+    elif kind == "closure":
+        f = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
+        f(X)
+    elif kind == "attribute":
+        f(X, 1)
+        f.itself, f.s = f, s
+    elif kind == "partial":
+        s.p = f.partial(X, s)
+        s.p()
+    else:
+        s.f = f.lower(X, s).compile()
+        s.f(X, s)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "tie", [through_static, through_closure, through_attribute, through_partial, through_compiled]
-)
+@pytest.mark.parametrize("kind", ["static", "closure", "attribute", "partial", "compiled"])
 @freed
-def test_cycles_are_collected(tie: Any) -> list[Any]:
+def test_cycles_are_collected(kind: str) -> list[Any]:
     s = Static()
-    tie(s)
+    tie(kind, s)
     return [weakref.ref(s)]
 
 

@@ -1,8 +1,7 @@
 """Threads, forks and interpreters: each program is compiled once, and nothing deadlocks."""
 
-import contextlib
 import gc
-import importlib.util
+import json
 import logging
 import os
 import pathlib
@@ -12,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -22,6 +22,7 @@ import pytest
 
 import filterjit
 from filterjit._base import _locks
+from filterjit._call import _caches
 from filterjit._observe._recorder import recorder
 from filterjit._observe._records import Misses
 from support.processes import CORE, run_code
@@ -80,26 +81,28 @@ def test_wrappers_of_one_function_share_it() -> None:
     assert len({id(f._parts()[0]) for f in wrappers}) == 1
 
 
-def test_caches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The race to store the caches in the function's ``__dict__``, many times."""
-    from filterjit._call import _caches
-
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Makes threads switch as often as they can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    try:
-        for _ in range(100):
-
-            def fun() -> None:
-                pass
-
-            fun.__dict__["__filterjit_caches__"] = _caches.Owned(len.__class__, {})  # another's
-            found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
-            assert len({id(x) for x in found}) == 1
-    finally:
-        sys.setswitchinterval(before)
+    yield
+    sys.setswitchinterval(before)
 
 
-def test_explanations_while_functions_of_the_same_code_are_made() -> None:
+def test_caches_are_made_once(switching: None) -> None:
+    """The race to store the caches in the function's ``__dict__``, many times."""
+    for _ in range(100):
+
+        def fun() -> None:
+            pass
+
+        fun.__dict__["__filterjit_caches__"] = _caches.Owned(len.__class__, {})  # another's
+        found = at_once(4, lambda i, fun=fun: _caches.caches_of(fun))
+        assert len({id(x) for x in found}) == 1
+
+
+def test_explanations_while_functions_of_the_same_code_are_made(switching: None) -> None:
     made = []
 
     def make(_: int) -> None:
@@ -107,15 +110,10 @@ def test_explanations_while_functions_of_the_same_code_are_made() -> None:
             made.append(filterjit.filter_jit(lambda x: x + 1))
             assert not made[-1].explain(X)
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        assert at_once(4, make) == [None] * 4
-    finally:
-        sys.setswitchinterval(before)
+    assert at_once(4, make) == [None] * 4
 
 
-def test_a_report_while_calls_find_causes() -> None:
+def test_a_report_while_calls_find_causes(switching: None) -> None:
     misses, is_over = Misses(), threading.Event()
 
     def add(i: int) -> None:
@@ -131,16 +129,12 @@ def test_a_report_while_calls_find_causes() -> None:
         finally:
             is_over.set()
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        assert at_once(2, add) == [None] * 2
-    finally:
-        sys.setswitchinterval(before)
+    assert at_once(2, add) == [None] * 2
 
 
-def test_a_trace_that_fails_in_one_thread_and_succeeds_in_another() -> None:
-    """The call that fails removes the variant while other calls wait to trace it."""
+@pytest.mark.parametrize(("error", "fails"), [(ZeroDivisionError, 2), (KeyboardInterrupt, 4)])
+def test_a_trace_that_fails_in_some_threads(error: type[BaseException], fails: int) -> None:
+    """The call that fails removes the variant while other calls wait to trace it; these go on."""
     traces = []
     lock = threading.Lock()
 
@@ -149,18 +143,17 @@ def test_a_trace_that_fails_in_one_thread_and_succeeds_in_another() -> None:
             traces.append(0)
             count = len(traces)
         time.sleep(0.05)
-        if count < 3:
-            raise ZeroDivisionError
+        if count <= fails:
+            raise error
         return x + 1
 
     f = filterjit.filter_jit(fun)
     results = at_once(4, lambda i: f(X))
-    failed = [r for r in results if isinstance(r, BaseException)]
-    assert [type(r) for r in failed] == [ZeroDivisionError] * 2
-    assert f.cache_info().variants == 1
+    assert [type(r) for r in results if isinstance(r, BaseException)] == [error] * fails
+    assert f.cache_info().variants == (fails < 4) and recorder._thread.stack == []
     count = len(traces)
     assert filterjit.filter_jit(fun)(X).tolist() == [1, 2, 3], "of another wrapper"
-    assert len(traces) == count
+    assert len(traces) == count + (fails == 4)
 
 
 def test_calls_at_once_defer_apart() -> None:
@@ -306,141 +299,6 @@ def test_a_hit_changes_nothing_global() -> None:
     assert state() == before
 
 
-def test_install_while_another_thread_imports_equinox() -> None:
-    run_code("""
-import sys, threading, time
-import jax, filterjit
-filterjit.install()
-inside = threading.Event()
-class Slow:
-    def find_spec(self, name, path, target=None):
-        if name == "equinox._jit":
-            inside.set(); time.sleep(0.5)
-sys.meta_path.insert(0, Slow())
-errors = []
-def load():
-    import equinox
-def again():
-    assert inside.wait(60)
-    try:
-        filterjit.install()
-    except BaseException as e:
-        errors.append(e)
-threads = [threading.Thread(target=f, daemon=True) for f in (load, again)]
-for t in threads: t.start()
-for t in threads: t.join(60)
-assert not any(t.is_alive() for t in threads), "a deadlock"
-assert not errors, errors
-import equinox
-assert equinox.filter_jit is filterjit.filter_jit
-""")
-
-
-def test_equinox_can_be_imported_after_a_failed_import() -> None:
-    run_code("""
-import sys, filterjit
-filterjit.install()
-class Fails:
-    def find_spec(self, name, path, target=None):
-        if name == "equinox._jit":
-            sys.meta_path.remove(self)
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Fails())
-try:
-    import equinox
-except KeyboardInterrupt:
-    pass
-import equinox
-assert equinox.filter_jit is filterjit.filter_jit
-""")
-
-
-FORK = """
-import os, signal, threading
-{setup}
-assert call(1) and call(2)
-stop = False
-def busy():
-    n = 0
-    while not stop:
-        n += 1
-        call(n % 7 + 3)
-threads = [threading.Thread(target=busy, daemon=True) for _ in range({threads})]
-for t in threads: t.start()
-for _ in range({forks}):
-    pid = os.fork()
-    if not pid:
-        signal.alarm(60)
-        ok = all(call(n) for n in (1, 2, 1, 100, 101, 1, 100))
-        os._exit(0 if ok else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-stop = True
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_fork_of_the_core() -> None:
-    setup = """
-from core_support import Array, make_jit
-f = make_jit(lambda x, n: (n, x))
-def call(n):
-    x = Array()
-    return f(x, n) == (n, x)
-"""
-    run_code(FORK.format(setup=setup, forks=20, threads=2), cwd=CORE)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_fork_with_jax() -> None:
-    """XLA's threads do not exist in the child, where plain ``jax.jit`` hangs when it runs or
-    compiles. So the child only looks up variants and traces."""
-    setup = """
-import warnings; warnings.simplefilter("ignore")
-import jax.numpy as jnp, filterjit
-f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
-def call(n):
-    return f.eval_shape(x, n).shape == (3,)
-x = jnp.arange(3.0)
-assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
-"""
-    run_code(FORK.format(setup=setup, forks=3, threads=0))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_fork_and_exec() -> None:
-    """A child that executes another program at once, while threads make calls, and while a callback
-    of the program runs; that program has filterjit and JAX of its own."""
-    run_code("""
-import os, subprocess, sys, threading, warnings; warnings.simplefilter("ignore")
-import jax, jax.numpy as jnp, numpy as np, filterjit
-code = "import filterjit, jax.numpy as jnp; print(filterjit.filter_jit(lambda x: x * 2)(jnp.ones(2)))"
-command = [sys.executable, "-c", code]
-started = []
-def callback(x):
-    started.append(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return x
-f = filterjit.filter_jit(lambda x, n: x * n)
-g = filterjit.filter_jit(
-    lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct((3,), jnp.float32), x) + 1
-)
-x, stop = jnp.arange(3.0), False
-def busy():
-    n = 0
-    while not stop:
-        n += 1
-        assert f(x, n % 5).shape == (3,)
-thread = threading.Thread(target=busy); thread.start()
-pid = os.fork()
-if not pid:
-    os.execv(sys.executable, command)
-assert g(x).tolist() == [1, 2, 3] and started == [b"[2. 2.]\\n"], started
-assert os.waitpid(pid, 0)[1] == 0
-stop = True; thread.join()
-assert f(x, 2).tolist() == [0, 2, 4]
-""")
-
-
 @pytest.mark.skipif(
     not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread(),
     reason="needs signals",
@@ -470,16 +328,83 @@ def test_a_signal_whose_handler_calls_the_same_function() -> None:
     np.testing.assert_array_equal(f(X, 2)[0], np.asarray(X) * 2)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_locks_held_at_a_fork() -> None:
-    """Each lock of the package may be held by a thread that does not exist in the child."""
-    run_code("""
-import os, threading, warnings; warnings.simplefilter("ignore")
+def test_what_others_take_too() -> None:
+    """Another thread may take the last item after this one has seen it."""
+
+    class Taken(list[int]):
+        def pop(self, index: Any = -1) -> int:
+            if len(self) == 1:
+                self.clear()
+            return super().pop(index)
+
+    assert list(_locks.taken(Taken([1, 2, 3]))) == [3, 2]
+
+
+def test_each_lock_is_made_by_the_helper() -> None:
+    """So that a program of `PROGRAMS` has seen each kind of it."""
+    package = pathlib.Path(filterjit.__file__).parent
+    made = re.compile(
+        r"(?<!type\()\bthreading\.(?:R?Lock|Condition|(?:Bounded)?Semaphore|Barrier)\("
+        r"|from threading import|allocate_lock"
+    )
+    found = {
+        (file.name, match[0])
+        for file in package.rglob("*.py")
+        for match in made.finditer(file.read_text())
+    }
+    assert found == {("_locks.py", "threading.RLock(")}
+
+
+# ---- programs, each in a process of its own ----
+
+FORK = """
+import os, signal, threading
+{setup}
+assert call(1) and call(2)
+stop = False
+def busy():
+    n = 0
+    while not stop:
+        n += 1
+        call(n % 7 + 3)
+threads = [threading.Thread(target=busy, daemon=True) for _ in range({threads})]
+for t in threads: t.start()
+for _ in range({forks}):
+    pid = os.fork()
+    if not pid:
+        signal.alarm(60)
+        ok = all(call(n) for n in (1, 2, 1, 100, 101, 1, 100))
+        os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+stop = True
+"""
+OF_THE_CORE = """
+from core_support import Array, make_jit
+f = make_jit(lambda x, n: (n, x))
+def call(n):
+    x = Array()
+    return f(x, n) == (n, x)
+"""
+# XLA's threads do not exist in the child, where plain ``jax.jit`` hangs when it runs or compiles. So
+# the child only looks up variants and traces.
+OF_JAX = """
+import jax.numpy as jnp, filterjit
+f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
+def call(n):
+    return f.eval_shape(x, n).shape == (3,)
+x = jnp.arange(3.0)
+assert f(jnp.arange(3.0), 1).tolist() == [0, 1, 2]
+"""
+PROGRAMS = {
+    "a fork of the core": FORK.format(setup=OF_THE_CORE, forks=20, threads=2),
+    "a fork with JAX": FORK.format(setup=OF_JAX, forks=3, threads=0),
+    "each lock of the package is held by a thread that does not exist in the child": """
+import os, signal, threading
 import jax, jax.numpy as jnp, filterjit
 from jax.sharding import PartitionSpec
-from filterjit import _install
+from filterjit import _install, _processes
 from filterjit._base import _locks
-from filterjit import _processes
+from filterjit._call import _caches
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 x = jnp.arange(3.0)
 f(jnp.arange(3.0), 1)
@@ -495,7 +420,7 @@ def hold():
 t = threading.Thread(target=hold); t.start(); assert held.wait(60)
 pid = os.fork()
 if not pid:
-    import signal; signal.alarm(60)
+    signal.alarm(60)
     for lock in locks:
         assert lock.acquire(blocking=False), lock
         lock.release()
@@ -504,12 +429,8 @@ if not pid:
 assert not any(lock.acquire(blocking=False) for lock in locks)  # still held here
 done.set(); t.join()
 assert os.waitpid(pid, 0)[1] == 0
-""")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_while_the_same_thread_holds_locks() -> None:
-    run_code("""
+""",
+    "the thread that forks holds a lock": """
 import os, signal
 from filterjit._base._locks import RLock
 lock = RLock()
@@ -523,15 +444,12 @@ if not pid:
     with lock:
         os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
-""")
-
-
-def test_calls_while_the_same_thread_holds_locks() -> None:
-    """As the handler of a signal or a finalizer makes them, in the middle of anything."""
-    run_code("""
+""",
+    "the thread that calls holds a lock, as in the handler of a signal or a finalizer": """
 import jax, jax.numpy as jnp, filterjit
 from jax.sharding import PartitionSpec
 from filterjit._base import _locks
+from filterjit._call import _caches
 x, step = jnp.arange(3.0), 0
 f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
 with jax.set_mesh(jax.make_mesh((1,), ("x",))):
@@ -551,71 +469,79 @@ assert len(locks) >= 4, locks
 for lock in locks:
     with lock:
         calls()
-""")
-
-
-def test_what_others_take_too() -> None:
-    """Another thread may take the last item after this one has seen it."""
-
-    class Taken(list[int]):
-        def pop(self, index: Any = -1) -> int:
-            if len(self) == 1:
-                self.clear()
-            return super().pop(index)
-
-    assert list(_locks.taken(Taken([1, 2, 3]))) == [3, 2]
-
-
-def test_each_lock_is_made_by_the_helper() -> None:
-    """So that `test_locks_held_at_a_fork` has seen each kind of it."""
-    package = pathlib.Path(filterjit.__file__).parent
-    made = re.compile(
-        r"\b(?:Lock|RLock|Condition|Semaphore|BoundedSemaphore|Barrier|allocate_lock)\("
-    )
-    found = set()
-    for file in package.rglob("*.py"):
-        text = (
-            file.read_text()
-            .replace("type(threading.Lock())", "")
-            .replace("type(threading.RLock())", "")
-        )
-        ours = re.search(r"from \.+_base\._locks import (.*)", text)
-        for match in made.finditer(text):
-            name = match[0][:-1]
-            if ours is None or name not in ours[1].split(", ") or text[match.start() - 1] == ".":
-                found.add((file.name, name))
-    assert found == {("_locks.py", "RLock")}
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("_xxsubinterpreters") is None
-    and importlib.util.find_spec("_interpreters") is None,
-    reason="no module for it",
-)
-def test_another_interpreter() -> None:
-    """The core works in a subinterpreter, or refuses to be imported, as in Python 3.12 and later."""
-    code = """
-import sys
-sys.path.insert(0, {core!r})
+""",
+    "first calls at once are all recorded, while one of them imports what records": """
+import threading
+import jax.numpy as jnp, filterjit
+x, begin, calls = jnp.ones(2), threading.Barrier(8), []
+def work(n):
+    f = filterjit.filter_jit(lambda x: x + n)
+    begin.wait()
+    f(x)
+    calls.append(f.report().as_dict()["functions"][0]["calls"])
+threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert calls == [1] * 8, calls
+""",
+    "installing while another thread imports Equinox": """
+import sys, threading, time
+import filterjit
+filterjit.install()
+inside, errors = threading.Event(), []
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "equinox._jit":
+            inside.set(); time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+def load():
+    import equinox
+def again():
+    assert inside.wait(60)
+    try:
+        filterjit.install()
+    except BaseException as e:
+        errors.append(e)
+threads = [threading.Thread(target=f, daemon=True) for f in (load, again)]
+for t in threads: t.start()
+for t in threads: t.join(60)
+assert not any(t.is_alive() for t in threads), "a deadlock"
+assert not errors, errors
+import equinox
+assert equinox.filter_jit is filterjit.filter_jit
+""",
+    "Equinox is imported after an import that failed": """
+import sys, filterjit
+filterjit.install()
+class Fails:
+    def find_spec(self, name, path, target=None):
+        if name == "equinox._jit":
+            sys.meta_path.remove(self)
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Fails())
+try:
+    import equinox
+    raise AssertionError("the import did not fail")
+except KeyboardInterrupt:
+    pass
+import equinox
+assert equinox.filter_jit is filterjit.filter_jit
+""",
+    "the core in another interpreter, or its import is refused, as in Python 3.12 and later": """
+import importlib, sys
+from core_support import make_jit
+interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+code = f"import sys; sys.path[:] = {sys.path}" + '''
 try:
     from core_support import Array, make_jit
 except ImportError as e:
     assert sys.version_info >= (3, 12), e
 else:
-    f = make_jit(lambda x, n: (n, x))
-    x = Array()
+    f, x = make_jit(lambda x, n: (n, x)), Array()
     for n in (1, 2, 1, 1):
         assert f(x, n) == (n, x)
     assert f._hooks.count("compile") == 2
-"""
-    done = run_code(
-        f"""
-try:
-    import _xxsubinterpreters as interpreters
-except ImportError:
-    import _interpreters as interpreters
-from core_support import Array, make_jit
-code = {code.format(core=str(CORE))!r}
+'''
 for _ in range(3):
     one = interpreters.create()
     error = interpreters.run_string(one, code)
@@ -623,50 +549,70 @@ for _ in range(3):
     interpreters.destroy(one)
     f = make_jit(lambda x, n: (n, x))
     assert f(1, 2) == (2, 1) == f(1, 2)
-print("done")
 """,
-        cwd=CORE,
-    )
-    assert done.stdout == "done\n"
-
-
-def test_real_interrupts_in_threads_that_wait() -> None:
-    """A thread that waits for another thread's first trace goes on when that trace fails."""
-
-    def fun(x: jax.Array) -> jax.Array:
-        time.sleep(0.05)
-        raise KeyboardInterrupt
-
-    f = filterjit.filter_jit(fun)
-    results = at_once(4, lambda i: f(X))
-    assert all(isinstance(r, KeyboardInterrupt) for r in results)
-    assert f.variants == [] and recorder._thread.stack == []
-    with contextlib.suppress(KeyboardInterrupt):
-        f(X)
-
-
-FIRST_CALLS = """
-import threading
-import jax.numpy as jnp
-import filterjit
-
-x, begin, calls = jnp.ones(2), threading.Barrier(8), []
-
-def work(n):
-    f = filterjit.filter_jit(lambda x: x + n)
-    begin.wait()
-    f(x)
-    calls.append(f.report().as_dict()["functions"][0]["calls"])
-
-threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert calls == [1] * 8, calls
+}
+# Forks a process for each program. Importing JAX takes longer than most of them; it is not started.
+_RUN = """
+import json, os, sys, traceback
+import jax
+sys.path.insert(0, sys.argv[1])
+for name, code in json.loads(sys.stdin.read()).items():
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            exec(compile(code, name, "exec"), {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    if os.waitpid(pid, 0)[1]:
+        print(name)
+print("done")
 """
 
 
-def test_first_calls_at_once_are_all_recorded() -> None:
-    """Those that come while the first one imports what records them, too."""
-    run_code(FIRST_CALLS, timeout=120)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_programs() -> None:
+    done = run_code(_RUN, CORE, options=("-W", "ignore"), stdin=json.dumps(PROGRAMS), timeout=600)
+    assert done.stdout == "done\n", done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_fork_and_exec() -> None:
+    """A child that executes another program at once, while threads make calls, and while a callback
+    of the program runs; that program has filterjit and JAX of its own."""
+    run_code(
+        """
+import os, subprocess, sys, threading
+import jax, jax.numpy as jnp, numpy as np, filterjit
+code = "import filterjit, jax.numpy as jnp; print(filterjit.filter_jit(lambda x: x * 2)(jnp.ones(2)))"
+command = [sys.executable, "-c", code]
+started = []
+def callback(x):
+    started.append(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return x
+f = filterjit.filter_jit(lambda x, n: x * n)
+g = filterjit.filter_jit(
+    lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct((3,), jnp.float32), x) + 1
+)
+x, stop = jnp.arange(3.0), False
+def busy():
+    n = 0
+    while not stop:
+        n += 1
+        assert f(x, n % 5).shape == (3,)
+thread = threading.Thread(target=busy); thread.start()
+pid = os.fork()
+if not pid:
+    os.execv(sys.executable, command)
+assert g(x).tolist() == [1, 2, 3] and started == [b"[2. 2.]\\n"], started
+assert os.waitpid(pid, 0)[1] == 0
+stop = True; thread.join()
+assert f(x, 2).tolist() == [0, 2, 4]
+""",
+        options=("-W", "ignore"),
+    )
