@@ -5,7 +5,7 @@ installed package have numbers, of which each edit changes one; other edits chan
 or lines only. Each start compares the compiled function with the plain one. One that differs is
 *silent*; one that was compiled after an edit of text alone is a *miss*. One that was loaded after
 another edit is right if the result is, as where a number was changed back. `load` refuses the file
-after each edit of what it compares, and after no other one.
+after each edit of what it compares, and after no other one. The first two starts are at once.
 
 Starts are forked from this process, which has imported JAX and has not started it: importing takes
 longer than all the rest. The last line on standard output is a JSON object of counts.
@@ -146,9 +146,21 @@ class Program:
             if not path.exists() or path.read_text() != source:
                 path.write_text(source)
 
-    def start(self) -> list[Any]:
-        """Returns what a start writes: the result, the right one, whether it traced, its log, and why
-        `load` refused the file."""
+    def starts(self, count: int = 1) -> list[list[Any]]:
+        """Returns what starts at once write: the result, the right one, whether it traced, its log, and
+        why `load` refused the file."""
+        children = [self._fork() for _ in range(count)]
+        found: list[list[Any]] = []
+        for child, output in children:
+            with os.fdopen(output) as file:
+                text = file.read()
+            _, status = os.waitpid(child, 0)
+            if status:
+                raise RuntimeError(f"the program failed: {self.state}")
+            found.append(json.loads(text))
+        return found
+
+    def _fork(self) -> tuple[int, int]:
         read, write = os.pipe()
         if (child := os.fork()) == 0:
             status = 1
@@ -163,13 +175,7 @@ class Program:
             finally:
                 os._exit(status)
         os.close(write)
-        with os.fdopen(read) as file:
-            text = file.read()
-        _, status = os.waitpid(child, 0)
-        if status:
-            raise RuntimeError(f"the program failed: {self.state}")
-        found: list[Any] = json.loads(text)
-        return found
+        return child, read
 
 
 def main(seed: int, edits: int, folder: Path) -> Counter[str]:
@@ -183,11 +189,13 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
     assert filterjit.filter_jit
     program, counts = Program(folder, seed), Counter[str]()
     program.write()
-    program.start()
+    for result, expected, *_ in program.starts(2):  # both write the file
+        if result != expected:
+            print("silent at first", result, expected)
     for _ in range(edits):
         kind = program.edit()
         program.write()
-        result, expected, traced, log, refused = program.start()
+        ((result, expected, traced, log, refused),) = program.starts()
         outcome = "compiled" if traced else "loaded"
         if result != expected:
             outcome = "silent"
@@ -200,6 +208,9 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
         counts[outcome] += 1
         if outcome not in ("compiled", "loaded"):
             print(outcome, kind, program.state, result, expected, log, refused)
+    known = {"program.py", "program.jit", "site-packages", *FILES}
+    if left := {path.name for path in folder.iterdir()} - known:
+        print("left over", left)
     return counts
 
 

@@ -13,7 +13,7 @@ import jax.scipy.fft
 import jax.scipy.linalg
 import numpy as np
 import pytest
-from jax.experimental import io_callback, sparse
+from jax.experimental import sparse
 
 from filterjit import filter_jit
 from support.processes import run_code
@@ -129,49 +129,3 @@ def test_of_jax(modules: list[Any], each: bool, portable: bool, tmp_path: Path) 
     for name, results in expected.items():
         with np.load(tmp_path / f"{name}.npz") as file:
             jax.tree.map(np.testing.assert_array_equal, results, list(file.values()))
-
-
-def test_what_is_not_registered(tmp_path: Path) -> None:
-    register = """
-import sys, jax, numpy as np
-from jaxlib import lapack
-(target,) = [f for name, f, _ in lapack.registrations()["cpu"] if name == "lapack_spotrf_ffi"]
-def register():
-    jax.ffi.register_ffi_target("filterjit_test", target)
-"""
-    namespace: dict[str, Any] = {}
-    exec(register, namespace)  # both processes do so
-    namespace["register"]()
-
-    def f(x: Any) -> Any:
-        call = jax.ffi.ffi_call("filterjit_test", (x, jax.ShapeDtypeStruct((), "int32")))
-        return jnp.linalg.cholesky(x) + call(x, uplo=np.uint8(ord("L")))[0]
-
-    compiled = filter_jit(f).lower(A).compile()
-    compiled.save(tmp_path / "saved")
-    script = f"""{register}
-from filterjit import load
-try:
-    load(sys.argv[1])
-except ValueError as e:
-    print(e)
-register()
-print(load(sys.argv[1])(np.array({A.tolist()}, "float32")).tolist())
-"""
-    text, values = run_code(script, tmp_path / "saved").stdout.splitlines()
-    assert "it calls `filterjit_test`, which is not registered in this process" in text
-    assert json.loads(values) == compiled(A).tolist()
-
-
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        (lambda x: jax.pure_callback(np.copy, x, x), "host callbacks"),
-        (lambda x: io_callback(np.copy, x, x), "effects"),
-        (lambda x: (jax.debug.callback(print, x), x)[1], "effects"),
-        (lambda x: (jax.debug.print("{}", x), x)[1], "effects"),
-    ],
-)
-def test_callbacks_are_refused(call: Callable[[Any], Any], why: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"cannot be saved: .*{why}"):
-        filter_jit(call).lower(A).compile().save(tmp_path / "saved")

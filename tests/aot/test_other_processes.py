@@ -1,20 +1,26 @@
-"""Several processes: files, JAX's persistent cache, several devices, large constants."""
+"""Several processes: files, JAX's persistent cache, several devices, large constants, and functions
+that only a process registers."""
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aot_zoo  # noqa: F401 (a file names it)
 import jax
+import jax.numpy as jnp
 import pytest
 from aot_support import HERE
 
+import filterjit
 from support.processes import environment, run_code
 
 _START = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np, equinox as eqx
+from jaxlib import lapack
 import aot_zoo, filterjit
 from filterjit import filter_jit
 folder = sys.argv[1]
@@ -41,7 +47,8 @@ def lists(tree):
 def save(name, f, *args):
     compiled = (f if hasattr(f, "lower") else filter_jit(f)).lower(*args).compile()
     compiled.save(f"{folder}/{name}")
-    compiled.save(f"{folder}/{name}.portable", portable=True)
+    if name != "registered":
+        compiled.save(f"{folder}/{name}.portable", portable=True)
     return lists(compiled(*args))
 
 def load(name, *args):
@@ -49,6 +56,13 @@ def load(name, *args):
 
 def times(x, n): return x * n
 def total(x, n): return x.sum() * n, x * n
+def register():
+    (f,) = [f for name, f, _ in lapack.registrations()["cpu"] if name == "lapack_spotrf_ffi"]
+    jax.ffi.register_ffi_target("filterjit_test", f)
+def registered(x):
+    call = jax.ffi.ffi_call("filterjit_test", (x, jax.ShapeDtypeStruct((), "int32")))
+    return jnp.linalg.cholesky(x) + call(x, uplo=np.uint8(ord("L")))[0]
+
 x = jnp.arange(4.0)
 def second(): return jax.device_put(x, jax.devices()[1])
 CASES = {
@@ -58,6 +72,7 @@ CASES = {
     "sharded": lambda: (total, sharded(4), 2),
     "explicit": lambda: (total, sharded(4, True), 2),
     "second": lambda: (times, second(), 2),
+    "registered": lambda: (registered, jnp.diag(x + 1)),
 }
 KINDS = ("", ".portable")
 """
@@ -84,6 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def saved(folder: Path) -> dict[str, Any]:
     """Files saved by a process with two devices."""
     script = """
+register()
 for name, case in CASES.items():
     ask(name, lambda: save(name, *case()))
 compiled = filter_jit(total).lower(sharded(4), 2).compile()
@@ -122,6 +138,8 @@ def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
 def loaded(folder: Path, saved: dict[str, Any]) -> dict[str, Any]:
     """Loads in another process, in which the same functions have other globals."""
     script = """
+ask("not registered", lambda: load("registered", jnp.diag(x + 1)))
+register()
 for kind in KINDS:
     for name, case in CASES.items():
         ask(name + kind, lambda: load(name + kind, *case()[1:]))
@@ -146,26 +164,29 @@ def test_loading_in_another_process(
     assert loaded["wrong" + kind].startswith("MismatchError") and "`x`" in loaded["wrong" + kind]
 
 
-def test_loading_with_fewer_devices(folder: Path, saved: dict[str, Any]) -> None:
-    script = """
-for name in ("times", "sharded", "second"):
-    for kind in KINDS:
-        ask(name + kind, lambda: load(name + kind, x, 2 + (name == "times")))
-ask("info", lambda: filterjit.aot.saved_info(f"{folder}/sharded").devices)
-ask("module", lambda: filterjit.load(f"{folder}/layer") and "loaded")
-del sys.modules["aot_zoo"]
-ask("no module", lambda: filterjit.load(f"{folder}/layer"))
-ask("not imported", lambda: "aot_zoo" in sys.modules)
-"""
-    found = answers(folder, script)
-    assert found["times"] == found["times.portable"] == [[0.0, 3.0, 6.0, 9.0]]
-    for name in ("sharded", "sharded.portable"):
-        assert found[name].startswith("ValueError") and "for 2 devices" in found[name]
-    text = found["second"]
-    assert text.startswith("ValueError") and "for 1 device, numbered [1]; here are 1" in text
-    assert found["second.portable"] == [[0.0, 2.0, 4.0, 6.0]]
-    assert (found["info"], found["module"], found["not imported"]) == (2, "loaded", False)
-    assert "`aot_zoo` is not imported; import it first" in found["no module"]
+def test_a_function_that_a_process_registers(saved: dict[str, Any], loaded: dict[str, Any]) -> None:
+    assert loaded["registered"] == saved["registered"] != []
+    assert "`filterjit_test`, which is not registered in this process" in loaded["not registered"]
+
+
+def test_loading_with_fewer_devices(
+    folder: Path, saved: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, which has one."""
+    x = jnp.arange(4.0)
+    for kind in ("", ".portable"):
+        assert filterjit.load(folder / f"times{kind}")(x, 3).tolist() == saved["times"][0]
+        with pytest.raises(ValueError, match="for 2 devices"):
+            filterjit.load(folder / f"sharded{kind}")
+    with pytest.raises(ValueError, match=r"for 1 device, numbered \[1\]; here are 1"):
+        filterjit.load(folder / "second")
+    assert filterjit.load(folder / "second.portable")(x, 2).tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert filterjit.aot.saved_info(folder / "sharded").devices == 2
+    assert filterjit.load(folder / "layer")
+    monkeypatch.delitem(sys.modules, "aot_zoo")
+    with pytest.raises(ValueError, match="`aot_zoo` is not imported; import it first"):
+        filterjit.load(folder / "layer")
+    assert "aot_zoo" not in sys.modules
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ import functools
 import json
 import logging
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from aot_support import HERE, full_disk
 import filterjit
 from filterjit import filter_jit
 from filterjit.types import Compiled
-from support.processes import environment
+from support.processes import run, run_code
 
 ONES = jnp.ones(2)
 TRACES: list[str] = []
@@ -95,33 +93,32 @@ def kind(w: float, n: int = 1) -> Callable_:
     return Callable_(jnp.full(2, w), n)
 
 
-FITS: dict[str, tuple[Callable[[], Any], Callable[[], Any], tuple[Any, ...]]] = {
-    "a function": (lambda: scale, lambda: scale, (ONES,)),
-    "its method": (lambda: kind(2.0), lambda: kind(3.0), (ONES,)),
-    "a closure": (lambda: holding(3), lambda: holding(3), (ONES,)),
-    "a closure over an array": (lambda: holding(ONES), lambda: holding(jnp.ones(2)), (ONES,)),
-    "a closure over a function": (lambda: holding(holding(1)), lambda: holding(holding(1)), (ONES,)),
-    "a closure over a Module": (lambda: holding(kind(1.0)), lambda: holding(kind(1.0)), (ONES,)),
-    "a closure over a jitted one": (
-        lambda: holding(filter_jit(holding(1))), lambda: holding(filter_jit(holding(1))), (ONES,)),
-    "a closure over a module": (with_a_module, with_a_module, (ONES,)),
-    "a partial": (
-        lambda: functools.partial(scale, n=3), lambda: functools.partial(scale, n=3), (ONES,)),
-}  # fmt: skip
+# What makes a function, twice; the second one may be another.
+FITS: dict[str, list[Callable[[], Any]]] = {
+    "a function": [lambda: scale],
+    "its method": [lambda: kind(2.0), lambda: kind(3.0)],
+    "a closure": [lambda: holding(3)],
+    "a closure over an array": [lambda: holding(jnp.ones(2))],
+    "a closure over a function": [lambda: holding(holding(1))],
+    "a closure over a Module": [lambda: holding(kind(1.0))],
+    "a closure over a jitted one": [lambda: holding(filter_jit(holding(1)))],
+    "a closure over a module": [with_a_module],
+    "a partial": [lambda: functools.partial(scale, n=3)],
+}
 
 
 @pytest.mark.parametrize("name", FITS)
 def test_what_fits_is_loaded(name: str, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    first, second, args = FITS[name]
-    compiled = filter_jit(first()).compile(*args, file=path)
+    first, second = FITS[name][0], FITS[name][-1]
+    compiled = filter_jit(first()).compile(ONES, file=path)
     assert re.fullmatch(r"INFO .* has compiled .*: the file does not exist", *told(caplog))
     TRACES.clear()
-    loaded = filter_jit(second()).compile(*args, file=path)
+    loaded = filter_jit(second()).compile(ONES, file=path)
     assert re.fullmatch(r"INFO filterjit has loaded `.*` from .*", *told(caplog))
     assert not TRACES
     assert type(compiled) is type(loaded) is Compiled
     # The arrays of the function itself are those of now.
-    assert same(compiled(*args), first()(*args)) and same(loaded(*args), second()(*args))
+    assert same(compiled(ONES), first()(ONES)) and same(loaded(ONES), second()(ONES))
     with pytest.raises(filterjit.MismatchError, match=r"called with float32\[3\]"):
         loaded(jnp.ones(3))
     with pytest.raises(ValueError, match="copy that file"):
@@ -154,35 +151,40 @@ def test_methods_and_other_decorators(jit: Any, path: Path) -> None:
     assert TRACES.count("method") <= 3  # one of `compile`, and two of the calls
 
 
-ONE = (filter_jit(scale), (ONES,))
+def call(f: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, tuple[Any, ...]]:
+    return filter_jit(f, **options), args or (ONES,)
+
+
+def frozen(w: float) -> tuple[Any, tuple[Any, ...]]:
+    return filter_jit(lambda m, x: m(x)).freeze(kind(w)), (ONES,)
+
+
+# A call that a file is written by, another one, and by what they differ.
 OTHERS: dict[str, tuple[Any, Any, str]] = {
-    "function": (ONE, (filter_jit(other), (ONES,)), "function"),
-    "lambda": ((filter_jit(lambda x: x + 1), (ONES,)), (filter_jit(lambda x: x + 2), (ONES,)), "function"),
-    "closure": ((filter_jit(holding(1)), (ONES,)), (filter_jit(holding(2)), (ONES,)), "function"),
-    "closure's type": ((filter_jit(holding(1)), (ONES,)), (filter_jit(holding(1.0)), (ONES,)), "function"),
-    "closure's array": ((filter_jit(holding(ONES)), (ONES,)), (filter_jit(holding(ONES + 1)), (ONES,)), "function"),
-    "closure's function": (
-        (filter_jit(holding(holding(1))), (ONES,)), (filter_jit(holding(holding(2))), (ONES,)), "function"),
-    "code in a closure": (
-        (filter_jit(holding(holding(1))), (ONES,)), (filter_jit(holding(holding(1, -1))), (ONES,)), "function"),
+    "function": (call(scale), call(other), "function"),
+    "lambda": (call(lambda x: x + 1), call(lambda x: x + 2), "function"),
+    "closure": (call(holding(1)), call(holding(2)), "function"),
+    "closure's type": (call(holding(1)), call(holding(1.0)), "function"),
+    "closure's array": (call(holding(ONES)), call(holding(ONES + 1)), "function"),
+    "closure's function": (call(holding(holding(1))), call(holding(holding(2))), "function"),
+    "code in a closure": (call(holding(holding(1))), call(holding(holding(1, -1))), "function"),
     "partial": (
-        (filter_jit(functools.partial(scale, n=2)), (ONES,)),
-        (filter_jit(functools.partial(scale, n=3)), (ONES,)), "function"),
-    "static of the function": ((filter_jit(kind(1.0)), (ONES,)), (filter_jit(kind(1.0, 2)), (ONES,)), "function"),
-    "frozen array": (
-        (filter_jit(lambda m, x: m(x)).freeze(kind(1.0)), (ONES,)),
-        (filter_jit(lambda m, x: m(x)).freeze(kind(2.0)), (ONES,)), "function"),
-    "static": (ONE, (filter_jit(scale), (ONES, 3)), "structure and static values"),
-    "static's type": ((filter_jit(scale), (ONES, 2)), (filter_jit(scale), (ONES, 2.0)), "static values"),
-    "structure": ((filter_jit(scale), (ONES, 1)), (filter_jit(scale), (ONES, ONES)), "structure"),
-    "shape": (ONE, (filter_jit(scale), (jnp.ones(3),)), "shapes, dtypes and shardings"),
-    "dtype": (ONE, (filter_jit(scale), (jnp.ones(2, int),)), "shapes, dtypes and shardings"),
-    "weak type": (
-        (filter_jit(scale), (jnp.asarray(1.0),)), (filter_jit(scale), (jnp.float32(1.0),)), "dtypes"),
-    "committed": (ONE, (filter_jit(scale), (jax.device_put(ONES, jax.devices()[0]),)), "shardings"),
-    "option": (ONE, (filter_jit(scale, donate=("x",)), (jnp.ones(2),)), "options"),
-    "option of jax.jit": (ONE, (filter_jit(scale, keep_unused=True), (ONES,)), "options"),
-}  # fmt: skip
+        call(functools.partial(scale, n=2)),
+        call(functools.partial(scale, n=3)),
+        "function",
+    ),
+    "static of the function": (call(kind(1.0)), call(kind(1.0, 2)), "function"),
+    "frozen array": (frozen(1.0), frozen(2.0), "function"),
+    "static": (call(scale), call(scale, ONES, 3), "structure and static values"),
+    "static's type": (call(scale, ONES, 2), call(scale, ONES, 2.0), "static values"),
+    "structure": (call(scale, ONES, 1), call(scale, ONES, ONES), "structure"),
+    "shape": (call(scale), call(scale, jnp.ones(3)), "shapes, dtypes and shardings"),
+    "dtype": (call(scale), call(scale, jnp.ones(2, int)), "shapes, dtypes and shardings"),
+    "weak type": (call(scale, jnp.asarray(1.0)), call(scale, jnp.float32(1.0)), "dtypes"),
+    "committed": (call(scale), call(scale, jax.device_put(ONES, jax.devices()[0])), "shardings"),
+    "option": (call(scale), call(scale, jnp.ones(2), donate=("x",)), "options"),
+    "option of jax.jit": (call(scale), call(scale, keep_unused=True), "options"),
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -279,26 +281,8 @@ def test_a_path_is_needed(file: Any) -> None:
         filter_jit(scale).compile(ONES, file=file)
 
 
-def test_processes_that_write_at_once(path: Path) -> None:
-    program = path.parent / "program.py"
-    program.write_text(
-        "import filterjit, jax.numpy as jnp\n"
-        "def f(x): return x + 1\n"
-        f"print(filterjit.filter_jit(f).compile(jnp.ones(2), file={str(path)!r})(jnp.ones(2)))\n"
-    )
-    command, env = [sys.executable, str(program)], environment()
-    children = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE) for _ in range(2)]
-    assert [child.communicate(timeout=300)[0] for child in children] == [b"[2. 2.]\n"] * 2
-    assert filterjit.aot.saved_info(path).name == "f"
-    assert not [x for x in path.parent.iterdir() if x.suffix not in (".py", ".jit")]
-
-
 def _edits(seed: int, edits: int, folder: Path) -> dict[str, int]:
-    command = [sys.executable, str(HERE / "restarts.py"), str(seed), str(edits), str(folder)]
-    env = {**environment(), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        command, env=env, stdout=subprocess.PIPE, text=True, timeout=1200, check=True
-    )
+    done = run(HERE / "restarts.py", str(seed), str(edits), folder, timeout=1200)
     *wrong, counts = done.stdout.splitlines()
     assert not wrong
     found: dict[str, int] = json.loads(counts)
@@ -316,24 +300,19 @@ def test_many_edits_between_starts(path: Path) -> None:
         assert len(_edits(seed, 100, path.parent / str(seed))) == 2
 
 
-NO_FILE = """
-import filterjit, jax.numpy as jnp, test_restart
-{}
-for _ in range(2):
-    filterjit.filter_jit({}).compile(jnp.ones(2), file={!r})
-"""
-
-
-@pytest.mark.parametrize(
-    ("defined", "function", "loaded"),
-    [("", "test_restart.scale", 1), ("def f(x): return x", "f", 0)],
-)
-def test_a_program_without_a_file(defined: str, function: str, loaded: int, path: Path) -> None:
+def test_a_program_without_a_file(path: Path) -> None:
     """What a prompt or a notebook defines cannot be compared; what it imports is."""
-    code = "import logging; logging.basicConfig(level='INFO')" + NO_FILE
-    command = [sys.executable, "-c", code.format(defined, function, str(path))]
-    done = subprocess.run(
-        command, env=environment([HERE]), capture_output=True, text=True, timeout=300
-    )
-    assert done.stderr.count("INFO:filterjit:filterjit has loaded") == loaded
-    assert loaded or "`__main__` has no source file" in done.stderr
+    (path.parent / "model.py").write_text("def scale(x): return x * 2\n")
+    code = """
+    import logging, filterjit, jax.numpy as jnp, model
+    logging.basicConfig(level="INFO")
+    filterjit.filter_jit(model.scale).compile(jnp.ones(2), file={0!r})
+    filterjit.filter_jit(model.scale).compile(jnp.ones(2), file={0!r})
+    def f(x): return x
+    filterjit.filter_jit(f).compile(jnp.ones(2), file={0!r})
+    filterjit.filter_jit(f).compile(jnp.ones(2), file={0!r})
+    """
+    told = run_code(code.format(str(path)), cwd=path.parent, timeout=300).stderr
+    lines = [line.removeprefix("INFO:filterjit:filterjit has ") for line in told.splitlines()]
+    assert [line.partition(" `")[0] for line in lines] == ["compiled", "loaded", *["compiled"] * 2]
+    assert "`__main__` has no source file" in lines[3]

@@ -21,7 +21,7 @@ def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-@pytest.mark.parametrize("threads", [None, 1, 2, 16])
+@pytest.mark.parametrize("threads", [None, 16])
 def test_all_are_hits_afterwards(threads: Any, compiles: Compiles) -> None:
     traces = []
 
@@ -94,13 +94,13 @@ def test_errors_are_reported_and_the_others_compiled(
         return x @ x * n
 
     with caplog.at_level(logging.WARNING, "filterjit"):
-        arguments = (
+        arguments = [
             (spec(2, 2), 1),
             (spec(2, 3), 1),
             (spec(2, 2), "bad"),
             (spec(2, 2),),
             (spec(3, 3), 1),
-        )
+        ]
         report = f.warm_up_all([(args, {}) for args in arguments])
     kinds = [type(one.error) for one in report.signatures]
     assert kinds == [type(None), TypeError, KeyError, TypeError, type(None)]
@@ -124,20 +124,20 @@ def test_errors_of_the_compiler() -> None:
     assert len(report.errors) == 2 and "no_such_option" in str(report)
 
 
-@pytest.mark.parametrize(
-    "signatures",
-    [[1], [(1, {})], [((1,), {}, 3)], [((1,),)], [({}, ())], ["ab"], [((1,), None)], [None]],
-    ids=repr,
-)
-def test_bad_arguments(signatures: Any) -> None:
+def test_bad_arguments() -> None:
     f = filter_jit(lambda x: x)
     for threads in (0, -1, 1.5, "2"):
         with pytest.raises(ValueError, match="threads"):
             f.warm_up_all([], threads=threads)  # type: ignore[arg-type]
-    with pytest.raises(
-        TypeError, match=r"signature 1 of `warm_up_all` is not a pair \(args, kwargs\)"
-    ):
-        f.warm_up_all([((2,), {}), *signatures])
+    wrong: list[Any] = [1, (1, {}), ((1,), {}, 3), ((1,),), ({}, ()), "ab", ((1,), None), None]
+    for signature in wrong:
+        with pytest.raises(
+            TypeError, match=r"signature 1 of `warm_up_all` is not a pair \(args, kw"
+        ):
+            f.warm_up_all([((2,), {}), signature])
+    for args in ((), (3,)):
+        with pytest.raises(TypeError):
+            f.warm_up_all(*args)
     assert f.variants == []
 
 
@@ -147,9 +147,6 @@ def test_none_and_generators() -> None:
     assert report.signatures == () and str(report).startswith("compiled 0 of 0")
     report = f.warm_up_all(([spec(i)], {}) for i in range(2))
     assert len(report.signatures) == 2 and report.errors == ()
-    for wrong in ((), (3,)):
-        with pytest.raises(TypeError):
-            f.warm_up_all(*wrong)
 
 
 def test_methods_and_modules(compiles: Compiles) -> None:
@@ -167,12 +164,6 @@ def test_methods_and_modules(compiles: Compiles) -> None:
     compiles.since()
     scale(x)
     assert compiles.since() == 0
-    model = eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0))
-    report = filter_jit(lambda m, x: m(x)).warm_up_all(
-        [((model, spec(2)), {}), ((model, spec(3)), {})]
-    )
-    assert len(report.errors) == 1 and report.signatures[0].signature == "x=float32[2]"
-    assert "\n" not in report.signatures[0].signature
 
 
 def test_the_last_argument_interrupts() -> None:
