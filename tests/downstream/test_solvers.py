@@ -1,0 +1,403 @@
+"""Diffrax, Lineax and Optimistix: solves, their gradients, batches, errors, and counts of traces."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+
+from support.comparison import Traces, check_installed_error, on_install
+
+pytestmark = pytest.mark.slow
+
+diffrax = pytest.importorskip("diffrax")
+lx = pytest.importorskip("lineax")
+optx = pytest.importorskip("optimistix")
+
+# ---- Diffrax ----
+
+Y0 = jnp.array([1.0, 0.0])
+
+
+def decay(t: Any, y: Any, args: Any) -> Any:
+    return -args * y
+
+
+def oscillate(t: Any, y: Any, args: Any) -> Any:
+    return jnp.array([[0.0, 1.0], [-1.0, 0.0]]) @ y * args
+
+
+def solved(field: Any, t1: Any = 1.0, y0: Any = Y0, dt0: Any = 0.1, **options: Any) -> Any:
+    solver = options.pop("solver", None) or diffrax.Tsit5()
+    return diffrax.diffeqsolve(diffrax.ODETerm(field), solver, 0.0, t1, dt0, y0, **options)
+
+
+def adaptive(tolerance: float) -> Any:
+    return diffrax.PIDController(rtol=tolerance, atol=tolerance)
+
+
+@on_install
+def test_solution_of_an_equation() -> Any:
+    """Returns the contents of a solution: times, values, statistics and result."""
+    saveat = diffrax.SaveAt(ts=jnp.linspace(0.0, 2.0, 5), dense=True)
+    options = {"stepsize_controller": adaptive(1e-4), "saveat": saveat, "max_steps": 64}
+    solution = solved(oscillate, 2.0, dt0=None, args=jnp.array(2.0), **options)
+    ok = bool(solution.result == diffrax.RESULTS.successful)
+    interpolated = [solution.evaluate(t) for t in (0.3, 0.3, 1.7)]
+    # A jitted method, and a jitted method under vmap.
+    many = jax.vmap(solution.evaluate)(jnp.linspace(0.1, 1.9, 4))
+    assert ok
+    return solution.ts, solution.ys, solution.stats, ok, interpolated, many
+
+
+def loss_of(adjoint: Any) -> Any:
+    def loss(model: Any, y0: Any) -> Any:
+        options = {"solver": diffrax.Heun(), "adjoint": adjoint, "max_steps": 8}
+        solution = solved(lambda t, y, model: model(y), 1.0, y0, 0.25, args=model, **options)
+        return jnp.sum(solution.ys**2)
+
+    return loss
+
+
+@on_install
+def test_gradients_by_the_backward_solve() -> Any:
+    model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+
+    grad = eqx.filter_value_and_grad(loss_of(diffrax.BacksolveAdjoint()))
+    jitted = eqx.filter_jit(grad)
+    return jitted(model, Y0), jitted(model, Y0 * 2)
+
+
+@on_install
+def test_forward_mode() -> Any:
+    model = eqx.nn.Linear(2, 2, key=jax.random.key(0))
+
+    loss = loss_of(diffrax.ForwardMode())
+    return eqx.filter_jvp(loss, (model, Y0), (eqx.filter(model, eqx.is_array), Y0))
+
+
+def decaying(t1: Any, y0: Any = Y0, dt0: Any = 0.1, **options: Any) -> Any:
+    return solved(decay, t1, y0, dt0, **{"args": 1.0, "max_steps": 4, **options})
+
+
+def too_few_steps(**options: Any) -> Any:
+    return decaying(10.0, **options)
+
+
+@on_install
+def test_solves_again_after_an_error() -> Any:
+    solve = lambda n: decaying(n, dt0=0.5, solver=diffrax.Euler()).ys
+    before = solve(jnp.array(1.0))
+    with pytest.raises(RuntimeError, match="maximum number"):
+        solve(jnp.array(9.0))
+    return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
+
+
+@on_install
+def test_batch_of_solves() -> Any:
+    def solve(y0: Any, rate: Any) -> Any:
+        options = {"stepsize_controller": adaptive(1e-3), "max_steps": 4096}
+        return decaying(1.0, y0, None, args=rate, **options)
+
+    rates = jnp.array([1.0, 10.0, 30.0])
+    jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
+    return jitted.ys, jitted.stats, jitted.ts
+
+
+@on_install
+def test_events() -> Any:
+    falls = diffrax.Event(lambda t, y, args, **kwargs: y[0] < 0.0)
+    solution = solved(lambda t, y, args: jnp.array([y[1], -9.8]), jnp.inf, event=falls)
+    return solution.ts, solution.ys, solution.event_mask
+
+
+@on_install
+def test_interpolation() -> Any:
+    ts, ys = jnp.linspace(0.0, 1.0, 4), jnp.arange(8.0).reshape(4, 2) ** 2
+    control = diffrax.CubicInterpolation(
+        ts, diffrax.backward_hermite_coefficients(ts, ys, fill_forward_nans_at_end=True)
+    )
+    linear = diffrax.LinearInterpolation(ts, diffrax.linear_interpolation(ts, ys))
+    return (
+        control.evaluate(0.3),
+        control.derivative(0.4),
+        jax.vmap(linear.evaluate)(jnp.array([0.1, 0.9])),
+        diffrax.rectilinear_interpolation(ts, ys),
+    )
+
+
+@on_install
+def test_solve_in_a_step_by_step_loop() -> Any:
+    """Solvers and their states as arguments and results of a jitted step."""
+
+    term, solver = diffrax.ODETerm(oscillate), diffrax.Tsit5()
+    args = jnp.array(1.0)
+
+    @eqx.filter_jit
+    def step(solver: Any, t: Any, y: Any, state: Any, made_jump: Any) -> Any:
+        t1 = t + 0.1
+        y, error, _, state, _ = solver.step(term, t, t1, y, args, state, made_jump)
+        return t1, y, state, error
+
+    t, y = jnp.array(0.0), Y0
+    state = solver.init(term, t, t + 0.1, y, args)
+    for _ in range(3):
+        t, y, state, error = step(solver, t, y, state, False)
+    return t, y, state, error
+
+
+# ---- Lineax ----
+
+A = jax.random.normal(jax.random.key(0), (3, 3))
+POSITIVE = A @ A.T + jnp.eye(3)
+B = jnp.array([1.0, 2.0, 3.0])
+OPERATORS = {
+    "matrix": lambda: lx.MatrixLinearOperator(A),
+    "positive": lambda: lx.MatrixLinearOperator(POSITIVE, lx.positive_semidefinite_tag),
+    "diagonal": lambda: lx.DiagonalLinearOperator(B),
+    "tridiagonal": lambda: lx.TridiagonalLinearOperator(B, B[:2], B[1:]),
+    "sum": lambda: lx.MatrixLinearOperator(A) + 2 * lx.IdentityLinearOperator(
+        jax.ShapeDtypeStruct((3,), jnp.float32)
+    ),
+    "function": lambda: lx.FunctionLinearOperator(lambda x: A @ x, jax.eval_shape(lambda: B)),
+    "jacobian": lambda: lx.JacobianLinearOperator(lambda x, args: jnp.sin(A @ x) + x, B),
+    "pytree": lambda: lx.PyTreeLinearOperator(
+        {"a": {"a": A, "b": A[:, 0]}, "b": {"a": A[0], "b": jnp.array(5.0)}},
+        {"a": jax.eval_shape(lambda: B), "b": jax.eval_shape(lambda: B[0])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@on_install
+def test_linear_solve(name: str) -> Any:
+    operator = OPERATORS[name]()
+    vector = {"a": B, "b": B[0]} if name == "pytree" else B
+    solution = lx.linear_solve(operator, vector)
+    inside = eqx.filter_jit(lambda op, v: (lx.linear_solve(op, v).value, op.mv(v)))
+    return solution.value, solution.stats, inside(operator, vector)
+
+
+@pytest.mark.parametrize("solver", ["CG", "GMRES", "BiCGStab"])
+@on_install
+def test_iterative_linear_solvers(solver: str) -> Any:
+    operator = OPERATORS["positive"]()
+    solution = lx.linear_solve(operator, B, getattr(lx, solver)(rtol=1e-5, atol=1e-5))
+    return solution.value, solution.stats, bool(solution.result == lx.RESULTS.successful)
+
+
+@on_install
+def test_least_squares() -> Any:
+    tall = lx.MatrixLinearOperator(jnp.vstack([A, A[:1] + 1]))
+    b = jnp.append(B, 4.0)
+    return lx.linear_solve(tall, b, lx.QR()).value, lx.linear_solve(tall, b, lx.SVD()).value
+
+
+@on_install
+def test_gradients_and_batches_of_linear_solves() -> Any:
+    def solve(matrix: Any, b: Any) -> Any:
+        return jnp.sum(lx.linear_solve(lx.MatrixLinearOperator(matrix), b, lx.LU()).value ** 2)
+
+    batch = jnp.stack([A, POSITIVE])
+    return (
+        jax.grad(solve, argnums=(0, 1))(A, B),
+        eqx.filter_jit(jax.vmap(jax.grad(solve), in_axes=(0, None)))(batch, B),
+    )
+
+
+@on_install
+def test_state_kept_between_solves() -> Any:
+    """A factorisation as argument and result of jitted functions."""
+
+    solver, operator = lx.LU(), OPERATORS["matrix"]()
+    state = eqx.filter_jit(lambda op: solver.init(op, {}))(operator)
+    solve = eqx.filter_jit(lambda op, b, state: lx.linear_solve(op, b, solver, state=state).value)
+    return [solve(operator, b, state) for b in (B, B * 2)], state
+
+
+def singular(**options: Any) -> Any:
+    return lx.linear_solve(lx.MatrixLinearOperator(jnp.zeros((3, 3))), B, lx.LU(), **options)
+
+
+# ---- Optimistix ----
+
+START = {"x": jnp.array(0.3), "y": jnp.array([0.5, 0.7])}
+
+
+def residual(y: Any, args: Any) -> Any:
+    return y["x"] ** 2 - args[0], jnp.cos(y["y"]) - y["y"] * args[1]
+
+
+def rosenbrock(y: Any, args: Any) -> Any:
+    return (1 - y[0]) ** 2 + args * (y[1] - y[0] ** 2) ** 2
+
+
+ARGS = (jnp.array(2.0), jnp.array([1.0, 1.5]))
+ROOTS = {
+    "Newton": lambda: optx.Newton(rtol=1e-5, atol=1e-5),
+    "LevenbergMarquardt": lambda: optx.LevenbergMarquardt(rtol=1e-5, atol=1e-5),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+@on_install
+def test_root(name: str) -> Any:
+    solution = optx.root_find(residual, ROOTS[name](), START, ARGS)
+    ok = bool(solution.result == optx.RESULTS.successful)
+    assert ok
+    return solution.value, solution.stats, solution.aux, ok
+
+
+@on_install
+def test_gradients_of_a_root() -> Any:
+    def value(args: Any) -> Any:
+        found = optx.root_find(residual, optx.Newton(rtol=1e-5, atol=1e-5), START, args).value
+        return found["x"] + jnp.sum(found["y"])
+
+    return jax.grad(value)(ARGS), eqx.filter_jit(eqx.filter_value_and_grad(value))(ARGS)
+
+
+@on_install
+def test_minimum() -> Any:
+    made = optx.BFGS(rtol=1e-4, atol=1e-4)
+    start = jnp.array([-0.5, 0.5])
+    found = optx.minimise(rosenbrock, made, start, jnp.array(5.0), max_steps=500)
+    return found.value, found.stats["num_steps"]
+
+
+@on_install
+def test_nonlinear_least_squares() -> Any:
+    model = eqx.nn.MLP(1, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
+    xs = jnp.linspace(-1.0, 1.0, 8)[:, None]
+
+    def residuals(model: Any, data: Any) -> Any:
+        xs, ys = data
+        return jax.vmap(model)(xs) - ys
+
+    solver = optx.LevenbergMarquardt(rtol=1e-2, atol=1e-2)
+    params, static = eqx.partition(model, eqx.is_array)
+    fun = lambda params, data: residuals(eqx.combine(params, static), data)
+    found = optx.least_squares(fun, solver, params, (xs, xs**2), max_steps=20, throw=False)
+    return found.value, found.stats["num_steps"]
+
+
+@on_install
+def test_fixed_point_in_a_batch() -> Any:
+    def solve(a: Any) -> Any:
+        solver = optx.FixedPointIteration(rtol=1e-5, atol=1e-5)
+        return optx.fixed_point(lambda y, a: jnp.cos(a * y), solver, jnp.array(0.5), a).value
+
+    a = jnp.array([0.1, 0.5, 0.9])
+    return jax.vmap(solve)(a), jax.vmap(jax.grad(solve))(a), eqx.filter_vmap(solve)(a)
+
+
+def no_root(**options: Any) -> Any:
+    solver = optx.Newton(rtol=1e-6, atol=1e-6)
+    fun = lambda y, args: y**2 + 1.0
+    return optx.root_find(fun, solver, jnp.array(0.4), max_steps=5, **options)
+
+
+@on_install
+def test_solver_stepped_by_hand() -> Any:
+    """The solver's state is an argument and a result of a jitted function."""
+
+    solver = optx.BFGS(rtol=1e-4, atol=1e-4)
+    y, args = jnp.array([0.0, 0.5]), jnp.array(3.0)
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    fn = eqx.filter_closure_convert(lambda y, args: (rosenbrock(y, args), None), y, args)
+
+    @eqx.filter_jit
+    def init(y: Any) -> Any:
+        return solver.init(fn, y, args, {}, shape, None, frozenset())
+
+    @eqx.filter_jit
+    def step(y: Any, state: Any) -> Any:
+        y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
+        return y, state, solver.terminate(fn, y, args, {}, state, frozenset())[0]
+
+    state = init(y)
+    for _ in range(4):
+        y, state, done = step(y, state)
+    return y, done, state.f_info.f
+
+
+# ---- all of them ----
+
+
+def fails_under_vmap(**options: Any) -> Any:
+    solve = lambda y0: decaying(1.0, y0, solver=diffrax.Euler(), **options).ys
+    return jax.vmap(solve)(jnp.ones(2))
+
+
+FAILS = {
+    too_few_steps: (diffrax.RESULTS, "maximum number of solver steps was reached"),
+    singular: (lx.RESULTS, "linear solver returned non-finite"),
+    no_root: (optx.RESULTS, "maximum number of"),
+}
+
+
+@pytest.mark.parametrize("fails", [*FAILS, fails_under_vmap])
+def test_error(fails: Callable[..., Any]) -> None:
+    _, words = FAILS.get(fails, FAILS[too_few_steps])
+    check_installed_error(fails, words)
+    check_installed_error(lambda: eqx.filter_jit(fails)(), words)
+
+
+@pytest.mark.parametrize("fails", FAILS)
+@on_install
+def test_failure_without_an_error(fails: Callable[..., Any]) -> Any:
+    found, (results, _) = fails(throw=False), FAILS[fails]
+    text = results[found.result]
+    assert text != ""
+    return found.ys if fails is too_few_steps else found.value, text, found.stats
+
+
+# Each makes a solve that starts from the result of the last one.
+
+
+def of_diffrax(tick: Callable[[], None]) -> Any:
+    def field(t: Any, y: Any, args: Any) -> Any:
+        tick()
+        return -y * args["rate"]
+
+    def step(y: Any, rate: Any) -> Any:
+        options = {"saveat": diffrax.SaveAt(t1=True), "stepsize_controller": adaptive(1e-3)}
+        return solved(field, 0.5, y, args={"rate": rate}, **options).ys[0]
+
+    return step
+
+
+def of_lineax(tick: Callable[[], None]) -> Any:
+    def matvec(x: Any) -> Any:
+        tick()
+        return POSITIVE @ x
+
+    operator = lx.FunctionLinearOperator(
+        matvec, jax.eval_shape(lambda: B), lx.positive_semidefinite_tag
+    )
+    return lambda b, _: lx.linear_solve(operator, b, lx.CG(rtol=1e-4, atol=1e-4)).value
+
+
+def of_optimistix(tick: Callable[[], None]) -> Any:
+    def cube(y: Any, target: Any) -> Any:
+        tick()
+        return y**3 - target
+
+    return lambda y, x: optx.root_find(cube, optx.Newton(rtol=1e-5, atol=1e-5), y, x).value
+
+
+@pytest.mark.parametrize(
+    ("make", "start"), [(of_diffrax, Y0), (of_lineax, B), (of_optimistix, jnp.ones(3))]
+)
+@on_install
+def test_a_loop_is_traced_once(make: Any, start: Any) -> Any:
+    """Solvers and options are made again each time, as in users' programs."""
+    traces = Traces()
+    step, x, counts = make(traces.tick), start, []
+    for i in range(4):
+        x = step(x, jnp.array(float(i + 2)))
+        counts.append(traces.count)
+    assert len(set(counts)) == 1
+    return x, counts
