@@ -4,6 +4,7 @@ Each is lowered under a mesh, and saved and loaded under none, or the other way 
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import filterjit
@@ -29,17 +30,12 @@ def mesh(kind: AxisType, *sizes: int) -> jax.sharding.Mesh:
     return jax.make_mesh(sizes, names, axis_types=(kind,) * len(sizes))
 
 
-def _contexts() -> dict[str, Context]:
-    found: dict[str, Context] = {}
-    for kind in (AxisType.Auto, AxisType.Explicit):
-        for sizes in ((1,), (4,), (8,), (2, 4)):
-            of = mesh(kind, *sizes)
-            found[f"{kind.name}{sizes}"] = lambda of=of: jax.set_mesh(of)  # type: ignore[misc]
-    found["with mesh"] = lambda: mesh(AxisType.Auto, 4)
-    return found
-
-
-CONTEXTS = _contexts()
+CONTEXTS: dict[str | None, Context] = {
+    f"{kind.name}{sizes}": functools.partial(jax.set_mesh, mesh(kind, *sizes))
+    for kind in (AxisType.Auto, AxisType.Explicit)
+    for sizes in ((1,), (4,), (8,), (2, 4))
+}
+CONTEXTS["with mesh"] = lambda: mesh(AxisType.Auto, 4)
 
 
 def depends_on_the_mesh(x: Any) -> Any:
@@ -54,40 +50,33 @@ def depends_on_the_mesh(x: Any) -> Any:
     return x * 2, total, jnp.asarray(now.size)
 
 
-def same(ours: Any, theirs: Any) -> None:
-    assert len(ours) == len(theirs)
-    for x, y in zip(ours, theirs, strict=True):
-        assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
-        np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
-
-
-# In which contexts a program is lowered, and saved and loaded.
-PAIRS = [(name, None) for name in CONTEXTS] + [(None, name) for name in CONTEXTS]
-PAIRS += [("Auto(4,)", "Explicit(2, 4)"), ("Explicit(2, 4)", "Auto(8,)")]
+# In which contexts a program is lowered, and saved and loaded, and its options: shardings without a
+# mesh of their own are those of the mesh of the moment.
+CASES: list[tuple[str | None, str | None, dict[str, Any]]] = [
+    *((name, None, {}) for name in CONTEXTS),
+    *((None, name, {}) for name in CONTEXTS),
+    ("Auto(4,)", "Explicit(2, 4)", {}),
+    ("Explicit(2, 4)", "Auto(8,)", {}),
+    ("Auto(4,)", None, {"in_shardings": P("a")}),
+    ("Explicit(4,)", None, {"in_shardings": P("a")}),
+]
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-@pytest.mark.parametrize(("lowered", "saved"), PAIRS)
-def test_files(lowered: str, saved: str, portable: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lowered", "saved", "options"), CASES)
+def test_files(
+    lowered: str, saved: str, options: dict[str, Any], portable: bool, tmp_path: Path
+) -> None:
     with CONTEXTS.get(lowered, contextlib.nullcontext)():
         now = jax.sharding.get_abstract_mesh()
         x = X if now.empty else jax.device_put(X, P("a"))
-        compiled = filter_jit(depends_on_the_mesh).lower(x).compile()
+        compiled = filter_jit(depends_on_the_mesh, **options).lower(x).compile()
         expected = compiled(x)
     with CONTEXTS.get(saved, contextlib.nullcontext)():
         compiled.save(tmp_path / "file", portable=portable)
         loaded = filterjit.load(tmp_path / "file")
-    same(loaded(x), expected)
-
-
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
-def test_shardings_of_a_mesh(kind: AxisType, portable: bool, tmp_path: Path) -> None:
-    """``in_shardings`` without a mesh of their own, which are those of the mesh of the moment."""
-    f = filter_jit(lambda x: (x * 2, x.sum()), in_shardings=P("a"))
-    with jax.set_mesh(mesh(kind, 4)):
-        placed = jax.device_put(X, NamedSharding(mesh(kind, 4), P("a")))
-        compiled = f.lower(placed).compile()
-        expected = compiled(placed)
-    compiled.save(tmp_path / "file", portable=portable)
-    same(filterjit.load(tmp_path / "file")(placed), expected)
+    found = loaded(x)
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

@@ -1,6 +1,7 @@
 """`in_shardings` and `out_shardings` of `filter_jit`, compared with a flat ``jax.jit``."""
 
 import contextlib
+import pickle
 import threading
 import time
 import warnings
@@ -27,6 +28,7 @@ from support.threads import at_once
 
 RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
 KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+MESH = mesh_of()
 X = np.arange(16.0, dtype=np.float32)
 
 
@@ -63,12 +65,11 @@ def test_as_flat_jit(kind: Any, named: bool, out: str | None) -> None:
 
 def test_parameters() -> None:
     """Keywords, defaults, *args, **kwargs, keyword-only ones and statics."""
-    mesh = mesh_of()
 
     @filter_jit(
         in_shardings={"x": P("data"), "rest": (P(), P("data")), "extra": P("data"), "k": P(None)},
         out_shardings=P(),
-        mesh=mesh,
+        mesh=MESH,
     )
     def f(x: Any, scale: Any = 2.0, *rest: Any, k: Any = None, **others: Any) -> Any:
         k = 0 if k is None else k[0]
@@ -85,9 +86,9 @@ def test_parameters() -> None:
     assert input_specs(X, 2.0, X, X, extra=X) == [P("data"), P(), P("data"), P("data")]
     assert f(X, 2.0, X, X, extra=X) == 600
     assert input_specs(X, k=X) == [P("data"), P(None)]
-    by_position = filter_jit(lambda x, y: x + y, in_shardings=(P("data"), None), mesh=mesh)
+    by_position = filter_jit(lambda x, y: x + y, in_shardings=(P("data"), None), mesh=MESH)
     assert by_position(X, X).sharding.spec == P("data")
-    for_all = filter_jit(lambda x, y: x + y, in_shardings=P("data"), mesh=mesh)
+    for_all = filter_jit(lambda x, y: x + y, in_shardings=P("data"), mesh=MESH)
     assert for_all(X, y=X).sharding.spec == P("data")
 
 
@@ -125,97 +126,73 @@ def test_rules_look_at_shapes() -> None:
     assert len(f.variants) == 1 and len(traces) == len(expected)
 
 
+@pytest.mark.parametrize("out", [None, P()], ids=str)
+def test_results_of_other_numbers(out: Any) -> None:
+    """The shape says how many results there are."""
+    f = filter_jit(lambda x: list(x), in_shardings=P(None, "data"), out_shardings=out, mesh=MESH)
+    for n in (2, 3, 2):
+        x = jnp.ones((n, 8))
+        assert len(f(x)) == len(f.lower(x).compile()(x)) == len(f.eval_shape(x)) == n
+
+
 def test_prefixes() -> None:
-    mesh = mesh_of()
     model = make_model()
     prefix = jax.tree.map(lambda x: P("data") if eqx.is_array(x) else x, model)
     f = filter_jit(
         lambda batch, model: (batch["x"] * 2, model, 3),
         in_shardings={"batch": {"x": P("data"), "y": None}, "model": prefix},
         out_shardings=(P("data"), RULES, None),
-        mesh=mesh,
+        mesh=MESH,
     )
     y, out, three = f({"x": X, "y": "text"}, model)
     assert y.sharding.spec == P("data") and three == 3
     assert specs(out) == [("data",), (), ("data",), (), ("data",), ()]
-    with pytest.raises(ValueError, match="must be a prefix of `batch`") as info:
-        f({"x": X}, model)
-    text = "`batch` differs from its shardings at the root: it has the keys ['x'], where its shardings have"
-    assert str(info.value).startswith(text)
-    for jit in (filter_jit, filterjit.jit):
-        f = jit(lambda x: [x], out_shardings=([P()],) * 2)
-        with jax.set_mesh(mesh), pytest.raises(ValueError, match=r"^`the result` differs from its"):
-            f(X)
-    f = filter_jit(lambda x: x, in_shardings={"x": [P(), 3]}, mesh=mesh)
-    with pytest.raises(TypeError, match=r"`x\.1` has arrays, and 3"):
-        f([X, X])
 
 
-def test_training_from_an_uncommitted_model() -> None:
-    """One trace and one compilation, however the model is placed at first."""
-    optimizer = optax.adam(1e-3)
-    for mesh_option in (False, True):
-        mesh, model, traces = mesh_of(), make_model(), []
-        state = optimizer.init(eqx.filter(model, eqx.is_array))
-        options = {"mesh": mesh} if mesh_option else {}
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"out_shardings": (RULES, RULES, P())},
+        {"out_shardings": (RULES, RULES, P()), "mesh": MESH},
+        {"out_shardings": (RULES, RULES, P()), "mesh": MESH, "donate": "all"},
+        {"mesh": MESH, "donate": "all"},
+    ],
+    ids=["a mesh in force", "a mesh", "donated", "donated, and nothing said of the results"],
+)
+def test_training(options: dict[str, Any]) -> None:
+    """One trace and one compilation, though the model is on no mesh at first. All donated arrays
+    that match a result in shape and dtype alias it."""
+    optimizer, model, traces = optax.adam(1e-3), make_model(), []
+    state = optimizer.init(eqx.filter(model, eqx.is_array))
 
-        @filter_jit(
-            in_shardings={"model": RULES, "state": RULES, "x": P("data")},
-            out_shardings=(RULES, RULES, P()),
-            donate="none",
-            **options,
+    @filter_jit(in_shardings={"model": RULES, "state": RULES, "x": P("data")}, **options)
+    def step(model: Any, state: Any, x: Any) -> Any:
+        traces.append(None)
+        value, gradients = eqx.filter_value_and_grad(lambda m: jnp.mean((jax.vmap(m)(x) - 1) ** 2))(
+            model
         )
-        def step(model: Any, state: Any, x: Any, traces: Any = traces) -> Any:
-            traces.append(None)
+        updates, state = optimizer.update(gradients, state)
+        return eqx.apply_updates(model, updates), state, value
 
-            def loss(model: Any) -> Any:
-                return jnp.mean((jax.vmap(model)(x) - 1) ** 2)
-
-            value, gradients = eqx.filter_value_and_grad(loss)(model)
-            updates, state_out = optimizer.update(gradients, state)
-            return eqx.apply_updates(model, updates), state_out, value
-
-        x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
-        with contextlib.nullcontext() if mesh_option else jax.set_mesh(mesh):
-            losses = []
-            for _ in range(10):
-                model, state, value = step(model, state, x)
-                losses.append(float(value))
-        assert len(traces) == 1 and step.cache_info().hits == 9
-        assert step.report().as_dict()["functions"][0]["compiles"] == 1
-        assert losses[-1] < losses[0]
-        assert specs(model) == [("data",), ()] * 3
-        assert specs(state[0].mu) == specs(model) and specs(state[0].count) == [()]
-
-
-def test_donation_holds() -> None:
-    """All donated leaves that match in shape and dtype alias, also where nothing is said of the
-    results."""
-    optimizer = optax.adam(1e-3)
-    mesh = mesh_of()
-    for out in (None, (RULES, RULES, P())):
-        model = place(make_model(), RULES, mesh)
-        state = place(optimizer.init(eqx.filter(model, eqx.is_array)), RULES, mesh)
-
-        @filter_jit(
-            in_shardings={"model": RULES, "state": RULES, "x": P("data")},
-            out_shardings=out,
-            mesh=mesh,
-            donate="all",
-        )
-        def step(model: Any, state: Any, x: Any) -> Any:
-            gradients = eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(x) ** 2))(model)
-            updates, state = optimizer.update(gradients, state)
-            return eqx.apply_updates(model, updates), state, jnp.mean(x)
-
-        x = np.ones((16, 8), np.float32)
+    x = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+    losses, last = [], []
+    with contextlib.nullcontext() if "mesh" in options else jax.set_mesh(MESH):
+        for _ in range(10):
+            last = jax.tree.leaves(eqx.filter((model, state), eqx.is_array))
+            model, state, value = step(model, state, x)
+            losses.append(float(value))
+    assert len(traces) == 1 and step.cache_info().hits == 9
+    assert step.report().as_dict()["functions"][0]["compiles"] == 1
+    assert losses[-1] < losses[0]
+    assert specs(model) == [("data",), ()] * 3
+    assert specs(state[0].mu) == specs(model) and specs(state[0].count) == [()]
+    assert {a.is_deleted() for a in last} == {"donate" in options}
+    if "donate" in options:
         compiled = step.lower(model, state, x).compile().compiled
         arrays = jax.tree.leaves(eqx.filter((model, state), eqx.is_array))
         assert compiled.memory_analysis().alias_size_in_bytes == sum(
             a.addressable_shards[0].data.nbytes for a in arrays
         )
-        step(model, state, x)
-        assert all(a.is_deleted() for a in arrays)
 
 
 MOVES: dict[str, Callable[[Any, NamedSharding], Any]] = {
@@ -256,12 +233,11 @@ def test_what_the_body_moves_stays_there(name: str, kind: Any) -> None:
 
 
 def test_donated_arrays_that_cannot_alias_are_named() -> None:
-    mesh = mesh_of()
 
     @filter_jit(
         in_shardings={"tree": P("data"), "x": P()},
         out_shardings={"a": P("data"), "b": P()},
-        mesh=mesh,
+        mesh=MESH,
         donate="warn",
     )
     def f(tree: Any, x: Any) -> Any:
@@ -286,25 +262,63 @@ def test_an_array_that_is_donated_twice_on_other_meshes() -> None:
     assert any("`a` and `b['y']` are the same array" in note for note in info.value.__notes__)
 
 
-def test_errors_name_the_path() -> None:
-    mesh = mesh_of()
-    f = filter_jit(lambda tree: tree, in_shardings={"tree": P("data")}, mesh=mesh)
-    with pytest.raises(ValueError, match=r"`tree\['a'\]`, float32\[3\].*does not divide into 8"):
-        f({"a": np.ones(3, np.float32)})
-    f = filter_jit(lambda x: [x, x[:3]], out_shardings=P("data"), mesh=mesh)
-    with pytest.raises(ValueError, match=r"`the result\[1\]`"):
-        f(X)
-    assert not f.variants
-    f = filter_jit(lambda x: x, in_shardings={"x": ShardingRules({...: P()})})
-    with pytest.raises(ValueError, match="ShardingRules need a mesh"):
-        f(X)
+def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
+    """Returns calls that raise, and what. Those on docs/errors.md are run by
+    tests/test_errors_page.py."""
+    a, b = (jax.device_put(X, device) for device in jax.devices()[:2])
+    both = {"a": a}, b
+    named = NamedSharding(MESH, P())
+    return {
+        "no prefix": (
+            filter_jit(lambda batch: batch, in_shardings={"batch": {"x": P(), "y": None}}, mesh=MESH),
+            ({"x": X},), ValueError,
+            r"^`batch` differs from its shardings at the root: it has the keys \['x'\], where its "
+            r"shardings have .*The shardings must be a prefix of `batch`"),
+        "no prefix of the result": (
+            filter_jit(lambda x: [x], out_shardings=([named],) * 2), (X,), ValueError,
+            "^`the result` differs from its"),
+        "the same of `jit`": (
+            filterjit.jit(lambda x: [x], out_shardings=([named],) * 2), (X,), ValueError,
+            "^`the result` differs from its"),
+        "no sharding": (
+            filter_jit(lambda x: x, in_shardings={"x": [P(), 3]}, mesh=MESH), ([X, X],), TypeError,
+            r"`x\.1` has arrays, and 3"),
+        "a size": (
+            filter_jit(lambda tree: tree, in_shardings={"tree": P("data")}, mesh=MESH),
+            ({"a": np.ones(3, np.float32)},), ValueError,
+            r"`tree\['a'\]`, float32\[3\].*does not divide into 8"),
+        "a size of the result": (
+            filter_jit(lambda x: [x, x[:3]], out_shardings=P("data"), mesh=MESH), (X,), ValueError,
+            r"`the result\[1\]`"),
+        "no mesh": (
+            filter_jit(lambda x: x, in_shardings={"x": ShardingRules({...: P()})}), (X,), ValueError,
+            "ShardingRules need a mesh"),
+        # JAX's message names the arguments of the flat function.
+        "devices": (
+            filter_jit(lambda tree, y: (tree, y)), both, ValueError,
+            r"argument tree\['a'\] of .* argument y of "),
+        "devices, and a sharding": (
+            filter_jit(lambda tree, y: (tree, y), out_shardings=P(), mesh=MESH), both, ValueError,
+            r"argument tree\['a'\] of .* argument y of "),
+    }  # fmt: skip
+
+
+ERRORS = _errors()
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_the_path(name: str) -> None:
+    f, args, error, match = ERRORS[name]
+    for _ in range(2):
+        with pytest.raises(error, match=f"(?s){match}"):
+            f(*args)
+    assert "devices" in name or not f.variants
 
 
 def test_under_transformations() -> None:
-    mesh = mesh_of()
     f = filter_jit(
         lambda x, n: (x**2, n), in_shardings={"x": P("data")}, out_shardings=(P("data"), None),
-        mesh=mesh,
+        mesh=MESH,
     )  # fmt: skip
     assert jnp.array_equal(jax.vmap(lambda x: f(x, 1)[0])(jnp.ones((3, 16))), jnp.ones((3, 16)))
     assert jnp.array_equal(jax.grad(lambda x: f(x, 1)[0].sum())(jnp.asarray(X)), 2 * X)
@@ -316,10 +330,9 @@ def test_under_transformations() -> None:
 
 def test_sharded_initialisation() -> None:
     """No device holds a full copy of a large array."""
-    mesh = mesh_of()
     rules = ShardingRules({is_inexact_array: fsdp("data", min_size=64), ...: P()})
     init = filter_jit(
-        lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules, mesh=mesh
+        lambda key: eqx.nn.MLP(64, 64, 1024, depth=2, key=key), out_shardings=rules, mesh=MESH
     )
     compiled = init.lower(jax.random.key(0)).compile().compiled
     model = init(jax.random.key(0))
@@ -335,10 +348,9 @@ def test_sharded_initialisation() -> None:
 
 
 def test_ahead_of_time() -> None:
-    mesh = mesh_of()
     traces = []
 
-    @filter_jit(in_shardings={"model": RULES, "x": P("data")}, out_shardings=RULES, mesh=mesh)
+    @filter_jit(in_shardings={"model": RULES, "x": P("data")}, out_shardings=RULES, mesh=MESH)
     def f(model: Any, x: Any) -> Any:
         traces.append(None)
         return model
@@ -347,23 +359,22 @@ def test_ahead_of_time() -> None:
     compiled = f.lower(specs_of_model, jax.ShapeDtypeStruct((16,), jnp.float32)).compile()
     model = make_model()
     f(model, X)
-    f(place(model, RULES, mesh), X)
+    f(place(model, RULES, MESH), X)
     assert len(traces) == 1
-    out = compiled(place(model, RULES, mesh), place(X, P("data"), mesh))
+    out = compiled(place(model, RULES, MESH), place(X, P("data"), MESH))
     assert specs(out) == [("data",), ()] * 3
     assert f.eval_shape(model, X).layers[0].weight.shape == (16, 8)
     f.warm_up_all(
         [((specs_of_model, jax.ShapeDtypeStruct((n,), jnp.float32)), {}) for n in (16, 8)]
     )
-    f(place(model, RULES, mesh), np.ones(8, np.float32))
+    f(place(model, RULES, MESH), np.ones(8, np.float32))
     assert len(traces) == 2
 
 
 def test_errors_of_the_function_are_raised_once() -> None:
-    mesh = mesh_of()
     calls = []
 
-    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=mesh)
+    @filter_jit(in_shardings={"x": P("data")}, out_shardings=P("data"), mesh=MESH)
     def f(x: Any, fail: bool) -> Any:
         calls.append(None)
         if fail or x.shape[0] == 8:
@@ -380,28 +391,22 @@ def test_errors_of_the_function_are_raised_once() -> None:
     assert len(f.variants) == 1
 
 
-def test_single_device_shardings_and_pickling() -> None:
-    import pickle
-
-    on = SingleDeviceSharding(jax.devices()[3])
-    f = filter_jit(lambda x: x, in_shardings={"x": on}, out_shardings=on)
-    assert devices(f(X)) == [3]
-    global _double
-    _double = filter_jit(np_double, in_shardings={"x": P("data")})
-    copied = pickle.loads(pickle.dumps(_double))
-    with jax.set_mesh(mesh_of()):
-        assert copied(X).sharding.spec == P("data")
-
-
-def np_double(x: Any) -> Any:
+@filter_jit(in_shardings={"x": P("data")})
+def double(x: Any) -> Any:
     return x * 2
+
+
+def test_single_device_shardings_and_pickling() -> None:
+    on = SingleDeviceSharding(jax.devices()[3])
+    assert devices(filter_jit(lambda x: x, in_shardings={"x": on}, out_shardings=on)(X)) == [3]
+    with jax.set_mesh(MESH):
+        assert pickle.loads(pickle.dumps(double))(X).sharding.spec == P("data")
 
 
 def test_inside_shard_map() -> None:
     """The axes of shard_map divide the arrays already."""
-    mesh = mesh_of()
     f = filter_jit(lambda x: x * 2, in_shardings={"x": P("data")}, out_shardings=P("data"))
-    with jax.set_mesh(mesh):
+    with jax.set_mesh(MESH):
         mapped = jax.jit(jax.shard_map(f, in_specs=P("data"), out_specs=P("data")))
         assert jnp.array_equal(mapped(X), 2 * X)
         f(X)
@@ -431,48 +436,34 @@ def test_a_given_mesh_inside_shard_map(kind: Any, in_force: bool) -> None:
 
 
 def test_jits_with_equal_shardings_share_programs() -> None:
-    mesh = mesh_of()
     traces = []
 
     def f(x: Any) -> Any:
         traces.append(None)
         return [x * 2]
 
-    on = NamedSharding(mesh, P("data"))
+    on = NamedSharding(MESH, P("data"))
     for make in (
         lambda: filter_jit(f, in_shardings=on, out_shardings=on),
-        lambda: filter_jit(f, in_shardings={"x": P("data")}, out_shardings=RULES_BY_X, mesh=mesh),
-        lambda: filter_jit(f, in_shardings=(P("data"),), out_shardings=[on], mesh=mesh),
+        lambda: filter_jit(f, in_shardings={"x": P("data")}, out_shardings=RULES_BY_X, mesh=MESH),
+        lambda: filter_jit(f, in_shardings=(P("data"),), out_shardings=[on], mesh=MESH),
     ):
         traces.clear()
         assert specs(make()(X)) == specs(make()(X)) == [("data",)]
         assert len(traces) == 1
     given = [P("data")]
-    filter_jit(f, out_shardings=given, mesh=mesh)(X)
+    filter_jit(f, out_shardings=given, mesh=MESH)(X)
     given[0] = P()
-    assert specs(filter_jit(f, out_shardings=given, mesh=mesh)(X)) == [()]
-    assert specs(filter_jit(f, out_shardings=[P("data")], mesh=mesh)(X)) == [("data",)]
+    assert specs(filter_jit(f, out_shardings=given, mesh=MESH)(X)) == [()]
+    assert specs(filter_jit(f, out_shardings=[P("data")], mesh=MESH)(X)) == [("data",)]
     given = [P("data")]
-    first = filter_jit(f, in_shardings=given, mesh=mesh)
+    first = filter_jit(f, in_shardings=given, mesh=MESH)
     given[0] = P()
     assert specs(first(X)) == [("data",)]
-    assert specs(filter_jit(f, in_shardings=given, mesh=mesh)(X)) == [()]
+    assert specs(filter_jit(f, in_shardings=given, mesh=MESH)(X)) == [()]
 
 
 RULES_BY_X = ShardingRules({...: P("data")})
-
-
-def test_incompatible_devices_are_named_by_path() -> None:
-    """JAX's message names the arguments of the flat function."""
-    a, b = (jax.device_put(X, device) for device in jax.devices()[:2])
-    mesh = mesh_of()
-    for f in (
-        filter_jit(lambda tree, y: (tree, y)),
-        filter_jit(lambda tree, y: (tree, y), out_shardings=P(), mesh=mesh),
-    ):
-        for _ in range(2):
-            with pytest.raises(ValueError, match=r"argument tree\['a'\] of .* argument y of "):
-                f({"a": a}, b)
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="JAX 0.9 cannot compute with them")
@@ -495,7 +486,6 @@ def test_unreduced_axes(tmp_path: Path) -> None:
 
 def test_threads_share_a_jit(monkeypatch: Any) -> None:
     """A call does not own the ``jax.jit`` that it runs, so no thread may put another in its place."""
-    mesh = mesh_of()
     jit, made = _jax_compat.jit, []
 
     def slow_jit(*args: Any, **kwargs: Any) -> Any:
@@ -505,7 +495,7 @@ def test_threads_share_a_jit(monkeypatch: Any) -> None:
         return found
 
     monkeypatch.setattr(_jax_compat, "jit", slow_jit)
-    f = filter_jit(lambda x: x + 1, in_shardings={"x": P("data")}, mesh=mesh)
+    f = filter_jit(lambda x: x + 1, in_shardings={"x": P("data")}, mesh=MESH)
     calls = at_once(4, lambda _: (f(X), f.variants[0].call)[1])
     assert len(made) > 1 and len({id(call) for call in calls}) == 1
 

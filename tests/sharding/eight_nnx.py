@@ -36,6 +36,11 @@ class Model(nnx.Module):
         return x @ self.kernel + self.bias
 
 
+def rows_and_whole(kind: Any = AUTO) -> tuple[NamedSharding, NamedSharding]:
+    mesh = mesh_of(kind)
+    return NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+
 def placed(tree: Any) -> list[Any]:
     """Returns where each array of a tree is, and whether it has to stay there."""
     return [
@@ -45,8 +50,7 @@ def placed(tree: Any) -> list[Any]:
 
 
 def options(kind: Any) -> dict[str, Any]:
-    mesh = mesh_of(kind)
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole(kind)
     return {
         "model and data": {"in_shardings": (whole, rows)},
         "data": {"in_shardings": (None, rows)},
@@ -94,8 +98,7 @@ def test_as_upstream(jit: Any, mode: str, kind: Any, name: str, donate: Any) -> 
 @KINDS
 def test_a_training_step(mode: str, kind: Any) -> None:
     """The state stays where it is put, and hits call what they call without shardings."""
-    mesh = mesh_of(kind)
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole(kind)
     made: list[Any] = []
 
     def program(jit: Any) -> Iterator[Any]:
@@ -127,8 +130,7 @@ def test_a_training_step(mode: str, kind: Any) -> None:
 @KINDS
 def test_filters(kind: Any) -> None:
     """``StateSharding``: a sharding for each filter."""
-    mesh = mesh_of(kind)
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole(kind)
     state = nnx.StateSharding({nnx.PathContains("kernel"): rows, nnx.Param: whole, ...: None})
     by_size = nnx.StateSharding({(lambda path, x: x.ndim == 2): rows, ...: whole})
 
@@ -175,8 +177,7 @@ def test_filters(kind: Any) -> None:
 @KINDS
 @in_each_mode(modes=["graph"])
 def test_changes_of_the_graph(jit: Any, kind: Any) -> Iterator[Any]:
-    mesh = mesh_of(kind)
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole(kind)
 
     @jit(in_shardings=(whole, rows), out_shardings=(rows, None))
     def grow(model: Any, x: Any) -> Any:
@@ -206,8 +207,7 @@ def test_changes_of_the_graph(jit: Any, kind: Any) -> Iterator[Any]:
 @ALL
 def test_sharing(mode: str) -> None:
     """One Variable at two places has one sharding."""
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole()
 
     def program(jit: Any) -> Iterator[Any]:
         def f(model: Any, other: Any) -> Any:
@@ -243,8 +243,7 @@ def test_sharing(mode: str) -> None:
 
 @in_each_mode
 def test_static_arguments(jit: Any, mode: str) -> Iterator[Any]:
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole()
 
     def f(model: Any, n: Any, x: Any) -> Any:
         model.count[...] += n
@@ -277,36 +276,27 @@ def test_a_mesh_in_force(jit: Any, mode: str) -> Iterator[Any]:
     yield placed(one(jnp.ones(2)))
 
 
-@ALL
-def test_prefixes_that_are_modules(mode: str) -> None:
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+@in_each_mode(modes=["graph without updates", "tree"])
+def test_prefixes_that_are_modules(jit: Any, mode: str) -> Iterator[Any]:
+    rows, whole = rows_and_whole()
+    model = Model()
+    given = nnx.prefix(model, {nnx.Param: whole, ...: None}, graph=mode == "graph without updates")
 
-    def program(jit: Any) -> Iterator[Any]:
-        model = Model()
-        given = nnx.prefix(
-            model, {nnx.Param: whole, ...: None}, graph=mode == "graph without updates"
-        )
+    @jit(in_shardings=(given, rows))
+    def f(model: Any, x: Any) -> Any:
+        model.bias[...] += x.sum()
+        model.count[...] += 1
+        return x * 2
 
-        @jit(in_shardings=(given, rows))
-        def f(model: Any, x: Any) -> Any:
-            model.bias[...] += x.sum()
-            model.count[...] += 1
-            return x * 2
-
-        for _ in range(2):
-            out = f(model, jnp.ones(8))
-            yield out, placed(out), model, placed(model)
-
-    if mode != "graph":
-        compare(program, mode)
+    for _ in range(2):
+        out = f(model, jnp.ones(8))
+        yield out, placed(out), model, placed(model)
 
 
 @ALL
 def test_what_does_not_fit(mode: str) -> None:
     """Upstream raises its error, and later calls are made here again."""
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole()
 
     def program(jit: Any) -> Iterator[Any]:
         f = jit(lambda model, x: x + model.count, in_shardings=(whole, rows))
@@ -345,8 +335,7 @@ def test_arguments_by_name(mode: str) -> None:
 
 
 def test_explain_and_cached_partials() -> None:
-    mesh = mesh_of()
-    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+    rows, whole = rows_and_whole()
     found = []
     for jit, partial in (
         (nnx.jit, nnx.cached_partial),

@@ -205,27 +205,3 @@ def test_warm_up_with_shardings_in_its_specs() -> None:
         for x in batches:
             f(model, x, *rest)
         assert compiles == [] and f.report().as_dict()["functions"][0]["traces"] == 2
-
-
-# ---- constraints in a trace ----
-
-
-def test_place_in_the_place_of_filter_shard() -> None:
-    """Under Auto axes it does what Equinox's does, and it works under Explicit ones."""
-    tree = {"x": X, "name": "text", "n": None}
-    for kind in (AUTO, EXPLICIT):
-        mesh = mesh_of(kind)
-        named = NamedSharding(mesh, P("data"))
-        with jax.set_mesh(mesh):
-            for spec in (named, P("data")):
-                y = filter_jit(lambda tree, spec=spec: place({**tree, "x": tree["x"] + 1}, spec))(
-                    tree
-                )
-                assert specs(y) == [("data",)] and (y["name"], y["n"]) == ("text", None)
-        theirs = filter_jit(lambda tree, named=named: eqx.filter_shard(tree, named))
-        if kind is AUTO:
-            assert specs(theirs(tree)) == [("data",)]
-            assert specs(place(tree, named)) == specs(eqx.filter_shard(tree, named))
-        else:
-            with jax.set_mesh(mesh), pytest.raises(Exception, match=r"(?i)explicit|auto"):
-                theirs(place(tree, P()))

@@ -1,5 +1,6 @@
 """`ShardingRules`, `fsdp` and `place`."""
 
+import inspect
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,65 +9,70 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from sharding_support import AUTO, EXPLICIT, make_model, mesh_of, specs
 
 from filterjit import Filter, filter_jit, is_array, is_inexact_array
 from filterjit.sharding import ShardingRules, fsdp, place
 
-KINDS = pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
 RULES = ShardingRules({"layers[0].weight": P("data", "model"), "**.weight": P("model"), ...: P()})
+FILTERS = ShardingRules(
+    {
+        Filter("**.weight") & is_inexact_array: fsdp("data", min_size=100),
+        jnp.integer: P("data"),
+        lambda x: x.ndim == 1: P(),
+        is_array: None,
+    }
+)
+TREE = (np.arange(8), jnp.arange(8), jax.random.split(jax.random.key(0), 8), "text", None)
+# Rules, or what makes them for a mesh; a tree; the spec of each of its arrays, or None where it is
+# left as it is.
+PLACED: dict[str, tuple[Any, Any, list[Any]]] = {
+    "the first match": (RULES, make_model(), [("data", "model"), (), ("model",), (), ("model",), ()]),
+    "filters": (
+        FILTERS,
+        (make_model(), np.arange(8), jnp.ones((2, 3))),
+        [("data",), (), ("data",), (), (None, "data"), (), ("data",), None],
+    ),
+    "scalars": (
+        ShardingRules({"w": P("data")}), {"w": np.ones(8), "n": jnp.asarray(1)}, [(), ("data",)]),
+    "no arrays": (ShardingRules({"w": P("data")}), {"n": 3}, []),
+    "a spec": (P("data"), TREE, [("data",)] * 3),
+    "a sharding": (lambda mesh: NamedSharding(mesh, P("data")), TREE, [("data",)] * 3),
+    "a prefix": (
+        lambda mesh: (P("data"), NamedSharding(mesh, P("model")), P(), None, None),
+        TREE,
+        [("data",), ("model",), ()],
+    ),
+    "None": (None, TREE, [None] * 3),
+}  # fmt: skip
 
 
-@KINDS
-def test_the_first_match_wins(kind: Any) -> None:
-    mesh = mesh_of(kind, (2, 4))
-    model = place(make_model(), RULES, mesh)
-    assert specs(model) == [("data", "model"), (), ("model",), (), ("model",), ()]
-    assert model.activation is make_model().activation
-    for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(make_model()), strict=True):
-        assert a is b or np.array_equal(a, b)
-
-
-def test_filters_as_keys() -> None:
-    mesh = mesh_of()
-    rules = ShardingRules(
-        {
-            Filter("**.weight") & is_inexact_array: fsdp("data", min_size=100),
-            jnp.integer: P("data"),
-            lambda x: x.ndim == 1: P(),
-            is_array: None,
-        }
-    )
-    x = jnp.ones((2, 3))
-    model, numbers, left = place((make_model(), np.arange(8), x), rules, mesh)
-    assert specs(model) == [("data",), (), ("data",), (), (None, "data"), ()]
-    assert specs(numbers) == [("data",)] and left is x
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("name", PLACED)
+def test_what_is_placed_where(name: str, kind: Any) -> None:
+    mesh, (rules, tree, expected) = mesh_of(kind, (2, 4)), PLACED[name]
+    placed = place(tree, rules(mesh) if inspect.isfunction(rules) else rules, mesh)
+    found = []
+    for a, b in zip(jax.tree.leaves(placed), jax.tree.leaves(tree), strict=True):
+        if isinstance(b, (jax.Array, np.ndarray)):
+            assert jnp.array_equal(a, b)
+            found.append(None if a is b else specs(a)[0])
+        else:
+            assert a is b
+    assert found == expected
+    assert specs(place(placed, P(), mesh)) == [()] * len(found)
 
 
 def test_fsdp() -> None:
     mesh = mesh_of(shape=(2, 4))
     rule = fsdp("model", min_size=16)
-    found = {
-        shape: rule(jax.ShapeDtypeStruct(shape, jnp.float32), mesh)
-        for shape in [
-            (4, 8),
-            (8, 4),
-            (8, 8),
-            (3, 5),
-            (3, 4),
-            (15,),
-            (16,),
-            (),
-            (0, 16),
-            (64, 3, 16),
-        ]
-    }
-    assert found == {
+    for shape, expected in {
         (4, 8): P(None, "model"), (8, 4): P("model"), (8, 8): P("model"), (3, 5): P(),
         (3, 4): P(), (15,): P(), (16,): P("model"), (): P(), (0, 16): P(), (64, 3, 16): P("model"),
-    }  # fmt: skip
+    }.items():  # fmt: skip
+        assert rule(jax.ShapeDtypeStruct(shape, jnp.float32), mesh) == expected
     both = fsdp(("data", "model"))
     assert both(jax.ShapeDtypeStruct((4, 8), jnp.float32), mesh) == P(None, ("data", "model"))
     with pytest.raises(ValueError, match=r"`\['w'\]`.*the mesh has no axis 'fsdp'"):
@@ -124,14 +130,9 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
-@pytest.mark.parametrize(
-    "wrap",
-    [lambda x: x, lambda x: Holder(None, x), lambda x: ["name", {"state": x}]],
-    ids=["bare", "module", "list"],
-)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["dict", "named tuple", "both", "module"])
-def test_a_moment_is_placed_as_its_parameter(optimizer: Any, wrap: Any, kind: str) -> None:
+def test_a_moment_is_placed_as_its_parameter(name: str, kind: str) -> None:
     """Whatever stands around it; the parameters have different shapes."""
     mesh = mesh_of(shape=(2, 4))
     w, b, v, c = (jnp.ones(shape) for shape in ((8, 16), (16,), (16, 8), (8,)))
@@ -147,21 +148,18 @@ def test_a_moment_is_placed_as_its_parameter(optimizer: Any, wrap: Any, kind: st
         }
     )
     params = eqx.filter(params, eqx.is_array)
-    wanted = {x.shape: P(*s) for x, s in zip(
-        jax.tree.leaves(place(params, rules, mesh)), specs(place(params, rules, mesh)), strict=True
-    )}  # fmt: skip
+    wanted = {x.shape: P(*specs(x)[0]) for x in jax.tree.leaves(place(params, rules, mesh))}
     assert len(set(wanted.values())) == 3
-    state = optimizer.init(params)
-    tree = wrap(state)
-    found = jax.tree.leaves(place(tree, rules, mesh))
-    factors = 0
-    for x in found:
-        if isinstance(x, jax.Array) and x.ndim:
-            is_factor = optimizer is OPTIMIZERS["adafactor"] and x.ndim == 1
-            factors += is_factor
-            assert is_factor or P(*specs(x)[0]) == wanted[x.shape], x.shape
-    text = rules.table(tree, mesh)
-    assert ("replicated" in text) == (factors > 0), text
+    state = OPTIMIZERS[name].init(params)
+    for tree in (state, Holder(None, state), ["name", {"state": state}]):
+        factors = 0
+        for x in jax.tree.leaves(place(tree, rules, mesh)):
+            if isinstance(x, jax.Array) and x.ndim:
+                is_factor = name == "adafactor" and x.ndim == 1
+                factors += is_factor
+                assert is_factor or P(*specs(x)[0]) == wanted[x.shape], x.shape
+        text = rules.table(tree, mesh)
+        assert ("replicated" in text) == (factors > 0), text
 
 
 ERRORS: list[tuple[dict[Any, Any], str]] = [
@@ -179,13 +177,6 @@ def test_errors(rules: Any, match: str) -> None:
         place(make_model(), ShardingRules(rules), mesh_of(shape=(2, 4)))
 
 
-def test_scalars_need_no_rule() -> None:
-    mesh = mesh_of()
-    rules = ShardingRules({"w": P("data")})
-    assert specs(place({"w": np.ones(8), "n": jnp.asarray(1)}, rules, mesh)) == [(), ("data",)]
-    assert place({"n": 3}, rules, mesh) == {"n": 3}
-
-
 def test_table() -> None:
     mesh = mesh_of(shape=(2, 4))
     text = RULES.table(make_model(), mesh)
@@ -198,46 +189,26 @@ def test_table() -> None:
         assert RULES.table(eqx.filter_eval_shape(make_model)) == text
 
 
-@KINDS
-def test_place_under_a_mesh_and_in_a_trace(kind: Any) -> None:
-    mesh = mesh_of(kind, (2, 4))
-    with jax.set_mesh(mesh):
-        model = place(make_model(), RULES)
-        expected = specs(model)
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT, (AUTO, EXPLICIT)], ids=str)
+def test_in_a_trace(kind: Any) -> None:
+    """It is as outside: under a mesh, and under Auto axes with a mesh of its own, as Equinox does it."""
+    mesh, model = mesh_of(kind, (2, 4)), make_model()
 
-        @filter_jit
-        def f(model: Any) -> Any:
-            return place(jax.tree.map(lambda x: x * 2 if eqx.is_array(x) else x, model), RULES)
+    def doubled(model: Any) -> Any:
+        return jax.tree.map(lambda x: x * 2 if eqx.is_array(x) else x, model)
 
-        assert specs(f(model)) == expected
-        assert specs(f(place(make_model(), P()))) == expected
+    named = NamedSharding(mesh, P("model"))
+    for rules in (RULES, P("model"), named):
+        with jax.set_mesh(mesh):
+            f = filter_jit(lambda model, rules=rules: place(doubled(model), rules))
+            expected = specs(place(model, rules))
+            assert specs(f(model)) == specs(f(place(model, P()))) == expected
+        if kind is AUTO:
+            g = filter_jit(lambda model, rules=rules: place(model, rules, mesh))
+            assert specs(g(model)) == expected
     if kind is AUTO:
-        g = filter_jit(lambda model: place(model, RULES, mesh))
-        assert specs(g(make_model())) == expected
-
-
-def test_mixed_kinds_of_axes() -> None:
-    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Explicit))
-    rules = ShardingRules({...: P("data", "model")})
-    with jax.set_mesh(mesh):
-        x = place(np.ones((8, 8), np.float32), rules)
-        assert specs(x) == [("data", "model")]
-        y = jax.jit(lambda x: place(x + 1, P("data", "model")))(np.ones((8, 8), np.float32))
-        assert specs(y) == [("data", "model")]
-
-
-def test_values_and_kinds_of_arrays() -> None:
-    mesh = mesh_of()
-    named = NamedSharding(mesh, P("data"))
-    tree = (np.arange(8), jnp.arange(8), jax.random.split(jax.random.key(0), 8), "text", None)
-    for value in (P("data"), named, (P("data"), named, P("data"), None, None)):
-        placed = place(tree, value, mesh)
-        assert [x.sharding.spec for x in placed[:3]] == [P("data")] * 3 and placed[3:] == tree[3:]
-        assert all(map(jnp.array_equal, placed[:3], tree[:3]))
-    again = place(placed, P("data"), mesh)
-    assert specs(again) == [("data",)] * 3
-    same = place(tree, None)
-    assert same[0] is tree[0] and same[1] is tree[1]
+        theirs = filter_jit(lambda model: eqx.filter_shard(model, named))
+        assert specs(theirs(model)) == specs(eqx.filter_shard(model, named)) == expected
 
 
 def test_rules_show_themselves() -> None:

@@ -11,10 +11,12 @@ AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 
 
 def mesh_of(kind: Any = AUTO, shape: tuple[int, ...] = (8,), first: int = 0) -> Mesh:
-    """Returns a mesh over some of the devices, with the axes "data" and "model"."""
+    """Returns a mesh over some of the devices, with the axes "data" and "model", of one kind or of a
+    kind each."""
     names = ("data", "model")[: len(shape)]
     devices = jax.devices()[first : first + int(np.prod(shape))]
-    return jax.make_mesh(shape, names, axis_types=(kind,) * len(shape), devices=devices)
+    kinds = kind if isinstance(kind, tuple) else (kind,) * len(shape)
+    return jax.make_mesh(shape, names, axis_types=kinds, devices=devices)
 
 
 def make_model(width: int = 16, seed: int = 0) -> eqx.nn.MLP:

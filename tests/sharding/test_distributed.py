@@ -27,7 +27,6 @@ def free_port() -> int:
     ("check", "count"),
     [
         ("place", 2),
-        ("train", 4),
         ("disagree", 3),
         ("programs", 4),
         ("raises", 2),
@@ -68,7 +67,8 @@ def test_processes(check: str, count: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_example() -> None:
-    """It compares its losses with those of one device itself."""
-    done = run(ROOT / "examples" / "distributed.py", timeout=300, env=environment())
+@pytest.mark.parametrize("options", [(), ("--processes", "4")], ids=str)
+def test_the_example(options: tuple[str, ...]) -> None:
+    """It compares its losses with those of one device itself, and counts its hits."""
+    done = run(ROOT / "examples" / "distributed.py", *options, timeout=300)
     assert "data-parallel: loss" in done.stdout and "fully sharded: loss" in done.stdout

@@ -12,33 +12,25 @@ import pytest
 
 from support.processes import ROOT, environment, run
 
-HERE = Path(__file__).parent
-EIGHT = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+FILES = sorted(Path(__file__).parent.glob("eight_*.py"))
+FLAGS = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 
-FILES = sorted(HERE.glob("eight_*.py"))
-
-
-def with_eight_devices(file: Path, which: str) -> None:
-    variables = environment(XLA_FLAGS=EIGHT)
+@pytest.mark.parametrize(
+    "which", ["not slow and not thorough", pytest.param("slow or thorough", marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("half", [0, 1])
+def test_with_eight_devices(half: int, which: str) -> None:
+    """Two processes run all files, so that two workers can share them."""
+    variables = environment(XLA_FLAGS=FLAGS)
     variables = {k: v for k, v in variables.items() if not k.startswith("PYTEST_")}
     done = run(
-        "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short", "-m", which, file,
-        timeout=500, cwd=ROOT, env=variables,
-    )  # fmt: skip
+        *("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"),
+        *("-m", which, *FILES[half::2]),
+        timeout=1000,
+        cwd=ROOT,
+        env=variables,
+    )
     assert " passed" in done.stdout
     # With the newest JAX, all run: none is skipped for want of devices.
     assert "skipped" not in done.stdout or jax.__version_info__ < (0, 10)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_with_eight_devices(file: Path) -> None:
-    with_eight_devices(file, "not slow and not thorough")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if file.stem != "eight_programs"], ids=lambda file: file.stem
-)
-def test_other_cases_with_eight_devices(file: Path) -> None:
-    with_eight_devices(file, "slow or thorough")
