@@ -211,53 +211,44 @@ def test_settings_of_jax(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "the settings of JAX" in told(caplog)[-1]
 
 
-def _write_garbage(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1] + b"x")
-
-
-BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "damaged": (_write_garbage, "is damaged: a checksum is wrong"),
-    "empty": (lambda path: path.write_bytes(b""), "was not written by filterjit"),
-    "of others": (lambda path: path.chmod(0o666), "can be written by other users"),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "Is a directory"),
+# What happens to a file or to its folder, what is told of it, and whether a file is written then.
+BAD: dict[str, tuple[Callable[[Path], object], str, bool]] = {
+    "damaged": (
+        lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"),
+        "is damaged: a checksum is wrong",
+        True,
+    ),
+    "empty": (lambda path: path.write_bytes(b""), "was not written by filterjit", True),
+    "of others": (lambda path: path.chmod(0o666), "can be written by other users", True),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "Is a directory", False),
+    "no folder": (lambda path: (path.unlink(), path.parent.rmdir()), "there is no folder", False),
+    "a folder of others": (
+        lambda path: path.parent.chmod(0o777), "can be written by other users", False),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_told_and_replaced(
-    name: str, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_bad_file_is_told_and_replaced(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     f = filter_jit(scale)
-    f.compile(ONES, file=path)
-    told(caplog)
-    change, message = BAD[name]
-    change(path)
-    assert same(f.compile(ONES, file=path)(ONES), 2 * ONES)
-    warned, *more = told(caplog)
-    assert warned.startswith("WARNING filterjit does not load") and message in warned
-    if name == "a folder":
-        assert "does not write" in more[1]
-        return
-    f.compile(ONES, file=path)
-    assert "has loaded" in told(caplog)[0]
+    for name, (change, message, is_written) in BAD.items():
+        file = path.parent / name / "f.jit"
+        file.parent.mkdir(mode=0o700)
+        f.compile(ONES, file=file)
+        told(caplog)
+        change(file)
+        assert same(f.compile(ONES, file=file)(ONES), 2 * ONES)
+        warned, _, *more = told(caplog)
+        assert warned.startswith("WARNING filterjit does not load") and message in warned
+        if is_written:
+            f.compile(ONES, file=file)
+            assert not more and "has loaded" in told(caplog)[0]
+        else:
+            assert more[0].startswith("WARNING filterjit does not write")
 
 
-@pytest.mark.parametrize("where", ["missing", "of others", "full"])
-def test_where_no_file_can_be_written(
-    where: str, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    f = filter_jit(scale)
-    if where == "missing":
-        compiled = f.compile(ONES, file=path.parent / "missing" / "f.jit")
-    elif where == "of others":
-        path.parent.chmod(0o777)
-        compiled = f.compile(ONES, file=path)
-    else:
-        with full_disk():
-            compiled = f.compile(ONES, file=path)
-    assert same(compiled(ONES), 2 * ONES)
-    (warned,) = (x for x in told(caplog) if x.startswith("WARNING filterjit does not write"))
-    assert where != "missing" or "there is no folder" in warned
+def test_a_full_disk(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with full_disk():
+        assert same(filter_jit(scale).compile(ONES, file=path)(ONES), 2 * ONES)
+    assert told(caplog)[-1].startswith("WARNING filterjit does not write")
     assert not list(path.parent.iterdir())
 
 

@@ -303,16 +303,12 @@ def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
     }  # fmt: skip
 
 
-ERRORS = _errors()
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_name_the_path(name: str) -> None:
-    f, args, error, match = ERRORS[name]
-    for _ in range(2):
-        with pytest.raises(error, match=f"(?s){match}"):
-            f(*args)
-    assert "devices" in name or not f.variants
+def test_errors_name_the_path() -> None:
+    for name, (f, args, error, match) in _errors().items():
+        for _ in range(2):
+            with pytest.raises(error, match=f"(?s){match}"):
+                f(*args)
+        assert "devices" in name or not f.variants
 
 
 def test_under_transformations() -> None:

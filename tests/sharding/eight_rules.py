@@ -50,19 +50,19 @@ PLACED: dict[str, tuple[Any, Any, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
-@pytest.mark.parametrize("name", PLACED)
-def test_what_is_placed_where(name: str, kind: Any) -> None:
-    mesh, (rules, tree, expected) = mesh_of(kind, (2, 4)), PLACED[name]
-    placed = place(tree, rules(mesh) if inspect.isfunction(rules) else rules, mesh)
-    found = []
-    for a, b in zip(jax.tree.leaves(placed), jax.tree.leaves(tree), strict=True):
-        if isinstance(b, (jax.Array, np.ndarray)):
-            assert jnp.array_equal(a, b)
-            found.append(None if a is b else specs(a)[0])
-        else:
-            assert a is b
-    assert found == expected
-    assert specs(place(placed, P(), mesh)) == [()] * len(found)
+def test_what_is_placed_where(kind: Any) -> None:
+    mesh = mesh_of(kind, (2, 4))
+    for name, (rules, tree, expected) in PLACED.items():
+        placed = place(tree, rules(mesh) if inspect.isfunction(rules) else rules, mesh)
+        found = []
+        for a, b in zip(jax.tree.leaves(placed), jax.tree.leaves(tree), strict=True):
+            if isinstance(b, (jax.Array, np.ndarray)):
+                assert jnp.array_equal(a, b), name
+                found.append(None if a is b else specs(a)[0])
+            else:
+                assert a is b, name
+        assert found == expected, name
+        assert specs(place(placed, P(), mesh)) == [()] * len(found), name
 
 
 def test_fsdp() -> None:
