@@ -37,6 +37,9 @@ def compile_for(function: Any, *args: Any, **kwargs: Any) -> Any:
     return f.lower(*args, **kwargs).compile()
 
 
+KINDS = ("compiled", "executable", "portable")
+
+
 def through(path: Path, kind: str, compiled: Any) -> Any:
     """Returns what was compiled, or what is loaded of it."""
     if kind == "compiled":
@@ -45,7 +48,7 @@ def through(path: Path, kind: str, compiled: Any) -> Any:
     return filterjit.load(path / "file")
 
 
-@pytest.fixture(scope="module", params=["compiled", "executable", "portable"])
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -181,12 +184,13 @@ FITS: dict[str, tuple[Any, list[tuple[tuple[Any, ...], dict[str, Any]]]]] = {
 }  # fmt: skip
 
 
-def test_what_fits(make: Make) -> None:
+def test_what_fits(tmp_path: Path) -> None:
     for f, calls in FITS.values():
         args, kwargs = calls[0]
-        made = make(f, *args, **kwargs)
-        for xs, named in calls[1:] or calls:
-            equal(made(*xs, **named), f(*xs, **named))
+        compiled = compile_for(f, *args, **kwargs)
+        for made in [through(tmp_path, kind, compiled) for kind in KINDS]:
+            for xs, named in calls[1:] or calls:
+                equal(made(*xs, **named), f(*xs, **named))
 
 
 def test_what_does_not(make: Make) -> None:
@@ -268,14 +272,16 @@ def arrays_in_the_function() -> Iterator[tuple[Any, bool]]:
     yield eqx.Partial(multiply, wide), True
 
 
-def test_functions_that_hold_arrays(make: Make) -> None:
+def test_functions_that_hold_arrays(tmp_path: Path) -> None:
     for f, is_wide in arrays_in_the_function():
         with jax.enable_x64(is_wide):
             x = jnp.ones(3)
-            made = make(f, x)
+            compiled = compile_for(f, x)
+            found = [through(tmp_path, kind, compiled) for kind in KINDS]
             expected = filter_jit(f)(x)
-        equal(made(x), expected)
-        assert len(mismatch(made, jnp.ones(4))) == 1
+        for made in found:
+            equal(made(x), expected)
+            assert len(mismatch(made, jnp.ones(4))) == 1
 
 
 def test_another_function_of_the_same_program() -> None:
