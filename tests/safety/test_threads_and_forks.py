@@ -553,23 +553,16 @@ for _ in range(3):
 }
 # Forks a process for each program. Importing JAX takes longer than most of them; it is not started.
 _RUN = """
-import json, os, sys, traceback
+import json, os, sys
 import jax
 sys.path.insert(0, sys.argv[1])
 for name, code in json.loads(sys.stdin.read()).items():
     pid = os.fork()
     if not pid:
-        status = 1
-        try:
-            exec(compile(code, name, "exec"), {"__name__": "__main__"})
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})
+        sys.exit()
     if os.waitpid(pid, 0)[1]:
-        print(name)
+        print(name, flush=True)
 print("done")
 """
 
