@@ -16,7 +16,6 @@ import os
 import random
 import runpy
 import sys
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -163,17 +162,10 @@ class Program:
     def _fork(self) -> tuple[int, int]:
         read, write = os.pipe()
         if (child := os.fork()) == 0:
-            status = 1
-            try:
-                os.dup2(write, 1)
-                sys.path[:0] = [str(self.folder), str(self.folder / "site-packages")]
-                runpy.run_path(str(self.folder / "program.py"), run_name="__main__")
-                sys.stdout.flush()
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
+            os.dup2(write, 1)
+            sys.path[:0] = [str(self.folder), str(self.folder / "site-packages")]
+            runpy.run_path(str(self.folder / "program.py"), run_name="__main__")
+            sys.exit()
         os.close(write)
         return child, read
 
@@ -191,7 +183,7 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
     program.write()
     for result, expected, *_ in program.starts(2):  # both write the file
         if result != expected:
-            print("silent at first", result, expected)
+            print("silent at first", result, expected, flush=True)
     for _ in range(edits):
         kind = program.edit()
         program.write()
@@ -207,7 +199,7 @@ def main(seed: int, edits: int, folder: Path) -> Counter[str]:
             outcome = "load"
         counts[outcome] += 1
         if outcome not in ("compiled", "loaded"):
-            print(outcome, kind, program.state, result, expected, log, refused)
+            print(outcome, kind, program.state, result, expected, log, refused, flush=True)
     known = {"program.py", "program.jit", "site-packages", *FILES}
     if left := {path.name for path in folder.iterdir()} - known:
         print("left over", left)
