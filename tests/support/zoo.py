@@ -44,7 +44,7 @@ from .nodes import Custom, Point
 from .statics import Constant
 from .trees import ONE
 
-__all__ = ["test_calls", "test_compiled", "test_one_answer"]
+__all__ = ["pytest_generate_tests", "test_calls", "test_compiled", "test_one_answer"]
 
 # Each puts a value into an argument: as a leaf, where it must be hashable,
 LEAVES: dict[str, Callable[[Any], Any]] = {
@@ -86,6 +86,17 @@ class Static:
         if self.apart is not None:
             return self.apart
         return len(values) if self.opaque else sum(map(_has_no_hash, values))
+
+
+def of_numbers(
+    make: Callable[[Any], Any],
+    change: Callable[[Any], object] | None = None,
+    places: tuple[str, ...] = tuple(PLACES),
+    numbers: tuple[Any, ...] = (-1, 1, True, 1.0),
+    **more: Any,
+) -> Static:
+    """A static that holds a number: one value of each of these, which differ."""
+    return Static(lambda: [make(n) for n in numbers], change, places, **more)
 
 
 def _has_no_hash(x: Any) -> bool:
@@ -227,6 +238,19 @@ def _attributes(x: Any) -> list[Any]:
 
 
 # ---- the tests ----
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Gives each test the statics of its module, and the places of each."""
+    if "static" not in metafunc.fixturenames:
+        return
+    statics = metafunc.module.STATICS
+    if "place" in metafunc.fixturenames:
+        cases = [(name, place) for name, static in statics.items() for place in static.places]
+        values = [(statics[name], place) for name, place in cases]
+        metafunc.parametrize(("static", "place"), values, ids=[" in ".join(c) for c in cases])
+    else:
+        metafunc.parametrize("static", statics.values(), ids=list(statics))
 
 
 def jitted(place: str) -> Any:

@@ -14,25 +14,22 @@ from jaxtyping import Array, Float
 from support.nodes import Point
 from support.statics import Constant, Pair, Slotted
 from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static
+from support.zoo import FIELDS, Static, of_numbers
 from support.zoo import set_frozen as set_to
 
 fields = tuple(FIELDS)
 T = TypeVar("T")
 
 
+def undecorated(base: type, **more: Any) -> Any:
+    """Returns a class that inherits the generated equality, so that all attributes count."""
+    return type(f"Undecorated{base.__name__}", (base,), more)
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     n: Any
     more: Any = 0
-
-
-class Undecorated(Config):
-    """Inherits the generated equality, so that all attributes count."""
-
-
-class TwiceUndecorated(Undecorated):
-    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +79,6 @@ class Mutable:
     betas: Any = dataclasses.field(default_factory=lambda: [0, 1])
 
 
-class UndecoratedMutable(Mutable):
-    """Its inherited ``__hash__`` is None."""
-
-
 @dataclasses.dataclass(kw_only=True)
 class KeywordOnly(Mutable):
     warmup: Any
@@ -99,17 +92,9 @@ class HashesItsList:
         return hash(self.names)
 
 
-class UndecoratedHashesItsList(HashesItsList):
-    pass
-
-
 @dataclasses.dataclass(unsafe_hash=True, order=True)
 class Ordered:
     level: Any = -1
-
-
-class UndecoratedOrdered(Ordered):
-    pass
 
 
 @dataclasses.dataclass(eq=False)
@@ -121,10 +106,6 @@ class Identity:
 class Slots:
     low: Any = 0.0
     high: Any = 1
-
-
-class UndecoratedSlots(Slots):
-    __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +122,12 @@ class Typed(Generic[T]):
     value: Any
 
 
+Undecorated = undecorated(Config)
+TwiceUndecorated = undecorated(Undecorated)
+UndecoratedMutable = undecorated(Mutable)  # its inherited `__hash__` is None
+UndecoratedHashesItsList = undecorated(HashesItsList)
+UndecoratedOrdered = undecorated(Ordered)
+UndecoratedSlots = undecorated(Slots, __slots__=())
 Made = dataclasses.make_dataclass("Made", [("n", Any), ("m", Any, 0)], frozen=True)
 
 # The code of an own ``__eq__`` in the text of `exec`, or of `python -c`, has the file name "<string>",
@@ -188,26 +175,24 @@ class Kind(eqx.Enumeration):
 PARTIAL = functools.partial(len)
 LINEAR = eqx.nn.Linear(3, 3, key=jax.random.key(0))
 FLOATS = [Float[t, dims] for t in (Array, np.ndarray) for dims in ("a b", "b a")]
-NUMBERS = 2, 2.0, True, 1, 1.0, -2, 0.0, -0.0
+NUMBERS = -1, 2, 2.0, True, 1, 1.0, -2, 0.0, -0.0
 
 STATICS = {
-    "dataclass": Static(lambda: [Config(n) for n in (-1, *NUMBERS)], set_to("n", -3)),
+    "dataclass": of_numbers(Config, set_to("n", -3), numbers=NUMBERS),
     "dataclass, of -1": Static(lambda: [Config(-1)], set_to("n", -2)),
     "dataclass, of 1": Static(lambda: [Config(1)], set_to("n", True)),
     "dataclass, by vars": Static(lambda: [Config(1)], lambda x: vars(x).update(n=2)),
-    "inherited dataclass": Static(
-        lambda: [f(n) for f in (Undecorated, TwiceUndecorated) for n in (-1, *NUMBERS)],
-        set_to("n", -3),
-    ),
+    "inherited dataclass": of_numbers(Undecorated, set_to("n", -3), numbers=NUMBERS),
+    "inherited twice": of_numbers(TwiceUndecorated, set_to("n", -3), numbers=NUMBERS),
     "more attributes": Static(
         lambda: [Undecorated(1), *(WithMore(1, n) for n in (-1, 1, 1.0))], set_to("extra", -2)
     ),
     "one more attribute": Static(lambda: [WithMore(1, -1)], set_to("extra", -2)),
-    "derived dataclass": Static(
-        lambda: [Derived(1, eps=n) for n in (-0.0, 0.0, 0)], set_to("eps", 1)
+    "derived dataclass": of_numbers(
+        lambda n: Derived(1, eps=n), set_to("eps", 1), numbers=(-0.0, 0.0, 0)
     ),
-    "eq=False below eq=True": Static(
-        lambda: [Redecorated(1, last=n) for n in (-1, *NUMBERS)], set_to("last", -3)
+    "eq=False below eq=True": of_numbers(
+        lambda n: Redecorated(1, last=n), set_to("last", -3), numbers=NUMBERS
     ),
     "slots": Static(
         lambda: [f(*a) for f in (Slots, UndecoratedSlots) for a in ((0.0,), (-0.0,), (0, True))],
@@ -216,7 +201,7 @@ STATICS = {
     "slots, of 0.0": Static(lambda: [Slots(0.0)], set_to("low", -0.0)),
     "a slot that is cached in a base": Static(lambda: [NotLazy(1), NotLazy(True), NotLazy(2)]),
     "own __eq__ under exec": Static(lambda: [Own(1), Own(2)], set_to("n", 3)),
-    "InitVar": Static(lambda: [FromInitVar(n) for n in (180, 180.0, 360)]),
+    "InitVar": of_numbers(FromInitVar, numbers=(180, 180.0, 360)),
     "generic": Static(lambda: [Typed[int](1), Typed[float](1.0), Typed[bool](True)]),
     "make_dataclass": Static(lambda: [Made(1), Made(1.0), dataclasses.replace(Made(1), m=False)]),
     "nested": Static(
@@ -245,14 +230,12 @@ STATICS = {
         lambda: [f(n) for f in (Mutable, UndecoratedMutable) for n in (1, 1.0, True)],
         set_to("lr", 3),
     ),
-    "a list in a mutable one": Static(
-        lambda: [Mutable(betas=[n, 1]) for n in (0, False, -0.0)], lambda x: x.betas.append(2)
+    "a list in a mutable one": of_numbers(
+        lambda n: Mutable(betas=[n, 1]), lambda x: x.betas.append(2), numbers=(0, False, -0.0)
     ),
-    "keywords only": Static(
-        lambda: [KeywordOnly(warmup=n) for n in (2, 2.0)], set_to("warmup", 4)
-    ),
-    "a hash that raises": Static(
-        lambda: [UndecoratedHashesItsList([1, n]) for n in (2, 2.0)], lambda x: x.names.append(2)
+    "keywords only": of_numbers(lambda n: KeywordOnly(warmup=n), set_to("warmup", 4)),
+    "a hash that raises": of_numbers(
+        lambda n: UndecoratedHashesItsList([1, n]), lambda x: x.names.append(2)
     ),
     "unsafe_hash": Static(
         lambda: [f(n) for f in (Ordered, UndecoratedOrdered) for n in (-1, -1.0)],
@@ -266,9 +249,7 @@ STATICS = {
         lambda x: x.n.append(2),
     ),
     "item in a list": Static(lambda: [Slots([1])], lambda x: x.low.__setitem__(0, 1.0)),
-    "dict in a field": Static(
-        lambda: [Config({"k": n}) for n in (1, True)], lambda x: x.n.update(l=2)
-    ),
+    "dict in a field": of_numbers(lambda n: Config({"k": n}), lambda x: x.n.update(l=2)),
     "dict with other keys": Static(
         lambda: [Config({1: 1, (2,): 2})], lambda x: x.n.__setitem__((2,), 1)
     ),
@@ -286,9 +267,7 @@ STATICS = {
         lambda: [Config(types.MethodType(Acting([1]), OBJECT))],
         lambda x: x.n.__func__.n.append(2),
     ),
-    "methods of equal callables": Static(
-        lambda: [types.MethodType(Acting(n), OBJECT) for n in (1, True, 1.0)]
-    ),
+    "methods of equal callables": of_numbers(lambda n: types.MethodType(Acting(n), OBJECT)),
     # ---- named tuples ----
     "named tuple": Static(
         lambda: [State(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
@@ -302,24 +281,24 @@ STATICS = {
         lambda: [PairOfFunctions(dict, list), PairOfFunctions(list, dict)], set_to("note", 1), fields
     ),
     # ---- Modules ----
-    "Module": Static(lambda: [Sub(n) for n in (-1, *NUMBERS)], set_to("n", -3)),
+    "Module": of_numbers(Sub, set_to("n", -3), numbers=NUMBERS),
     "Module, of -1": Static(lambda: [Sub(-1)], set_to("n", -2)),
     "static field of a Module": Static(
-        lambda: [Hidden(n) for n in (-1, *NUMBERS, [1], [True], {1: 2}, {True: 2})],
+        lambda: [Hidden(n) for n in (*NUMBERS, [1], [True], {1: 2}, {True: 2})],
         set_to("n", -3),
     ),
     "Modules in Modules": Static(
         lambda: [Hidden(("fast", n), Sub(m)) for n in (1, True) for m in (1, True)],
         lambda x: object.__setattr__(x.sub, "n", 5),
     ),
-    "Module in a static field of a Module": Static(
-        lambda: [Hidden(Hidden(n)) for n in (-1, 1)], lambda x: object.__setattr__(x.n, "n", -2)
+    "Module in a static field of a Module": of_numbers(
+        lambda n: Hidden(Hidden(n)), lambda x: object.__setattr__(x.n, "n", -2)
     ),
     "Module of a list": Static(
         lambda: [Sub([1, 2]), Sub([1, 2.0]), Sub([True, 2])], lambda x: x.n.append(3)
     ),
-    "Module of a dict": Static(
-        lambda: [Sub({"a": 1, "b": [n]}) for n in (2, 2.0)], lambda x: x.n["b"].append(4)
+    "Module of a dict": of_numbers(
+        lambda n: Sub({"a": 1, "b": [n]}), lambda x: x.n["b"].append(4)
     ),
     "Module of an array of NumPy": Static(
         lambda: [Sub(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],

@@ -32,7 +32,7 @@ from support.statics import (
     TupleOfOwn,
 )
 from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static, attributed, set_to
+from support.zoo import FIELDS, Static, attributed, of_numbers, set_to
 
 fields = tuple(FIELDS)
 
@@ -96,18 +96,9 @@ class Attributes(dict[str, Any]):
     __setattr__ = dict.__setitem__
 
 
-class WithSlot(list[Any]):
-    __slots__ = ("note",)
-
-
-class Grouped(collections.defaultdict[Any, Any]):
-    pass
-
-
-class Recent(collections.deque[Any]):
-    pass
-
-
+WithSlot: Any = type("WithSlot", (list,), {"__slots__": ("note",)})
+Grouped: Any = type("Grouped", (collections.defaultdict,), {})
+Recent: Any = type("Recent", (collections.deque,), {})
 OWNERS: list[tuple[Any, dict[str, Any]]] = []  # of the views
 
 
@@ -150,7 +141,7 @@ STATICS = {
         lambda x: x[0][0]["a"].append(1),
     ),
     "tuple": Static(lambda: [(n, (m, ())) for n in (1, True) for m in (2, 2.0)] + [[1, [2, []]]]),
-    "tuples of dataclasses": Static(lambda: [(1, (2, Constant(n))) for n in (1, 1.0, True)]),
+    "tuples of dataclasses": of_numbers(lambda n: (1, (2, Constant(n)))),
     "dict": Static(
         lambda: [{"a": -1}, {"a": 1}, {"a": True}, {1: 2}, {True: 2}, {1: 2.0}, {1.0: 2}],
         item("a", -2),
@@ -192,17 +183,17 @@ STATICS = {
         + [collections.ChainMap({"a": 1, "b": 2})],
         lambda x: x.maps[1].update(b=3),
     ),
-    "UserDict": Static(lambda: [collections.UserDict(a=n) for n in (-1, 1, 1.0)], item("a", -2)),
-    "UserList": Static(lambda: [collections.UserList([n]) for n in (-1, 1, True)], item(0, -2)),
+    "UserDict": of_numbers(lambda n: collections.UserDict(a=n), item("a", -2)),
+    "UserList": of_numbers(lambda n: collections.UserList([n]), item(0, -2)),
     "UserString": Static(lambda: [collections.UserString(s) for s in "ab"], set_to("data", "c"), apart=2),
     "SimpleNamespace": Static(
         lambda: [*(namespace(n=n) for n in (-1, 1, True, 1.0)), namespace(a=1, b=2),
                  namespace(b=2, a=1)],
         set_to("n", -2),
     ),
-    "namespaces in namespaces": Static(
-        lambda: [namespace(net=namespace(width=n)) for n in (0.0, -0.0)],
-        lambda x: setattr(x.net, "width", 3.0),
+    "namespaces in namespaces": of_numbers(
+        lambda n: namespace(net=namespace(width=n)), lambda x: setattr(x.net, "width", 3.0),
+        numbers=(0.0, -0.0),
     ),
     "argparse.Namespace": Static(
         lambda: [argparse.Namespace(**d) for d in ({"a": -1, "b": 2}, {"b": 2, "a": -1}, {"a": 1})],
@@ -216,8 +207,8 @@ STATICS = {
         ] + [types.MappingProxyType({1: 2.0})],
         apart=6,
     ),
-    "a proxy of a dict that changes": Static(
-        lambda: [view(types.MappingProxyType, n) for n in (-1, 1, True)], change_owner
+    "a proxy of a dict that changes": of_numbers(
+        lambda n: view(types.MappingProxyType, n), change_owner
     ),
     "views of dicts": Static(
         lambda: [
@@ -225,8 +216,8 @@ STATICS = {
         ] + [d.items() for d in ({1: 2}, {1: 2, 3: 4}, {3: 4, 1: 2}, {1: [2]})],
         None, fields,
     ),
-    "a view of a dict that changes": Static(
-        lambda: [view(lambda d: d.items(), n) for n in (-1, 1)], change_owner, fields, opaque=True
+    "a view of a dict that changes": of_numbers(
+        lambda n: view(lambda d: d.items(), n), change_owner, fields, opaque=True
     ),
     "bytearray": Static(lambda: [bytearray(b"a"), bytearray(b"b"), b"a"], item(0, 7)),
     "array": Static(
@@ -257,8 +248,8 @@ STATICS = {
     "SimpleCookie": Static(
         lambda: [http.cookies.SimpleCookie("a=1")], lambda x: x.load("a=2"), fields
     ),
-    "BoundArguments": Static(
-        lambda: [inspect.signature(lambda a: a).bind(n) for n in (-1, 1)],
+    "BoundArguments": of_numbers(
+        lambda n: inspect.signature(lambda a: a).bind(n),
         lambda x: x.arguments.update(a=-2), fields, opaque=True,
     ),
     # ---- subclasses ----
@@ -266,32 +257,29 @@ STATICS = {
         lambda: [*(ListOfOwn([n]) for n in (-1, 1, True)), attributed(ListOfOwn([-1]), n=1), [-1]],
         item(0, -2),
     ),
-    "attribute of a list": Static(
-        lambda: [attributed(ListOfOwn([1]), n=n) for n in (-1, 1, True)], set_to("n", -2)
-    ),
-    "slot of a list": Static(
-        lambda: [attributed(WithSlot([1]), note=n) for n in (-1, 1, True)], set_to("note", -2)
+    "attribute of a list": of_numbers(lambda n: attributed(ListOfOwn([1]), n=n), set_to("n", -2)),
+    "slot of a list": of_numbers(
+        lambda n: attributed(WithSlot([1]), note=n), set_to("note", -2)
     ),
     "long list": Static(lambda: [[0.0] * 5000], item(4000, -0.0)),
     "tuples like keys": Static(
         lambda: [("function", 0), ("cell", 0, 1), ("seen", 0), "function", ((),), (None,)]
     ),
-    "list with a hash": Static(lambda: [EqualLists([n]) for n in (-1, 1, True)], item(0, -2), apart=3),
-    "dict of own": Static(lambda: [DictOfOwn(a=n) for n in (-1, 1, 1.0)], item("a", -2)),
+    "list with a hash": of_numbers(lambda n: EqualLists([n]), item(0, -2), apart=4),
+    "dict of own": of_numbers(lambda n: DictOfOwn(a=n), item("a", -2)),
     "dict of attributes": Static(
         lambda: [Attributes(lr=n, net=m(d=1)) for n in (-1, -1.0) for m in (Attributes, dict)],
         set_to("lr", -2),
     ),
-    "dict of attributes, inside": Static(
-        lambda: [Attributes(net=Attributes(depth=n)) for n in (1, True)],
-        lambda x: setattr(x.net, "depth", 2),
+    "dict of attributes, inside": of_numbers(
+        lambda n: Attributes(net=Attributes(depth=n)), lambda x: setattr(x.net, "depth", 2)
     ),
-    "OrderedDict of own": Static(lambda: [MyOrdered({1: n}) for n in (2, 2.0)], item(1, 3)),
+    "OrderedDict of own": of_numbers(lambda n: MyOrdered({1: n}), item(1, 3)),
     "defaultdict of own": Static(
         lambda: [Grouped(f, {"a": [n]}) for f in (list, tuple) for n in (1, True)],
         lambda x: x["a"].append(2),
     ),
-    "deque of own": Static(lambda: [Recent([1]), Recent([1.0])], lambda x: x.append(2)),
+    "deque of own": of_numbers(lambda n: Recent([n]), lambda x: x.append(2)),
     "set of own": Static(
         lambda: [SetOfOwn([-1]), SetOfOwn([1]), SetOfOwn([True]), {-1}],
         lambda x: (x.remove(-1), x.add(-2)),
@@ -307,9 +295,8 @@ STATICS = {
                  *(attributed(TupleOfOwn([1]), n=n) for n in (1, True))],
         set_to("n", 2), apart=2,
     ),
-    "mapping": Static(
-        lambda: [Frozen(a=-1), Frozen(a=1), Frozen(a=True)], lambda x: x._items.update(a=-2),
-        opaque=True,
+    "mapping": of_numbers(
+        lambda n: Frozen(a=n), lambda x: x._items.update(a=-2), opaque=True
     ),
     # ---- arrays ----
     "arrays of NumPy": Static(
@@ -321,8 +308,8 @@ STATICS = {
         ],
         item(0, -2.0), fields, apart=13,
     ),
-    "arrays of objects": Static(
-        lambda: [np.array([n, None]) for n in (-1, 1, True)], item(0, -2), fields, opaque=True
+    "arrays of objects": of_numbers(
+        lambda n: np.array([n, None]), item(0, -2), fields, opaque=True
     ),
     "arrays of JAX": Static(
         lambda: [
@@ -332,12 +319,11 @@ STATICS = {
         None, fields,
     ),
     # ---- registered, and treedefs ----
-    "registered as static": Static(
-        lambda: [RegisteredStatic([n]) for n in (-1, 1, True)],
-        lambda x: x.value.append(2), fields,
+    "registered as static": of_numbers(
+        lambda n: RegisteredStatic([n]), lambda x: x.value.append(2), fields
     ),
-    "treedefs of lists": Static(
-        lambda: [jtu.tree_structure({"k": RegisteredStatic([n])}) for n in (1, True)],
+    "treedefs of lists": of_numbers(
+        lambda n: jtu.tree_structure({"k": RegisteredStatic([n])}),
         lambda x: x.children()[0].node_data()[1].value.append(2), fields,
     ),
 }  # fmt: skip

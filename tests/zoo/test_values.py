@@ -43,24 +43,10 @@ from support.zoo import set_frozen as set_to
 fields = tuple(FIELDS)
 
 
-class Priority(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Permission(enum.Flag):
-    READ = 1
-    WRITE = 2
-
-
-class Bits(enum.IntFlag):
-    READ = 1
-    WRITE = 2
-
-
-class Mode(enum.StrEnum):
-    FAST = "fast"
-    EXACT = "exact"
+Priority = enum.IntEnum("Priority", ["LOW", "HIGH"])
+Permission = enum.Flag("Permission", ["READ", "WRITE"])
+Bits = enum.IntFlag("Bits", ["READ", "WRITE"])
+Mode = enum.StrEnum("Mode", {"FAST": "fast", "EXACT": "exact"})
 
 
 def defined_again(value: Any) -> Any:
