@@ -7,6 +7,8 @@ result, which tells which trace answered.
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import itertools
 import sys
 import threading
@@ -17,33 +19,166 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from fuzz_figures import figures
-from fuzz_model import CacheModel, Target, Variant
-from fuzz_oracle import (
+from fuzz_statics import arrays_in, forget_the_dead, in_memory, may_change, static_key
+from fuzz_trees import (
     Bomb,
     Seen,
     arrays,
     aval,
     exact,
-    forget_the_dead,
-    in_memory,
-    is_array,
-    kind_of,
+    fresh_arrays,
+    names,
     snapshot,
     statics,
     value,
     walk,
 )
-from fuzz_pretend import PretendOptions
 
 import filterjit
-from filterjit._call import _signature
+from filterjit import _core
+from filterjit._call import _direct, _signature
 from filterjit._call._donation import Donation
+from filterjit._call._hooks import FunctionHooks
 from filterjit._call._settings import Settings
 from support.threads import at_once
 
 
 class Boom(Exception):
     pass
+
+
+# ---- a stand-in for jax.jit, which most machines use ----
+
+
+class Pretend:
+    """Traces `flat` once for each combination of avals, by running it with placeholder arrays, and
+    remembers from which argument each array of the result came. Further calls only select arrays. That
+    costs a thousandth of a compilation. All other code is filterjit's."""
+
+    def __init__(self, flat: Callable[..., Any]) -> None:
+        self.flat = flat
+        self.traces: dict[Any, tuple[int, list[Any]]] = {}
+
+    def __call__(self, *given: Any) -> Any:
+        key = tuple(map(aval, given))
+        traced = self.traces.get(key)
+        if traced is None:
+            marks = [np.empty(x.shape, x.dtype) for x in given]
+            places = {id(mark): i for i, mark in enumerate(marks)}
+            found, trace = _core.output_flatten(self.flat(*marks))
+            traced = self.traces[key] = trace, [places.get(id(x), x) for x in found]
+        trace, program = traced
+        result = [given[x] if type(x) is int else x for x in program]
+        return _core.output_unflatten(trace, tuple(result))
+
+
+class PretendOptions(FunctionHooks):
+    """filterjit's options, with `Pretend` in the place of ``jax.jit``."""
+
+    def compile(self, f: Any, variant: Any) -> Any:
+        jitted = _direct.jitted_of(super().compile(f, variant))
+        return Pretend(jitted.__wrapped__)
+
+    def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
+        return False
+
+
+# ---- the model of a function's cache: which variants it must hold ----
+
+
+class Variant:
+    """The model of a variant."""
+
+    def __init__(self, key: Any, tree: Any, structure: bool) -> None:
+        self.key = key
+        self.structure = structure
+        # Its own static values, which its next trace would use: once they change, it is not valid.
+        changing = [x for x in statics(tree) if may_change(x)]
+        self.own = [(x, static_key(x, structure)) for x in changing]
+        self.traces: dict[Any, set[int]] = {}
+
+    def fits(self, key: Any) -> bool:
+        return self.key == key and all(static_key(x, self.structure) == k for x, k in self.own)
+
+
+class CacheModel:
+    def __init__(self, maxsize: int) -> None:
+        self.maxsize = maxsize
+        self.variants: list[Variant] = []  # the least recently used first
+
+    def use(self, variant: Variant) -> None:
+        """Adds a variant, or makes it the one that was used last."""
+        if variant in self.variants:
+            self.variants.remove(variant)
+        self.variants.append(variant)
+        while len(self.variants) > self.maxsize:
+            self.variants.pop(0).own.clear()  # keeps no objects alive
+            figures.evictions += 1
+
+    def clear(self) -> None:
+        for variant in self.variants:
+            variant.own.clear()
+        self.variants.clear()
+
+
+@dataclasses.dataclass(eq=False)
+class Target:
+    """A function under test: as it is, jitted, and the model of its cache.
+
+    `last` holds the variant that the wrapper predicts for the next call. A partial or bound function
+    is a target too, with its first arguments.
+    """
+
+    fun: Any
+    f: Any
+    cache: CacheModel
+    structure: bool = False
+    own: tuple[Any, ...] = ()  # the arrays of the function itself
+    donates: bool = False
+    first: tuple[Any, ...] = ()
+    named: dict[str, Any] = dataclasses.field(default_factory=dict)
+    last: list[Variant | None] = dataclasses.field(default_factory=lambda: [None])
+
+    def candidates(self, key: Any) -> list[Variant]:
+        """Returns the variants that may answer: the predicted one alone where it fits."""
+        fitting = [v for v in self.cache.variants if v.fits(key)]
+        return [v for v in fitting if v is self.last[0]] or fitting
+
+    def bound(self, *first: Any) -> Target:
+        return dataclasses.replace(self, f=self.f.__get__(*first), first=first)
+
+    def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:
+        f = self.f.partial(*args, **kwargs)
+        kept = snapshot(args), {name: snapshot(x) for name, x in kwargs.items()}
+        return dataclasses.replace(self, f=f, first=kept[0], named=kept[1], last=[None])
+
+
+class Call:
+    """A call that is to be made, with its expected result."""
+
+    def __init__(self, m: Machine, target: Target, args: Any, kwargs: Any) -> None:
+        self.target, self.args, self.kwargs = target, args, kwargs
+        full, named = (*target.first, *args), {**target.named, **kwargs}
+        bound = inspect.signature(target.fun).bind(*full, **named).arguments
+        self.arguments = {name: x for name, x in bound.items() if name != "rest" or len(x) > 0}
+        self.key = exact(self.arguments, target.structure)
+        self.avals = tuple(aval(x) for x in (*target.own, *arrays(self.arguments)))
+        m.local.without_jit = True
+        try:
+            self.want = self.comparable(target.fun(*full, **named))[:2]
+        finally:
+            m.local.without_jit = False
+
+    def make(self) -> Any:
+        return self.target.f(*self.args, **self.kwargs)
+
+    def comparable(self, result: Any) -> tuple[Any, Any, int]:
+        """Returns a result's exact key, the values of its arrays, those in static places included,
+        and the number of its trace."""
+        number = next(x.number for x in walk(result) if type(x) is Seen)
+        key = exact(result, self.target.structure)
+        static = [in_memory(array) for x in statics(result) for array in arrays_in(x)]
+        return key, [*map(value, arrays(result)), *static], number
 
 
 class Machine:
@@ -56,12 +191,11 @@ class Machine:
         self.local = threading.local()
         self.by_trace: dict[int, Variant] = {}
         self.targets: list[Target] = []
-        self.partials: list[tuple[Target, Any, tuple[Any, ...], dict[str, Any], list[Any]]] = []
+        self.partials: list[Target] = []
         self.pool: list[Any] = []
         self.direct: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._make_targets(maxsize, small)
         self.wrapped = [t.f for t in self.targets[:3] if not t.structure]
-        self.caches = {id(t.cache): t for t in self.targets}
         forget_the_dead()
 
     # ---- functions ----
@@ -101,17 +235,16 @@ class Machine:
             def __call__(self, x: Any, y: Any = None) -> Any:
                 return x, seen(False, x=x, y=y, size=self.size), self.weight, y
 
-        unbounded, second = CacheModel(maxsize), CacheModel(maxsize)
-        self._target(one, unbounded)
-        self._target(one, unbounded)
-        self._target(many, second)
+        shared = CacheModel(maxsize)
+        self._target(one, shared)
+        self._target(one, shared)
+        self._target(many, CacheModel(maxsize))
         self._target(few, CacheModel(small))
         self._target(structural, CacheModel(maxsize), functions="structure")
         for size in (1, True, -0.0):
-            model = CacheModel(maxsize)
+            shared = CacheModel(maxsize)
             for weight in (np.float32(1), np.float32(2)):
-                module = Called(weight, size)
-                self._target(module, model, own=(weight,))
+                self._target(Called(weight, size), shared, own=(weight,))
         for donate in ("none", "all", "all-except-first"):
             self._target(donating, CacheModel(maxsize), donate=donate)
 
@@ -119,101 +252,39 @@ class Machine:
         self,
         fun: Any,
         model: CacheModel,
-        donate: str = "none",
-        functions: str = "identity",
+        donate: Any = "none",
+        functions: Any = "identity",
         own: Any = (),
     ) -> None:
         if self.pretend:
             options = PretendOptions(Settings(Donation(donate), functions, model.maxsize))
             signature = _signature.inspect_signature(fun)
-            f = filterjit.types.FilterJit(fun, options, signature, {})
+            f: Any = filterjit.types.FilterJit(fun, options, signature, {})
         else:
-            f = filterjit.filter_jit(
-                fun,
-                donate=donate,  # type: ignore[arg-type]
-                functions=functions,  # type: ignore[arg-type]
-                maxsize=model.maxsize,
-            )
+            f = filterjit.filter_jit(fun, donate=donate, functions=functions, maxsize=model.maxsize)
         assert f._parts()[0].maxsize == model.maxsize
-        target = Target(fun, f, model, functions == "structure", own)
-        target.donates = donate != "none" and not self.pretend
-        self.targets.append(target)
+        donates = donate != "none" and not self.pretend
+        self.targets.append(Target(fun, f, model, functions == "structure", own, donates))
 
     # ---- calls ----
 
-    def expected(self, target: Target, args: Any, kwargs: Any) -> Any:
-        self.local.without_jit = True
-        try:
-            return self.comparable(target, target.fun(*args, **kwargs))[:2]
-        finally:
-            self.local.without_jit = False
-
-    def prepare(self, target: Target, args: Any, kwargs: Any) -> tuple[Any, Any, Any, Any]:
-        """Returns the arguments by parameter, their key, the avals of the trace and the expected
-        result."""
-        arguments = target.arguments(args, kwargs)
-        avals = tuple(aval(x) for x in (*target.own, *arrays(arguments)))
-        key = exact(arguments, target.structure)
-        return arguments, key, avals, self.expected(target, args, kwargs)
-
-    def comparable(self, target: Target, result: Any) -> tuple[Any, Any, int]:
-        """Returns a result's exact key, the values of its arrays, those in static places included,
-        and the number of its trace."""
-        number = next(x.number for x in walk(result) if type(x) is Seen)
-        key = exact(result, target.structure)
-        static = [in_memory(x) for x in statics(result) if isinstance(x, np.ndarray)]
-        return key, [*map(value, arrays(result)), *static], number
-
-    def call(
-        self,
-        target: Target,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        through: Callable[..., Any] | None = None,
-        last: list[Any] | None = None,
-        given: tuple[Any, Any] | None = None,
-        times: int = 1,
-    ) -> Any:
-        """Calls and checks the target, `times` times. `args` and `kwargs` are what the function gets.
-        With `through`, that is called with `given` in the place of the target, and `last` holds the
-        variant of its last call."""
-        arguments, key, avals, want = self.prepare(target, args, kwargs)
-        mine, named = (args, kwargs) if given is None else given
-        got = None
+    def call(self, target: Target, *args: Any, times: int = 1, **kwargs: Any) -> Any:
+        """Calls and checks the target, `times` times."""
+        call, got = Call(self, target, args, kwargs), None
         for _ in range(times):
-            candidates = self.candidates(target, key, last)
-            got = (through or target.f)(*mine, **named)
-            self.check(target, arguments, key, avals, want, got, candidates, last)
+            candidates = target.candidates(call.key)
+            if target.donates:
+                figures.donations += 1
+                call.args, call.kwargs = fresh_arrays((args, kwargs))
+            got = call.make()
+            self.check(call, got, candidates)
             self.check_size(target)
         return got
 
-    def candidates(self, target: Target, key: Any, last: list[Any] | None) -> list[Variant]:
-        """Returns the variants that may answer: the predicted one alone where it fits."""
-        predicted = target.last if last is None else last[0]
-        if predicted in target.cache.variants and predicted.key == key and predicted.is_valid():
-            return [predicted]
-        return [v for v in target.cache.variants if v.key == key and v.is_valid()]
-
-    def count_call(self) -> None:
-        figures.calls += 1
-        figures.calls_with_jax += not self.pretend
-
-    def check(
-        self,
-        target: Target,
-        arguments: Any,
-        key: Any,
-        avals: Any,
-        want: Any,
-        got: Any,
-        candidates: list[Variant],
-        last: list[Any] | None,
-        exactly: bool = True,
-    ) -> None:
-        self.count_call()
-        *found, number = self.comparable(target, got)
-        assert found[0] == want[0], f"a wrong result: {found[0]} is not {want[0]}"
-        assert found[1] == want[1], f"wrong arrays: {found[1]} are not {want[1]}"
+    def check(self, call: Call, got: Any, candidates: list[Variant], exactly: bool = True) -> None:
+        target, key, avals = call.target, call.key, call.avals
+        self.check_result(call, got)
+        number = call.comparable(got)[2]
         assert number > 0
         variant = self.by_trace.get(number)
         if variant is not None:
@@ -221,7 +292,7 @@ class Machine:
             # Two variants are equal where a value was changed in place and changed back meanwhile.
             # The one that followed the last call's variant the time before may answer then.
             assert variant in candidates or (
-                variant in target.cache.variants and variant.key == key and variant.is_valid()
+                variant in target.cache.variants and variant.fits(key)
             ), "a hit on a variant that does not fit"
             assert number in variant.traces.get(avals, ()), "a hit on a trace of other avals"
         else:
@@ -232,132 +303,93 @@ class Machine:
             if candidates:
                 variant = (lacking or candidates)[0]
             else:
-                variant = Variant(key, arguments, target.structure)
-                target.cache.add(variant)
+                variant = Variant(key, call.arguments, target.structure)
+                figures.variants += 1
                 figures.compiled_by_jax += not self.pretend
-                for x in walk(arguments):
-                    kind = None if is_array(x) else kind_of(x)
-                    figures.nodes["array" if is_array(x) else kind.name if kind else "static"] += 1
+                figures.nodes.update(names(call.arguments))
             variant.traces.setdefault(avals, set()).add(number)
             self.by_trace[number] = variant
-        target.cache.touch(variant)
-        if last is None:
-            target.last = variant
-        else:
-            last[0] = variant
+        target.cache.use(variant)
+        target.last[0] = variant
+
+    def check_result(self, call: Call, got: Any) -> None:
+        figures.calls += 1
+        figures.calls_with_jax += not self.pretend
+        (key, values), (found, found_values, _) = call.want, call.comparable(got)
+        assert found == key, f"a wrong result: {found} is not {key}"
+        assert found_values == values, f"wrong arrays: {found_values} are not {values}"
 
     def check_size(self, target: Target) -> None:
-        found, expected = len(target.f.variants), len(target.cache.variants)
+        f = self.targets_of(target.cache)[0].f
+        found, expected = len(f.variants), len(target.cache.variants)
         assert found == expected, f"{found} variants, there should be {expected}"
-        self.count_direct(target)
-
-    def count_direct(self, target: Target) -> None:
-        for variant in () if self.pretend else target.f.variants:
+        for variant in () if self.pretend else f.variants:
             count = getattr(variant.call, "counts", {}).get("direct", 0)
             figures.direct += count - self.direct.get(variant, 0)
             self.direct[variant] = count
 
-    def call_failing(self, target: Target, args: Any, kwargs: Any, error: Any) -> None:
+    def call_failing(self, target: Target, error: Any, *args: Any, **kwargs: Any) -> None:
         """Makes a call that raises, and checks that it leaves the cache unchanged."""
-        before = len(target.f.variants)
         try:
             target.f(*args, **kwargs)
         except error:
             figures.failures += 1
         else:
             raise AssertionError("did not raise")
-        assert len(target.f.variants) == before, "a failed call changed the cache"
         self.check_size(target)
-
-    # ---- partials ----
-
-    def make_partial(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        partial = target.f.partial(*args, **kwargs)
-        kept = snapshot(args), {name: snapshot(x) for name, x in kwargs.items()}
-        self.partials.append((target, partial, *kept, [None]))
-        figures.partials += 1
-
-    def call_partial(
-        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any], times: int = 1
-    ) -> Any:
-        target, partial, first, named, last = self.partials[index]
-        full = (*first, *args), {**named, **kwargs}
-        given = args, kwargs
-        return self.call(target, *full, through=partial, last=last, given=given, times=times)
 
     # ---- clearing, threads ----
 
+    def targets_of(self, cache: CacheModel) -> list[Target]:
+        return [t for t in (*self.targets, *self.partials) if t.cache is cache]
+
     def clear(self, target: Target) -> None:
         target.f.clear_cache()
-        self._forget(target)
+        self._forget(target.cache)
 
     def clear_all(self) -> None:
         filterjit.clear_caches()
         for target in self.targets:
-            self._forget(target)
+            self._forget(target.cache)
 
-    def _forget(self, target: Target) -> None:
+    def _forget(self, cache: CacheModel) -> None:
         figures.clears += 1
-        cache = target.cache
         cache.clear()
-        evicted = [n for n, v in self.by_trace.items() if v not in self._live(cache)]
-        for number in evicted:
-            del self.by_trace[number]
-        for other in self.targets:
-            if other.cache is cache:
-                other.last = None
-        for other, _, _, _, last in self.partials:
-            if other.cache is cache:
-                last[0] = None
+        for target in self.targets_of(cache):
+            target.last[0] = None
 
-    def _live(self, but: CacheModel) -> set[Variant]:
-        return {v for t in self.targets if t.cache is not but for v in t.cache.variants}
-
-    def call_in_threads(self, jobs: list[tuple[Target, Any, Any]]) -> None:
+    def call_in_threads(self, calls: list[Call]) -> None:
         """Makes the calls at the same time. Neither the call that makes a variant nor the order of
         use is defined, so a cache that may have evicted a variant is cleared afterwards. In the
-        others, one more call of each job in turn defines the order, which later evictions follow."""
-        prepared = [self.prepare(*job) for job in jobs]
-
-        def work(i: int) -> Any:
-            target, args, kwargs = jobs[i]
-            return [target.f(*args, **kwargs) for _ in range(3)]
-
+        others, one more call of each in turn defines the order, which later evictions follow."""
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
         try:
-            results = at_once(len(jobs), work)
+            results = at_once(len(calls), lambda i: [calls[i].make() for _ in range(3)])
         finally:
             sys.setswitchinterval(before)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        figures.threads += len(jobs)
-        full = {
-            id(t.cache): t
-            for t, _, _ in jobs
-            if len(t.cache.variants) + len(jobs) > t.cache.maxsize
-        }
-        for (target, _, _), (arguments, key, avals, want), got in zip(
-            jobs, prepared, results, strict=True
-        ):
+        figures.threads += len(calls)
+        full = [
+            c for c in (x.target.cache for x in calls) if len(c.variants) + len(calls) > c.maxsize
+        ]
+        for call, got in zip(calls, results, strict=True):
+            if isinstance(got, BaseException):
+                raise got
+            target = call.target
             for result in got:
-                if id(target.cache) in full:
-                    assert list(self.comparable(target, result)[:2]) == list(want)
-                    self.count_call()
+                if target.cache in full:
+                    self.check_result(call, result)
                     continue
                 # Any call may have been the last, so any variant that fits may be predicted.
-                fitting = [v for v in target.cache.variants if v.key == key and v.is_valid()]
+                fitting = [v for v in target.cache.variants if v.fits(call.key)]
                 if len(fitting) > 1:  # both may have answered, and the last call uses one only
-                    full[id(target.cache)] = target
-                self.check(
-                    target, arguments, key, avals, want, result, fitting, None, exactly=False
-                )
-        for target in full.values():
-            self.clear(target)
-        for target, _, _ in jobs:
+                    full.append(target.cache)
+                self.check(call, result, fitting, exactly=False)
+        for target in {call.target for call in calls}:
+            if target.cache in full:
+                self.clear(target)
             self.check_size(target)
-            target.last = None  # not defined
-        for target, args, kwargs in jobs:
-            if id(target.cache) not in full:
-                self.call(target, args, kwargs)
+            target.last[0] = None  # not defined
+        for call in calls:
+            if call.target.cache not in full:
+                self.call(call.target, *call.args, **call.kwargs)

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
 from fuzz_figures import figures
-from fuzz_machine import Boom, Machine
-from fuzz_model import Target
-from fuzz_oracle import Bomb, copy, twin
-from fuzz_trees import (
+from fuzz_machine import Boom, Call, Machine, Target
+from fuzz_statics import (
     NUMBERS,
-    change_array,
-    change_large,
     confuse,
     draw_field,
+    draw_leaf_static,
+    draw_static_array,
+    draw_untraceable,
+    lay_out_again,
+)
+from fuzz_trees import (
+    Bomb,
+    Draw,
+    change_arrays,
+    copy,
     draw_holder,
     draw_large,
-    draw_leaf_static,
     draw_nearly,
-    draw_numpy_leaf,
-    draw_static_array,
-    draw_tree,
-    draw_untraceable,
-    fresh_arrays,
     has_missing_fields,
-    lay_out_again,
     make_layer,
     mutate,
 )
@@ -36,18 +39,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from support.modules import Layer
 from support.statics import Constant, Thing, Unhashable
 
-_fast = False
-
-
-def use_fast_draws(on: bool) -> None:
-    """Makes steps draw from a ``Random`` whose seed Hypothesis draws. That is ten times faster, and a
-    failure shrinks in its steps only."""
-    global _fast
-    _fast = on
-
 
 class Seeded(random.Random):
-    """Shows its seed where a failure is printed."""
+    """Shows its seed where a failure is printed. A failure shrinks in its steps, and not in what these
+    draw, which is ten times faster than to draw it all by Hypothesis."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -57,14 +52,20 @@ class Seeded(random.Random):
         return f"Seeded({self.number})"
 
 
-@st.composite
-def _generators(draw: Any) -> random.Random:
-    if _fast:
-        return Seeded(draw(st.integers(0, 2**32 - 1)))
-    return draw(st.randoms(use_true_random=False))  # type: ignore[no-any-return]
+_generators = st.builds(Seeded, st.integers(0, 2**32 - 1))
+step = rule(rng=_generators)
+Trees = Callable[[Any, random.Random], Iterator[Any]]
 
 
-generators = _generators()
+def often(trees: Trees) -> Any:
+    """Makes a step that calls a function with the trees of a generator, each some times."""
+
+    def run(self: Any, rng: random.Random) -> None:
+        target = self._target(rng)
+        for tree in itertools.islice(trees(self, rng), self.repeats):
+            self.m.call(target, tree, times=rng.randrange(1, 4))
+
+    return step(functools.update_wrapper(run, trees))
 
 
 class Differential(RuleBasedStateMachine):
@@ -73,51 +74,49 @@ class Differential(RuleBasedStateMachine):
     pretend = True
     repeats = 6
 
-    @initialize(rng=generators)
+    @initialize(rng=_generators)
     def start(self, rng: random.Random) -> None:
         self.m = Machine(self.pretend, maxsize=rng.choice([8, 64, 4096]))
-        self.m.pool += [draw_tree(rng, self.m.wrapped) for _ in range(3)]
+        self.m.pool += [self._draw(rng).tree() for _ in range(3)]
 
     # ---- drawing ----
 
+    def _draw(self, rng: random.Random) -> Draw:
+        return Draw(rng, self.m.wrapped)
+
     def _tree(self, rng: random.Random) -> Any:
         """Mostly returns a tree of the pool, or one that is nearly the same."""
-        pool = self.m.pool
+        pool, draw = self.m.pool, self._draw(rng)
         die = rng.randrange(10)
         if die < 6:
             return rng.choice(pool)
         if die < 8:
             return copy(rng.choice(pool))
-        made = draw_tree(rng, self.m.wrapped) if die == 9 else self._nearly(rng)
-        self._keep(rng, made)
-        return made
+        return self._keep(rng, draw.tree() if die == 9 else draw_nearly(draw, rng.choice(pool)))
 
-    def _nearly(self, rng: random.Random) -> Any:
-        return draw_nearly(rng, rng.choice(self.m.pool), self.m.wrapped)
-
-    def _keep(self, rng: random.Random, tree: Any) -> None:
+    def _keep(self, rng: random.Random, tree: Any) -> Any:
         if len(self.m.pool) < 12:
             self.m.pool.append(tree)
         else:
             self.m.pool[rng.randrange(12)] = tree
+        return tree
 
-    def _arguments(self, rng: random.Random, target: Target) -> tuple[tuple[Any, ...], Any]:
-        names = list(target.signature.parameters)
+    def _arguments(self, rng: random.Random, target: Target) -> tuple[list[Any], dict[str, Any]]:
+        names = list(inspect.signature(target.fun).parameters)
         if names[0] == "a":
             return self._many(rng)
-        args: tuple[Any, ...] = (self._tree(rng),)
-        kwargs: dict[str, Any] = {}
+        args, kwargs = [self._tree(rng)], {}
         if len(names) > 1 and rng.randrange(2):
             other = draw_leaf_static(rng) if rng.randrange(2) else self._tree(rng)
             if rng.randrange(2):
                 kwargs[names[1]] = other
             else:
-                args += (other,)
+                args.append(other)
         if len(args) == 1 and not rng.randrange(4):
-            args, kwargs = (), {**kwargs, names[0]: args[0]}
+            kwargs[names[0]] = args.pop()
         return args, kwargs
 
-    def _many(self, rng: random.Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _many(self, rng: random.Random) -> tuple[list[Any], dict[str, Any]]:
         args = [self._tree(rng) for _ in range(rng.choice([1, 1, 2, 3, 4, 5]))]
         kwargs: dict[str, Any] = {}
         if len(args) < 3 and not rng.randrange(3):
@@ -127,7 +126,7 @@ class Differential(RuleBasedStateMachine):
         if not rng.randrange(3):
             for name in rng.sample(["e", "f", "a"], rng.randrange(3)):
                 kwargs[name] = rng.choice([1, True, 1.0])
-        return tuple(args), kwargs
+        return args, kwargs
 
     def _target(self, rng: random.Random) -> Target:
         targets = self.m.targets
@@ -135,172 +134,140 @@ class Differential(RuleBasedStateMachine):
 
     # ---- steps ----
 
-    @rule(rng=generators)
+    @step
     def call(self, rng: random.Random) -> None:
         """Calls a function several times with the same arguments and with copies of them."""
         target = self._target(rng)
         args, kwargs = self._arguments(rng, target)
         for _ in range(rng.randrange(1, self.repeats)):
-            if target.donates:
-                figures.donations += 1
-                self.m.call(target, *fresh_arrays((args, kwargs)))
-                continue
             if not rng.randrange(3):
                 args, kwargs = copy((args, kwargs))
-            self.m.call(target, args, kwargs, times=rng.randrange(1, 4))
+            self.m.call(target, *args, **kwargs, times=rng.randrange(1, 4))
 
-    @rule(rng=generators)
-    def call_alternately(self, rng: random.Random) -> None:
-        """Calls a function alternately with trees that differ little."""
-        target = rng.choice(self.m.targets[:5])
+    @often
+    def call_alternately(self, rng: random.Random) -> Iterator[Any]:
+        """Trees that differ little."""
         trees = [self._tree(rng)]
-        trees += [draw_nearly(rng, trees[0], self.m.wrapped) for _ in range(2)]
-        for _ in range(self.repeats):
-            self.m.call(target, (rng.choice(trees),), {}, times=rng.randrange(1, 3))
+        trees += [draw_nearly(self._draw(rng), trees[0]) for _ in range(2)]
+        while True:
+            yield rng.choice(trees)
 
-    @rule(rng=generators)
-    def call_confused(self, rng: random.Random) -> None:
-        """Calls a function alternately with a static value and with ones that are easily taken for
-        it."""
-        target = rng.choice(self.m.targets[:5])
+    @often
+    def call_confused(self, rng: random.Random) -> Iterator[Any]:
+        """A static value and those that are easily taken for it."""
         static = draw_field(rng) if rng.randrange(2) else rng.choice(NUMBERS)
-        for _ in range(2 * self.repeats):
-            held = rng.choice([static, confuse(rng, static)])
-            self.m.call(target, (make_layer(None, 1, held, len),), {})
+        while True:
+            yield make_layer(None, 1, rng.choice([static, confuse(rng, static)]), len)
 
-    @rule(rng=generators)
-    def mutate_between(self, rng: random.Random) -> None:
-        """Calls a function with one tree, which is changed in place between the calls."""
-        target = self._target(rng)
+    @often
+    def reuse_addresses(self, rng: random.Random) -> Iterator[Any]:
+        """Objects that are compared by identity, each maybe at the address of the last."""
+        while True:
+            make = rng.choice([lambda: Thing(), lambda: lambda: 0, lambda: type("Local", (), {})])
+            yield self.m.pool[0], make()
+
+    @often
+    def mutate_between(self, rng: random.Random) -> Iterator[Any]:
+        """A tree that is changed in place between the calls."""
         tree = rng.choice(self.m.pool)
-        for _ in range(3):
-            if target.donates:
-                self.m.call(target, (fresh_arrays(tree),), {})
-            else:
-                self.m.call(target, (tree,), {}, times=2)
-            figures.mutations.update(mutate(rng, tree, self.m.wrapped))
-        if not target.donates:
-            self.m.call(target, (tree,), {})
+        while True:
+            yield tree
+            figures.mutations.update(mutate(self._draw(rng), tree))
 
-    @rule(rng=generators)
-    def mutate_arrays(self, rng: random.Random) -> None:
-        """Calls a function with NumPy arrays as a leaf and in static places, which are changed in
-        place between the calls."""
-        target = rng.choice(self.m.targets[:5])
-        leaf = draw_numpy_leaf(rng)
-        tree, arrays = draw_holder(rng, leaf)
+    @often
+    def mutate_arrays(self, rng: random.Random) -> Iterator[Any]:
+        """The same of NumPy arrays in a small tree, which is also copied in another layout."""
+        tree = draw_holder(rng)
+        while True:
+            yield tree if rng.randrange(3) else copy(tree, lambda x: lay_out_again(rng, x))
+            figures.mutations.update(change_arrays(rng, tree))
+
+    @step
+    def mutate_large(self, rng: random.Random) -> None:
+        """Calls a function with a large model so often that it is known, and changes it in place."""
+        target = self._target(rng)
+        draw, model = draw_large(rng)
         for _ in range(self.repeats):
-            if rng.randrange(3):
-                self.m.call(target, (tree,), {}, times=rng.randrange(1, 3))
-            else:
-                change = rng.choice([twin, lambda x: lay_out_again(rng, x)])
-                self.m.call(target, (copy(tree, change),), {})
-            changed = rng.choice([leaf, *arrays])
-            if change_array(rng, changed):
-                figures.mutations["leaf array" if changed is leaf else "static array"] += 1
+            self.m.call(target, model, times=rng.choice([1, 4, 6]))
+            figures.mutations["large Module"] += len(mutate(draw, model))
 
-    @rule(rng=generators)
+    @step
     def mutate_only(self, rng: random.Random) -> None:
-        figures.mutations.update(mutate(rng, rng.choice(self.m.pool), self.m.wrapped))
+        figures.mutations.update(mutate(self._draw(rng), rng.choice(self.m.pool)))
 
-    @rule(rng=generators)
+    @step
     def make_partial(self, rng: random.Random) -> None:
         target = rng.choice(self.m.targets[:8])
         args, kwargs = self._arguments(rng, target)
-        if target.fun is self.m.targets[2].fun or len(args) > 1:
+        if target is self.m.targets[2] or len(args) > 1:
             args = args[:1]
             kwargs = {k: v for k, v in kwargs.items() if k in ("d", "e")}
-        if has_missing_fields((args, kwargs)):
-            return
-        if len(self.m.partials) > 5:
-            self.m.partials.pop(0)
-        self.m.make_partial(target, args, kwargs)
+        if not has_missing_fields((args, kwargs)):
+            del self.m.partials[:-5]
+            self.m.partials.append(target.partial(tuple(args), kwargs))
+            figures.partials += 1
 
     @precondition(lambda self: self.m.partials)
-    @rule(rng=generators)
+    @step
     def call_partial(self, rng: random.Random) -> None:
-        index = rng.randrange(len(self.m.partials))
-        target, _, first, named, _ = self.m.partials[index]
-        left = [*target.signature.parameters][len(first) :]
-        needed = not first and left[0] not in named
-        args: tuple[Any, ...] = ()
-        if needed or (left and left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
-            args = (self._tree(rng),) if left[0] not in named else ()
-        kwargs = {name: self._tree(rng) for name in named if not rng.randrange(3)}
-        self.m.call_partial(index, args, kwargs, times=rng.randrange(1, self.repeats))
+        target = rng.choice(self.m.partials)
+        left = list(inspect.signature(target.fun).parameters)[len(target.first) :]
+        args = []
+        if left and left[0] not in target.named:
+            needed = not target.first
+            if needed or (left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
+                args = [self._tree(rng)]
+        kwargs = {name: self._tree(rng) for name in target.named if not rng.randrange(3)}
+        self.m.call(target, *args, **kwargs, times=rng.randrange(1, self.repeats))
 
-    @rule(rng=generators)
+    @step
     def call_bound(self, rng: random.Random) -> None:
         """Calls a function as a method of a Module."""
-        target = self.m.targets[3]
-        owner = Layer(self._tree(rng), None, 1, len)
-        bound = target.f.__get__(owner)
-        tree = self._tree(rng)
-        self.m.call(target, (owner, tree), {}, through=bound, given=((tree,), {}), times=3)
+        bound = self.m.targets[3].bound(Layer(self._tree(rng), None, 1, len))
+        self.m.call(bound, self._tree(rng), times=3)
 
-    @rule(rng=generators)
+    @step
     def feed_back(self, rng: random.Random) -> None:
         """Passes the result of a call to the next one."""
         target = self.m.targets[rng.randrange(2)]
         tree = self._tree(rng)
-        if has_missing_fields(tree):
-            return
-        for _ in range(self.repeats):
-            tree = self.m.call(target, (tree,), {})[1]
-        self._keep(rng, tree)
+        if not has_missing_fields(tree):
+            for _ in range(self.repeats):
+                tree = self.m.call(target, tree)[1]
+            self._keep(rng, tree)
 
-    @rule(rng=generators)
-    def call_large(self, rng: random.Random) -> None:
-        """Calls a function with a large model, which is changed in one place between the calls."""
-        target = self.m.targets[1]
-        model = draw_large(rng)
-        for _ in range(self.repeats):
-            self.m.call(target, (model,), {}, times=rng.randrange(1, 6))
-            figures.mutations["large Module"] += 1
-            change_large(rng, model)
-
-    @rule(rng=generators)
-    def reuse_addresses(self, rng: random.Random) -> None:
-        """Passes objects that are compared by identity, each maybe at the address of the last."""
-        target = self.m.targets[3]
-        for _ in range(self.repeats):
-            make = rng.choice([lambda: Thing(), lambda: lambda: 0, lambda: type("Local", (), {})])
-            self.m.call(target, (self.m.pool[0],), {"n": make()})
-
-    @rule(rng=generators)
+    @step
     def fail(self, rng: random.Random) -> None:
-        target = self._target(rng)
-        if target.donates:
-            return
+        target = rng.choice(self.m.targets[:8])
         tree = self._tree(rng)
-        self.m.call_failing(target, ((tree, Bomb()),), {}, Boom)
-        self.m.call_failing(target, ([tree, Unhashable()],), {}, TypeError)
-        self.m.call_failing(target, ([tree, Constant([draw_static_array(rng)])],), {}, TypeError)
+        self.m.call_failing(target, Boom, (tree, Bomb()))
+        self.m.call_failing(target, TypeError, [tree, Unhashable()])
+        self.m.call_failing(target, TypeError, [tree, Constant([draw_static_array(rng)])])
         if not self.pretend:
-            self.m.call_failing(target, ([tree, draw_untraceable(rng)],), {}, TypeError)
-        self.m.call_failing(target, (), {"wrong": tree}, TypeError)
+            self.m.call_failing(target, TypeError, [tree, draw_untraceable(rng)])
+        self.m.call_failing(target, TypeError, wrong=tree)
 
-    @rule(rng=generators)
+    @step
     def clear(self, rng: random.Random) -> None:
-        if rng.randrange(3):
-            return
-        if rng.randrange(4):
-            self.m.clear(rng.choice(self.m.targets))
-        else:
-            self.m.clear_all()
+        match rng.randrange(12):
+            case 0:
+                self.m.clear_all()
+            case 1 | 2 | 3:
+                self.m.clear(rng.choice(self.m.targets))
 
-    @rule(rng=generators)
+    @step
     def call_in_threads(self, rng: random.Random) -> None:
         if rng.randrange(3):
             return
-        jobs = []
+        calls: list[Call] = []
         for _ in range(rng.randrange(2, 5)):
-            if jobs and rng.randrange(2):
-                jobs.append(rng.choice(jobs))
+            if calls and rng.randrange(2):
+                calls.append(rng.choice(calls))
                 continue
             target = rng.choice(self.m.targets[:5])
-            jobs.append((target, *self._arguments(rng, target)))
-        self.m.call_in_threads(jobs)
+            args, kwargs = self._arguments(rng, target)
+            calls.append(Call(self.m, target, args, kwargs))
+        self.m.call_in_threads(calls)
 
     def teardown(self) -> None:
         if hasattr(self, "m"):

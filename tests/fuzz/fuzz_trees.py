@@ -1,19 +1,17 @@
-"""Random trees of every kind of node, with static values that are easily taken for each other.
+"""Random trees of every kind of node: an oracle of which are equal, copies that differ in one place, and
+changes in place.
 
-Everything draws from a ``random.Random``. If that is Hypothesis's, failures shrink.
+`exact` turns a tree into nested tuples. Two of these are equal exactly if the two trees may share a
+compiled program: if they have the same nodes, types, keys and static values (all that is not an
+array), by the rules of docs/statics.md. Nothing in it uses the C core.
 """
 
 from __future__ import annotations
 
 import collections
-import datetime
-import decimal
+import dataclasses
 import functools
-import math
 import random
-import struct
-import types
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -22,330 +20,390 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from fuzz_flax import Slotted, change_flax, draw_flax
-from fuzz_oracle import WRAPPER, copy, is_array, kind_of, remember, twin, walk
+from flax import nnx
+from flax.core import FrozenDict
+from flax.nnx.pytreelib import PytreeState
+from flax.typing import HashableMapping
+from fuzz_statics import (
+    BUILTIN,
+    Same,
+    arrays_in,
+    change_array,
+    change_dict,
+    change_list,
+    change_static,
+    confuse,
+    draw_field,
+    draw_leaf_static,
+    draw_numpy_leaf,
+    draw_static_array,
+    hold,
+    is_array,
+    plain,
+    serial,
+    static_key,
+    twin,
+)
 
+import filterjit
+from filterjit._jit._filter_jit import BoundFilterJit
 from filterjit.types import PartialFilterJit
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
-from support.statics import (
-    Coarse,
-    Colour,
-    Constant,
-    DictOfOwn,
-    Double,
-    Inherited,
-    Integer,
-    Level,
-    ListOfOwn,
-    Other,
-    OwnArray,
-    Pair,
-    Text,
-    Thing,
-    Value,
-    Variable,
-)
+from support.statics import Thing
 
-# ---- statics ----
+# ---- the types that trees are made of ----
+
+# The attributes of a function that a Module can carry. The list is Equinox's, and the same in all
+# versions of Python; `functools.WRAPPER_ASSIGNMENTS` is not.
+WRAPPER = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__")
 
 
-def plain(x: Any, y: Any = 1) -> Any:
-    return x
+class Bomb:
+    """A value that makes the functions under test raise."""
 
 
-def _closure(value: Any) -> Any:
-    return lambda: value
+class Seen:
+    """Part of a function's result: the key of its arguments and the number of its trace."""
+
+    def __init__(self, key: Any, number: int) -> None:
+        self.key, self.number = key, number
 
 
-def _defaults(value: Any) -> Any:
-    def inner(x: Any = value) -> Any:
-        return x
-
-    return inner
-
-
-def _tagged(value: Any) -> Any:
-    def inner() -> None: ...
-
-    inner.__dict__["tag"] = value
-    return inner
+@jtu.register_dataclass
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    a: Any
+    meta: Any = dataclasses.field(metadata={"static": True}, default="meta")
 
 
-def _recursive(value: Any) -> Any:
-    def inner() -> Any:
-        return inner, value
-
-    return inner
+class Parameter(nnx.Variable):
+    """A Variable whose metadata may be anything."""
 
 
-def _sharing(value: Any) -> Any:
-    one = _closure(value)
-    return functools.partial(one, one)
+class Net(nnx.Module):
+    """A Module with any attributes. `flip` is data in one instance and static in another."""
 
 
-def _not_sharing(value: Any) -> Any:
-    return functools.partial(_closure(value), _closure(value))
+# ---- nodes ----
+
+Named = list[tuple[Any, Any]]
+Split = Callable[[Any], tuple[Named, list[Any]]]
+Build = Callable[[Any, list[Any], list[Any]], Any]
 
 
-def _local_class() -> type:
-    class Local:
-        pass
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """How to split nodes of a type into named static values and children, and to rebuild them."""
 
-    return Local
-
-
-_NEGATIVE_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000000))[0]
-_THINGS = [Thing(), Thing()]
-_KEPT = [_closure(1), _closure(1), _defaults(1), functools.partial(plain, 1), _local_class()]
-_TREEDEFS = [jtu.tree_structure(x) for x in ((1,), [1], {"a": 1})]
-NUMBERS: list[Any] = [0, 1, 2, -1, -2, True, False, 0.0, -0.0, 1.0, -1.0, 1 + 0j, 0j, -0j]
-NUMBERS += [complex(-0.0, 0.0), math.nan, _NEGATIVE_NAN, math.inf, 2**61 - 1, 2**64, 10**30]
-NUMBERS += [Integer(1), Double(1.0), Double(-0.0), Level.LOW, Level.HIGH]
-ATOMS: list[Any] = [*NUMBERS, "1", "", "a", b"1", b"", Text("1"), ..., NotImplemented]
-ATOMS += [Colour.RED, Colour.BLUE, len, plain, int, bool, Integer, *_KEPT, *_THINGS, *_TREEDEFS]
-ATOMS += [np.dtype("float32"), np.dtype("int32"), jnp.float32, np.float32, np.dtype("<f4")]
-ATOMS += [range(2), range(0, 3, 2), range(0, 4, 2), slice, type(None)]
-_HOUR = datetime.timezone(datetime.timedelta(hours=1))
-_NOON = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
-ATOMS += [decimal.Decimal("1"), decimal.Decimal("1.0"), _NOON, _NOON.astimezone(_HOUR)]
-ATOMS += [_HOUR, datetime.timezone(datetime.timedelta(hours=1), "CET"), int | str, str | int]
-ATOMS += [uuid.UUID(int=1), uuid.UUID(int=1, is_safe=uuid.SafeUUID.safe)]
-_MAKERS: list[Callable[[Any], Any]] = [
-    lambda x: (x,),
-    lambda x: (x, (x,)),
-    lambda x: Pair((x,)),
-    lambda x: frozenset([x]),
-    lambda x: frozenset([(x,), "a"]),
-    Constant,
-    Inherited,
-    Other,
-    lambda x: Constant((x,)),
-]
-_FUNCTIONS: list[Callable[[Any], Any]] = [
-    _closure,
-    _defaults,
-    _tagged,
-    _recursive,
-    _sharing,
-    _not_sharing,
-    lambda x: functools.partial(plain, x),
-    lambda x: functools.partial(plain, y=x),
-    lambda x: functools.partial(_closure(x), 1),
-    lambda x: _closure(_closure(x)),
-    lambda x: _closure([x]),
-]
-# Hold values that can be hashed.
-_KEYED: list[Callable[[Any], Any]] = [
-    lambda x: {x: 1} if x == x else {1: x},
-    lambda x: {x},
-]
-# Hold any value.
-_FIELDS: list[Callable[[Any], Any]] = [
-    lambda x: [x],
-    lambda x: [[x], x],
-    lambda x: {"a": x, "b": 1},
-    lambda x: {"b": 1, "a": x},
-    lambda x: ([x], 1),
-    Variable,
-    lambda x: Variable([x]),
-    lambda x: Constant([x]),
-    lambda x: Inherited([x]),
-    lambda x: ListOfOwn([x]),
-    lambda x: DictOfOwn(a=x),
-    lambda x: collections.OrderedDict([("a", x), ("b", 1)]),
-    lambda x: collections.OrderedDict([("b", 1), ("a", x)]),
-    lambda x: collections.defaultdict(list, a=x),
-    lambda x: collections.deque([x]),
-    lambda x: types.SimpleNamespace(a=x),
-    lambda x: bytearray(b"a"),
-]
+    name: str
+    split: Split
+    build: Build
 
 
-def draw_leaf_static(rng: random.Random) -> Any:
-    """Draws a static value that can be hashed."""
-    die = rng.randrange(10)
-    if die < 5:
-        return twin(rng.choice(ATOMS))
-    if die < 7:
-        return rng.choice(_MAKERS)(twin(rng.choice(NUMBERS)))
-    if die == 7:
-        return rng.choice(_FUNCTIONS)(twin(rng.choice(NUMBERS)))
-    if die == 8:
-        return rng.choice([Coarse, Value])(rng.randrange(4))
-    return rng.choice([Thing, _local_class, lambda: Thing().method, lambda: _THINGS[0].method])()
-
-
-def draw_field(rng: random.Random) -> Any:
-    if rng.randrange(2):
-        return draw_leaf_static(rng)
-    die = rng.randrange(5)
-    if die == 0:
-        held = draw_static_array(rng)
-        return rng.choice([lambda x: x, *_HOLDING, *_FIELDS])(held)
-    held = draw_leaf_static(rng) if die < 3 else twin(rng.choice(NUMBERS))
-    return rng.choice([*_FIELDS, *_KEYED])(held)
-
-
-# NumPy arrays and scalars, which are static values in fields only.
-_DTYPES: list[Any] = ["f4", "f8", ">f4", "i4", "i8", "u1", "?", "c8", "M8[s]", "M8[m]", "U1", "S1"]
-_DTYPES += ["O", "O", [("a", "i4"), ("b", "f4")], [("a", "i4"), ("c", "f4")], [("a", "O")]]
-_DTYPES += [np.dtype("i4", metadata={"unit": 1}), jnp.bfloat16]
-_SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (2,), (1, 2), (2, 1), (2, 2), (2, 3)]
-_HOLDING: list[Callable[[Any], Any]] = [
-    *(lambda x: (x,), lambda x: ((x, 1), x), Constant, Inherited, Other),
-    *(lambda x: Pair([x]), lambda x: [1, (x,)], lambda x: Constant([x])),
-]
-
-
-def draw_static_array(rng: random.Random) -> Any:
-    if rng.randrange(6) == 0:
-        found = np.zeros((), rng.choice(_DTYPES))
-        _fill(rng, found)
-        return found[()]  # a scalar, or the object
-    made = np.zeros(rng.choice(_SHAPES), rng.choice(_DTYPES))
-    _fill(rng, made)
-    return _laid_out(rng, made)
-
-
-def _laid_out(rng: random.Random, x: Any) -> Any:
-    """Returns an array of the same contents, maybe in another order, a view, or of a subclass."""
-    match rng.randrange(8):
-        case 0 | 5:
-            return np.asfortranarray(x) if x.flags.c_contiguous else np.ascontiguousarray(x)
-        case 1 if x.ndim:
-            return np.repeat(x, 2, axis=0)[::2]
-        case 2 if x.ndim:
-            return x[::-1].copy()[::-1]
-        case 3:
-            return x.view(OwnArray)
-        case 4:
-            x.setflags(write=False)
-    return x
-
-
-def lay_out_again(rng: random.Random, x: Any) -> Any:
-    made = twin(x)
-    return _laid_out(rng, made) if isinstance(x, np.ndarray) else made
-
-
-def _fill(rng: random.Random, x: Any, at: Any = ...) -> None:
-    """Writes random values into an array, or into one place of it."""
-    if x.dtype.names is not None:
-        for name in x.dtype.names:
-            _fill(rng, x[name], at)
-    elif x.dtype.hasobject:
-        if not x.ndim:
-            x.fill(twin(rng.choice(NUMBERS)))
-            return
-        for place in np.ndindex(x.shape) if at is ... else [at]:
-            held = draw_static_array(rng) if rng.randrange(8) == 0 else twin(rng.choice(NUMBERS))
-            x[place] = held if rng.randrange(3) else [held]
-    elif x.dtype.kind in "US":
-        x[at] = rng.choice(["", "a", "1"])
-    elif x.dtype.kind == "M":
-        x[at] = np.datetime64(rng.choice([0, 1, 60]), "m")
-    else:
-        number = rng.choice([0, 1, 2, -0.0, 1.0, 7])
-        if x.dtype.kind == "c":
-            number = rng.choice([number, complex(number, -0.0)])
-        elif x.dtype.kind in "fV" and rng.randrange(4) == 0:
-            number = rng.choice([math.nan, _NEGATIVE_NAN, -1.0, -2.0])
-        elif x.dtype.kind == "i" and rng.randrange(2):
-            number = rng.choice([-1, -2])
-        x[at] = number
-
-
-def change_array(rng: random.Random, x: Any) -> bool:
-    """Changes a NumPy array in place. Returns False if it is empty."""
-    if not x.size:
-        return False
-    writeable = x.flags.writeable
-    if not writeable:
-        x.setflags(write=True)
-    _fill(rng, x, tuple(rng.randrange(n) for n in x.shape) if x.ndim else ...)
-    x.setflags(write=writeable)
-    return True
-
-
-def draw_holder(rng: random.Random, leaf: Any) -> tuple[Any, list[Any]]:
-    """Draws a node with this leaf and with NumPy arrays in static places, and the arrays."""
-    arrays = []
-    while not arrays:
-        drawn = [draw_static_array(rng) for _ in range(2)]
-        arrays = [x for x in drawn if isinstance(x, np.ndarray)]
-    one, two = (rng.choice([lambda x: x, *_HOLDING, *_FIELDS])(x) for x in drawn)
-    make = rng.choice(
-        [
-            lambda: make_layer(leaf, 1, one, two),
-            lambda: Registered(leaf, None, [one, two]),
-            lambda: Box([leaf], (one, two)),
-            lambda: [Bag([leaf, 1], one), Box([], two)],
-        ]
-    )
-    return make(), arrays
-
-
-def _confuse_array(rng: random.Random, x: Any) -> Any:
-    """Returns an array that is nearly, or exactly, the same."""
-    match rng.randrange(6):
-        case 0:
-            return _laid_out(rng, twin(x))
-        case 1:
-            return twin(x).reshape(rng.choice([x.shape[::-1], (*x.shape, 1), (x.size,)]))
-        case 2 if not x.dtype.hasobject:
-            alike = [dtype for dtype in _DTYPES if np.dtype(dtype).itemsize == x.dtype.itemsize]
-            alike = [dtype for dtype in alike if not np.dtype(dtype).hasobject]
-            return np.ascontiguousarray(x).view(rng.choice(alike)) if alike else twin(x)
-        case 3:
-            return twin(x.tolist()) if x.dtype.names is None else twin(x)
-        case 4 if x.size:
-            return x.reshape(-1)[0]
-    made = twin(x)
-    change_array(rng, made)
+def set_all(made: Any, attributes: dict[str, Any]) -> Any:
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
     return made
 
 
-def confuse(rng: random.Random, x: Any) -> Any:
-    """Returns a static value that ``==`` or ``hash`` takes for `x`, or one like it, if there is one."""
+def _sequence(name: str, make: Callable[[list[Any]], Any]) -> Kind:
+    return Kind(name, lambda x: ([], list(x)), lambda x, aux, children: make(children))
+
+
+def _fields(name: str, data: tuple[str, ...], static: tuple[str, ...] = ()) -> Kind:
+    """Of a class that takes its children by position, and its static values by name."""
+    return Kind(
+        name,
+        lambda x: ([(n, getattr(x, n)) for n in static], [getattr(x, n) for n in data]),
+        lambda x, aux, children: type(x)(*children, **dict(zip(static, aux, strict=True))),
+    )
+
+
+def _box(name: str) -> Kind:
+    return Kind(
+        name,
+        lambda x: ([("aux", x.aux)], list(x.children)),
+        lambda x, aux, children: type(x)(children, aux[0]),
+    )
+
+
+def _mapping(name: str, held: Callable[[Any], Any], make: Callable[[Any], Any]) -> Kind:
+    """Of a type that holds a dict, whose keys are sorted."""
+
+    def split(x: Any) -> tuple[Named, list[Any]]:
+        keys = sorted(held(x))
+        return [("key", key) for key in keys], [held(x)[key] for key in keys]
+
+    return Kind(name, split, lambda x, aux, children: make(dict(zip(aux, children, strict=True))))
+
+
+def _items(x: Any) -> list[Any]:
+    """Returns the keys of a dict in JAX's order."""
+    return list(x) if type(x) is collections.OrderedDict else sorted(x)
+
+
+def _split_dict(x: Any) -> tuple[Named, list[Any]]:
+    keys = _items(x)
+    aux = [("key", key) for key in keys]
+    if type(x) is collections.defaultdict:
+        aux.append(("factory", x.default_factory))
+    return aux, [x[key] for key in keys]
+
+
+def _build_dict(x: Any, aux: list[Any], children: list[Any]) -> Any:
+    order = {key: i for i, key in enumerate(_items(x))}
+    items = {aux[order[key]]: children[order[key]] for key in x}
+    if type(x) is collections.defaultdict:
+        return collections.defaultdict(x.default_factory, items)
+    return type(x)(items)
+
+
+def attributes_of(x: Any) -> dict[str, Any]:
+    """Returns a node's attributes. The ``__dict__`` of a `Layer` is not asked for, since that would
+    move its attributes to another place in memory."""
+    if type(x) in (Layer, Deeper):
+        found = {}
+        for name in type(x).__dataclass_fields__:
+            try:
+                found[name] = object.__getattribute__(x, name)
+            except AttributeError:
+                pass
+        return found
+    return object.__getattribute__(x, "__dict__")  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _names_of(cls: Any) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Returns the names of the dynamic fields, the static fields, and a function's attributes."""
+    fields = dataclasses.fields(cls)
+    static = tuple(f.name for f in fields if f.metadata.get("static", False))
+    dynamic = tuple(f.name for f in fields if f.name not in static)
+    return dynamic, static, tuple(n for n in WRAPPER if n not in dynamic + static)
+
+
+def _split_module(x: Any) -> tuple[Named, list[Any]]:
+    dynamic, static, wrapper = _names_of(type(x))
+    attributes = attributes_of(x)
+    aux = [(name, attributes[name]) for name in static if name in attributes]
+    if len(attributes) != len(dynamic) + len(static):
+        aux += [
+            (name, attributes[name])
+            for name in wrapper
+            if name in attributes and type(attributes[name]).__name__ != "_Missing"
+        ]
+    there = tuple(name for name in dynamic if name in attributes)
+    return [("dynamic", there), *aux], [attributes[name] for name in there]
+
+
+def _build_module(x: Any, aux: list[Any], children: list[Any]) -> Any:
+    names = [name for name, _ in _split_module(x)[0]][1:]
+    values = {**dict(zip(aux[0], children, strict=True)), **dict(zip(names, aux[1:], strict=True))}
+    kept = {name: values[name] for name in attributes_of(x) if name in values}
+    return set_all(object.__new__(type(x)), kept)
+
+
+def _split_net(x: Any) -> tuple[Named, list[Any]]:
+    nodes, names = x._pytree__nodes, sorted(vars(x))
+    data = tuple(n for n in names if nodes.get(n))
+    static = [n for n in names if not nodes.get(n) and n != "_pytree__nodes"]
+    aux = [("data", data), ("nodes", tuple(sorted(nodes.items())))]
+    return aux + [(n, vars(x)[n]) for n in static], [vars(x)[n] for n in data]
+
+
+def make_net(nodes: Any, attributes: dict[str, Any]) -> Any:
+    mapping = HashableMapping(dict(nodes))
+    return set_all(object.__new__(Net), {"_pytree__nodes": mapping, **attributes})
+
+
+def _build_net(x: Any, aux: list[Any], children: list[Any]) -> Any:
+    static = [name for name, _ in _split_net(x)[0][2:]]
+    values = [*zip(aux[0], children, strict=True), *zip(static, aux[2:], strict=True)]
+    return make_net(aux[1], dict(values))
+
+
+def _split_parameter(x: Any) -> tuple[Named, list[Any]]:
+    metadata = object.__getattribute__(x, "_var_metadata")
+    names = tuple(sorted(metadata))
+    aux = [("names", names), *((name, metadata[name]) for name in names)]
+    return aux, [object.__getattribute__(x, "_raw_value")]
+
+
+def _options(f: Any) -> Any:
+    return f._hooks.settings.donate.mode, f._hooks.settings.functions
+
+
+KINDS: dict[type, Kind] = {
+    type(None): Kind("None", lambda x: ([], []), lambda x, aux, children: None),
+    tuple: _sequence("tuple", tuple),
+    list: _sequence("list", list),
+    ListSubclass: _sequence("registered list", ListSubclass),
+    Point: _sequence("named tuple", lambda children: Point(*children)),
+    PointWithNew: _sequence("named tuple with __new__", lambda children: PointWithNew(*children)),
+    dict: Kind("dict", _split_dict, _build_dict),
+    collections.OrderedDict: Kind("OrderedDict", _split_dict, _build_dict),
+    collections.defaultdict: Kind("defaultdict", _split_dict, _build_dict),
+    Registered: _fields("registered dataclass", ("a", "b"), ("meta",)),
+    Slotted: _fields("dataclass with slots", ("a",), ("meta",)),
+    Box: _box("custom node with keys"),
+    Bag: _box("custom node"),
+    jtu.Partial: Kind(
+        "jtu.Partial",
+        lambda x: ([("func", x.func)], [x.args, x.keywords]),
+        lambda x, aux, children: jtu.Partial(aux[0], *children[0], **children[1]),
+    ),
+    filterjit.types.FilterJit: Kind(
+        "filter_jit",
+        # Wrappers are equal if they share a Cache: one for each function and options.
+        lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),
+        lambda x, aux, children: x,
+    ),
+    PartialFilterJit: _fields("f.partial", ("func", "args", "keywords")),
+    BoundFilterJit: _fields("bound filter_jit", ("__func__", "__self__")),
+    FrozenDict: _mapping(
+        "FrozenDict", lambda x: x._dict, lambda d: FrozenDict(d, __unsafe_skip_copy__=True)
+    ),
+    nnx.State: _mapping("State", lambda x: x._mapping, nnx.State),
+    PytreeState: _fields("PytreeState", (), ("initializing", "is_setup")),
+    Parameter: Kind(
+        "Variable",
+        _split_parameter,
+        lambda x, aux, children: Parameter._new(
+            children[0], dict(zip(aux[0], aux[1:], strict=True))
+        ),
+    ),
+    Net: Kind("NNX Module", _split_net, _build_net),
+}
+_MODULES = {
+    Layer: "Module",
+    Deeper: "Module subclass",
+    Shell: "wrapper Module",
+    eqx.Partial: "eqx.Partial",
+}
+
+
+_leaf_types: set[type] = {bool, int, float, complex, str, bytes, Seen}
+
+
+def kind_of(x: Any) -> Kind | None:
+    """Returns the kind of a node, or None of a leaf."""
     cls = type(x)
-    if isinstance(x, np.ndarray):
-        return _confuse_array(rng, x)
-    if isinstance(x, np.generic):
-        return draw_static_array(rng) if rng.randrange(2) else x.item()
-    if cls in (tuple, Pair, list, ListOfOwn) and len(x) > 0:
-        if rng.randrange(4) == 0:
-            mutable = [tuple, Pair, list, ListOfOwn]
-            return rng.choice(mutable if isinstance(x, list) else [tuple, Pair])(x)
-        at = rng.randrange(len(x))
-        return cls([confuse(rng, y) if i == at else twin(y) for i, y in enumerate(x)])
-    if cls in (set, frozenset):
-        return cls([confuse(rng, y) for y in x])
-    if cls in (dict, DictOfOwn, collections.OrderedDict):
-        if len(x) > 1 and rng.randrange(2):
-            return cls(reversed(x.items()))
-        return cls({twin(k): confuse(rng, v) for k, v in x.items()})
-    if cls is collections.deque:
-        return cls([confuse(rng, y) for y in x])
-    if cls is types.SimpleNamespace:
-        return cls(**{k: confuse(rng, v) for k, v in vars(x).items()})
-    if cls in (Constant, Inherited, Other):
-        return rng.choice([cls, cls, Constant, Inherited, Other])(confuse(rng, x.value))
-    if cls is Variable:
-        return Variable(confuse(rng, x.value))
-    if isinstance(x, (int, float, complex)):
-        alike = [y for y in NUMBERS if y == x or hash(y) == hash(x) or (x != x and y != y)]
-        return twin(rng.choice(alike)) if alike else x
-    if isinstance(x, (str, bytes)):
-        return rng.choice(["1", b"1", Text("1"), 1])
-    if cls is types.FunctionType and x.__qualname__.startswith("_"):
-        return rng.choice(_FUNCTIONS)(twin(rng.choice([1, True, 1.0])))
-    if cls is type and x.__name__ == "Local":
-        return _local_class()
-    return rng.choice(ATOMS)
+    if cls in _leaf_types:
+        return None
+    kind = KINDS.get(cls)
+    if kind is None and isinstance(x, eqx.Module):
+        name = _MODULES.get(cls, "bound method of a Module")
+        kind = KINDS[cls] = Kind(name, _split_module, _build_module)
+    return kind
 
 
-# ---- arrays ----
+# ---- exact equality ----
+
+
+def exact(tree: Any, structure: bool = False) -> Any:
+    """Returns the key of a tree, which leaves out the arrays' values."""
+    if is_array(tree):
+        return "array"
+    kind = kind_of(tree)
+    if kind is None:
+        if type(tree) is Seen:
+            return "seen", tree.key
+        return "static", static_key(tree, structure)
+    aux, children = kind.split(tree)
+    return (
+        serial(type(tree)),
+        tuple((name, static_key(value, structure)) for name, value in aux),
+        tuple(exact(child, structure) for child in children),
+    )
+
+
+# ---- what is in a tree ----
+
+
+def _walk(tree: Any, found: list[tuple[Any, Kind | None]]) -> list[tuple[Any, Kind | None]]:
+    kind = None if is_array(tree) else kind_of(tree)
+    found.append((tree, kind))
+    for child in () if kind is None else kind.split(tree)[1]:
+        _walk(child, found)
+    return found
+
+
+def walk(tree: Any) -> list[Any]:
+    """Returns all nodes and leaves of a tree, the root first."""
+    return [x for x, _ in _walk(tree, [])]
+
+
+def names(tree: Any) -> list[str]:
+    """Returns what each node and leaf of a tree is."""
+    return [
+        "array" if is_array(x) else "static" if kind is None else kind.name
+        for x, kind in _walk(tree, [])
+    ]
+
+
+def arrays(tree: Any) -> list[Any]:
+    return [x for x in walk(tree) if is_array(x)]
+
+
+def statics(tree: Any) -> list[Any]:
+    """Returns the static leaves, fields and aux data of a tree."""
+    found = []
+    for x, kind in _walk(tree, []):
+        if kind is not None:
+            found += [value for _, value in kind.split(x)[0]]
+        elif not is_array(x):
+            found.append(x)
+    return found
+
+
+@functools.cache
+def _dtype(dtype: Any) -> Any:
+    """Returns the dtype that JAX uses in the place of this one."""
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+def aval(x: Any) -> Any:
+    """Returns the properties of an array that JAX traces for."""
+    weak = isinstance(x, jax.Array) and x.weak_type
+    return x.shape, str(_dtype(x.dtype)), weak
+
+
+def value(x: Any) -> Any:
+    """Returns an array's value, in the dtype that JAX gives it."""
+    return aval(x), np.asarray(x).astype(_dtype(x.dtype)).tobytes()
+
+
+# ---- copies ----
+
+
+def is_free(node: Any, name: Any) -> bool:
+    """Whether any other static value may stand in this place."""
+    return name in ("size", "activation", "meta") or (name == "aux" and type(node) in (Box, Bag))
+
+
+def copy(
+    tree: Any, change: Callable[[Any], Any] = twin, field: Callable[[Any], Any] | None = None
+) -> Any:
+    """Returns an exactly equal tree of other nodes and static values, or one with `change` applied to
+    each static value and array. With `field`, only that is applied to the static values of nodes, and
+    only where any other may stand."""
+    kind = None if is_array(tree) else kind_of(tree)
+    if kind is None:
+        return change(tree)
+    aux, children = kind.split(tree)
+    made = [
+        change(v) if field is None else field(v) if is_free(tree, name) else twin(v)
+        for name, v in aux
+    ]
+    return kind.build(tree, made, [copy(c, change, field) for c in children])
+
+
+def snapshot(tree: Any) -> Any:
+    """Recreates the nodes with the same static values and arrays, as `f.partial` does."""
+    return copy(tree, lambda x: x)
+
+
+# ---- drawing arrays ----
 
 _ARRAYS: list[Any] = [
     *(jnp.asarray(x, jnp.float32) for x in (0.5, 1.5, 2.5)),
@@ -354,396 +412,174 @@ _ARRAYS: list[Any] = [
     jnp.array(True),
     jnp.arange(2.0),
 ]
-for _array in _ARRAYS:
-    remember(_array)
+
+_ALIKE = [_ARRAYS[0], _ARRAYS[5]]  # but for the weak type
 
 
 def draw_array(rng: random.Random) -> Any:
     if rng.randrange(3):
         return _ARRAYS[rng.randrange(3)]
-    die = rng.randrange(4)
-    if die == 0:
-        return np.float32(rng.randrange(3))
-    if die == 1:
-        return np.full((), rng.randrange(3), np.float64)
-    if die == 2:
-        return draw_numpy_leaf(rng)
+    match rng.randrange(4):
+        case 0:
+            return np.float32(rng.randrange(3))
+        case 1:
+            return np.full((), rng.randrange(3), np.float64)
+        case 2:
+            return draw_numpy_leaf(rng)
     return rng.choice(_ARRAYS)
 
 
-_LEAF_FORMS: list[tuple[Any, tuple[int, ...]]] = [
-    *(("f4", ()), ("f4", (2,)), ("f8", (2, 3)), ("i8", (2, 3)), ("i4", ()), ("?", (2,))),
-    *(("f4", (0,)), ("c8", (1, 2)), (jnp.bfloat16, (2,))),
-]
+def fresh_arrays(tree: Any) -> Any:
+    """Returns a copy with arrays of its own, which can be donated."""
+    return copy(tree, lambda x: jnp.array(x) if isinstance(x, jax.Array) else twin(x))
 
 
-def draw_numpy_leaf(rng: random.Random) -> Any:
-    """Draws a NumPy array that JAX can trace."""
-    dtype, shape = rng.choice(_LEAF_FORMS)
-    made = np.zeros(shape, dtype)
-    _fill(rng, made)
-    return _laid_out(rng, made)
-
-
-def draw_untraceable(rng: random.Random) -> Any:
-    """Draws a NumPy array that JAX refuses."""
-    made = np.zeros((2,), rng.choice(["O", ">f4", "M8[s]", "U1", [("a", "i4")]]))
-    _fill(rng, made)
-    return made
-
-
-# ---- trees ----
+# ---- drawing trees ----
 
 _KEYS = [["a", "b", "c"], [0, 1, 2], [True, -1, 2.0], [1.0, 0], [-0.0, 1], [(1, 2), (0, True)]]
 
 
-def _keys(rng: random.Random) -> list[Any]:
-    keys = list(rng.choice(_KEYS))
-    rng.shuffle(keys)
-    return keys[: rng.randrange(len(keys) + 1)]
+@dataclasses.dataclass
+class Draw:
+    """Draws trees of these nodes, leaves and static values. The jitted functions in `wrapped` may stand
+    in them."""
+
+    rng: random.Random
+    wrapped: list[Any] = dataclasses.field(default_factory=list)
+    nodes: list[Callable[[Draw], Any]] | None = None  # all
+    leaf: Callable[[random.Random], Any] = lambda rng: (
+        draw_array(rng) if rng.randrange(5) < 2 else draw_leaf_static(rng)
+    )
+    field_of: Callable[[random.Random], Any] = draw_field
+    depth: int = 3
+
+    def tree(self, depth: int = 3) -> Any:
+        if depth == 0 or self.rng.randrange(4) == 0:
+            return self.leaf(self.rng)
+        before, self.depth = self.depth, depth - 1
+        made = self.rng.choice(self.nodes or NODES)(self)
+        self.depth = before
+        return made
+
+    def inner(self) -> Any:
+        return self.tree(self.depth)
+
+    def children(self) -> list[Any]:
+        return [self.inner() for _ in range(self.rng.randrange(4))]
+
+    def items(self) -> dict[Any, Any]:
+        keys = list(self.rng.choice(_KEYS))
+        self.rng.shuffle(keys)
+        return {key: self.inner() for key in keys[: self.rng.randrange(len(keys) + 1)]}
+
+    def field(self) -> Any:
+        return self.field_of(self.rng)
+
+    def of(self, *makes: Callable[..., Any]) -> Callable[..., Any]:
+        return self.rng.choice(makes)
 
 
 def make_layer(weight: Any, bias: Any, size: Any, activation: Any) -> Any:
     """Makes a `Layer` without Equinox's warning of arrays in static fields."""
-    made = object.__new__(Layer)
     fields = {"weight": weight, "bias": bias, "size": size, "activation": activation}
-    for name, x in fields.items():
-        object.__setattr__(made, name, x)
-    return made
+    return set_all(object.__new__(Layer), fields)
 
 
-def _module(rng: random.Random, inner: Callable[[], Any]) -> Any:
-    cls = rng.choice([Layer, Layer, Deeper])
-    made = object.__new__(cls)
-    fields = {"weight": inner(), "bias": inner()}
-    fields |= {"size": draw_field(rng), "activation": draw_field(rng)}
+def _layer(d: Draw) -> Any:
+    return make_layer(d.inner(), d.inner(), d.field(), d.field())
+
+
+def _module(d: Draw) -> Any:
+    """Returns a Module that may lack a field."""
+    cls = d.rng.choice([Layer, Deeper])
+    fields = {"weight": d.inner(), "bias": d.inner(), "size": d.field(), "activation": d.field()}
     if cls is Deeper:
-        fields["extra"] = inner()
-    if rng.randrange(8) == 0:
-        fields.pop(rng.choice(list(fields)))
-    for name, x in fields.items():
-        object.__setattr__(made, name, x)
+        fields["extra"] = d.inner()
+    if d.rng.randrange(4) == 0:
+        fields.pop(d.rng.choice(list(fields)))
+    return set_all(object.__new__(cls), fields)
+
+
+def _shell(d: Draw) -> Any:
+    made = Shell(d.inner())
+    if d.rng.randrange(2):
+        set_all(made, {name: d.rng.choice(["one", "two", None]) for name in WRAPPER})
     return made
 
 
-def _shell(rng: random.Random, inner: Callable[[], Any]) -> Any:
-    made = Shell(inner())
-    if rng.randrange(2):
-        for name in WRAPPER:
-            object.__setattr__(made, name, rng.choice(["one", "two", None]))
-    return made
+def _variable(d: Draw) -> Any:
+    names = [name for name in ("meta", "size") if d.rng.randrange(2)]
+    return Parameter._new(d.inner(), {name: d.field() for name in names})
 
 
-def _children(rng: random.Random, inner: Callable[[], Any]) -> list[Any]:
-    return [inner() for _ in range(rng.randrange(4))]
+def _net(d: Draw) -> Any:
+    nodes = {"_pytree__state": True, "a": True, "b": True, "flip": bool(d.rng.randrange(2))}
+    attributes = {"_pytree__state": PytreeState(), "a": d.inner(), "meta": d.field()}
+    attributes["flip"] = draw_leaf_static(d.rng)
+    if d.rng.randrange(2):
+        attributes["b"] = d.inner()
+    if d.rng.randrange(2):
+        nodes["meta"] = False
+    return make_net(nodes, attributes)
 
 
-def draw_tree(rng: random.Random, wrapped: list[Any], depth: int = 3) -> Any:
-    """Draws a tree. The jitted functions in `wrapped` may stand in it."""
-    if depth == 0 or rng.randrange(4) == 0:
-        return draw_array(rng) if rng.randrange(5) < 2 else draw_leaf_static(rng)
-
-    def inner() -> Any:
-        return draw_tree(rng, wrapped, depth - 1)
-
-    def dict_of(make: Callable[[Any], Any]) -> Any:
-        return make({key: inner() for key in _keys(rng)})
-
-    match rng.randrange(22):
-        case 0 | 1:
-            return tuple(_children(rng, inner))
-        case 2 | 3:
-            return _children(rng, inner)
-        case 4:
-            return dict_of(dict)
-        case 5:
-            return dict_of(collections.OrderedDict)
-        case 6:
-            factory = rng.choice([None, int, list])
-            return dict_of(lambda x: collections.defaultdict(factory, x))
-        case 7:
-            return None
-        case 8:
-            return Point(inner(), inner()) if rng.randrange(2) else PointWithNew(inner(), inner())
-        case 9 | 10 | 11:
-            return _module(rng, inner)
-        case 12:
-            return _shell(rng, inner)
-        case 13:
-            return Registered(inner(), inner(), draw_field(rng))
-        case 14:
-            return rng.choice([Box, Bag])(_children(rng, inner), draw_field(rng))
-        case 15:
-            return ListSubclass(_children(rng, inner))
-        case 16:
-            make = rng.choice([eqx.Partial, jtu.Partial])
-            return make(plain, inner(), y=inner())
-        case 17 | 18 | 19 | 20:
-            field, leaf = lambda: draw_field(rng), lambda: draw_leaf_static(rng)
-            return draw_flax(rng, inner, field, leaf, lambda: dict_of(dict))
-        case _:
-            if wrapped and rng.randrange(2):
-                f = rng.choice(wrapped)
-                return rng.choice(
-                    [lambda: f, lambda: _partial(f, inner), lambda: _bound(f, inner)]
-                )()
-            return make_layer(inner(), inner(), draw_field(rng), draw_field(rng)).method
+def _method(d: Draw) -> Any:
+    """Returns a jitted function, a partial or a bound one, or a bound method."""
+    if not d.wrapped or d.rng.randrange(2):
+        return _layer(d).method
+    f = d.rng.choice(d.wrapped)
+    match d.rng.randrange(3):
+        case 0:
+            return f
+        case 1:
+            held = d.inner()
+            return f if has_missing_fields(held) else f.partial(held)
+    return f.__get__(Layer(d.inner(), d.inner(), 1, len))
 
 
-def _partial(f: Any, inner: Callable[[], Any]) -> Any:
-    held = inner()
-    return f if has_missing_fields(held) else f.partial(held)
-
-
-def _bound(f: Any, inner: Callable[[], Any]) -> Any:
-    return f.__get__(Layer(inner(), inner(), 1, len))
-
-
-def draw_nearly(rng: random.Random, tree: Any, wrapped: list[Any]) -> Any:
-    """Returns a copy with another static value or array in one place, mostly one that is easily
-    taken for the original."""
-    target = rng.randrange(_count(tree) or 1)
-    seen = -1
-
-    def change(x: Any, field: bool) -> Any:
-        nonlocal seen
-        seen += 1
-        if seen != target:
-            return twin(x)
-        if is_array(x) and not field:
-            return draw_array(rng)
-        if rng.randrange(4):
-            return confuse(rng, x)
-        return draw_field(rng) if field else draw_leaf_static(rng)
-
-    def go(x: Any) -> Any:
-        kind = None if is_array(x) else kind_of(x)
-        if kind is None:
-            return change(x, False)
-        aux, children = kind.split(x)
-        made = [change(v, True) if _is_free(x, name) else twin(v) for name, v in aux]
-        return kind.build(x, made, [go(c) for c in children])
-
-    return draw_tree(rng, wrapped, 1) if tree is None else go(tree)
-
-
-def _is_free(node: Any, name: Any) -> bool:
-    """Whether any other static value may stand in this place."""
-    return name in ("size", "activation", "meta") or (name == "aux" and type(node) in (Box, Bag))
-
-
-def _count(tree: Any) -> int:
-    kind = None if is_array(tree) else kind_of(tree)
-    if kind is None:
-        return 1
-    aux, children = kind.split(tree)
-    return sum(_is_free(tree, name) for name, _ in aux) + sum(map(_count, children))
+# What is known of a large argument, so that it is not walked again, may consist of these.
+KNOWN: list[Callable[[Draw], Any]] = [
+    lambda d: tuple(d.children()),
+    lambda d: d.children(),
+    lambda d: dict(zip("abc", d.children(), strict=False)),
+    lambda d: None,
+    lambda d: Point(d.inner(), d.inner()),
+    _layer,
+    lambda d: Slotted(d.inner(), d.field()),
+]
+NODES: list[Callable[[Draw], Any]] = [
+    *2 * KNOWN,
+    lambda d: d.items(),
+    lambda d: collections.OrderedDict(d.items()),
+    lambda d: collections.defaultdict(d.rng.choice([None, int, list]), d.items()),
+    lambda d: PointWithNew(d.inner(), d.inner()),
+    _module,
+    _shell,
+    lambda d: Registered(d.inner(), d.inner(), d.field()),
+    lambda d: d.of(Box, Bag)(d.children(), d.field()),
+    lambda d: ListSubclass(d.children()),
+    lambda d: d.of(eqx.Partial, jtu.Partial)(plain, d.inner(), y=d.inner()),
+    lambda d: d.of(lambda x: FrozenDict(x, __unsafe_skip_copy__=True), nnx.State)(d.items()),
+    _variable,
+    _net,
+    _method,
+]
 
 
 def draw_large(rng: random.Random) -> Any:
-    """Draws a model that is large enough for a record, and of node types that a record accepts."""
-
-    def row(i: int) -> Any:
-        layer = Layer(_ARRAYS[0], (_ARRAYS[1], i), rng.choice(NUMBERS), f"name {i}")
-        forms: list[Callable[[], Any]] = [
-            lambda: layer,
-            lambda: [layer, None],
-            lambda: Point(layer, i),
-            lambda: {"layer": layer, "i": i},
-            lambda: Slotted(layer, i),
-        ]
-        return rng.choice(forms)()
-
-    return Layer([row(i) for i in range(9)], _ARRAYS[2], "root", len)
+    """Draws how the parts of a model are drawn, and one that is large enough for a record, whose walk
+    runs no Python code."""
+    field = lambda rng: twin(rng.choice(BUILTIN)) if rng.randrange(3) else Thing()
+    leaf = lambda rng: rng.choice(_ARRAYS) if rng.randrange(2) else field(rng)
+    draw = Draw(rng, [], KNOWN, leaf, field)
+    return draw, Layer([draw.tree(2) for _ in range(24)], _ARRAYS[2], "root", "name")
 
 
-def change_large(rng: random.Random, model: Any) -> None:
-    """Replaces something in one place of the model, maybe by an object at the same address."""
-    owner = rng.choice([x for x in walk(model) if type(x) in (Layer, list, dict, Slotted)])
-    if type(owner) in (dict, Slotted):
-        put: Any = {"i": twin(rng.choice(NUMBERS)), "layer": draw_array(rng)}
-        if type(owner) is dict:
-            key = rng.choice(list(owner))
-            owner[key] = copy(owner.pop(key)) if rng.randrange(2) else put[key]
-        elif rng.randrange(2):
-            owner.meta = put["i"]
-        else:
-            owner.a = copy(owner.a)
-        return
-    if type(owner) is list:
-        place = rng.randrange(len(owner))
-        if place and rng.randrange(3) == 0:
-            owner[place] = owner[place - 1]
-        else:
-            owner[place] = copy(owner[place])
-        return
-    name = rng.choice(["weight", "bias", "size", "activation"])
-    if owner is model and name == "weight":
-        return
-    if name in ("weight", "bias"):
-        put = rng.choice([draw_array, lambda rng: (draw_array(rng), twin(rng.choice(NUMBERS)))])
-    else:
-        put = rng.choice([lambda rng: twin(rng.choice(NUMBERS)), lambda _: Thing(), draw_field])
-    object.__setattr__(owner, name, None)
-    object.__setattr__(owner, name, put(rng))
-
-
-# ---- changes in place ----
-
-
-def _change_static(rng: random.Random, x: Any, done: list[str]) -> Any:
-    """Changes a static value in place if possible. Returns the value to put in its place."""
-    cls = type(x)
-    number = twin(rng.choice(NUMBERS))
-    if cls in (list, ListOfOwn):
-        where = rng.randrange(len(x)) if x else 0
-        if x and isinstance(x[where], list) and rng.randrange(2):
-            return _change_static(rng, x[where], done)
-        if x and rng.randrange(2) and type(x[where]) in (int, bool, float, complex):
-            x[where] = confuse(rng, x[where])
-        elif x and isinstance(x[where], np.ndarray) and rng.randrange(2):
-            _change_static(rng, x[where], done)
-        elif x and rng.randrange(2):
-            x[where] = number if rng.randrange(2) else Thing()  # maybe at the old one's address
-        elif x and rng.randrange(2):
-            x.pop()
-        else:
-            x.append(number)
-    elif isinstance(x, dict):
-        key = rng.choice(list(x)) if x else "a"
-        if x and isinstance(x[key], np.ndarray) and rng.randrange(2):
-            _change_static(rng, x[key], done)
-        elif rng.randrange(2):
-            x[key] = number
-        else:  # the same items in another order
-            held = x.pop(key, 1)
-            x[key] = held
-    elif cls is set:
-        if x and rng.randrange(2):
-            x.pop()
-        x.add(number)
-    elif cls is Variable:
-        x.value = confuse(rng, x.value)
-    elif cls is collections.deque:
-        x[0] = confuse(rng, x[0])
-    elif cls is types.SimpleNamespace:
-        x.a = confuse(rng, x.a)
-    elif cls is bytearray:
-        x[0] = (x[0] + 1) % 3
-    elif isinstance(x, np.ndarray):
-        if x.dtype == object and x.size and rng.randrange(2):
-            held = x.reshape(-1)[0]
-            if isinstance(held, (list, np.ndarray)):
-                return _change_static(rng, held, done)
-        if not change_array(rng, x):
-            return x
-    elif cls is Value:
-        x.value = (x.value + 1) % 4
-    elif cls in (tuple, Pair) and x and isinstance(x[0], (list, Value, np.ndarray)):
-        _change_static(rng, x[0], done)
-        return x
-    elif cls in (Constant, Inherited) and isinstance(x.value, (list, Value, np.ndarray)):
-        _change_static(rng, x.value, done)
-        return x
-    elif cls is functools.partial:
-        return _change_static(rng, x.func, done)
-    elif cls is types.FunctionType and not any(x is y for y in ATOMS):
-        if x.__closure__ and type(x.__closure__[0].cell_contents) in (int, bool, float):
-            x.__closure__[0].cell_contents = number
-        elif x.__closure__ and type(x.__closure__[0].cell_contents) is list:
-            x.__closure__[0].cell_contents.append(number)
-        elif x.__defaults__:
-            x.__defaults__ = (number,)
-        else:
-            x.__dict__["tag"] = number
-    else:
-        return x
-    done.append(cls.__name__)
-    return x
-
-
-def mutate(rng: random.Random, tree: Any, wrapped: list[Any]) -> list[str]:
-    """Changes something in the tree in place. Returns a list with the name of its type, or an empty
-    list."""
-    done: list[str] = []
-    # A partial owns the nodes that it holds, and nothing else changes them. Those that it copies
-    # whenever it is walked stay alive here, so that no other node gets the address of one.
-    held = [y for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)]
-    private = set(map(id, held))
-    nodes = [x for x in walk(tree) if not is_array(x) and id(x) not in private]
-    nodes += [x for x in walk(tree) if isinstance(x, np.ndarray)]
-    for _ in range(4 if nodes else 0):
-        node = rng.choice(nodes)
-        _mutate_node(rng, node, wrapped, done)
-        if done:
-            break
-    return done
-
-
-def _mutate_node(rng: random.Random, node: Any, wrapped: list[Any], done: list[str]) -> None:
-    if is_array(node):
-        if change_array(rng, node):
-            done.append("leaf array")
-        return
-    cls = type(node)
-    kind = kind_of(node)
-    fresh = lambda: draw_tree(rng, wrapped, 1)
-    if kind is None:
-        _change_static(rng, node, done)
-    elif cls in (list, ListSubclass):
-        die = rng.randrange(3)
-        if die == 0 or not node:
-            node.append(fresh())
-        elif die == 1:
-            node.pop(rng.randrange(len(node)))
-        else:
-            node[rng.randrange(len(node))] = fresh()
-        done.append(kind.name)
-    elif isinstance(node, dict):
-        if cls is collections.defaultdict and rng.randrange(2):
-            node.default_factory = rng.choice([None, int, list])
-        elif cls is collections.OrderedDict and node and rng.randrange(2):
-            node.move_to_end(rng.choice(list(node)), last=bool(rng.randrange(2)))
-        elif node and rng.randrange(3):
-            key = rng.choice(list(node))
-            held = node.pop(key)
-            if rng.randrange(2):
-                node[key] = fresh() if rng.randrange(2) else held
-            elif type(key) in (int, bool):  # 1 for True
-                node[int(key) if type(key) is bool else float(key)] = held
-        else:
-            node[rng.choice(list(node)) if node else "a"] = fresh()
-        done.append(kind.name)
-    elif cls in (Layer, Deeper):
-        name = rng.choice(["weight", "bias", "size", "activation"])
-        if name in ("size", "activation"):
-            held = vars(node).get(name)
-            if rng.randrange(3):
-                _change_static(rng, held, done)
-                return
-            object.__setattr__(node, name, confuse(rng, held))
-        elif name in vars(node) and not rng.randrange(6):
-            object.__delattr__(node, name)
-        else:
-            object.__setattr__(node, name, fresh())
-        done.append(kind.name)
-    elif cls is Shell:
-        object.__setattr__(node, "inner", fresh())
-        done.append(kind.name)
-    elif cls is Registered:
-        if rng.randrange(2):
-            _change_static(rng, node.meta, done)
-        else:
-            setattr(node, *rng.choice([("a", fresh()), ("meta", draw_field(rng))]))
-            done.append(kind.name)
-    elif cls in (Box, Bag):
-        if rng.randrange(2):
-            _change_static(rng, node.aux, done)
-        else:
-            node.children.append(fresh())
-            done.append(kind.name)
-    elif change_flax(rng, node, fresh, lambda: draw_field(rng)):
-        done.append(kind.name)
+def draw_holder(rng: random.Random) -> Any:
+    """Draws a small tree with NumPy arrays as leaves and in static places."""
+    field = lambda rng: hold(rng, draw_static_array(rng))
+    draw = Draw(rng, [], NODES, draw_numpy_leaf, field, depth=1)
+    return draw.of(_layer, lambda d: Registered(d.inner(), None, [d.field(), d.field()]))(draw)
 
 
 def has_missing_fields(tree: Any) -> bool:
@@ -754,6 +590,151 @@ def has_missing_fields(tree: Any) -> bool:
     )
 
 
-def fresh_arrays(tree: Any) -> Any:
-    """Returns a copy with arrays of its own, which can be donated."""
-    return copy(tree, lambda x: jnp.array(x) if isinstance(x, jax.Array) else twin(x))
+# ---- trees that are nearly the same ----
+
+
+def draw_nearly(draw: Draw, tree: Any) -> Any:
+    """Returns a copy with another static value or array in one place, mostly one that is easily
+    taken for the original."""
+    if tree is None:
+        return draw.tree(1)
+    rng = draw.rng
+    target = rng.randrange(_count(tree) or 1)
+    seen = -1
+
+    def change(x: Any, other: Callable[[random.Random], Any]) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen != target:
+            return twin(x)
+        if is_array(x) and other is draw_leaf_static:
+            return draw_array(rng) if rng.randrange(2) else rng.choice(_ALIKE)
+        return confuse(rng, x) if rng.randrange(4) else other(rng)
+
+    return copy(tree, lambda x: change(x, draw_leaf_static), lambda x: change(x, draw.field_of))
+
+
+def _count(tree: Any) -> int:
+    kind = None if is_array(tree) else kind_of(tree)
+    if kind is None:
+        return 1
+    aux, children = kind.split(tree)
+    return sum(is_free(tree, name) for name, _ in aux) + sum(map(_count, children))
+
+
+# ---- changes in place ----
+
+# The list or the dict that a node is, or has,
+HELD: dict[type, Callable[[Any], Any]] = {
+    **dict.fromkeys((list, ListSubclass), lambda x: x),
+    **dict.fromkeys((dict, collections.OrderedDict, collections.defaultdict), lambda x: x),
+    **dict.fromkeys((Box, Bag), lambda x: x.children),
+    FrozenDict: lambda x: x._dict,
+    nnx.State: lambda x: x._mapping,
+}
+# and the names of its attributes that hold children, and static values.
+ATTRIBUTES: dict[type, tuple[list[str], list[str]]] = {
+    **{cls: (["weight", "bias"], ["size", "activation"]) for cls in (Layer, Deeper)},
+    **{cls: (["a"], ["meta"]) for cls in (Registered, Slotted)},
+    **{cls: ([], ["aux"]) for cls in (Box, Bag)},
+    Shell: (["inner"], []),
+    Parameter: (["_raw_value"], []),
+    Net: (["a", "b"], ["meta", "size"]),
+}
+MAY_LACK = {Layer: ["weight", "bias"], Deeper: ["weight"], Net: ["a", "b", "meta", "size"]}
+
+
+def _fresh(draw: Draw, old: Any) -> Any:
+    """Returns a child to be put in the place of another one, and maybe at its address."""
+    return copy(old) if not draw.rng.randrange(3) else draw.tree(1)
+
+
+def _change_attribute(draw: Draw, node: Any) -> str | None:
+    rng = draw.rng
+    data, static = ATTRIBUTES[type(node)]
+    name = rng.choice(data + static)
+    held = getattr(node, name, None)
+    if name in static and rng.randrange(2):
+        return change_static(rng, held)
+    object.__setattr__(node, name, None)  # the new value may get the address of the old one
+    if name in MAY_LACK.get(type(node), ()) and not rng.randrange(5):
+        object.__delattr__(node, name)
+    elif name in data:
+        object.__setattr__(node, name, _fresh(draw, held))
+    else:
+        made = confuse(rng, held) if rng.randrange(2) else draw.field()
+        object.__setattr__(node, name, made)
+    return KINDS[type(node)].name
+
+
+def _change_form(draw: Draw, node: Any) -> bool:
+    """Changes what only nodes of its type have. Returns False if there is nothing."""
+    rng = draw.rng
+    match node:
+        case collections.defaultdict():
+            node.default_factory = rng.choice([None, int, list])
+        case FrozenDict() | nnx.State():  # holds an equal dict
+            name = "_dict" if isinstance(node, FrozenDict) else "_mapping"
+            object.__setattr__(node, name, dict(object.__getattribute__(node, name)))
+        case Parameter():
+            metadata = object.__getattribute__(node, "_var_metadata")
+            if rng.randrange(3):
+                change_dict(rng, metadata, lambda _: draw.field(), ["meta", "size"])
+            else:
+                object.__setattr__(node, "_var_metadata", dict(reversed(metadata.items())))
+        case Net() if rng.randrange(2):
+            flipped = {**node._pytree__nodes, "flip": not node._pytree__nodes["flip"]}
+            object.__setattr__(node, "_pytree__nodes", HashableMapping(flipped))
+        case Net():
+            object.__setattr__(node, "__dict__", dict(reversed(vars(node).items())))
+        case _:
+            return False
+    return True
+
+
+def _mutate_node(draw: Draw, node: Any) -> str | None:
+    """Changes a node or leaf in place. Returns the name of what has changed, or None."""
+    rng = draw.rng
+    if is_array(node):
+        return "leaf array" if change_array(rng, node) else None
+    kind = kind_of(node)
+    if kind is None:
+        return change_static(rng, node)
+    if not rng.randrange(3) and _change_form(draw, node):
+        return kind.name
+    held = HELD.get(type(node))
+    if type(node) in ATTRIBUTES and (held is None or rng.randrange(2)):
+        return _change_attribute(draw, node)
+    if held is None:
+        return None
+    change = change_dict if isinstance(held(node), dict) else change_list
+    change(rng, held(node), lambda old: _fresh(draw, old))
+    return kind.name
+
+
+def mutate(draw: Draw, tree: Any) -> list[str]:
+    """Changes something in the tree in place. Returns a list with the name of its type, or an empty
+    list."""
+    # A partial owns the nodes that it holds, and nothing else changes them. Those that it copies
+    # whenever it is walked stay alive here, so that no other node gets the address of one.
+    held = [y for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)]
+    private = set(map(id, held))
+    nodes = [
+        x for x in walk(tree) if isinstance(x, np.ndarray) or not (is_array(x) or id(x) in private)
+    ]
+    for _ in range(4 if nodes else 0):
+        found = _mutate_node(draw, draw.rng.choice(nodes))
+        if found is not None:
+            return [found]
+    return []
+
+
+def change_arrays(rng: random.Random, tree: Any) -> list[str]:
+    """The same of a NumPy array in the tree, be it a leaf or in a static value."""
+    leaves = [x for x in arrays(tree) if isinstance(x, np.ndarray)]
+    static = [array for x in statics(tree) for array in arrays_in(x)]
+    if not leaves + static:
+        return []
+    changed = rng.choice(leaves + static)
+    name = "static array" if any(changed is x for x in static) else "leaf array"
+    return [name] if change_array(rng, changed) else []
