@@ -186,28 +186,40 @@ def one_of_each(
     }
 
 
-def random_tree(source: random.Random, depth: int = 4) -> Any:
+def _leaf(source: random.Random) -> Any:
+    return source.choice((Array(), Value(source.random()), None))
+
+
+def random_tree(
+    source: random.Random, depth: int = 4, leaf: Callable[[random.Random], Any] = _leaf
+) -> Any:
     """All leaves are different objects, except for None; a Variable has the path of its value."""
-    below = lambda: random_tree(source, depth - 1)
+    below = lambda: random_tree(source, depth - 1, leaf)
     few = range(source.randrange(5))
-    kind = source.randrange(18) if depth else source.randrange(3)
+    kind = source.randrange(20) if depth else source.randrange(3)
     if kind <= 2:
-        return (Array(), Value(source.random()), None)[kind]
+        return leaf(source)
     if kind <= 5:
         return [below() for _ in few]
     if kind <= 7:
         return tuple([below() for _ in few])
     if kind == 8:
         return [Array() for _ in range(source.randrange(1, 30))]
-    if kind == 9:
-        return {f"k{i}": below() for i in reversed(few)}
+    if kind <= 10:
+        items = {key: below() for key in source.choice(_KEYS)[: len(few)]}
+        return source.choice((dict, collections.OrderedDict, _default_dict))(items)
     return (
         lambda: Linear(weight=below(), bias=below(), size=3),
-        lambda: Point(below(), below()),
+        lambda: Linear(**{name: below() for name in Linear.dynamic[: len(few)]}),
+        lambda: source.choice((Point, LoudPoint))(below(), below()),
         lambda: Record(below(), below(), "tag"),
         lambda: Box([below() for _ in few], aux="aux"),
         lambda: Slots(x=below(), y=below(), tag="tag"),
         lambda: Frozen({f"k{i}": below() for i in reversed(few)}),
         lambda: Variable(below(), kind="kind"),
         lambda: Described(("x", "y"), x=below(), y=below(), z=1),
-    )[kind - 10]()
+    )[kind - 11]()
+
+
+_KEYS: list[list[Any]] = [["k3", "k0", "k2", "k1"], [0, True, 2.0, -1], ["k1", "k0"]]
+_default_dict = functools.partial(collections.defaultdict, int)

@@ -1,5 +1,6 @@
 """Combining trees and dicts of paths; bad arguments of the tree functions."""
 
+import copy
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -174,6 +175,12 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "parts_jitted": lambda: jitted._skeleton(0),
         "leaves_none": lambda: structure._leaves(),
         "paths_set": lambda: setattr(structure, "paths", ()),
+        "num_leaves_set": lambda: setattr(structure, "num_leaves", 3),
+        "type_set": lambda: setattr(core.Structure, "num_leaves", 3),
+        "structure_new": lambda: core.Structure(),
+        "structure_copy": lambda: copy.copy(structure),
+        "registry_none": lambda: core.Registry(),
+        "registry_array_type": lambda: make_registry(array_type=3),
         "match": lambda: testing.match(structure, t),
         "match_registry": lambda: testing.match(r, 1),
         "match_few": lambda: testing.match(jitted),
@@ -190,7 +197,8 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("name", bad_calls(make_registry()))
 def test_bad_arguments(registry: Any, name: str) -> None:
-    error = AttributeError if name == "paths_set" else (TypeError, ValueError, IndexError)
+    is_set = name in ("paths_set", "num_leaves_set")
+    error = AttributeError if is_set else (TypeError, ValueError, IndexError)
     with pytest.raises(error):
         bad_calls(registry)[name]()
 
