@@ -22,7 +22,6 @@ from core_support import (
     LoudPoint,
     Maybe,
     Module,
-    Point,
     Record,
     classify,
     core,
@@ -31,8 +30,7 @@ from core_support import (
     partition_dict,
     parts_of,
 )
-from node_support import WithDescriptor, wide
-from process_support import output_of
+from trees_support import TREES
 
 
 class Watch:
@@ -94,15 +92,25 @@ def looking(also: Callable[[Any], Any] = type) -> Iterator[None]:
     assert look.found == []
 
 
+def looks(x: Any, *_: Any) -> Any:
+    look()
+    return x
+
+
+def takes(x: Any) -> bool:
+    return isinstance(looks(x), Array)
+
+
 def jit(fun: Any, registry: Any) -> Any:
     f = make_jit(fun, Hooks(registry))
     f._parts()
     return f
 
 
-class Looking(Record):
-    """A dataclass node whose constructor looks."""
+# ---- nodes whose constructors look ----
 
+
+class Looking(Record):
     def __init__(self, data: Any, other: Any = 0, tag: Any = 0) -> None:
         look()
         super().__init__(data, other, tag)
@@ -111,17 +119,15 @@ class Looking(Record):
 
 class LookingPoint(LoudPoint):
     def __new__(cls, x: Any, y: Any) -> LoudPoint:
-        look()
-        return super().__new__(cls, x, y)
+        return super().__new__(cls, looks(x), y)
 
 
 class LookingDict(collections.OrderedDict[Any, Any]):
     def __setitem__(self, key: Any, value: Any) -> None:
-        look()
-        super().__setitem__(key, value)
+        super().__setitem__(looks(key), value)
 
 
-Wide = wide(40)
+Large: Any = collections.namedtuple("Large", [f"x{i}" for i in range(12)])  # type: ignore[misc]
 
 
 def kinds(cls: type, x: Any) -> tuple[Any, ...]:
@@ -130,75 +136,43 @@ def kinds(cls: type, x: Any) -> tuple[Any, ...]:
     return ("ordered_dict",) if cls is LookingDict else classify(cls, x)
 
 
-def registry_that_looks() -> Any:
-    return make_registry(classify=kinds)
+def forest() -> list[Any]:
+    """All kinds of nodes, with nodes that look below them."""
+    a, b = Looking(Array(), Array()), Looking(Array(), [Array()])
+    trees = [make(a, b, Array()) for make in TREES.values()]
+    trees += [[[], [a], [[], [b]]], ((), (a,), ((Array(),), (b,)))]
+    return [*trees, Large(*[Array()] * 10, a, b), LookingPoint(a, [b]), LookingDict(a=a, b=[a, b])]
 
 
-ROOTS: dict[str, Callable[..., Any]] = {
-    "lists": lambda a, b: [Array(), a, [[], [a], [[], [b]]], b],
-    "tuples": lambda a, b: (a, 1, None, ((), (a,), ((Array(),), (b,))), Array()),
-    "namedtuple": lambda a, b: Point(a, (b, Array())),
-    "large namedtuple": lambda a, b: Large(*[Array()] * 10, a, b),
-    "namedtuple with __new__": lambda a, b: LookingPoint(a, [b]),
-    "dict": lambda a, b: {"a": a, "b": [a, b], "c": {1: a, 2: (a, b), 3: Array()}},
-    "OrderedDict": lambda a, b: LookingDict([("a", a), ("b", [a, b])]),
-    "defaultdict": lambda a, b: collections.defaultdict(list, a=(a, b)),
-    "dataclass": lambda a, b: Looking(a, (b, [a])),
-    "module": lambda a, b: Linear(weight=[a], bias=(b, a), size=1, activation=None),
-    "wide module": lambda a, b: Wide(**{n: [a, b] for n in Wide.dynamic}),
-    "wrapper": lambda a, b: Linear(weight=a, bias=[b], size=1, __name__="n", __doc__=None),
-    "descriptor": lambda a, b: WithDescriptor(weight=[a, b], size=1),
-    "custom": lambda a, b: Box([a, (b, Array())]),
-    "all": lambda a, b: [make(a, b) for name, make in ROOTS.items() if name != "all"],
-}
-Large = collections.namedtuple("Large", [f"x{i}" for i in range(12)])  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("name", ROOTS)
-class TestTreesThatAreBuilt:
-    def test_results_of_calls(self, name: str) -> None:
-        tree, registry = (
-            ROOTS[name](Looking(Array(), Array()), Looking(Array(), [Array()])),
-            registry_that_looks(),
-        )
-        f = jit(lambda x: tree, registry)
+def test_trees_that_calls_build() -> None:
+    """Results, and the arguments of traces."""
+    for tree in forest():
+        registry = make_registry(classify=kinds)
+        f = jit(lambda a, b=None: a, registry)
         with looking(lambda x: isinstance(x, Module) and vars(x)):
-            results = [f(Array()) for _ in range(3)]
+            look()  # nothing else may
+            results = [f(tree), f(tree), f(tree, tree), f(tree, b=tree)]
         _, structure = core.flatten(registry, tree)
         for result in results:
             assert core.flatten(registry, result)[1] == structure
             if isinstance(result, Module):
                 assert len(vars(result)) == len(list(vars(result))) >= len(vars(tree))
 
-    def test_arguments_of_traces(self, name: str) -> None:
-        tree = ROOTS[name](Looking(Array(), Array()), Looking(Array(), [Array()]))
-        f = jit(lambda a, b, c=None: 1, registry_that_looks())
+
+def test_trees_that_tree_functions_build() -> None:
+    leaf = ("leaf", takes)
+    for tree in forest():
+        registry = make_registry(classify=kinds)
         with looking():
-            assert f(tree, tree) == f(tree, tree) == f(tree, b=tree) == 1
-
-    def test_tree_functions(self, name: str) -> None:
-        tree, registry = (
-            ROOTS[name](Looking(Array(), Array()), Looking(Array(), [Array()])),
-            registry_that_looks(),
-        )
-
-        def f(x: Any, *_: Any) -> Any:
             look()
-            return x
-
-        def takes(x: Any) -> bool:
-            look()
-            return isinstance(x, Array)
-
-        leaf = ("leaf", takes)
-        with looking():
-            parts = core.partition(registry, tree, (leaf, ("path", (...,))), None, None)
+            ignored = ("path or none", (...,))
+            parts = core.partition(registry, tree, (leaf, ignored), None, None)
             core.combine(registry, parts, None, False)
-            structure, *groups = partition_dict(registry, tree, True, (leaf,), None)
-            combined = structure.combine(*groups)
+            structure, *groups = partition_dict(registry, [tree], True, (leaf,), None)
+            combined = structure.combine(*groups)[0]
             leaves, with_statics = core.tree_flatten(registry, tree, leaf, None)
             again = with_statics.unflatten(leaves)
-            by_iterator = with_statics.unflatten(f(x) for x in leaves)
+            by_iterator = with_statics.unflatten(map(looks, leaves))
             _, expected = core.tree_flatten(registry, tree, True, None)
             skeleton = parts_of(with_statics, "hole")
             assert core.from_skeleton(registry, "hole", *skeleton) == with_statics
@@ -207,13 +181,12 @@ class TestTreesThatAreBuilt:
         assert len(parts) == 3
 
 
-def test_static_values() -> None:
-    def key_of(x: Keyed) -> Any:
-        look()
-        return x.key
+# ---- other containers ----
 
+
+def test_static_values() -> None:
     def kind(cls: type, x: Any) -> tuple[Any, ...]:
-        return ("static", key_of) if cls is Keyed else classify(cls, x)
+        return ("static", lambda x: looks(x).key) if cls is Keyed else classify(cls, x)
 
     registry = make_registry(classify=kind)
     for value in (
@@ -236,26 +209,18 @@ def test_iterables() -> None:
 
     class Items(list[Any]):
         def __iter__(self) -> Iterator[Any]:
-            for i in range(len(self)):
-                look()
-                yield self[i]
+            return map(looks, super().__iter__())
 
     class FrozenItems(frozenset[Any]):
         def __iter__(self) -> Iterator[Any]:
-            for x in sorted(super().__iter__()):
-                look()
-                yield x
+            return map(looks, sorted(super().__iter__()))
 
-    def one_level(x: Any) -> Any:
-        return Items(x.children), x.aux
-
-    registry = make_registry(flatten_one_level=one_level)
+    registry = make_registry(flatten_one_level=lambda x: (Items(x.children), x.aux))
     f = jit(lambda x: 1, registry)
     box = Box([Array(i) for i in range(9)])
     with looking():
         for _ in range(3):
-            assert f(box) == 1
-            assert f(FrozenItems(range(5))) == 1
+            assert f(box) == f(FrozenItems(range(5))) == 1
         _, structure = core.tree_flatten(registry, box, True, None)
         leaves = structure._subtrees(box)
     assert len(leaves) == 9
@@ -284,85 +249,57 @@ def test_outputs_are_seen_with_their_arrays() -> None:
         if type(x).__name__ == "Output":
             look.found += [x] * (type(x.arrays) is not tuple)
 
-    def fun(x: Any) -> Any:
-        look()
-        return [x] * 25
-
-    f = jit(fun, make_registry())
+    f = jit(lambda x: [looks(x)] * 25, make_registry())
     with looking(on):
         for _ in range(100):
             f(Array())
             f._find_or_compile(Array())[0].finish([Array()] * 25, Array)
 
 
-class TestStructures:
+def flattened(registry: Any, tree: Any) -> list[Any]:
+    return [core.flatten(registry, tree)[1]]
+
+
+def with_open_leaves(registry: Any, tree: Any) -> list[Any]:
+    _, one = core.tree_flatten(registry, tree, ("leaf", takes), None)
+    two, *_ = partition_dict(registry, tree, ("leaf", takes), (), None)
+    return [one, two, core.from_skeleton(registry, "hole", *parts_of(one, "hole"))]
+
+
+@pytest.mark.parametrize("make", [flattened, with_open_leaves])
+def test_structures(make: Any) -> None:
     """A Structure keeps its hash and its paths: nobody may ask for them before it is complete."""
-
-    def test_flatten(self) -> None:
-        def ask(x: Any) -> None:
-            if type(x) is core.Structure:
-                hash(x), repr(x), x._nodes()
-
-        registry = make_registry()
-        tree = [Array(), 1, Maybe(True, look), {"a": Maybe(True, look)}, 2.5, ("s", Array())]
-        _, expected = core.flatten(registry, tree)
-        with looking(ask):
-            _, found = core.flatten(registry, tree)
-        assert hash(found) == hash(expected) and found == expected
-        assert found._nodes() == expected._nodes()  # with hashes, now that both are hashed
-
-    def test_static_leaves(self) -> None:
-        def takes(x: Any) -> bool:
-            look()
-            return isinstance(x, Array)
-
-        def ask(x: Any) -> None:
-            if type(x) is core.Structure:
-                hash(x), x.paths
-
-        def structures() -> list[Any]:
-            _, one = core.tree_flatten(registry, tree, ("leaf", takes), None)
-            two, *_ = partition_dict(registry, tree, ("leaf", takes), (), None)
-            return [one, two, core.from_skeleton(registry, "hole", *parts)]
-
-        registry = make_registry()
-        tree = [Array(), {"a": 1}, 2.5, ("s", Array())]
-        parts = parts_of(core.tree_flatten(registry, tree, ("leaf", takes), None)[1], "hole")
-        expected = [(hash(s), s.paths) for s in structures()]
-        with looking(ask):
-            found = structures()
-        assert [(hash(s), s.paths) for s in found] == expected
-        assert all(map(gc.is_tracked, found))
-
-
-CODE = """
-import collections, gc
-from core_support import Array, Record, Hooks, core, make_jit, make_registry
-
-class Fails(Record):
-    fails = False
-    def __init__(self, data, other, tag):
-        super().__init__(data, other, tag)
-        if Fails.fails:
-            raise ZeroDivisionError
-
-seen = []
-class Named(collections.namedtuple("Named", ("x", "y"))):
-    def __del__(self):
-        seen.append(tuple(self))
-
-named = Named(Array(), Fails(Array(), 1, 2))
-f = make_jit(lambda x: named)
-f(Array())
-Fails.fails = True
-seen.clear()
-try:
-    f(Array())
-except ZeroDivisionError:
-    print("raised", len(seen))
-"""
+    registry = make_registry()
+    ask = lambda x: type(x) is core.Structure and (hash(x), repr(x), x._nodes(), x.paths)
+    tree = [Array(), 1, Maybe(True, look), {"a": Maybe(True, look)}, 2.5, ("s", Array())]
+    expected = [ask(structure) for structure in make(registry, tree)]
+    with looking(ask):
+        found = make(registry, tree)
+    assert [ask(structure) for structure in found] == expected
+    assert all(map(gc.is_tracked, found))
 
 
 def test_a_named_tuple_is_not_made_if_a_child_fails() -> None:
     """Its ``__del__`` would see NULL."""
-    assert output_of("-c", CODE) == "raised 0\n"
+
+    class Named(collections.namedtuple("Named", ("x", "y"))):  # type: ignore[misc]
+        def __del__(self) -> None:
+            deleted.append(tuple(self))
+
+    class Fails(Record):
+        fails = False
+
+        def __init__(self, **fields: Any) -> None:
+            super().__init__(**fields)
+            if Fails.fails:
+                raise ZeroDivisionError
+
+    deleted: list[Any] = []
+    named = Named(Array(), Fails(data=Array(), other=1, tag=2))
+    f = make_jit(lambda x: named)
+    f(Array())
+    Fails.fails = True
+    deleted.clear()
+    with pytest.raises(ZeroDivisionError):
+        f(Array())
+    assert deleted == []
