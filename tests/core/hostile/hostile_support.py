@@ -1,4 +1,4 @@
-"""Code that runs once, deep trees, and calls within calls."""
+"""Code that runs once, and deep trees."""
 
 import collections
 import gc
@@ -10,17 +10,22 @@ from core_support import (
     Box,
     Described,
     Frozen,
+    Hooks,
     Linear,
     Pair,
     Record,
     Slots,
     Variable,
     core,
+    make_jit,
     partition_dict,
+    testing,
     tree_leaves,
     tree_paths,
+    words,
 )
 from node_support import wide
+from outcome_support import attempt
 
 
 class Once:
@@ -109,14 +114,55 @@ def walks(registry: Any, tree: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-# ---- calls within calls ----
+def made_of(registry: Any, tree: Any, other: Any) -> tuple[Any, ...]:
+    """What `uses` takes: a function that was called, and Structures; `other` is equal.  Each is an
+    exception where the tree is too deep."""
+    f = make_jit(lambda x: x, Hooks(registry))
+    attempt(f, tree)
+    return (
+        f,
+        attempt(core.flatten, registry, tree),
+        attempt(core.tree_flatten, registry, tree, True, None),
+        attempt(core.tree_flatten, registry, other, True, None),
+    )
 
-# An argument whose hash, comparison and so on call `f` again, which `make` makes.
-ENDLESS = {
-    "hash": "static(__hash__=lambda self: f(self))",
-    "eq": "static(__hash__=lambda self: 1, __eq__=lambda self, other: f(make()))",
-    "is_array": "Maybe(True, lambda: f(make()))",
-    "flatten_one_level": "Box([], hook=lambda: f(make()))",
-    "getattr": "type('Lacks', (Slots,), {'__getattr__': lambda self, name: f(make())})()",
-    "describe": "type('Told', (Described,), {'describe': lambda self: f(make())})()",
-}
+
+def uses(registry: Any, tree: Any, other: Any, made: tuple[Any, ...]) -> dict[str, Any]:
+    """What each operation on a tree returns, or the RecursionError that it raises."""
+    f, flat, found, again = made
+    calls: dict[str, Callable[[], Any]] = {
+        **walks(registry, tree),
+        "call": lambda: f(tree),
+        "call of another": lambda: f(other),
+        "find": lambda: f._find(other),
+        "find or compile": lambda: f._find_or_compile(other),
+        "static": lambda: f(Linear(size=tree)),
+    }
+    if not isinstance(flat, Exception):
+        calls |= {
+            "match": lambda: testing.match(flat[1], other),
+            "build": lambda: flat[1].unflatten(flat[0]),
+            "hash": lambda: hash(flat[1]),
+            "repr": lambda: repr(flat[1]),
+            "key paths": lambda: words.key_paths(flat[1]),
+        }
+    if not isinstance(found, Exception):
+        leaves, structure = found
+        calls |= {
+            "unflatten": lambda: structure.unflatten(leaves),
+            "up to": lambda: structure._subtrees(other),
+            "parts": lambda: structure._skeleton(0),
+            "repr of a tree's": lambda: repr(structure),
+            "hash of a tree's": lambda: hash(structure),
+            "equal": lambda: structure == again[1],
+            "paths of a Structure": lambda: structure.paths,
+            "groups": lambda: structure.combine(dict(zip(structure.paths, leaves, strict=True))),
+        }
+    results = {name: attempt(call) for name, call in calls.items()}
+    for name, result in results.items():
+        # The tree 1 is not as deep as these filters, and () has no leaf: errors too.
+        odd = name in ("filters", "from_skeleton")
+        errors = (RecursionError, ValueError) if odd else RecursionError
+        assert not isinstance(result, Exception) or isinstance(result, errors), (name, result)
+        assert result is not None, name
+    return results

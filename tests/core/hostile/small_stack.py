@@ -1,112 +1,174 @@
-"""Uses deep trees, or calls within calls, on a thread with a small stack.
+"""Uses deep trees, or calls within calls without end, on a thread with a small stack.
 
-Usage: ``small_stack.py trees KIB DEPTH`` or ``small_stack.py calls KIB NAME``;
-0 KiB stands for the main thread.
+Usage: ``small_stack.py KIB DEPTH`` or ``small_stack.py KIB calls``; 0 KiB stands for the main thread.
 """
 
+import functools
 import os
+import resource
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from core_support import (
+    Array,
     Box,
     Described,
     Hostile,
-    Linear,
     Maybe,
+    OtherArray,
     Slots,
     core,
     make_jit,
     make_registry,
-    testing,
+    tree_leaves,
 )
-from hostile_support import ENDLESS, NESTS, nest, walks
-from outcome_support import attempt
+from hostile_support import NESTS, made_of, nest, uses
+from outcome_support import raised
+from variable_support import TraceState, Tree, Var, VariableJit, make_variable_jit
 
 kept: list[Any] = []  # deep instances are deallocated recursively
 
 
 def deep_trees(depth: int) -> Callable[[], None]:
+    """The main thread makes trees and Structures, and the thread with the small stack uses them."""
     registry = make_registry()
-
-    def prepare(name: str) -> tuple[Any, ...]:
-        """What the main thread makes, and the thread with the small stack then uses."""
-        tree = nest(NESTS[name][0], depth)
-        found = attempt(core.tree_flatten, registry, tree, True, None)
-        equal = attempt(core.tree_flatten, registry, tree, True, None)
-        flat = attempt(core.flatten, registry, tree)
-        f = make_jit(lambda x: x)
-        attempt(f, tree)
-        return name, tree, found, equal, flat, f
-
-    def use(name: str, tree: Any, found: Any, equal: Any, flat: Any, f: Any) -> None:
-        results = {key: attempt(call) for key, call in walks(registry, tree).items()}
-        if not isinstance(found, Exception):
-            leaves, structure = found
-            results |= {
-                "unflatten": attempt(structure.unflatten, leaves),
-                "up to": attempt(structure._subtrees, tree),
-                "parts": attempt(structure._skeleton, 0),
-                "repr": attempt(repr, structure),
-                "hash": attempt(hash, structure),
-                "equal": attempt(lambda: structure == equal[1]),
-                "paths of a Structure": attempt(lambda: structure.paths),
-            }
-        if not isinstance(flat, Exception):
-            arrays, structure = flat
-            results["match"] = attempt(testing.match, structure, tree)
-            results["build"] = attempt(structure.unflatten, arrays)
-        new = make_jit(lambda x: x)
-        for i, g in enumerate((f, f, new, new)):
-            results[f"call {i}"] = attempt(g, tree)
-            results[f"static {i}"] = attempt(g, Linear(size=tree))
-        kept.append((tree, new, results))
-        for key, result in results.items():
-            # The tree 1 is not as deep as these filters, which is an error too, as are no leaves.
-            other = key in ("filters", "from_skeleton")
-            errors = (RecursionError, ValueError) if other else RecursionError
-            assert not isinstance(result, Exception) or isinstance(result, errors), (key, result)
-        print(name)
-
-    prepared = [prepare(name) for name in NESTS]
-    kept.append(prepared)
-    return lambda: [use(*each) for each in prepared] and None
-
-
-def endless_calls(name: str) -> Callable[[], None]:
-    f = make_jit(lambda x: 1)
-
-    def static(**methods: Any) -> Any:
-        return type("Static", (), methods)()
-
-    scope = {cls.__name__: cls for cls in (Box, Described, Hostile, Maybe, Slots)}
-    scope |= {"f": f, "static": static}
-    make = scope["make"] = eval(f"lambda: {ENDLESS[name]}", scope)
-    kept.append(make())
+    for name, (make, _) in NESTS.items():
+        tree = nest(make, depth)
+        kept.append((name, tree, made_of(registry, tree, tree)))
 
     def run() -> None:
-        for _ in range(2):
-            try:
-                f(make())
-                f(kept[0])
-                f(kept[0])
-            except RecursionError:
-                print("too deep")
-        print("ended")
+        for name, tree, made in list(kept):
+            new = made_of(registry, tree, tree)
+            kept.append([uses(registry, tree, tree, each) for each in (made, made, new, new)])
+            kept.append(new)
+            print(name)
 
     return run
 
 
+# ---- calls that make themselves again ----
+
+
+def of_arguments() -> Iterator[tuple[str, Callable[[], Any]]]:
+    f = make_jit(lambda x: 1)
+
+    class Lacks(Slots):
+        def __getattr__(self, name: str) -> Any:
+            return f(Lacks())
+
+    class Told(Described):
+        def describe(self) -> Any:
+            return f(Told())
+
+    makers: dict[str, Callable[[], Any]] = {
+        "hash": lambda: Hostile(lambda: f(makers["hash"]())),
+        "eq": lambda: Hostile(None, lambda: f(makers["eq"]()), hash_value=8),
+        "is_array": lambda: Maybe(True, lambda: f(makers["is_array"]())),
+        "flatten_one_level": lambda: Box([], hook=lambda: f(makers["flatten_one_level"]())),
+        "getattr": Lacks,
+        "describe": Told,
+    }
+    f(makers["eq"]())
+    for name, make in makers.items():
+        yield name, lambda make=make: f(make())  # type: ignore[misc]
+    # The Structure tells of no Python code; an attribute that is missing later asks for some.
+    known = [Lacks(x=Array(), y=Array(), tag=1)]
+    f(known), f(known)
+    del known[0].y
+    yield "missing attribute", lambda: f(known)
+
+
+def of_tree_functions() -> Iterator[tuple[str, Callable[[], Any]]]:
+    registry = make_registry()
+    calls: dict[str, Callable[[Any], Any]] = {
+        "is_leaf": lambda f: tree_leaves(registry, 1, f),
+        "filters": lambda f: core.partition(registry, [1], (("tree", 0, f),), None, None),
+        "partition": lambda f: core.partition(registry, [1], (("leaf", f),), None, None),
+        "flatten": lambda f: core.tree_flatten(registry, 1, ("leaf", f), None),
+        "pattern": lambda f: core.tree_flatten(registry, [1], ("path", (f,)), None),
+    }
+    for name, call in calls.items():
+
+        def again(x: Any = None, call: Callable[[Any], Any] = call) -> Any:
+            return call(again)
+
+        yield name, again
+
+
+def of_variables() -> Iterator[tuple[str, Callable[[], Any]]]:
+    class Guard:
+        value = property(lambda self: guarded(Array(1)))
+
+    class Told(Tree):
+        def describe(self) -> Any:
+            return traced(Told())
+
+    class Ends(VariableJit):
+        def _finish(self, *args: Any) -> Any:
+            return finished(Array(1))
+
+        def _settle(self, variables: Any) -> Any:
+            return settled(Var(OtherArray(1)))
+
+        def _hand_over(self, *args: Any) -> Any:
+            handed._reason = "reason"
+            return handed(1)
+
+    make = functools.partial(make_variable_jit, lambda x: None)
+    jit = make_variable_jit(lambda x: jit(x))
+    guarded = make(guards=((Guard(), "value", None, "no"),))
+    traced = make(traced=lambda x: (None, b"", ()), graph=2)
+    settled = make(traced=lambda x: (None, b"", ()), graph=2, cls=Ends)
+    finished = make(traced=lambda x: (None, None, ()), cls=Ends)
+    handed = make(cls=Ends)
+    handed._reason = "reason"
+
+    def native() -> Any:
+        state: Any = type("State", (), {})()
+        x = Var(Array(1), state)
+        state.is_valid = functools.partial(traced, x)  # no Python frame
+        return traced(x)
+
+    def new() -> Any:
+        return Var(Array(1), TraceState(hook=lambda: traced(new())))
+
+    for f in (traced, settled):
+        f(Array(1)), f(Var(Array(1)))
+    yield "native", native
+    yield "is_valid", lambda: traced(new())
+    yield "described", lambda: traced(Told())
+    yield "handed over", lambda: handed(1)
+    yield "guard", lambda: guarded(Array(1))
+    yield "function", lambda: jit(Array(1))
+    yield "finish", lambda: finished(Array(1))
+    yield "settle", lambda: settled(Var(OtherArray(1)))
+
+
+def endless_calls() -> None:
+    for calls in (of_arguments, of_tree_functions, of_variables):
+        for name, call in calls():
+            print(name, flush=True)
+            for _ in range(3):
+                raised(RecursionError, call)
+
+
 def main() -> None:
-    what, size, detail = sys.argv[1:]
-    run = deep_trees(int(detail)) if what == "trees" else endless_calls(detail)
-    if int(size) == 0:
+    size, what = sys.argv[1:]
+    run = endless_calls if what == "calls" else deep_trees(int(what))
+
+    def report() -> None:
         run()
+        print("ended")
+
+    if int(size) == 0:
+        _, most = resource.getrlimit(resource.RLIMIT_STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, most))  # as on most systems
+        report()
     else:
         threading.stack_size(int(size) << 10)
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=report)
         thread.start()
         thread.join()
     sys.stdout.flush()

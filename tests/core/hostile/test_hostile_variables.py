@@ -4,10 +4,8 @@
 import sys
 from typing import Any
 
-import pytest
 from core_support import Array
 from hostile_support import Once
-from process_support import output_of
 from thread_support import in_threads
 from variable_support import (
     TraceState,
@@ -60,58 +58,6 @@ def test_a_finalizer_at_the_end_of_a_walk() -> None:
         states = TraceState(hook=lambda: jit([Var(Array(2), Dying()) for _ in range(40)]))
         jit([Var(Array(1), states)])
     assert jit.handed_over == []
-
-
-RECURSION = """
-import functools, resource, sys
-resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
-from variable_support import *
-from core_support import OtherArray
-from outcome_support import raised
-jit = make_variable_jit(lambda x: jit(x))
-traced = make_variable_jit(lambda x: None, traced=lambda x: (None, b"", ()), graph=2)
-unfinished = make_variable_jit(lambda x: None, traced=lambda x: (None, None, ()))
-class Guard:
-    value = property(lambda self: guarded(Array(1)))
-guarded = make_variable_jit(lambda x: None, guards=((Guard(), "value", None, "no"),))
-def native():
-    state = type("State", (), {})()
-    x = Var(Array(1), state)
-    state.is_valid = functools.partial(traced, x)  # no Python frame
-    return x
-def handed():
-    jit._reason = "reason"
-    return jit(1)
-def described():
-    Tree.on_describe = lambda x: traced(Tree(a=Array(1)))
-    return traced(Tree(a=Array(1)))
-def new(): return Var(Array(1), TraceState(hook=lambda: traced(new())))
-def finish():
-    type(jit)._finish = lambda *args: unfinished(Array(1))
-    return unfinished(Array(1))
-def settle():
-    type(jit)._settle = lambda *args: traced(Var(OtherArray(1)))
-    return traced(Var(OtherArray(1)))
-calls = {
-    "native": lambda: traced(native()), "is_valid": lambda: traced(new()), "describe": described,
-    "handed over": handed, "guard": lambda: guarded(Array(1)), "function": lambda: jit(Array(1)),
-    "finish": finish, "settle": settle,
-}
-for f in (traced, unfinished):
-    f(Array(1))
-traced(Var(Array(1)))
-for _ in range(3):
-    raised(RecursionError, calls[NAME])
-print("ended")
-"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["native", "is_valid", "describe", "handed over", "guard", "function", "finish", "settle"],
-)
-def test_calls_within_calls_without_end(name: str) -> None:
-    assert "ended" in output_of("-c", RECURSION.replace("NAME", repr(name)))
 
 
 def test_threads() -> None:
