@@ -127,17 +127,8 @@ def test_a_static_that_cannot_be_compared(registry: Any) -> None:
     bad = Box([], hook=fail)
     found = raised(ZeroDivisionError, core.flatten, registry, {"k": (1, [bad])})
     assert found.__filterjit_error_context__ == ("flatten", [("k",), (1,), (0,)], bad)
-
-
-def test_exceptions_that_take_no_attributes(registry: Any) -> None:
-    class Bare(Exception):
-        def __setattr__(self, name: str, value: Any) -> None:
-            raise RuntimeError("no attributes")
-
-    def fail_bare() -> None:
-        raise Bare
-
-    raised(Bare, hash, core.flatten(registry, [Hostile(on_hash=fail_bare)])[1])
+    named = raised(ZeroDivisionError, structure_of, registry, Linear(weight=[1, bad]))
+    assert named.__notes__ == ["(while flattening `weight[1]`)"]
 
 
 def test_hash_that_fails_after_another_has_succeeded(registry: Any) -> None:
