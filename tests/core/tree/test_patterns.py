@@ -2,22 +2,16 @@
 
 import random
 import re
-from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from core_support import (
     Array,
-    Box,
-    Linear,
-    LoudPoint,
-    Point,
     Record,
     core,
     identical,
     partition_dict,
-    tree_paths,
 )
 from trees_support import children, random_tree
 
@@ -26,23 +20,6 @@ ANY, DEEP = None, ...
 
 def glob(regex: str) -> Any:
     return re.compile(regex).fullmatch
-
-
-def forest() -> Any:
-    """A tree of each kind of node, most of them with two leaves."""
-    return {
-        "t": (1, 2, 3),
-        "l": [4, [5, 6], 7],
-        "p": Point(8, LoudPoint(9, 10)),
-        "o": OrderedDict(y=11, x=12),
-        "d": defaultdict(int, default=13),
-        "m": Linear(weight=14, bias=Linear(weight=15, bias=16, size=0), size=1),
-        "r": Record(17, [18], "tag"),
-        "b": Box([19, Box([20])]),
-        "n": None,
-        "i": {-1: 21, 0: 22, 7: 23},
-        "0": 24,
-    }
 
 
 def matched(registry: Any, tree: Any, *components: Any) -> list[str]:
@@ -54,12 +31,6 @@ def matched(registry: Any, tree: Any, *components: Any) -> list[str]:
         with pytest.raises(ValueError, match="matches no leaf"):
             partition_dict(registry, tree, True, (("path", components),), None)
     return list(found)
-
-
-def test_the_empty_pattern_is_the_path_of_the_root(registry: Any) -> None:
-    assert matched(registry, Array()) == [""]
-    assert matched(registry, Array(), DEEP) == [""]
-    assert matched(registry, Array(), ANY) == []
 
 
 def component_matches(component: Any, key: Any, size: int | None) -> bool:
@@ -116,7 +87,7 @@ def test_random_patterns(registry: Any) -> None:
 
     hits = 0
     for _ in range(1500):
-        tree = random_tree(source)
+        tree = random_tree(source, source.choice((0, 4, 4)))
         components = tuple(component() for _ in range(source.randrange(5)))
         expected = [x for keys, x in keyed_places(tree) if path_matches(components, keys)]
         try:
@@ -126,26 +97,22 @@ def test_random_patterns(registry: Any) -> None:
             continue
         assert identical(found, expected), (components, tree)
         hits += len(found)
-    assert hits > 1000
+    assert hits > 800
 
 
 def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
-    run = lambda *c: core.tree_flatten(registry, forest(), ("path", c), None)[0]
+    tree = {"l": [4, [5, 6], 7], "r": Record(17, [18], "tag"), "t": (1,)}
     for components, where in (
         (("l",), "['l']"),
         (("l", 1), "['l'][1]"),
-        ((DEEP, "bias"), "['m'].bias"),
         ((ANY, glob("other")), "['r'].other"),
     ):
-        if components[-1] == "bias":
-            assert run(*components) == [16], "it is a leaf too"
-            continue
         with pytest.raises(ValueError, match="matches no leaf") as info:
-            run(*components)
+            core.tree_flatten(registry, tree, ("path", components), None)
         assert f"`{where}`, which is an inner node: to take the leaves" in str(info.value)
-        assert core.tree_flatten(registry, forest(), ("path or none", components), None)[0] == []
+        assert core.tree_flatten(registry, tree, ("path or none", components), None)[0] == []
     with pytest.raises(ValueError, match="matches no leaf"):
-        core.tree_flatten(registry, forest(), ("or", True, ("path", ("t",))), None)
+        core.tree_flatten(registry, tree, ("or", True, ("path", ("t",))), None)
 
 
 def test_number_of_components(registry: Any) -> None:
@@ -172,15 +139,6 @@ def test_a_key_is_matched_once_for_all_leaves_below(registry: Any) -> None:
     assert seen == ["x"] * 3, "only where all earlier components match"
 
 
-def test_a_pattern_matches_the_text_of_keys(registry: Any) -> None:
-    tree = {1.5: 1, 2: 2}
-    assert matched(registry, tree, "1.5") == ["1.5"]
-    assert matched(registry, tree, "2") == matched(registry, tree, 2) == ["2"]
-    assert matched(registry, {True: 1}, 1) == [], "True is no int here"
-    assert matched(registry, {True: 1}, "True") == ["True"]
-    assert matched(registry, {(1, 2): 1}, "(1, 2)") == ["(1, 2)"]
-
-
 class Color(str):
     """A subclass of str with another text, as an Enum of str has."""
 
@@ -188,38 +146,32 @@ class Color(str):
         return f"Color.{str.__str__(self)}"
 
 
-def test_paths_and_patterns_use_the_same_text_of_keys(registry: Any) -> None:
-    tree = {Color("red"): 1}
-    (path,) = tree_paths(registry, tree, None)
-    assert path == "Color.red", "the text of jax.tree_util.keystr(simple=True)"
-    assert matched(registry, tree, path) == [path]
+ODD = ("", "01", "-1", "\udc80", "9" * 30, "1x")  # which are no index of a sequence
 
 
-BAD_COMPONENTS: list[Any] = [
-    (),
-    ["any"],
-    ("name", "a"),
-    1.5,
-    b"a",
-    slice(None, None, 0),
-    slice("a", None, None),
-]
+@pytest.mark.parametrize(
+    "tree, component, expected",
+    [
+        ({1.5: 1, 2: 2}, "1.5", ["1.5"]),
+        ({1.5: 1, 2: 2}, "2", ["2"]),
+        ({1.5: 1, 2: 2}, 2, ["2"]),
+        ({True: 1}, 1, []),  # True is no int here
+        ({True: 1}, "True", ["True"]),
+        ({(1, 2): 1}, "(1, 2)", ["(1, 2)"]),
+        ({Color("red"): 1}, "Color.red", ["Color.red"]),  # as keystr(simple=True) of JAX has it
+        *(([1], number, []) for number in (2**70, -(2**70))),
+        *(({number: 1}, number, [str(number)]) for number in (2**70, -(2**70))),
+        *(([1, 2], text, []) for text in ODD),
+        *(({text: 1}, text, [text]) for text in ODD),
+    ],
+)
+def test_the_text_of_keys(registry: Any, tree: Any, component: Any, expected: list[str]) -> None:
+    assert matched(registry, tree, component) == expected
 
 
-@pytest.mark.parametrize("component", BAD_COMPONENTS, ids=repr)
-def test_bad_components(registry: Any, component: Any) -> None:
-    for components in ((component,), (ANY, slice(0, 1, 1), DEEP, component)):
-        with pytest.raises((TypeError, ValueError)):
-            core.tree_flatten(registry, [[[1]]], ("path", components), None)
-
-
-@pytest.mark.parametrize("number", [2**70, -(2**70)])
-def test_an_index_beyond_all_sequences(registry: Any, number: int) -> None:
-    assert matched(registry, [1], number) == []
-    assert matched(registry, {number: 1}, number) == [str(number)]
-
-
-@pytest.mark.parametrize("text", ["", "01", "-1", "\udc80", "9" * 30, "1x"])
-def test_names_that_are_no_index_of_a_sequence(registry: Any, text: str) -> None:
-    assert matched(registry, [1, 2], text) == []
-    assert matched(registry, {text: 1}, text) == [text]
+def test_bad_components(registry: Any) -> None:
+    bad: list[Any] = [(), ["any"], ("name", "a"), 1.5, b"a"]
+    for component in (*bad, slice(None, None, 0), slice("a", None, None)):
+        for components in ((component,), (ANY, slice(0, 1, 1), DEEP, component)):
+            with pytest.raises((TypeError, ValueError)):
+                core.tree_flatten(registry, [[[1]]], ("path", components), None)

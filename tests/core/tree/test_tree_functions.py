@@ -45,28 +45,19 @@ def places(
 
 @pytest.mark.parametrize("name", trees())
 def test_each_kind(registry: Any, name: str) -> None:
-    tree = trees()[name]
+    tree, hole = trees()[name], Value("hole")
     expected = list(places(tree))
     paths = [text(path) for path, _ in expected]
-    leaves, structure = core.tree_flatten(registry, tree, True, None)
-    assert identical(leaves, [leaf for _, leaf in expected])
-    assert identical(tree_leaves(registry, tree, None), leaves)
-    assert tree_paths(registry, tree, None) == paths
+    everything, structure = core.tree_flatten(registry, tree, True, None)
+    assert identical(everything, [leaf for _, leaf in expected])
     assert structure.paths == tuple(paths) and structure.paths is structure.paths
-    assert structure.num_leaves == len(leaves)
-    assert same(structure.unflatten(leaves), tree)
-    assert same(structure.unflatten(iter(leaves)), tree)
-    assert identical(structure._subtrees(tree), leaves)
-
-
-@pytest.mark.parametrize("name", trees())
-def test_parts_of_each_kind(registry: Any, name: str) -> None:
-    tree, hole = trees()[name], Value("hole")
+    assert structure.num_leaves == len(everything)
+    assert same(structure.unflatten(iter(everything)), tree)
+    assert identical(structure._subtrees(tree), everything)
     for expression in (True, ("arrays",), False):
         leaves, structure = core.tree_flatten(registry, tree, expression, None)
         skeleton, found = parts_of(structure, hole)
         assert all(leaf is hole for leaf in tree_leaves(registry, skeleton, None))
-        everything = tree_leaves(registry, tree, None)
         given = iter(leaves)
         assert identical([next(given) if s is hole else s for s in found], everything)
         again = core.from_skeleton(registry, hole, skeleton, found)
@@ -134,41 +125,8 @@ def test_a_subtree_taken_as_a_leaf_is_a_leaf_like_any_other(registry: Any) -> No
     assert structure.paths == ("0", "1", "2") and structure.num_leaves == 3
 
 
-# ---- None, is_leaf ----
-
-
-def test_none_is_a_node(registry: Any) -> None:
-    tree = [None, 1, (None, 2), {"a": None}]
-    assert tree_leaves(registry, tree, None) == [1, 2]
-    leaves, structure = core.tree_flatten(registry, tree, True, lambda x: x is None)
-    assert leaves == [None, 1, None, 2, None]
-    assert structure.unflatten("abcde") == ["a", "b", ("c", "d"), {"a": "e"}]
-    assert structure._subtrees([1, [2], (3, 4), {"a": ()}]) == [1, [2], 3, 4, ()]
-
-
-def test_is_leaf_is_called_with_each_node_before_its_children(registry: Any) -> None:
-    asked: list[Any] = []
-    tree = [(1, 2), {"a": [3]}, None]
-    inner = tree[1]
-
-    def is_leaf(x: Any) -> bool:
-        asked.append(x)
-        return x is inner
-
-    assert identical(tree_leaves(registry, tree, is_leaf), [1, 2, inner])
-    assert identical(asked, [tree, tree[0], 1, 2, inner, None])
-    assert tree_paths(registry, tree, lambda x: x is tree) == [""]
-
-
-@pytest.mark.parametrize("answer, is_leaf", [(1, True), ([0], True), ([], False), (None, False)])
-def test_is_leaf_may_return_anything_true_or_false(
-    registry: Any, answer: Any, is_leaf: bool
-) -> None:
-    assert tree_leaves(registry, [1, 2], lambda x: answer) == ([[1, 2]] if is_leaf else [1, 2])
-
-
 def test_is_leaf_of_partition_and_combine(registry: Any) -> None:
-    tree, is_list = {"a": [1, 2], "b": (3, [4])}, lambda x: isinstance(x, list)
+    tree, is_list = {"a": [1, 2], "b": (3, [4])}, lambda x: [0] if type(x) is list else None
     longest = ("leaf", lambda x: x == [1, 2])
     parts = core.partition(registry, tree, (longest,), is_list, None)
     assert parts == ({"a": [1, 2], "b": (None, None)}, {"a": None, "b": (3, [4])})
