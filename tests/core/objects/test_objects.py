@@ -1,7 +1,5 @@
 """Objects: attributes by name in the ``__dict__`` or in slots.  Each walk sees what `getattr` sees."""
 
-import inspect
-import sys
 from typing import Any
 
 import pytest
@@ -53,20 +51,3 @@ def test_deep_matches(registry: Any, name: str, depth: int) -> None:
     for each in (tree, other, tree, deeper, other, *[tree] * 70):
         found = f(each)
         assert identical(core.flatten(registry, found)[0], core.flatten(registry, each)[0])
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the recursion limit counts no C code")
-@pytest.mark.parametrize("name", [name for name in NESTS if name not in ("box", "ordered")])
-def test_a_deep_match_runs_no_python_code(registry: Any, name: str) -> None:
-    """It looks at the stack at each 24th level only; a walk that may run code does so at each."""
-    tree = nest(NESTS[name][0], 100)
-    _, structure = core.flatten(registry, tree)
-    arrays = testing.match(structure, tree)
-    before = sys.getrecursionlimit()
-    here = len(inspect.stack(0))
-    try:
-        sys.setrecursionlimit(here + 30)
-        found = testing.match(structure, tree)
-    finally:
-        sys.setrecursionlimit(before)
-    assert identical(found, arrays)
