@@ -92,29 +92,11 @@ class InitSlots:
     layout = layout(("x", "y"), ("tag",), mode="init")
 
 
-class Base(Object):
-    __slots__ = ("tag", "x")
-
-
-class Inherited(Base):
-    """Has slots of its own and of its base."""
-
-    __slots__ = ("y",)
-    layout = layout(("x", "y"), ("tag",))
-
-
 class Mixed(Object):
     """Has attributes in slots and in the ``__dict__``."""
 
     __slots__ = ("__dict__", "x")
     layout = layout(("x", "y"), ("tag",))
-
-
-class MixedMade(Object):
-    """Has its fields in the ``__dict__``, and what is made besides in a slot."""
-
-    __slots__ = ("__dict__", "made")
-    layout = layout(("x", "y"), ("tag",), made=list)
 
 
 class HeldMixed(Object):
@@ -125,37 +107,26 @@ class HeldMixed(Object):
     )
 
 
-class Children(Object):
-    """Has no static attribute."""
-
-    __slots__ = ("x",)
-    layout = layout(("x",), (), ((0,),))
-
-
-class Nothing(Object):
-    """Has no attribute at all."""
-
-    layout = layout(())
+def object_class(
+    details: tuple[Any, ...], slots: tuple[str, ...] | None = None, base: Any = Object
+) -> Any:
+    """A class with this layout, whose instances have these slots or a ``__dict__``."""
+    space = {} if slots is None else {"__slots__": slots}
+    return type("Kind", (base,), {"layout": details, **space})
 
 
-class NothingInSlots(Object):
-    """Has no attribute at all, nor a place for one."""
-
-    __slots__ = ()
-    layout = layout(())
-
-
-class InitNothing(NothingInSlots):
-    __slots__ = ()
-    layout = layout((), mode="init")
-
-
-class OnlyStatic(Object):
-    __slots__ = ("tag",)
-    layout = layout((), ("tag",))
+XY_TAG = layout(("x", "y"), ("tag",))
+# Has slots of its own and of its base.
+Inherited = object_class(XY_TAG, ("y",), object_class(XY_TAG, ("tag", "x")))
+# Has its fields in the ``__dict__``, and what is made besides in a slot.
+MixedMade = object_class(layout(("x", "y"), ("tag",), made=list), ("__dict__", "made"))
+Children = object_class(layout(("x",), (), ((0,),)), ("x",))  # has no static attribute
+OnlyStatic = object_class(layout((), ("tag",)), ("tag",))
+Nothing = object_class(layout(()))
+NothingInSlots = object_class(layout(()), ())
+InitNothing = object_class(layout((), mode="init"), ())
 
 
-def wide_object(count: int, slots: bool, mode: str = "fill") -> Any:
+def wide_object(count: int, slots: bool) -> Any:
     names = tuple(f"field{i:02}" for i in range(count))
-    space = {"layout": layout(names[:-2], names[-2:], mode=mode)}
-    return type("WideObject", (Object,), {**space, **({"__slots__": names} if slots else {})})
+    return object_class(layout(names[:-2], names[-2:]), names if slots else None)

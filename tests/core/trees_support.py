@@ -94,8 +94,9 @@ def _wide(key: tuple[int, bool]) -> Callable[..., Any]:
 OBJECTS: dict[str, Callable[[Any, Any, Any], Any]] = {
     **{
         cls.__name__: lambda x, y, tag, cls=cls: cls(x=x, y=y, tag=tag)  # type: ignore[misc]
-        for cls in (Pair, Slots, Called, Init, InitDataclass, InitSlots, Inherited, Mixed)
+        for cls in (Pair, Slots, Called, Init, InitDataclass, InitSlots, Mixed)
     },
+    "Inherited": lambda x, y, tag: Inherited(x=x, y=y, tag=tag),
     "MixedMade": lambda x, y, tag: MixedMade(x=x, y=y, tag=tag, made=[]),
     "Frozen": lambda x, y, tag: Frozen({"b": x, "a": y, "c": tag}),
     "Frozen of numbers": lambda x, y, tag: Frozen({2: x, 1: y, -3: tag}),

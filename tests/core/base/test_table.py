@@ -111,23 +111,6 @@ def test_changed_during_a_probe(change: str, number: int) -> None:
     assert all(f(Key(i)) == i for i in range(1, 5))
 
 
-def test_a_finalizer_that_changes_it() -> None:
-    f = make(maxsize=2)
-
-    class Last(Key):
-        def __del__(self) -> None:
-            f(Key(9, self.number))
-
-    f(Last(1)), f(Key(2))
-    f._parts()[0].clear()
-    gc.collect()
-    assert numbers(f) == [9]
-    f(Last(3)), f(Key(4)), f(Key(5)), f(Key(6))
-    gc.collect()
-    assert f._hooks.count("compile") == 8
-    assert len(variants(f)) == 2
-
-
 def test_a_variant_that_is_gone_when_its_call_fails() -> None:
     def fun(key: Any) -> Any:
         f._parts()[0].clear()

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from core_support import (
     Value,
     core,
     identical,
+    make_jit,
     make_registry,
     partition_dict,
     parts_of,
@@ -82,17 +84,39 @@ def test_deep_trees(registry: Any, name: str) -> None:
     unnest(tree, inner)
 
 
+def check_depth(registry: Any, make: Callable[[Any], Any], depth: int) -> int:
+    """Checks what works at this depth, and returns how much does."""
+    tree, other, deeper = (nest(make, d) for d in (depth, depth, depth + 1))
+    made = made_of(registry, tree, other)
+    results = uses(registry, tree, other, made)
+    worked = {name: x for name, x in results.items() if not isinstance(x, Exception)}
+    if "match" in worked:
+        assert identical(worked["match"], core.flatten(registry, other)[0])
+        found = attempt(testing.match, made[1][1], deeper)
+        assert found is None or isinstance(found, RecursionError)
+    for name, given in (("call", tree), ("call of another", other)):
+        if name in worked and depth < 100:
+            assert same(worked[name], given)
+    return len(worked)
+
+
 @pytest.mark.parametrize("name", NESTS)
 def test_depths_near_the_limit(registry: Any, name: str) -> None:
     """At each depth an operation works or raises RecursionError; one Structure may do both."""
-    make, _ = NESTS[name]
     limit = sys.getrecursionlimit()
-    worked = 0
-    for depth in (limit // 4, limit // 3, limit // 2, *range(limit - 90, limit + 10, 12)):
-        tree, other = nest(make, depth), nest(make, depth)
-        results = uses(registry, tree, other, made_of(registry, tree, other)).values()
-        worked += sum(not isinstance(result, Exception) for result in results)
-    assert worked > 10
+    depths = (limit // 4, limit // 3, limit // 2, *range(limit - 90, limit + 10, 12))
+    assert sum(check_depth(registry, NESTS[name][0], depth) for depth in depths) > 10
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_depths_at_which_the_stack_is_looked_at(registry: Any, name: str) -> None:
+    """A match looks at each 24th level."""
+    make, _ = NESTS[name]
+    for depth in (10, 22, 23, 24, 25, 47, 48, 49):
+        assert check_depth(registry, make, depth) > 20
+    tree, f = nest(make, 49), make_jit(lambda tree: tree)
+    for _ in range(70):
+        assert same(f(tree), tree)
 
 
 def test_deep_statics(registry: Any) -> None:

@@ -128,25 +128,9 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
 
 
 BAD_EXPRESSIONS: list[Any] = [
-    None,
-    1,
-    "arrays",
-    (),
-    ("unheard of",),
-    (3,),
-    (("arrays",),),
-    ("arrays", 1),
-    ("array",),
-    ("leaf",),
-    ("leaf", None),
-    ("leaf", len, len),
-    ("and", True),
-    ("or", True, True, True),
-    ("not",),
-    ("not", ("not", None)),
-    ("path", [None]),
-    ("path", None),
-    ("tree", [True]),
+    *(None, 1, "arrays", (), ("unheard of",), (3,), (("arrays",),), ("arrays", 1), ("array",)),
+    *(("leaf",), ("leaf", None), ("leaf", len, len), ("not",), ("not", ("not", None))),
+    *(("and", True), ("or", True, True, True), ("path", [None]), ("path", None), ("tree", [True])),
     ("tree", [lambda x: True], None),  # not callable
     ("tree", [1], lambda filter: filter),  # returns no expression
 ]
