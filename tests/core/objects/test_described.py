@@ -22,33 +22,6 @@ from outcome_support import attempt
 # ---- described types ----
 
 
-def test_described_types(registry: Any) -> None:
-    x, y = Array(1), Array(2)
-    tree = [Described(("x",), x=x, y="y", tag=1), Described(("x", "y"), x=x, y=y)]
-    arrays, structure = core.flatten(registry, tree)
-    assert identical(arrays, (x, x, y))
-    again = [Described(("x",), tag=1, y="y", x=x), Described(("x", "y"), y=y, x=x)]
-    assert identical(testing.match(structure, again), arrays)
-    assert core.flatten(registry, again)[1] == structure
-    others = [
-        Described(("x",), x=x, y="y", tag=2),
-        Described(("x",), x=x, y="y"),
-        Described(("x",), x=x, y="y", tag=1, more=1),
-        Described(("x", "y"), x=x, y="y", tag=1),
-        Described((), x=x, y="y", tag=1),
-        Described(("x",), x=x, z="y", tag=1),
-        Described(("x",), x=1, y="y", tag=1),
-    ]
-    structures = [core.flatten(registry, [other, tree[1]])[1] for other in others]
-    for i, (other, each) in enumerate(zip(others, structures, strict=True)):
-        assert testing.match(structure, [other, tree[1]]) is None
-        assert each != structure and all(each != s for s in structures[:i])
-    _, outer = core.tree_flatten(registry, tree, True, None)
-    for other in others[:6]:
-        with pytest.raises(ValueError, match="differs"):
-            outer._subtrees([other, tree[1]])
-
-
 def test_equal_attributes_that_are_described_otherwise(registry: Any) -> None:
     """What a type is told of an instance is a part of the Structure."""
     kinds: dict[str, Any] = {

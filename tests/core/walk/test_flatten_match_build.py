@@ -146,41 +146,13 @@ def test_a_static_that_becomes_an_array(
         testing.match(structure, tree)
 
 
-def test_order_of_keys_does_not_matter(registry: Any) -> None:
-    keys = [f"key {i}" for i in range(6)]
-    x = [Array(i) for i in range(6)]
-    arrays, structure = core.flatten(registry, dict(zip(keys, x, strict=True)))
-    for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [0, 1, 5, 2, 4, 3], [1, 0, 2, 3, 4, 5]):
-        tree = {keys[i]: x[i] for i in order}
-        assert testing.match(structure, tree) == arrays == tuple(x)
-        copied = {"".join(list(keys[i])): x[i] for i in order}  # equal keys, other objects
-        assert testing.match(structure, copied) == arrays
-        assert testing.match(structure, {**tree, "other": 1}) is None
-        del tree[keys[3]]
-        assert testing.match(structure, tree) is None
-        assert testing.match(structure, {**tree, "other": x[3]}) is None
-        tree[keys[3]] = x[3]
-        assert testing.match(structure, tree) == arrays
-
-
 def test_constant_tuples(registry: Any) -> None:
-    """Tuples of inert statics are kept, and matched by identity; equal ones match too."""
-    make = lambda last: (1, "two", (3.0, None, last))
-    constant = make("last")
+    """Tuples of inert statics are kept, and matched by identity."""
+    constant = (1, "two", (3.0, None, "last"))
     arrays, structure = core.flatten(registry, [Array(), constant, 4])
     for tree in (structure.unflatten(arrays), structure.unflatten([Array()])):
         assert tree[1] is constant and tree[2] == 4
         assert len(testing.match(structure, tree)) == 1
-    _, structure = core.flatten(registry, constant)
-    for other, alike in (
-        (make("".join(["la", "st"])), True),
-        *((make(last), False) for last in ("lost", None, ())),
-        *((other, False) for other in ((1, "two"), [1, "two", (3.0, None)])),
-        ((True, "two", (3.0, None, "last")), False),
-        ((1, "two", (3, None, "last")), False),
-    ):
-        assert (testing.match(structure, other) is not None) == alike
-        assert (core.flatten(registry, other)[1] == structure) == alike
 
 
 def test_tuples_that_are_not_constant(registry: Any) -> None:
