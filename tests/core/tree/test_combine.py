@@ -2,7 +2,6 @@
 
 import copy
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -24,17 +23,6 @@ from core_support import (
 # ---- combine ----
 
 
-def test_combine_takes_the_first_that_is_not_none(registry: Any) -> None:
-    run = lambda *trees, strict=False: core.combine(registry, trees, None, strict)
-    assert run([1, None, None, None], [2, 3, None, None], [4, 5, 6, None]) == [1, 3, 6, None]
-    assert run({"a": None}, {"a": [1, {"b": 2}]}) == {"a": [1, {"b": 2}]}, "a whole subtree too"
-    assert run(None, None, 3) == 3 and run(None) is None
-    assert run([False, 0, ""], [1, 1, 1]) == [False, 0, ""]
-    tree = [1, (2, None)]
-    assert run(tree) == tree and run(tree) is not tree
-    assert run((1, 2), (None, None), strict=True) == (1, 2)
-
-
 @pytest.mark.parametrize(
     "trees, expected",
     [
@@ -52,19 +40,6 @@ def test_combine_strictly(registry: Any, trees: Any, expected: str) -> None:
 
 
 # ---- dicts of paths ----
-
-
-def test_combine_with_other_leaves(registry: Any) -> None:
-    tree = {"a": [1, Array()], "m": Linear(weight=Array(), bias=2, size=3)}
-    structure, group = partition_dict(registry, tree, ("arrays",), (), None)
-    assert list(group) == ["a.1", "m.weight"]
-    made = structure.combine({"m.weight": None, "a.1": [5]})
-    assert made["a"] == [1, [5]] and made["m"].weight is None and made["m"].bias == 2
-    assert structure.combine({"m.weight": 1}, {}, {"a.1": 2})["a"] == [1, 2]
-    assert structure.combine(OrderedDict(group))["a"][1] is tree["a"][1]
-    assert structure.unflatten([7, 8])["a"] == [1, 7]
-    empty, nothing = partition_dict(registry, tree, False, (), None)
-    assert nothing == {} and same(empty.combine(), tree) and same(empty.combine({}, {}), tree)
 
 
 FULL = {"a": 1, "b.0": 2, "b.1": 3}
