@@ -53,19 +53,6 @@ def registry() -> Any:
 
 
 @pytest.fixture
-def options(registry: Any) -> core_support.Hooks:
-    return core_support.Hooks(registry)
-
-
-@pytest.fixture(scope="session")
-def testing() -> Any:
-    """``filterjit._testing``; the test is skipped where it is not built."""
-    if isinstance(core_support.testing, _NotBuilt):
-        pytest.skip("filterjit._testing is not built: FILTERJIT_TESTING=1 was not set")
-    return core_support.testing
-
-
-@pytest.fixture
 def backend() -> Any:
     """A stand-in for JAX that a Direct calls: see direct_support.py."""
     from direct_support import Backend
