@@ -28,7 +28,7 @@ from hostile_support import NESTS, made_of, nest, uses
 from outcome_support import raised
 from variable_support import TraceState, Tree, Var, VariableJit, make_variable_jit
 
-kept: list[Any] = []  # deep instances are deallocated recursively
+kept: list[Any] = []
 
 
 def deep_trees(depth: int) -> Callable[[], None]:
@@ -84,11 +84,12 @@ def of_tree_functions() -> Iterator[tuple[str, Callable[[], Any]]]:
     registry = make_registry()
     calls: dict[str, Callable[[Any], Any]] = {
         "is_leaf": lambda f: tree_leaves(registry, 1, f),
-        "filters": lambda f: core.partition(registry, [1], (("tree", 0, f),), None, None),
         "partition": lambda f: core.partition(registry, [1], (("leaf", f),), None, None),
         "flatten": lambda f: core.tree_flatten(registry, 1, ("leaf", f), None),
         "pattern": lambda f: core.tree_flatten(registry, [1], ("path", (f,)), None),
     }
+    nested = "tree", 0, lambda x: nested
+    yield "filters", lambda: core.partition(registry, [1], (nested,), None, None)
     for name, call in calls.items():
 
         def again(x: Any = None, call: Callable[[Any], Any] = call) -> Any:
@@ -171,8 +172,9 @@ def main() -> None:
         thread = threading.Thread(target=report)
         thread.start()
         thread.join()
-    sys.stdout.flush()
-    os._exit(0)
+    if what != "calls":  # deep instances are deallocated recursively
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -200,26 +200,20 @@ def test_a_tree_of_filters_must_be_a_prefix(registry: Any, spec: Any, expected: 
         core.partition(registry, [Array(), [1, 2]], (expression,), None, None)
 
 
-@pytest.mark.parametrize(
-    "tree, spec, expected",
-    [
+def test_a_tree_of_filters_and_is_leaf(registry: Any) -> None:
+    is_list = lambda x: isinstance(x, list)
+    run = lambda tree, spec: core.tree_flatten(registry, tree, ("tree", spec, None), is_list)[0]
+    for tree, spec, expected in (
         ({"a": 1, "b": (2,)}, {"a": True, "b": False}, [1]),
         ({"a": 3, "b": [1, 2]}, {"a": True, "b": False}, [3]),
         ({"a": [], "b": 3}, {"a": True, "b": False}, [[]]),
         ({"a": [1, 2], "b": 3}, {"a": True, "b": False}, [[1, 2]]),
         (([1, 2], []), (True, False), [[1, 2]]),
-        ({"a": [1, 2], "b": 3}, {"a": [True, False], "b": False}, None),
-        ({"a": [1, 2], "b": 3}, {"a": [True], "b": [True]}, None),
-    ],
-)
-def test_a_tree_of_filters_and_is_leaf(registry: Any, tree: Any, spec: Any, expected: Any) -> None:
-    is_list = lambda x: isinstance(x, list)
-    run = lambda: core.tree_flatten(registry, tree, ("tree", spec, None), is_list)[0]
-    if expected is not None:
-        assert run() == expected
-        return
-    with pytest.raises(ValueError, match=r"deeper than `is_leaf`|differs from the filter"):
-        run()
+    ):
+        assert run(tree, spec) == expected
+    for spec in ({"a": [True, False], "b": False}, {"a": [True], "b": [True]}):
+        with pytest.raises(ValueError, match=r"deeper than `is_leaf`|differs from the filter"):
+            run({"a": [1, 2], "b": 3}, spec)
 
 
 def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
