@@ -130,7 +130,6 @@ def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
 
 def test_paths_that_ask_for_paths(registry: Any) -> None:
     found: list[Any] = []
-    fails: list[Any] = []
 
     class Asks:
         def __hash__(self) -> int:
@@ -140,17 +139,10 @@ def test_paths_that_ask_for_paths(registry: Any) -> None:
             if len(found) < 2:
                 found.append(None)
                 found.append(structure.paths)
-                if fails:
-                    fail()
             return "asks"
 
     structure = core.tree_flatten(registry, {Asks(): [1, {"a": 2}]}, True, None)[1]
     assert structure.paths == ("asks.0", "asks.1.a") and found[-1] is structure.paths
-    found.clear()
-    fails.append(1)
-    structure = core.tree_flatten(registry, {Asks(): 1}, True, None)[1]
-    raised(ZeroDivisionError, lambda: structure.paths)
-    assert structure.paths == ("asks",)
 
 
 def test_equality_given_to_a_class_later(registry: Any) -> None:

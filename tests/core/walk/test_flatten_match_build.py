@@ -21,6 +21,7 @@ from core_support import (
     testing,
     words,
 )
+from statics_support import check_all_differ
 from trees_support import trees
 
 
@@ -43,15 +44,12 @@ def test_round_trip(registry: Any, name: str) -> None:
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
     """Each tree matches its own structure and no other."""
-    everything = trees()
-    structures = {name: core.flatten(registry, t)[1] for name, t in everything.items()}
-    alike = {"array", "other_array", "maybe_array"}
-    for one, structure in structures.items():
-        for other, tree in everything.items():
-            expected = one == other or {one, other} <= alike
-            assert (testing.match(structure, tree) is not None) == expected, (one, other)
-            assert (structures[other] == structure) == expected
-            assert (structures[other] != structure) != expected
+    alike = ("array", "other_array", "maybe_array")
+    others = [tree for name, tree in trees().items() if name not in alike]
+    for name in alike:
+        array = trees()[name]
+        check_all_differ(registry, [array, *others], [trees()["array"], *others])
+        assert testing.match(core.flatten(registry, Array())[1], array) == (array,)
 
 
 @pytest.mark.parametrize("cls", [Point, LoudPoint])
