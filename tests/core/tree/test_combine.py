@@ -17,7 +17,6 @@ from core_support import (
     make_registry,
     partition_dict,
     same,
-    testing,
 )
 from outcome_support import attempt
 
@@ -152,9 +151,6 @@ def bad_calls(registry: Any) -> dict[str, Callable[[], Any]]:
         "keyed_list": lambda: make_registry(keyed=[(int, str)]),
         "keyed_pair_list": lambda: make_registry(keyed=([int, str],)),
         "policy_traced": lambda: r.with_policy(traced=(1,)),
-        "match": lambda: testing.match(structure, t),
-        "match_registry": lambda: testing.match(r, 1),
-        "match_few": lambda: testing.match(jitted),
         "jitted_few": lambda: core.flatten(r),
         "jitted_registry": lambda: core.flatten(structure, 1),
         "output_flatten": lambda: core.output_flatten(3),

@@ -211,9 +211,13 @@ def test_a_tree_of_filters_and_is_leaf(registry: Any) -> None:
         (([1, 2], []), (True, False), [[1, 2]]),
     ):
         assert run(tree, spec) == expected
-    for spec in ({"a": [True, False], "b": False}, {"a": [True], "b": [True]}):
+    for tree, spec in (
+        ({"a": [1, 2], "b": 3}, {"a": [True, False], "b": False}),
+        ({"a": [1, 2], "b": 3}, {"a": [True], "b": [True]}),
+        ({"a": [1, 2], "b": []}, {"a": [True, False], "b": []}),  # as many leaves as is_leaf leaves
+    ):
         with pytest.raises(ValueError, match=r"deeper than `is_leaf`|differs from the filter"):
-            run({"a": [1, 2], "b": 3}, spec)
+            run(tree, spec)
 
 
 def test_no_path_pattern_inside_a_tree_of_filters(registry: Any) -> None:
