@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from core_support import Hooks, make_jit, make_registry, variants
-from outcome_support import fail
 
 
 class Key:
@@ -64,17 +63,6 @@ def test_many_values() -> None:
         for i in range(1500):
             assert f(Key(i, i * 7)) == i
     assert f._hooks.count("compile") == 1500 and numbers(f) == list(range(1500))
-
-
-def test_an_error_leaves_it_as_it_was() -> None:
-    f, first = make(), Key(1)
-    f(first), f(Key(2, 6))
-    first.hook = fail
-    for _ in range(3):
-        with pytest.raises(ZeroDivisionError):
-            f(Key(3))
-    assert numbers(f) == [1, 2]
-    assert f(Key(3, 8)) == 3
 
 
 @pytest.mark.parametrize("change", ["clear", "remove", "grow", "replace"])

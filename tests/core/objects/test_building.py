@@ -4,7 +4,7 @@ import abc
 from typing import Any
 
 import pytest
-from core_support import Array, Called, Object, Pair, Part, core, identical, layout, same, testing
+from core_support import Array, Object, Pair, Part, core, identical, layout, same, testing
 from object_support import new_class
 
 
@@ -80,7 +80,7 @@ def test_what_is_made_besides(registry: Any) -> None:
             assert all(x.one is made[0] and x.two is made[0] for x in built)
 
 
-def test_abstract_and_failing_classes(registry: Any) -> None:
+def test_abstract_classes(registry: Any) -> None:
     class Abstract(Object, abc.ABC):
         layout = layout(("x",))
 
@@ -88,10 +88,6 @@ def test_abstract_and_failing_classes(registry: Any) -> None:
     Abstract.__abstractmethods__ = frozenset(["f"])  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="abstract"):
         structure.unflatten(arrays)
-    Called.made = 0
-    tree = Called(Array(1), Array(2), 3)
-    arrays, structure = core.flatten(registry, tree)
-    assert same(structure.unflatten(arrays), tree) and Called.made == 2
 
 
 def test_partials(registry: Any) -> None:
