@@ -289,11 +289,6 @@ class Called(Pair):
     """Is built by a call, which has a say in its attributes."""
 
     layout = layout(("x", "y"), ("tag",), mode="call")
-    made = 0
-
-    def __init__(self, x: Any, y: Any, tag: Any) -> None:
-        Called.made += 1
-        super().__init__(x=x, y=y, tag=tag)
 
 
 class Part(functools.partial):  # type: ignore[type-arg]
