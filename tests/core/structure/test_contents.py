@@ -181,6 +181,18 @@ def test_values_that_hold_themselves_and_change(registry: Any) -> None:
         assert matches(structure, Linear(size=value)) is same
 
 
+def test_parts_that_equal_ones_replace(registry: Any) -> None:
+    """Before they are first compared, so that what is compared is not what was taken."""
+    value = [[1], [2]]
+    structure = core.flatten(registry, Linear(size=value))[1]
+    hash(structure)
+    value[0] = [1]
+    for _ in range(3):
+        assert matches(structure, Linear(size=value))
+    value[0].append(3)
+    assert not matches(structure, Linear(size=value))
+
+
 def test_shared_parts_are_taken_once(registry: Any) -> None:
     value: Any = [1]
     inner = value
