@@ -9,6 +9,7 @@ import pytest
 from core_support import (
     FREE_THREADED,
     Array,
+    Box,
     Hostile,
     Keyed,
     Linear,
@@ -327,3 +328,5 @@ def test_same_static_and_is_immutable(registry: Any) -> None:
     bad.on_hash = lambda: 1 / 0
     with pytest.raises(ZeroDivisionError):
         core.same_static(registry, *pair)
+    with pytest.raises(ZeroDivisionError):  # of the question whether the key is "immutable"
+        core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=lambda: 1 / 0))))

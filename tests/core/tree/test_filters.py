@@ -16,6 +16,7 @@ from core_support import (
     Value,
     core,
     identical,
+    make_registry,
     partition_dict,
 )
 
@@ -122,6 +123,9 @@ def test_errors_of_predicates_name_the_leaf(registry: Any) -> None:
             with pytest.raises(ZeroDivisionError, match="mine") as info:
                 core.partition(registry, tree, (expression,), None, None)
             assert info.value.__notes__ == [f"(while a filter was asked about {where})"]
+    failing = make_registry(is_array=lambda x: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        core.tree_flatten(failing, [Maybe(True)], ("arrays",), None)
     with pytest.raises(TypeError, match=r"<lambda>.* returned None: it has to return a bool") as e:
         core.tree_flatten(registry, [Array()], ("array", lambda x: None), None)
     assert e.value.__notes__ == ["(while a filter was asked about `[0]`)"]
