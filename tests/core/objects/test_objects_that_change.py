@@ -6,9 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Pair, core, identical, same, testing
-from object_support import CLASS_CHANGES, INSTANCE_CHANGES, NAMES, SPACES, check_walks, new_class
+from core_support import Array, Object, Pair, core, identical, same, testing
+from node_support import InitDataclass
+from object_support import (
+    CLASS_CHANGES,
+    INSTANCE_CHANGES,
+    NAMES,
+    SPACES,
+    attributes,
+    check_walks,
+    new_class,
+)
 from outcome_support import attempt
+from trees_support import OBJECTS
 
 # ---- changes of the class ----
 
@@ -104,6 +114,29 @@ def test_an_instance_that_changes(registry: Any, space: str, change: str, defaul
         flat = attempt(core.flatten, registry, tree)
         if not isinstance(flat, Exception):
             assert same(attempt(flat[1].unflatten, flat[0]), tree)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_each_attribute_is_compared(registry: Any, name: str) -> None:
+    """Each attribute in turn gets another value, and loses it."""
+    tree = OBJECTS[name](Array(1), Array(2), "tag")
+    if not isinstance(tree, (Object, InitDataclass)):
+        pytest.skip("its attributes cannot be set")
+    for attribute in attributes(tree):
+        tree = OBJECTS[name](Array(1), Array(2), "tag")
+        arrays, structure = core.flatten(registry, [tree])
+        before = getattr(tree, attribute)
+        object.__setattr__(tree, attribute, {"unlike": 1})
+        check_walks(registry, structure, [tree])
+        assert testing.match(structure, [tree]) is None
+        object.__delattr__(tree, attribute)
+        with pytest.raises(AttributeError):
+            core.flatten(registry, [tree])
+        with pytest.raises(AttributeError):
+            testing.match(structure, [tree])
+        object.__setattr__(tree, attribute, before)
+        assert identical(testing.match(structure, [tree]), arrays)
+        check_walks(registry, structure, [tree])
 
 
 def test_attributes_that_are_not_fields(registry: Any) -> None:
