@@ -41,7 +41,7 @@ def deep_trees(depth: int) -> Callable[[], None]:
     def run() -> None:
         for name, tree, made in list(kept):
             new = made_of(registry, tree, tree)
-            kept.append([uses(registry, tree, tree, each) for each in (made, made, new, new)])
+            kept.append([uses(registry, tree, tree, each) for each in (made, new)])
             kept.append(new)
             print(name)
 
