@@ -222,8 +222,9 @@ def keyed() -> Any:
 
 
 def test_keyed_types(keyed: Any) -> None:
-    keys: list[Any] = [1, True, 1.0, (1,), [1], {1: 2}, {1}, frozenset([1, True, (1,)])]
-    in_sets = (lambda p: {p}, lambda p: frozenset([p]), lambda p: {p, keyed_by(1)})
+    keys: list[Any] = [1, True, 1.0, (1,), [1], {1: 2}, {1}, frozenset([1, True, (1,)]), -1, -2]
+    # Two elements may be equal, or have the hash of the other: those of -1 and -2 are the same.
+    in_sets = (lambda p: {p}, lambda p: frozenset([p]), lambda p: {p, keyed_by(-1)})
     for wrap in (*WRAPS.values(), *in_sets):
         for place in FIELDS if wrap is WRAPS["alone"] else FIELDS[:1]:
             put = lambda key: PLACES[place](wrap(keyed_by(copy.copy(key))))  # noqa: B023
