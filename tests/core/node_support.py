@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Array, Linear, Module, Object, Record, layout
+from core_support import Linear, Module, Object, layout
 from outcome_support import nothing
 
 
@@ -32,19 +32,6 @@ class WithDescriptor(Module):
     weight = property(
         lambda self: self.__dict__["weight"], lambda self, x: self.__dict__.update(weight=x)
     )
-
-
-class LoudRecord(Record):
-    """A dataclass node that calls a hook when the field `data` is read."""
-
-    def __init__(self, hook: Any = None, other: Any = 1, tag: Any = 2, data: Any = None) -> None:
-        self.__dict__.update(hook=hook, other=other, tag=tag)
-
-    @property
-    def data(self) -> Any:
-        if callable(self.hook):
-            self.hook()
-        return Array()
 
 
 class LoudStr(str):

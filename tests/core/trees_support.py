@@ -13,7 +13,6 @@ from core_support import (
     Described,
     Frozen,
     Init,
-    Keyed,
     Linear,
     LoudPoint,
     Maybe,
@@ -159,32 +158,6 @@ TREES: dict[str, Callable[[Any, Any, Any], Any]] = {
 def trees() -> dict[str, Any]:
     x, y, z = (Array(i) for i in range(3))
     return {name: make(x, y, z) for name, make in TREES.items()}
-
-
-def one_of_each(
-    array: Callable[[], Any] = Array,
-    other: Callable[[], Any] = OtherArray,
-    value: Callable[[], Any] = lambda: Value(3),
-    box: Any = Box,
-) -> dict[str, Any]:
-    """One tree with most kinds of nodes and statics."""
-    static: Any = ("a", 1.5, frozenset([1]))
-    return {
-        "m": Linear(
-            weight=array(), bias=[array()], size=[1, {"k": 2}], activation=len, __name__="f"
-        ),
-        "p": (Point(array(), 2), LoudPoint(1, array()), None),
-        "r": Record(array(), [1], static),
-        "b": box((array(), 3), aux=static),
-        "f": [Frozen({"k": array(), "a": [1, array()]}), Variable(array(), kind=value())],
-        "t": (
-            Described(("x",), x=array(), y=static),
-            Pair(x=array(), y=Slots(x=1, y=2, tag=3), tag=1),
-        ),
-        "o": collections.OrderedDict(b=1, a=array()),
-        "d": collections.defaultdict(int, k=other()),
-        "s": [value(), (1, 2), Keyed((1,)), 2.5, len, "text"],
-    }
 
 
 def _leaf(source: random.Random) -> Any:

@@ -1,8 +1,9 @@
 """The actions of the traps of the hostile matrix."""
 
+import functools
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from core_support import Array, core
@@ -12,50 +13,53 @@ ACTIONS: dict[str, Callable[[World], Any]] = {}
 HARMLESS = set()
 
 
-def action(harmless: bool = False) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
-    def register(act: Callable[[World], Any]) -> Callable[[World], Any]:
-        ACTIONS[act.__name__] = act
-        if harmless:
-            HARMLESS.add(act.__name__)
-        return act
-
-    return register
+def harmless(act: Callable[[World], None]) -> Callable[[World], None]:
+    """Registers what must not change the result."""
+    HARMLESS.add(act.__name__)
+    return changes(act)
 
 
-@action()
-def raises(w: World) -> Any:
-    raise ActionError
+def changes(act: Callable[[World], None]) -> Callable[[World], None]:
+    """Registers what is done before the right answer is given."""
+
+    def do(w: World) -> Any:
+        act(w)
+        return NOTHING
+
+    ACTIONS[act.__name__] = do
+    return act
 
 
-@action()
-def interrupts(w: World) -> Any:
-    raise Interrupt
+class Loud(ActionError):
+    """Takes no notes."""
+
+    def add_note(self, note: str) -> None:
+        raise ActionError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ActionError
 
 
-@action()
-def raises_with_notes_that_fail(w: World) -> Any:
-    class Loud(ActionError):
-        def add_note(self, note: str) -> None:
-            raise ActionError
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            raise ActionError
-
-    raise Loud
+def fail(error: type[BaseException], w: World) -> Any:
+    raise error
 
 
-@action()
-def runs_out_of_stack(w: World) -> Any:
-    return runs_out_of_stack(w)
+for _name, _error in {
+    "raises": ActionError,
+    "interrupts": Interrupt,
+    "raises_with_notes_that_fail": Loud,
+    "runs_out_of_memory": MemoryError,
+}.items():
+    ACTIONS[_name] = functools.partial(fail, _error)
 
 
-@action()
-def runs_out_of_memory(w: World) -> Any:
-    raise MemoryError
+@changes
+def runs_out_of_stack(w: World) -> None:
+    runs_out_of_stack(w)
 
 
-@action(harmless=True)
-def does_it_again(w: World) -> Any:
+@harmless
+def does_it_again(w: World) -> None:
     """Makes the same call within itself, three deep."""
     if w.inside < 3:
         w.inside += 1
@@ -63,64 +67,56 @@ def does_it_again(w: World) -> Any:
         w.call()
         w.inside -= 1
     w.armed = False
-    return NOTHING
 
 
-@action(harmless=True)
-def calls_with_others(w: World) -> Any:
+@harmless
+def calls_with_others(w: World) -> None:
     for n in (1, "a", True):
         w.ordinary_call(n)
-    return NOTHING
 
 
-@action(harmless=True)
-def calls_until_others_are_evicted(w: World) -> Any:
+@harmless
+def calls_until_others_are_evicted(w: World) -> None:
     for n in range(20):
         w.ordinary_call(f"static {n}")
     gc.collect()
-    return NOTHING
 
 
-@action(harmless=True)
-def clears_the_cache(w: World) -> Any:
+@harmless
+def clears_the_cache(w: World) -> None:
     for cache in w.caches():
         cache.clear()
     gc.collect()
-    return NOTHING
 
 
-@action(harmless=True)
-def clears_and_fills_the_cache(w: World) -> Any:
+@harmless
+def clears_and_fills_the_cache(w: World) -> None:
     for cache in w.caches():
         cache.clear()
     w.ordinary_call()
     w.spare += [Array(i) for i in range(50)]
-    return NOTHING
 
 
-@action(harmless=True)
-def deletes_the_function(w: World) -> Any:
+@harmless
+def deletes_the_function(w: World) -> None:
     w.jits.clear()
     w.hooks.caches.clear()
     gc.collect()
-    return NOTHING
 
 
-@action(harmless=True)
-def collects(w: World) -> Any:
+@harmless
+def collects(w: World) -> None:
     for _ in range(3):
         gc.collect()
-    return NOTHING
 
 
-@action(harmless=True)
-def lets_another_thread_run(w: World) -> Any:
+@harmless
+def lets_another_thread_run(w: World) -> None:
     wrong: list[BaseException] = []
 
     def other() -> None:
         try:
-            for n in (1, "a", True):
-                w.ordinary_call(n)
+            calls_with_others(w)
             w.call()
         except BaseException as e:
             wrong.append(e)
@@ -129,42 +125,37 @@ def lets_another_thread_run(w: World) -> Any:
     thread.start()
     thread.join(60)
     assert not thread.is_alive() and not wrong, wrong
-    return NOTHING
 
 
-@action()
-def empties(w: World) -> Any:
+@changes
+def empties(w: World) -> None:
     w.items.clear()
     gc.collect()
-    return NOTHING
 
 
-@action()
-def shrinks(w: World) -> Any:
+@changes
+def shrinks(w: World) -> None:
     if w.items:
         w.items.pop() if isinstance(w.items, list) else w.items.popitem()
-    return NOTHING
 
 
-@action()
-def grows(w: World) -> Any:
+@changes
+def grows(w: World) -> None:
     if isinstance(w.items, list):
         w.items.extend([Array()] * 1000)
     else:
         w.items.update({f"new{i}": 1 for i in range(1000)})
-    return NOTHING
 
 
-@action()
-def replaces(w: World) -> Any:
+@changes
+def replaces(w: World) -> None:
     for place in range(len(w.items)) if isinstance(w.items, list) else list(w.items):
         w.items[place] = [Array()]
     gc.collect()
-    return NOTHING
 
 
-@action()
-def puts_others_under_other_keys(w: World) -> Any:
+@changes
+def puts_others_under_other_keys(w: World) -> None:
     if isinstance(w.items, list):
         w.items.reverse()
     elif w.items is not w.container:
@@ -174,11 +165,10 @@ def puts_others_under_other_keys(w: World) -> Any:
         w.items.clear()
         w.items.update(others)
     gc.collect()
-    return NOTHING
 
 
-@action()
-def changes_its_class(w: World) -> Any:
+@changes
+def changes_its_class(w: World) -> None:
     for x in (w.trap, *gc.get_referents(w.trap)):
         cls = type(x)
         if isinstance(getattr(cls, "__init__", None), type(echo)):
@@ -187,17 +177,16 @@ def changes_its_class(w: World) -> Any:
             except TypeError:
                 pass
     gc.collect()
-    return NOTHING
 
 
-@action()
-def empties_and_changes_its_class(w: World) -> Any:
+@changes
+def empties_and_changes_its_class(w: World) -> None:
     empties(w)
-    return changes_its_class(w)
+    changes_its_class(w)
 
 
-@action()
-def takes_the_attributes_of_another(w: World) -> Any:
+@changes
+def takes_the_attributes_of_another(w: World) -> None:
     """The class of the other instance shares no keys with the trap's own class."""
 
     class Elsewhere(Wide):
@@ -209,7 +198,6 @@ def takes_the_attributes_of_another(w: World) -> Any:
             x.__class__ = Elsewhere
             x.__dict__ = vars(spare[-1])
             w.spare.append(spare)
-    return NOTHING
 
 
 class Broken:
@@ -218,47 +206,30 @@ class Broken:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
-    def __bool__(self) -> bool:
-        raise ActionError
-
-    def __eq__(self, other: object) -> bool:
-        raise ActionError
-
     def __len__(self) -> int:
         return -1
 
-    def __iter__(self) -> Iterator[Any]:
+    def _fail(self, other: object = None) -> Any:
         raise ActionError
 
-    def __repr__(self) -> str:
-        raise ActionError
-
-    def __str__(self) -> str:
-        raise ActionError
+    __bool__ = __eq__ = __iter__ = __repr__ = __str__ = _fail
 
 
-def gives(name: str, make: Callable[[], Any]) -> None:
-    def give(w: World) -> Any:
-        return make()
-
-    ACTIONS[f"gives {name}"] = give
-
-
-for _name, _make in (
-    ("None", lambda: None),
-    ("NotImplemented", lambda: NotImplemented),
-    ("a number", lambda: -1),
-    ("a large number", lambda: 2**80),
-    ("text", lambda: "nonsense"),
-    ("bytes", lambda: b"nonsense"),
-    ("an empty tuple", lambda: ()),
-    ("tuples of tuples", lambda: (((),),) * 4),
-    ("an iterator", lambda: iter([1, 2])),
-    ("an object", object),
-    ("a class", lambda: World),
-    ("an exception", lambda: ActionError()),
-    ("a broken object", Broken),
-    ("an array", lambda: Array(1)),
-    ("the core's own types", lambda: (core.Structure, core.Cache, core.Identity)),
-):
-    gives(_name, _make)
+for _name, _make in {
+    "None": lambda w: None,
+    "NotImplemented": lambda w: NotImplemented,
+    "a number": lambda w: -1,
+    "a large number": lambda w: 2**80,
+    "text": lambda w: "nonsense",
+    "bytes": lambda w: b"nonsense",
+    "an empty tuple": lambda w: (),
+    "tuples of tuples": lambda w: (((),),) * 4,
+    "an iterator": lambda w: iter([1, 2]),
+    "an object": lambda w: object(),
+    "a class": lambda w: World,
+    "an exception": lambda w: ActionError(),
+    "a broken object": lambda w: Broken(),
+    "an array": lambda w: Array(1),
+    "the core's own types": lambda w: (core.Structure, core.Cache, core.Identity),
+}.items():
+    ACTIONS[f"gives {_name}"] = _make

@@ -12,6 +12,7 @@ from __future__ import annotations
 import _testcapi
 import gc
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from catalogue import ONLY_REPEATED, OPERATIONS
 from core_support import core
-from growth import growth
+from leaks import growth
 from operations import Operation
 
 MOST = 3000  # allocations in an operation
@@ -125,12 +126,8 @@ def run(name: str) -> tuple[int, int, list[str]]:
             if (n >= 0 and str(e) in LOST) or str(e).startswith("<function "):
                 continue
             cause = f" from {e.__cause__!r}" if e.__cause__ else ""
-            where = e.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            line = where.tb_lineno if where else 0
-            file = Path(where.tb_frame.f_code.co_filename).name if where else ""
-            wrong.append(f"{name}, allocation {n}: {e!r}{cause}, {file}:{line}")
+            (*_, where) = traceback.extract_tb(e.__traceback__)
+            wrong.append(f"{name}, allocation {n}: {e!r}{cause}, {where.filename}:{where.lineno}")
             if n < 0:
                 return 0, 0, wrong
     return MOST, raises, [*wrong, f"{name}: more than {MOST} allocations"]

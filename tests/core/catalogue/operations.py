@@ -1,4 +1,4 @@
-"""The registry of the operations, and the objects and checks that they share.
+"""The registry of the operations, and the objects that they share.
 
 An operation uses the core in one way: it makes its objects, and returns a call and a check of the
 call's result. The call can be made again and again. allocations.py makes each of its allocations
@@ -11,40 +11,108 @@ function. The Python code of the operations avoids these.
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, OtherArray, Point, Record, Value, core, same
+from outcome_support import raised
 from trees_support import TREES as ALL_TREES
-from trees_support import one_of_each
 
 Operation = tuple[Callable[[], Any], Callable[[Any], None]]
-Make = Callable[[], Operation]
-OPERATIONS: dict[str, Make] = {}
+OPERATIONS: dict[str, Callable[[], Operation]] = {}
 # Those with too many allocations to let each fail, or in which CPython crashes if one fails.
 ONLY_REPEATED: set[str] = set()
 
 
-def operation(make: Make) -> Make:
-    OPERATIONS[make.__name__] = make
-    return make
+def add(
+    name: str,
+    make: Callable[[], Any],
+    use: Callable[..., Any],
+    check: Callable[..., Any],
+    repeated: bool = False,
+) -> None:
+    """Registers an operation: `use` is called with what `make` makes, an argument or a tuple of them.
+    `check` is called with the same and with the result, and returns whether that is right."""
+
+    def operation() -> Operation:
+        made = make()
+        args = made if type(made) is tuple else (made,)
+
+        def verify(found: Any) -> None:
+            assert check(*args, found)
+
+        call: Any = functools.partial(use, *args)
+        call.lists = [[] for _ in range(100)]  # CPython has no more of these to give again
+        return call, verify
+
+    OPERATIONS[name] = operation
+    if repeated:
+        ONLY_REPEATED.add(name)
 
 
-def repeated_operation(make: Make) -> Make:
-    ONLY_REPEATED.add(make.__name__)
-    return operation(make)
+def operation(
+    make: Callable[[], Any],
+    expected: Any = None,
+    check: Callable[..., Any] | None = None,
+    repeated: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers the function below as an operation, which returns what is `expected`."""
+
+    def register(use: Callable[..., Any]) -> Callable[..., Any]:
+        add(use.__name__, make, use, check or (lambda *made: same(made[-1], expected)), repeated)
+        return use
+
+    return register
 
 
-def expect(condition: Any) -> None:
-    """Asserts without making a long text."""
-    if not condition:
-        raise AssertionError
+def given(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
 
 
-def equals(expected: Any) -> Callable[[Any], None]:
-    return lambda found: expect(same(found, expected))
+def after(
+    name: str,
+    new: Callable[[], Any],
+    make: Callable[[], Any],
+    *before: Callable[[], Any],
+    equal: int = 0,
+    same: int = 0,
+    change: Callable[[Any, Any], Any] | None = None,
+) -> None:
+    """Registers a call of the `jit` of what `new` makes, with the arguments that `make` makes. It comes
+    after calls with others, with so many `equal` and with the `same` arguments, and after a change."""
+
+    def made() -> Any:
+        owner, (args, kwargs) = new(), make()
+        others = [other() for other in (*before, *[make] * equal)]
+        for a, k in (*others, *[(args, kwargs)] * same):
+            owner.jit(*a, **k)
+        if change is not None:
+            change(owner, args)
+        owner.called(args, kwargs)
+        return owner, functools.partial(owner.jit, *args, **kwargs)
+
+    add(name, made, lambda owner, call: call(), lambda owner, call, found: owner.is_right(found))
+
+
+def errors(
+    make: Callable[[], list[tuple[Any, ...]]],
+    texts: dict[int, str] | None = None,
+    repeated: bool = False,
+) -> None:
+    """Registers calls that raise. Each is an exception's type, a function and its arguments. `texts`
+    has a part of some messages, by the number of the call."""
+
+    def check(calls: Any, found: Any) -> bool:
+        return all(text in str(found[i]) for i, text in (texts or {}).items())
+
+    add(make.__name__, make, lambda calls: [raised(*call) for call in calls], check, repeated)
+
+
+def is_true(*made: Any) -> bool:
+    return made[-1] is True
 
 
 # All operations share these objects, so that their reference counts show a leak.
@@ -71,7 +139,6 @@ def flatten_one_level(x: Any) -> Any:
 
 
 KEYS = ((0,), (1,), (2,), (3,))
-MANY = (1,) * 20
 
 
 def rebuild_box(aux: Any, children: Any) -> Any:
@@ -88,15 +155,6 @@ make_registry = functools.partial(
 )
 
 
-class Key(str):
-    """A key whose text Python code makes."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return "key " + str.__str__(self)
-
-
 class Elements(frozenset):  # type: ignore[type-arg]
     """A set whose elements Python code enumerates; it compares as its base does."""
 
@@ -104,34 +162,21 @@ class Elements(frozenset):  # type: ignore[type-arg]
         return frozenset.__iter__(self)
 
 
-class Contained:
-    """Compared by `a` and `b`, which the core reads."""
-
-    __slots__ = ("a", "b")
-
-    def __init__(self, a: Any, b: Any) -> None:
-        self.a, self.b = a, b
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Contained) and bool(self.a == other.a and self.b == other.b)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-def contents_key(x: Any) -> Any:
-    return x.a, x.b
-
-
-def classify_with_contents(cls: type, x: Any) -> Any:
-    if cls is Contained:
-        return "static", (contents_key, None, ("a", "b"))
-    return cs.classify(cls, x)
-
-
 def mixed() -> Any:
-    tree = one_of_each(lambda: X, lambda: OTHER, lambda: STATIC, Box)
-    return {**tree, "t": tree["t"][1:]}  # see LEAKED in allocations.py
+    """One tree with most kinds of nodes and statics. None describes itself: see LEAKED in
+    allocations.py."""
+    static = ("a", 1.5, frozenset([1]))
+    return {
+        "m": Linear(weight=X, bias=[X], size=[1, {"k": 2}], activation=len, __name__="f"),
+        "p": (Point(X, 2), cs.LoudPoint(1, X), None),
+        "r": Record(X, [1], static),
+        "b": Box((X, 3), aux=static),
+        "f": [cs.Frozen({"k": X, "a": [1, X]}), cs.Variable(X, kind=STATIC)],
+        "t": (cs.Pair(x=X, y=cs.Slots(x=1, y=2, tag=3), tag=1),),
+        "o": collections.OrderedDict(b=1, a=X),
+        "d": collections.defaultdict(int, k=OTHER),
+        "s": [STATIC, (1, 2), KEYED, 2.5, len, "text"],
+    }
 
 
 _OWN = ("custom", "custom_empty")  # trees_support has them with a Box that makes a list
@@ -146,7 +191,7 @@ TREES: dict[str, Callable[[], Any]] = {
     },
     "box": lambda: Box((X, 3), aux=("a", Value(1))),
     "statics": lambda: [STATIC, KEYED, 2**70, -(2**70), 1.5, 2j, frozenset([1, (2, 3)]), "text"],
-    "maybe": lambda: [cs.Maybe(True), cs.OtherArray()],
+    "maybe": lambda: [cs.Maybe(True), OtherArray()],
     "sets": lambda: Linear(size=Elements([1, (2, STATIC)]), activation={"k": {1, 2}}),
     "many": lambda: [[X] * 60, [Y, 1] * 60],
 }

@@ -1,47 +1,31 @@
-"""Operations  with a FilterJit."""
+"""Operations with a FilterJit."""
 
 from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
 from core_support import Array, Linear, Value, core, same
-from operations import (
-    MANY,
-    OPERATIONS,
-    STATIC,
-    TREES,
-    Operation,
-    X,
-    Y,
-    equals,
-    expect,
-    make_registry,
-    operation,
-)
+from operations import STATIC, TREES, X, Y, after, given, make_registry, operation
 from outcome_support import fail, raised
 
+NAMES = "a", "b", "rest", "k", "more"
+SIGNATURE = core.Signature(NAMES, 0, 2, True, True, b"\1\0\0\0\0")
+MANY = (1,) * 20
 
-@operation
-def signatures() -> Operation:
-    names = "a", "b", "rest", "k", "more"
 
-    def call() -> Any:
-        raised(ValueError, core.Signature, ("a",), 0, 5, False, False, b"\0")
-        raised(TypeError, core.Signature, ("a", 1), 0, 2, False, False, b"\0\0")
-        return core.Signature(names, 0, 2, True, True, b"\1\0\0\1\0").names
-
-    return call, equals(names)
+FAILS = "a static that makes the function fail"
 
 
 class Jitted:
-    """The callable of a variant.  It returns the arguments, with `nothing` in the place of those
-    that were not given, and is traced for each type of the first array's value."""
+    """The callable of a variant. It returns the arguments, with `nothing` in the place of those that
+    were not given, and is traced for each type of the first array's value."""
 
-    def __init__(self, options: Hooks, f: Any, variant: Any) -> None:
-        self.hooks, self.variant = options, weakref.ref(variant)
+    def __init__(self, f: Any, variant: Any) -> None:
+        self.variant = weakref.ref(variant)
         self.own, self.count = len(f._parts()[1]), variant.structure.num_leaves
         self.traces: dict[Any, int] = {}
 
@@ -54,25 +38,20 @@ class Jitted:
         if key not in self.traces:
             variant = self.variant()
             arguments = variant.arguments(arrays)[1]
-            if arguments[1] is self.hooks.fails:
+            if arguments[1] is FAILS:
                 raise ZeroDivisionError
             out, self.traces[key] = core.output_flatten(variant.finish(arguments, Array))
         return core.output_unflatten(self.traces[key], out or (X,))
 
 
 class Hooks(cs.Hooks):
-    """Hooks that do not run Python code for signatures."""
-
-    fails: Any = "a static that makes the function fail"
-    calls: Any = ()
-    works: Any = None  # what `call_again` puts in the place of a call that has failed
+    """Hooks that do not run Python code for signatures, and note nothing."""
 
     def _note(self, hook: str, *args: Any) -> None:
         if hook in self.on:
             self.on[hook](*args)
 
     def prepare(self, f: Any) -> Any:
-        self._note("prepare", f)
         arrays, structure = core.flatten(self.registry, f.__wrapped__)
         cache = self.caches.get(structure)
         if cache is None:
@@ -82,19 +61,10 @@ class Hooks(cs.Hooks):
 
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)
-        return Jitted(self, f, variant)
-
-    def call_again(self, variant: Any, exception: Any, arrays: Any) -> bool:
-        if self.works is None:
-            return False
-        variant.call = self.works
-        return True
+        return Jitted(f, variant)
 
     def raise_binding_error(self, f: Any, args: Any, kwargs: Any) -> None:
         raise TypeError("they do not fit")
-
-
-SIGNATURE = core.Signature(("a", "b", "rest", "k", "more"), 0, 2, True, True, b"\1\0\0\0\0")
 
 
 def function() -> None:
@@ -102,134 +72,65 @@ def function() -> None:
 
 
 class Kept:
-    """A FilterJit that has been called before, and the variants in its cache."""
+    """A FilterJit that was called with each of these arguments, and the variants in its cache."""
 
-    def __init__(self, **options: Any) -> None:
-        self.hooks = Hooks(make_registry(), **options)
-        self.f = cs.make_jit(function, self.hooks)
-        self.nothing = self.hooks.registry
+    more = 0  # how many variants are added
+    make_registry: Callable[[], Any] = staticmethod(make_registry)
+
+    def __init__(self, *calls: tuple[Any, ...], fun: Any = function, maxsize: int = 4096) -> None:
+        self.hooks = Hooks(self.make_registry(), maxsize)
+        self.jit = cs.make_jit(fun, self.hooks)
+        for args in calls:
+            self.jit(*args)
+        self.before = self.variants()
 
     def variants(self) -> set[Any]:
-        return set(self.f._parts()[0].variants())
+        return set(self.jit._parts()[0].variants())
 
-    def operation(self, *args: Any, more: int = 0, **kwargs: Any) -> Operation:
-        """A call with these arguments, which may add `more` variants and removes none."""
-        before = self.variants()
-        some = (*args[:2], self.nothing, self.nothing)[:2]
-        expected = [*some, args[2:] or self.nothing, kwargs.pop("k", self.nothing)]
-        expected.append(dict(kwargs) or self.nothing)
-        if expected[3] is not self.nothing:
-            kwargs["k"] = expected[3]
+    def has(self, more: int = 0) -> bool:
+        """Whether there are at most so many new variants, and the others are still there."""
+        after = self.variants()
+        return self.before <= after and len(after) <= len(self.before) + more
 
-        def verify(found: Any) -> None:
-            equals(expected)(found)
-            after = self.variants()
-            expect(before <= after and len(after) <= len(before) + more)
+    def arguments(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """What a call returns."""
+        none = self.hooks.registry
+        a, b, *rest = *args, *(none, none)[len(args) :]
+        more = {name: x for name, x in kwargs.items() if name != "k"}
+        return [a, b, tuple(rest) or none, kwargs.get("k", none), more or none]
 
-        return functools.partial(self.f, *args, **kwargs), verify
+    def called(self, args: Any, kwargs: Any) -> None:
+        self.before, self.expected = self.variants(), self.arguments(*args, **kwargs)
 
-
-@operation
-def first_call() -> Operation:
-    m = Linear(weight=X, bias=[Y], size=3)
-    return Kept().operation(m, X, 1, k=[Y, 1], z="a", more=1)
+    def is_right(self, found: Any) -> bool:
+        return same(found, self.expected) and self.has(self.more)
 
 
-@operation
-def misses() -> Operation:
-    kept = Kept()
-    kept.f(X, 1)
-    return kept.operation(X, "other", [Value(1)], k=2, more=1)
+class Grows(Kept):
+    more = 1
 
 
-@operation
-def hit_of_a_python_free_walk() -> Operation:
-    kept = Kept()
-    m = Linear(weight=X, bias=[Y], size=3)
-    kept.f(m, X, 1, "a", k=Y, z=(1, 2))
-    return kept.operation(m, X, 1, "a", k=Y, z=(1, 2))
+def kept(
+    make: Callable[[], Kept],
+    expected: Any = None,
+    check: Callable[[Kept, Any], Any] | None = None,
+    more: int = 0,
+) -> Callable[[Any], Any]:
+    """Registers the function below, which uses what `make` makes and adds so many variants."""
+
+    def is_right(kept: Kept, found: Any) -> Any:
+        right = same(found, expected) if check is None else check(kept, found)
+        return right and kept.has(more)
+
+    return operation(make, check=is_right)
 
 
-for _name, _make in TREES.items():
-    # More arrays than Jitted takes.
-    if _name not in ("maybe", "many", "wide_module", "Wide 40", "Wide 40 slots"):
-
-        def hit(name: str = _name) -> Operation:
-            kept = Kept()
-            kept.f(TREES[name](), k=STATIC)
-            return kept.operation(TREES[name](), k=Value(3))
-
-        OPERATIONS[f"hit_that_holds_references_{_name}"] = hit
+def module() -> Any:
+    return Linear(weight=X, bias=[Y], size=3)
 
 
 def large() -> Any:
-    return [Linear(weight=None, bias=(i, "a"), size=i) for i in range(30)] + [X]
-
-
-@operation
-def hit_that_learns_a_record() -> Operation:
-    kept = Kept()
-    model = large()
-    kept.f(model)
-    kept.f(model)
-    return kept.operation(model)
-
-
-@operation
-def hit_with_a_record() -> Operation:
-    kept = Kept()
-    model = large()
-    for _ in range(5):
-        kept.f(model)
-    return kept.operation(model)
-
-
-@operation
-def hit_after_a_record_was_wrong() -> Operation:
-    kept = Kept()
-    model = large()
-    for _ in range(5):
-        kept.f(model)
-    model[3].bias = (3, "a")
-    return kept.operation(model)
-
-
-@operation
-def look_up_of_many_arrays() -> Operation:
-    kept = Kept()
-    arrays = [X] * 1200
-    structure = kept.f._find_or_compile(arrays)[0].structure
-
-    def check(found: Any) -> None:
-        expect(found[0].structure == structure and len(found[1]) == 1200)
-
-    return functools.partial(kept.f._find_or_compile, arrays), check
-
-
-@operation
-def calls_of_several_variants() -> Operation:
-    """Each call is predicted wrongly, and looked up."""
-    kept = Kept()
-    statics = [1, True, "a", Value(2), 2.5]
-    for n in statics:
-        kept.f(X, n)
-    before = kept.variants()
-
-    def call() -> Any:
-        return [kept.f(X, n)[1] for n in statics]
-
-    def check(found: Any) -> None:
-        expect(same(found, statics) and kept.variants() == before)
-
-    return call, check
-
-
-@operation
-def traces_again() -> Operation:
-    kept = Kept()
-    for value in (1, 2.5):
-        kept.f(Array(value))
-    return kept.operation(Array("text"))
+    return given([Linear(weight=None, bias=(i, "a"), size=i) for i in range(30)] + [X])
 
 
 class Fails:
@@ -239,360 +140,285 @@ class Fails:
         raise ZeroDivisionError
 
 
-@operation
-def call_again() -> Operation:
-    kept = Kept()
-    kept.f(X, Y, 1)
+def fails_once(kept: Kept, args: Any) -> None:
     (variant,) = kept.variants()
-    kept.hooks.works, variant.call = variant.call, Fails()
-    return kept.operation(X, Y, 1)
+    works, variant.call = variant.call, Fails()
+    kept.hooks.again = True
+    kept.hooks.on["call_again"] = lambda variant, error, arrays: setattr(variant, "call", works)
 
 
-@operation
-def call_again_that_refuses() -> Operation:
-    kept = Kept()
-    kept.f(X, Y, 1)
-    (variant,) = kept.variants()
-    variant.call = Fails()
-
-    def call() -> Any:
-        return type(raised(ZeroDivisionError, kept.f, X, Y, 1)) is ZeroDivisionError
-
-    return call, expect
+def set_bias(kept: Kept, args: Any) -> None:
+    args[0][3].bias = (3, "a")
 
 
-@operation
-def cache_growth() -> Operation:
-    kept = Kept()
-    for n in range(5):
-        kept.f(X, n)
-    return kept.operation(X, 5, more=1)
+def may_raise(kept: Kept, args: Any) -> None:
+    kept.hooks.may_raise = True
+    kept.hooks.on["before_raising_call"] = lambda variant: variant.defer(int) or variant.defer(list)
+    kept.jit(X)
 
 
-@operation
-def eviction() -> Operation:
+def five() -> Kept:
+    return Kept(*[(X, n) for n in range(5)], maxsize=5)
+
+
+after("first_call", Grows, lambda: given(module(), X, 1, k=[Y, 1], z="a"))
+after("misses", Grows, lambda: given(X, "other", [Value(1)], k=2), lambda: given(X, 1))
+after("hit_of_a_python_free_walk", Kept, lambda: given(module(), X, 1, "a", k=Y, z=(1, 2)), equal=1)
+after("hit_that_learns_a_record", Kept, large, same=2)
+after("hit_with_a_record", Kept, large, same=5)
+after("hit_after_a_record_was_wrong", Kept, large, same=5, change=set_bias)
+after("call_again", Kept, lambda: given(X, Y, 1), same=1, change=fails_once)
+after("programs_that_may_raise", Kept, lambda: given(X), change=may_raise)
+after("traces_again", lambda: Kept((Array(1),), (Array(2.5),)), lambda: given(Array("text")))
+after("cache_growth", lambda: Grows(*[(X, n) for n in range(5)]), lambda: given(X, 5))
+for _name, _make in TREES.items():
+    # More arrays than Jitted takes, or those of another type.
+    if _name not in ("maybe", "many", "wide_module", "Wide 40", "Wide 40 slots"):
+        _given = lambda make=_make: given(make(), k=Value(3))
+        after(f"hit_that_holds_references_{_name}", Kept, _given, equal=1)
+
+
+STATICS = [1, True, "a", Value(2), 2.5]
+
+
+@kept(lambda: Kept(*[(X, n) for n in STATICS]), STATICS)
+def calls_of_several_variants(kept: Kept) -> Any:
+    """Each call is predicted wrongly, and looked up."""
+    found = []
+    for n in STATICS:
+        found.append(kept.jit(X, n)[1])
+    return found
+
+
+def failing() -> tuple[Kept, list[Any]]:
+    kept, refused = Kept((X, 1), (X, cs.Hostile())), Kept((X, Y, 1))
+    refused.variants().pop().call = Fails()
+    variant, _ = kept.jit._find_or_compile(X, 1)
+    return kept, [
+        (TypeError, kept.jit),
+        (TypeError, functools.partial(kept.jit, a=1), X, 1, 2),
+        (ZeroDivisionError, refused.jit, X, Y, 1),
+        (ZeroDivisionError, kept.jit, X, FAILS),
+        (ZeroDivisionError, kept.jit, X, cs.Hostile(on_hash=fail)),
+        (ZeroDivisionError, kept.jit, X, cs.Hostile(on_eq=fail)),
+        (RuntimeError, variant.result, core.output_unflatten(77, ())),
+        (ValueError, variant.arguments, (X, X, X)),
+        (ZeroDivisionError, variant.finish, [STATIC], fail),
+        (TypeError, core.FilterJit._rebuild, 1, 2),
+        (ValueError, core.Signature, ("a",), 0, 5, False, False, b"\0"),
+        (TypeError, core.Signature, ("a", 1), 0, 2, False, False, b"\0\0"),
+    ]
+
+
+def have_failed(kept: Kept, calls: Any, found: Any) -> bool:
+    return str(found[0]) == str(found[1]) == "they do not fit" and kept.has()
+
+
+@operation(failing, check=have_failed)
+def calls_that_fail(kept: Kept, calls: Any) -> Any:
+    return [raised(*call) for call in calls]
+
+
+def has_evicted(kept: Kept, found: Any) -> bool:
+    return len(kept.variants()) == 5 and len(kept.variants() - kept.before) == 1
+
+
+@operation(five, check=has_evicted)
+def eviction(kept: Kept) -> Any:
     """A call that fails before its trace ends evicts no variant."""
-    kept = Kept(maxsize=5)
-    for n in range(5):
-        kept.f(X, n)
-    before = kept.variants()
-    call, _ = kept.operation(X, "new")
-
-    def attempt() -> Any:
-        try:
-            return call()
-        except MemoryError:
-            new = kept.variants() - before
-            expect(len(kept.variants()) == 5 and all(variant.num_traces for variant in new))
-            raise
-
-    def check(found: Any) -> None:
-        equals([X, "new", *[kept.nothing] * 3])(found)
-        expect(len(kept.variants()) == 5 and len(kept.variants() - before) == 1)
-
-    return attempt, check
-
-
-@operation
-def raise_binding_error() -> Operation:
-    kept = Kept()
-    kept.f(X)
-
-    def call() -> Any:
-        return [str(raised(TypeError, kept.f)), str(raised(TypeError, kept.f, X, 1, 2, a=1))]
-
-    return call, equals(["they do not fit"] * 2)
+    try:
+        return kept.jit(X, "new")
+    except MemoryError:
+        new = kept.variants() - kept.before
+        assert len(kept.variants()) == 5 and all(variant.num_traces for variant in new)
+        raise
 
 
 KEYWORDS = {"k": 2, **{f"z{i}": i for i in range(12)}}  # more than fit into a new dict
 
 
-@operation
-def handed_over() -> Operation:
-    kept = Kept()
-    kept.f(X)
-    before = kept.variants()
-    kept.hooks.on["compile"] = fail
-    kept.hooks.reason = "why"
+class HandedOver(Kept):
+    def __init__(self) -> None:
+        super().__init__((X,))
+        self.hooks.on["compile"] = fail
+        self.hooks.reason = "why"
+        self.hooks.hand_over = self.hand_over  # type: ignore[method-assign]
 
-    def hand_over(f: Any, reason: str, args: Any, kwargs: Any) -> Any:
+    def hand_over(self, f: Any, reason: str, args: Any, kwargs: Any) -> Any:
         return reason, args, kwargs
 
-    kept.hooks.hand_over = hand_over  # type: ignore[method-assign]
 
-    def check(found: Any) -> None:
-        equals(("why", (X, 1, Y), KEYWORDS))(found)
-        expect(kept.variants() == before)
-
-    def call() -> Any:
-        try:
-            return kept.f(X, 1, Y, **KEYWORDS)
-        except ZeroDivisionError:  # the hook could not be asked
-            raise MemoryError from None
-
-    return call, check
+@kept(HandedOver, ("why", (X, 1, Y), KEYWORDS))
+def handed_over(kept: Kept) -> Any:
+    try:
+        return kept.jit(X, 1, Y, **KEYWORDS)
+    except ZeroDivisionError:  # the hook could not be asked
+        raise MemoryError from None
 
 
-@operation
-def static_arguments() -> Operation:
-    options = Hooks(make_registry())
-    structure = core.flatten(options.registry, len)[1]
-    signature = core.Signature(("a", "b"), 0, 2, False, False, b"\1\2")
-    cache = core.Cache(options.registry, structure, signature, options, 4, {})
-    f = core.FilterJit._rebuild(cache, ())
-    static = (1, ("two", 3.0), frozenset({4}))
-
-    def call() -> Any:
-        return f(X, static), f(X, (1, ("two", 3.0), frozenset({4}))), f(X, b=static)
-
-    def check(found: Any) -> None:
-        expect([x[0] for x in found] == [X] * 3 and all(x[1] == static for x in found))
-        expect(len(cache.variants()) == 1)
-
-    return call, check
-
-
-@operation
-def chosen_numbers() -> Operation:
-    options = Hooks(make_registry(traced_in=(int,)))
+def with_signature(count: int, kinds: bytes, **policy: Any) -> Any:
+    """A FilterJit of a function of so many parameters, of these kinds. Filters choose "rate"."""
+    options = Hooks(make_registry(**policy))
     options.chosen = "path", (..., "rate")
+    names = tuple(f"a{i}" for i in range(count))
+    signature = core.Signature(names, 0, count, False, False, kinds)
     structure = core.flatten(options.registry, len)[1]
-    signature = core.Signature(("a", "b"), 0, 2, False, False, b"\11\30")
     cache = core.Cache(options.registry, structure, signature, options, 4, {})
-    f = core.FilterJit._rebuild(cache, ())
-
-    def call() -> Any:
-        rates = [([X, {"rate": i, "n": 1}], {"rate": i}) for i in range(3)]
-        return [(f(*given), f._find_or_compile(*given)[1])[1] for given in rates]
-
-    def check(found: Any) -> None:
-        expect(found == [(X, i, i) for i in range(3)] and len(cache.variants()) == 1)
-
-    return call, check
+    return core.FilterJit._rebuild(cache, ())
 
 
-@operation
-def many_parameters() -> Operation:
-    names = tuple(f"a{i}" for i in range(20))
-    options = Hooks(make_registry())
-    structure = core.flatten(options.registry, len)[1]
-    signature = core.Signature(names, 0, 20, False, False, bytes(20))
-    cache = core.Cache(options.registry, structure, signature, options, 4, {})
-    f = core.FilterJit._rebuild(cache, ())
-    f(X, a19=Y)
-
-    def check(found: Any) -> None:
-        expect(found[0] is X and found[19] is Y)
-
-    return lambda: f(X, a19=Y), check
+def has_one(f: Any, found: Any) -> bool:
+    return len(f._parts()[0].variants()) == 1
 
 
-@operation
-def function_that_fails() -> Operation:
-    kept = Kept()
-    kept.f(X, 1)
-    before = kept.variants()
-
-    def check(found: Any) -> None:
-        expect(kept.variants() == before)
-
-    return lambda: raised(ZeroDivisionError, kept.f, X, kept.hooks.fails), check
+STATIC_ARGUMENT = (1, ("two", 3.0), frozenset({4}))
 
 
-@operation
-def static_that_fails() -> Operation:
-    kept = Kept()
-    kept.f(X, cs.Hostile())
-    on_hash, on_eq = cs.Hostile(on_hash=fail), cs.Hostile(on_eq=fail)
-
-    def call() -> Any:
-        return [raised(ZeroDivisionError, kept.f, X, s) for s in (on_hash, on_eq)]
-
-    return call, lambda found: expect(len(found) == 2)
+@operation(
+    lambda: with_signature(2, b"\1\2"),
+    check=lambda f, found: (
+        has_one(f, found) and all(x[0] is X and x[1] == STATIC_ARGUMENT for x in found)
+    ),
+)
+def static_arguments(f: Any) -> Any:
+    return f(X, STATIC_ARGUMENT), f(X, (1, ("two", 3.0), frozenset({4}))), f(X, a1=STATIC_ARGUMENT)
 
 
-@operation
-def programs_that_may_raise() -> Operation:
-    kept = Kept()
-    kept.hooks.may_raise = True
-    kept.hooks.on["before_raising_call"] = lambda variant: (
-        variant.defer(int),
-        variant.defer(list),
-    )
-    kept.f(X)
-    return kept.operation(X)
+@operation(
+    lambda: with_signature(2, b"\11\30", traced_in=(int,)),
+    check=lambda f, found: has_one(f, found) and found == [(X, i, i) for i in range(3)],
+)
+def chosen_numbers(f: Any) -> Any:
+    found = []
+    for i in range(3):
+        given = [X, {"rate": i, "n": 1}], {"rate": i}
+        f(*given)
+        found.append(f._find_or_compile(*given)[1])
+    return found
 
 
-@operation
-def functions_with_arrays() -> Operation:
-    options = Hooks(make_registry())
-    f = cs.make_jit(Linear(weight=X, size=1), options)
-    f(Y)
-    cache, arrays = f._parts()
-
-    def call() -> Any:
-        g = core.FilterJit._rebuild(cache, arrays)
-        return [g(Y)[0], g.__wrapped__.weight, g == f, g._find_or_compile(Y)[1]]
-
-    return call, equals([Y, X, False, (X, Y)])
+@operation(
+    lambda: with_signature(20, bytes(20)), check=lambda f, found: found[0] is X and found[19] is Y
+)
+def many_parameters(f: Any) -> Any:
+    return f(X, a19=Y)
 
 
-@operation
-def wrappers() -> Operation:
-    kept = Kept()
-
-    def call() -> Any:
-        f = core.FilterJit(len, kept.hooks, None, {"__name__": "f"})
-        g = core.FilterJit._rebuild(*f._parts())
-        return [f == g, hash(f) == hash(g), f.__name__, g._parts()[1]]
-
-    return call, equals([True, True, "f", ()])
+@kept(lambda: Kept((Y,), fun=Linear(weight=X, size=1)), [Y, X, False, (X, Y)])
+def functions_with_arrays(kept: Kept) -> Any:
+    cache, arrays = kept.jit._parts()
+    g = core.FilterJit._rebuild(cache, arrays)
+    return [g(Y)[0], g.__wrapped__.weight, g == kept.jit, g._find_or_compile(Y)[1]]
 
 
-@operation
-def lookups() -> Operation:
-    kept = Kept()
-    kept.f(X, 1)
-
-    def call() -> Any:
-        variant, arrays = kept.f._find_or_compile(X, 1)
-        found, _, _ = kept.f._find(X, 1)
-        none, structure, more = kept.f._find(X, "unknown", k=Y)
-        return [variant is found, arrays, none, more, len(structure._nodes()), found.num_traces]
-
-    return call, equals([True, (X,), None, (X, Y), 6, 1])
+@kept(Kept, [True, True, "f", ()])
+def wrappers(kept: Kept) -> Any:
+    f = core.FilterJit(len, kept.hooks, None, {"__name__": "f"})
+    g = core.FilterJit._rebuild(*f._parts())
+    return [f == g, hash(f) == hash(g), f.__name__, g._parts()[1]]
 
 
-@operation
-def variants() -> Operation:
-    kept = Kept()
-    kept.f([X])
-    variant = kept.f._find_or_compile([X])[0]
-
-    def call() -> Any:
-        wrapped, arguments = variant.arguments((X,))
-        output = variant.finish([X, 1], int)
-        arrays, trace = core.output_flatten(output)
-        made = variant.result(core.output_unflatten(trace, [Y]))
-        marked = variant.finish(1, Array).arrays
-        text = repr(variant)[:8]
-        return [wrapped is function, arguments[0], len(arguments), arrays, made, len(marked), text]
-
-    return call, equals([True, [X], 5, (X,), [Y, 1], 1, "<Variant"])
+@kept(Kept, (X,), more=1)
+def wrappers_in_cycles(kept: Kept) -> Any:
+    f = core.FilterJit(function, kept.hooks, None, {})
+    f(X)
+    f.me = f
+    return f._find_or_compile(X)[1]
 
 
-@operation
-def wrappers_in_cycles() -> Operation:
-    kept = Kept()
-
-    def call() -> Any:
-        f = core.FilterJit(function, kept.hooks, None, {})
-        f(X)
-        f.me = f
-        return f._find_or_compile(X)[1]
-
-    return call, equals((X,))
+MANY_ARRAYS = [X] * 1200
 
 
-@operation
-def variants_that_are_misused() -> Operation:
-    kept = Kept()
-    kept.f(X)
-    variant = kept.f._find_or_compile(X)[0]
-
-    def call() -> Any:
-        raised(RuntimeError, variant.result, core.output_unflatten(77, ()))
-        raised(ValueError, variant.arguments, (X, X, X))
-        raised(ZeroDivisionError, variant.finish, [STATIC], fail)
-        return raised(TypeError, core.FilterJit._rebuild, 1, 2)
-
-    return call, expect
+@kept(lambda: Kept((X, 1)), [True, (X,), None, (X, Y), 6, 1, 1200], more=1)
+def lookups(kept: Kept) -> Any:
+    variant, arrays = kept.jit._find_or_compile(X, 1)
+    found, _, _ = kept.jit._find(X, 1)
+    none, structure, more = kept.jit._find(X, "unknown", k=Y)
+    many = kept.jit._find_or_compile(MANY_ARRAYS)[1]
+    count = len(structure._nodes())
+    return [variant is found, arrays, none, more, count, found.num_traces, len(many)]
 
 
-@operation
-def caches() -> Operation:
-    kept = Kept()
-    kept.f(X)
-    cache = kept.f._parts()[0]
+@kept(lambda: Kept(([X],)), [True, [X], 5, (X,), [Y, 1], 1, "<Variant", NAMES])
+def variants(kept: Kept) -> Any:
+    variant = kept.jit._find_or_compile([X])[0]
+    wrapped, arguments = variant.arguments((X,))
+    output = variant.finish([X, 1], int)
+    arrays, trace = core.output_flatten(output)
+    made = variant.result(core.output_unflatten(trace, [Y]))
+    marked = variant.finish(1, Array).arrays
+    text = repr(variant)[:8]
+    names = core.Signature(NAMES, 0, 2, True, True, b"\1\0\0\1\0").names
+    count = len(arguments)
+    return [wrapped is function, arguments[0], count, arrays, made, len(marked), text, names]
 
-    def call() -> Any:
-        made = core.Cache(kept.hooks.registry, cache.function, SIGNATURE, 1, 2, {})
-        return made.variants(), made.maxsize, len(cache.variants())
 
-    return call, equals(([], 2, 1))
+@kept(lambda: Kept((X,)), ([], 2, 1))
+def caches(kept: Kept) -> Any:
+    cache = kept.jit._parts()[0]
+    made = core.Cache(kept.hooks.registry, cache.function, SIGNATURE, 1, 2, {})
+    return made.variants(), made.maxsize, len(cache.variants())
 
 
-def thing() -> tuple[Any, Kept]:
-    kept = Kept()
-
+def thing() -> Any:
     class Thing(Linear):
-        method = kept.f
+        method = Kept().jit
 
     one = Thing(weight=X, size=1)
     one.method(Y)
     one.method(*MANY)
-    return one, kept
+    return one
 
 
-@operation
-def bound_methods() -> Operation:
-    one, _ = thing()
-    # A bound method is called with and without room for the instance before the arguments.
-    return (
-        lambda: [one.method(Y)[1], next(map(one.method, (Y,)))[1], one.method(*MANY)[2]],
-        equals([Y, Y, (1,) * 19]),
-    )
+@operation(thing, [Y, Y, (1,) * 19])
+def bound_methods(one: Any) -> Any:
+    """It is called with and without room for the instance before the arguments."""
+    return [one.method(Y)[1], next(map(one.method, (Y,)))[1], one.method(*MANY)[2]]
 
 
-@operation
-def methods_found_by_getattribute() -> Operation:
+@operation(thing, [True, True, True])
+def attributes_of_bound_methods(one: Any) -> Any:
+    m = one.method
+    missing = raised(AttributeError, getattr, m, "nothing")
+    return [m.__doc__ is m.__func__.__doc__, m.__self__ is one, type(missing) is AttributeError]
+
+
+def with_getattribute() -> Any:
     class Asked(Linear):
         def __getattribute__(self, name: str) -> Any:
             return super().__getattribute__(name)
 
     class Thing(Asked):
-        method = Kept().f
+        method = Kept().jit
 
     class Other(Thing):
         pass
 
     original = vars(Asked)["__getattribute__"]
     Thing.__getattribute__ = core.Getattribute(Thing, original)  # type: ignore[method-assign]
-    one, other = Thing(weight=X, size=1), Other(weight=X, size=1)
-
-    def call() -> Any:
-        # The first look-up of each class calls the original, as another class came in between.
-        found = [(x, x.method.__self__) for x in (other, one, one)]
-        return [x is owner for x, owner in found], one.size
-
-    return call, equals(([True] * 3, 1))
+    return Thing(weight=X, size=1), Other(weight=X, size=1)
 
 
-@operation
-def attributes_of_bound_methods() -> Operation:
-    one, _ = thing()
-
-    def call() -> Any:
-        m = one.method
-        return [
-            m.__doc__ is m.__func__.__doc__,
-            m.__self__ is one,
-            type(raised(AttributeError, getattr, m, "nothing")) is AttributeError,
-        ]
-
-    return call, equals([True, True, True])
+@operation(with_getattribute, [True, True, True, 1])
+def methods_found_by_getattribute(one: Any, other: Any) -> Any:
+    # The first look-up of each class calls the original, as another class came in between.
+    methods = other.method, one.method, one.method
+    found = [method.__self__ for method in methods]
+    return [found[0] is other, found[1] is one, found[2] is one, one.size]
 
 
-@operation
-def proxies_with_arguments() -> Operation:
+def proxies() -> Any:
     kept = Kept()
-    few = core.CallProxy(kept.f, ([X, 1], X), None)
-    many = core.CallProxy(kept.f, ([X, 1], *MANY), None)
+    few, many = (core.CallProxy(kept.jit, ([X, 1], *more), None) for more in ((X,), MANY))
+    return kept, few, many
 
-    def call() -> Any:
-        again = core.CallProxy(kept.f, ([X, 1],), None)
-        return few(Y), few(Y, z=X)[4], many(k=1)[2], again(Y)
 
-    none = kept.nothing
-    expected = [[X, 1], X, (Y,), none, none]
-    return call, equals((expected, {"z": X}, MANY[1:], [[X, 1], Y, none, none, none]))
+def are_arguments(kept: Kept, few: Any, many: Any, found: Any) -> bool:
+    first, second = kept.arguments([X, 1], X, Y), kept.arguments([X, 1], Y)
+    return same(found, (first, {"z": X}, MANY[1:], second))
+
+
+@operation(proxies, check=are_arguments)
+def proxies_with_arguments(kept: Kept, few: Any, many: Any) -> Any:
+    again = core.CallProxy(kept.jit, ([X, 1],), None)
+    return few(Y), few(Y, z=X)[4], many(k=1)[2], again(Y)

@@ -1,16 +1,17 @@
-"""Operations  with a Direct.
+"""Operations with a Direct.
 
 A call whose arrays cannot be looked at, or of which nothing can be noted, is passed on.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
-from core_support import Array, Value, core
-from operations import OPERATIONS, SHARED, Operation, X, Y, equals, expect, operation
-from outcome_support import raised
+from core_support import Array, core
+from operations import SHARED, X, Y, after, operation
+from outcome_support import nothing, raised
 
 CONFIGURATION = ("configuration", X)
 CONSTANTS = (Y,)
@@ -20,7 +21,12 @@ KINDS = tuple(Array(f"kind {i}") for i in range(6))
 
 
 def execute(inputs: Any) -> Any:
-    expect(inputs[0] is Y and len(inputs) == 2)
+    assert inputs[0] is Y and len(inputs) == 2
+    return RESULTS
+
+
+def execute_many(inputs: Any) -> Any:
+    assert len(inputs) == 31 and inputs[30] is X
     return RESULTS
 
 
@@ -36,11 +42,13 @@ def configuration() -> Any:
     return CONFIGURATION
 
 
-def nothing() -> Any:
+def no() -> bool:
     return False
 
 
 def plan(source: Any, arrays: Any) -> Any:
+    if len(arrays) == 30:
+        return execute_many, HANDLERS, CONSTANTS, MANY_FLAGS, 3, False, ()
     if arrays[1] is not Y:
         return "refused"
     return execute, HANDLERS, CONSTANTS, b"\1\0", 3, True, PUTS if arrays[0] is HOST else ()
@@ -48,6 +56,11 @@ def plan(source: Any, arrays: Any) -> Any:
 
 def jitted(a: Any, b: Any) -> Any:
     return core.output_unflatten(3, RESULTS)
+
+
+MANY_FLAGS = b"\1" * 30
+NAMES = [f"a{i}" for i in range(30)]
+take_many = eval(f"lambda {', '.join(NAMES)}: jitted(a0, a1)")  # `*args` would leak
 
 
 class Host:
@@ -64,8 +77,8 @@ PUTS = ((X, Y, [X]),)
 
 
 def put(aval: Any, sharding: Any, values: Any, devices: Any, committed: Any, copies: Any) -> Any:
-    expect(aval is X and sharding is Y and devices[0] is X and values[0] is HOST)
-    expect(copies and not committed)
+    assert aval is X and sharding is Y and devices[0] is X and values[0] is HOST
+    assert copies and not committed
     return X
 
 
@@ -74,7 +87,7 @@ PARTS = (
     *(Array, operator.attrgetter("value"), repr, callable, type, callable),
     *(list, operator.itemgetter(0), type),  # lists stand for keys
     *(Host, Host, put),
-    *(configuration, type, (X, Y), nothing, nothing, nothing),
+    *(configuration, type, (X, Y), no, no, no),
 )
 SHARED += [
     *(CONFIGURATION, CONSTANTS, HANDLERS, RESULTS, execute, consume, plan, jitted, *KINDS),
@@ -82,147 +95,79 @@ SHARED += [
 ]
 
 
-def new_direct(consume: Any = consume) -> Any:
-    context = core.DirectContext(*PARTS, consume, plan)
-    context.enabled = 1
-    return core.Direct(context, jitted, None)
+class Kept:
+    """A Direct that was called with each of these arguments."""
+
+    def __init__(self, *calls: Any, jitted: Any = jitted, consume: Any = consume) -> None:
+        self.context = core.DirectContext(*PARTS, consume, plan)
+        self.context.enabled = 1
+        self.jit = core.Direct(self.context, jitted, self)
+        for args in calls:
+            self.jit(*args)
+
+    def called(self, args: Any, kwargs: Any) -> None: ...
+
+    def is_right(self, output: Any) -> bool:
+        return output.arrays[0] is X and output.arrays[1] is Y and output.trace == 3
 
 
-def calls(direct: Any, *args: Any) -> Operation:
-    def call() -> Any:
-        return direct(*args)
-
-    return call, is_right
-
-
-def is_right(output: Any) -> None:
-    expect(output.arrays[0] is X and output.arrays[1] is Y and output.trace == 3)
+def call(name: str, last: Any, *before: Any, same: int = 0, **options: Any) -> None:
+    """Registers a call with the `last` arguments, after others."""
+    new = functools.partial(Kept, *before, **options)
+    after(f"direct_call_{name}", new, lambda: (last, {}), same=same)
 
 
-def after(name: str, *before: tuple[Any, Any], last: Any = (X, Y), consume: Any = consume) -> None:
-    """Registers a call with the arguments `last`, after others."""
-
-    def make() -> Operation:
-        direct = new_direct(consume)
-        for args in before:
-            direct(*args)
-        return calls(direct, *last)
-
-    OPERATIONS[f"direct_call_{name}"] = make
-
-
-after("that_is_noted")
-after("that_is_planned", (X, Y))
-after("that_is_refused", (X, X), last=(X, X))
-after("that_is_direct", *[(X, Y)] * 2)
-after("with_known_arrays", *[(X, Y)] * 5)
-after("whose_results_are_iterated", *[(X, Y)] * 2, consume=consume_lists)
-after("that_puts_an_array_of_the_host", *[(HOST, Y)] * 2, last=(HOST, Y))
-after("of_an_array_of_the_host_that_is_planned", (HOST, Y), last=(HOST, Y))
-after("of_another_kind", *[(kind, Y) for kind in KINDS for _ in range(3)])
+call("that_is_noted", (X, Y))
+call("that_is_planned", (X, Y), same=1)
+call("that_is_refused", (X, X), same=1)
+call("that_is_direct", (X, Y), same=2)
+call("with_known_arrays", (X, Y), same=5)
+call("whose_results_are_iterated", (X, Y), same=2, consume=consume_lists)
+call("of_an_array_of_the_host_that_is_planned", (HOST, Y), same=1)
+call("that_puts_an_array_of_the_host", (HOST, Y), same=2)
+call("of_another_kind", (X, Y), *[(kind, Y) for kind in KINDS for _ in range(3)])
+# The result X was the first argument of the last call.
+call("with_results", (X, Y), *[args for _ in range(3) for args in ((Array("x"), Y), (X, Y))])
 
 
-@operation
-def direct_call_with_fresh_arrays() -> Operation:
-    direct = new_direct()
-    direct(X, Y), direct(X, Y)
-
-    def call() -> Any:
-        return direct(Array("x"), Y)
-
-    return call, is_right
+def is_right(kept: Kept, output: Any) -> bool:
+    return kept.is_right(output)
 
 
-@operation
-def direct_call_with_results() -> Operation:
-    """The result X was the first argument of the last call."""
-    direct = new_direct()
-    for _ in range(3):
-        direct(Array("x"), Y)
-        direct(X, Y)
-    return calls(direct, X, Y)
+@operation(lambda: Kept((X, Y), (X, Y)), check=is_right)
+def direct_call_with_fresh_arrays(kept: Kept) -> Any:
+    return kept.jit(Array("x"), Y)
 
 
-NAMES = [f"a{i}" for i in range(30)]
-take_many = eval(f"lambda {', '.join(NAMES)}: jitted(a0, a1)")  # `*args` would leak
+@operation(lambda: Kept((X, Y), (X, Y)), check=is_right)
+def direct_call_after_forgetting(kept: Kept) -> Any:
+    kept.context.forget()
+    return kept.jit(X, Y)
 
 
-def execute_many(inputs: Any) -> Any:
-    expect(len(inputs) == 31 and inputs[30] is X)
-    return RESULTS
+MANY = (X,) * 30  # Python keeps no tuples of that length for the next one
 
 
-def plan_many(source: Any, arrays: Any) -> Any:
-    return execute_many, HANDLERS, CONSTANTS, MANY_FLAGS, 3, False, ()
+@operation(lambda: Kept(MANY, jitted=take_many), check=is_right)
+def direct_call_with_many_arrays(kept: Kept) -> Any:
+    """Calls rest where one was compared in vain."""
+    kept.jit(*MANY)
+    return kept.jit(*MANY)
 
 
-MANY_FLAGS = b"\1" * 30
+@operation(Kept, check=is_right)
+def direct_calls_that_evict(kept: Kept) -> Any:
+    for kind in KINDS:
+        for _ in range(30):
+            output = kept.jit(kind, Y)
+    return output
 
 
-@operation
-def direct_call_with_many_arrays() -> Operation:
-    """Python keeps no tuples of that length for the next one."""
-    context = core.DirectContext(*PARTS, consume, plan_many)
-    context.enabled = 1
-    direct = core.Direct(context, take_many, None)
-    arrays = (X,) * 30
-    direct(*arrays)
-
-    def call() -> Any:
-        direct(*arrays)
-        return direct(*arrays)
-
-    return call, is_right
-
-
-@operation
-def direct_calls_that_evict() -> Operation:
-    direct = new_direct()
-
-    def call() -> Any:
-        for kind in KINDS:
-            for _ in range(30):
-                output = direct(kind, Y)
-        return output
-
-    return call, is_right
-
-
-@operation
-def direct_call_after_forgetting() -> Operation:
-    context = core.DirectContext(*PARTS, consume, plan)
-    context.enabled = 1
-    direct = core.Direct(context, jitted, None)
-    direct(X, Y), direct(X, Y)
-
-    def call() -> Any:
-        context.forget()
-        return direct(X, Y)
-
-    return call, is_right
-
-
-@operation
-def directs_in_cycles() -> Operation:
-    def call() -> Any:
-        holder: Any = Value(1)
-        holder.direct = core.Direct(core.DirectContext(*PARTS, consume, plan), jitted, holder)
-
-    return call, equals(None)
-
-
-@operation
-def new_directs() -> Operation:
-    def call() -> Any:
-        direct = new_direct()
-        direct(X, Y), direct(X, Y)
-        found = direct.counts, direct.jitted, direct.refusal
-        raised(AttributeError, getattr, direct, "nothing")
-        raised(TypeError, core.Direct, None), raised(TypeError, core.DirectContext, 1)
-        return found
-
-    def check(found: Any) -> None:
-        counts, inner, refusal = found
-        expect(sum(counts.values()) == 2 and inner is jitted and refusal is None)
-
-    return call, check
+@operation(nothing, [2, True, None])
+def new_directs(_: None) -> Any:
+    """They are in cycles with what they hold."""
+    direct = Kept((X, Y), (X, Y)).jit
+    found = [sum(direct.counts.values()), direct.jitted is jitted, direct.refusal]
+    raised(AttributeError, getattr, direct, "nothing")
+    raised(TypeError, core.Direct, None), raised(TypeError, core.DirectContext, 1)
+    return found

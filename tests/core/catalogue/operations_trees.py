@@ -1,352 +1,294 @@
-"""Operations  with trees and Structures."""
+"""Operations with trees and Structures."""
 
 from __future__ import annotations
 
 import collections
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import (
-    Linear,
-    OtherArray,
-    Point,
-    Value,
-    core,
-    partition_dict,
-    parts_of,
-    same,
-    testing,
-    tree_leaves,
-    tree_paths,
-    words,
-)
+from core_support import Linear, Value, core, partition_dict, same, testing, tree_leaves
 from operations import (
     HOLE,
     KEYED,
-    OPERATIONS,
     STATIC,
     TREES,
     Box,
-    Contained,
     Elements,
-    Key,
-    Operation,
     X,
     Y,
-    classify_with_contents,
-    equals,
-    expect,
+    add,
+    errors,
+    is_true,
     make_registry,
     mixed,
     operation,
-    repeated_operation,
 )
-from outcome_support import fail, raised
+from outcome_support import fail, nothing
+from statics_support import Slotted
 
 
-def each_kind(name: str, make: Callable[[], Any]) -> None:
-    def flatten() -> Operation:
-        registry, tree = make_registry(), make()
+class Case:
+    """A tree, and an equal one. `before` says what the tree was flattened to: all leaves, those that
+    a filter chooses, or the arrays of a call, with the hash of its Structure. If it is None, the
+    registry has not met the types yet."""
 
-        def check(found: Any) -> None:
-            expect(same(found[1].unflatten(found[0]), tree))
+    def __init__(self, make: Callable[[], Any], before: Any) -> None:
+        self.registry, self.tree, self.again = make_registry(), make(), make()
+        if before == "call":
+            self.leaves, self.structure = core.flatten(self.registry, self.tree)
+            self.other = core.flatten(self.registry, self.again)[1]
+            hash(self.structure)
+        elif before is not None:
+            self.leaves, self.structure = self.flatten(before)
 
-        return lambda: core.flatten(registry, tree), check
+    def flatten(self, candidates: Any) -> Any:
+        return core.tree_flatten(self.registry, self.tree, candidates, None)
 
-    def build() -> Operation:
-        registry, tree = make_registry(), make()
-        arrays, structure = core.flatten(registry, tree)
-        return lambda: structure.unflatten(arrays), equals(tree)
 
-    def hashing() -> Operation:
-        registry = make_registry()
-        structure, other = (core.flatten(registry, make())[1] for _ in "ab")
-        return lambda: hash(structure), lambda found: expect(found == hash(other))
+def is_its_tree(case: Case, found: Any) -> bool:
+    return same(found, case.tree)
 
-    def equality() -> Operation:
-        registry, tree = make_registry(), make()
-        a, b = (core.flatten(registry, tree)[1] for _ in "ab")
-        hash(a)
-        return lambda: a == b, lambda found: expect(found is True)
 
-    def match() -> Operation:
-        registry, tree = make_registry(), make()
-        arrays, structure = core.flatten(registry, tree)
-        hash(structure)
-        again = make() if name != "maybe" else tree
-        if name == "maybe":
-            arrays = core.flatten(registry, again)[0]
-        return lambda: testing.match(structure, again), equals(arrays)
+def described(case: Case) -> Any:
+    return repr(case.structure), cs.words.key_paths(case.structure), case.structure._nodes()
 
-    def described() -> Operation:
-        registry, tree = make_registry(), make()
-        structure = core.flatten(registry, tree)[1]
 
-        def call() -> Any:
-            return repr(structure), words.key_paths(structure), structure._nodes()
+def is_described(case: Case, found: Any) -> bool:
+    # A repr that an allocation fails can make the next one of the same object show {...}.
+    expected = repr(case.other), cs.words.key_paths(case.other)
+    return found[:2] == expected or "..." in found[0]
 
-        expected = repr(structure), words.key_paths(structure)
-        # A repr that an allocation fails can make the next one show {...}.
-        return call, lambda found: expect(found[:2] == expected or "..." in found[0])
 
-    def leaves() -> Operation:
-        registry, tree = make_registry(), make()
-        expected = list(core.tree_flatten(registry, tree, True, None)[0])
-        return lambda: tree_leaves(registry, tree, None), equals(expected)
+def filtered(case: Case) -> Any:
+    arrays, structure = case.flatten(ARRAYS)
+    return structure.unflatten(arrays), repr(structure), structure
 
-    def flatten_up_to() -> Operation:
-        registry, tree = make_registry(), make()
-        leaves, structure = core.tree_flatten(registry, tree, True, None)
-        return lambda: structure._subtrees(tree), equals(leaves)
 
-    def paths() -> Operation:
-        registry, tree = make_registry(), make()
-        structure = core.tree_flatten(registry, tree, ("arrays",), None)[1]
-        fresh = core.tree_flatten(registry, tree, ("arrays",), None)[1].paths
+def partition(case: Case) -> Any:
+    parts = core.partition(case.registry, case.tree, (ARRAYS,), None, None)
+    return core.combine(case.registry, parts, None, True)
 
-        def call() -> Any:
-            return tree_paths(registry, tree, None), structure.paths
 
-        return call, lambda found: expect(found[1] == fresh and len(found[0]) >= len(fresh))
+def dicts(case: Case) -> Any:
+    structure, array, other = partition_dict(case.registry, case.tree, True, (ARRAYS,), None)
+    return structure.combine(other, array)
 
-    def filtered() -> Operation:
-        registry, tree = make_registry(), make()
 
-        def call() -> Any:
-            arrays, structure = core.tree_flatten(registry, tree, ("arrays",), None)
-            return structure.unflatten(arrays), repr(structure), structure
-
-        def check(found: Any) -> None:
-            expect(same(found[0], tree) and found[2] == call()[2])
-
-        return call, check
-
-    def parts() -> Operation:
-        registry, tree = make_registry(), make()
-        leaves, structure = core.tree_flatten(registry, tree, ("arrays",), None)
-
-        def check(made: Any) -> None:
-            expect(made == structure and same(made.unflatten(leaves), tree))
-
-        return lambda: core.from_skeleton(registry, HOLE, *parts_of(structure, HOLE)), check
-
-    def partition() -> Operation:
-        registry, tree = make_registry(), make()
-
-        def call() -> Any:
-            parts = core.partition(registry, tree, (("arrays",),), None, None)
-            return core.combine(registry, parts, None, True)
-
-        return call, equals(tree)
-
-    def dicts() -> Operation:
-        registry, tree = make_registry(), make()
-
-        def call() -> Any:
-            structure, *groups = partition_dict(registry, tree, True, (("arrays",),), None)
-            return structure.combine(*reversed(groups))
-
-        return call, equals(tree)
-
-    for kind in (
-        *(
-            flatten,
-            build,
-            hashing,
-            equality,
-            match,
-            described,
-            leaves,
-            flatten_up_to,
-            paths,
+ARRAYS = ("arrays",)
+# What there is before, what is done, and whether the result is right.
+EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] = {
+    "flatten": (
+        None,
+        lambda case: core.flatten(case.registry, case.tree),
+        lambda case, found: same(found[1].unflatten(found[0]), case.tree),
+    ),
+    "build": ("call", lambda case: case.structure.unflatten(case.leaves), is_its_tree),
+    "hashing": (
+        "call",
+        lambda case: hash(case.other),
+        lambda case, found: found == hash(case.structure),
+    ),
+    "equality": ("call", lambda case: case.structure == case.other, is_true),
+    "match": (
+        "call",
+        lambda case: testing.match(case.structure, case.again),
+        lambda case, found: same(found, core.flatten(case.registry, case.again)[0]),
+    ),
+    "described": ("call", described, is_described),
+    "leaves": (
+        None,
+        lambda case: tree_leaves(case.registry, case.tree, None),
+        lambda case, found: same(found, list(case.flatten(True)[0])),
+    ),
+    "flatten_up_to": (
+        True,
+        lambda case: case.structure._subtrees(case.tree),
+        lambda case, found: same(found, case.leaves),
+    ),
+    "paths": (
+        ARRAYS,
+        lambda case: (case.structure.paths, cs.tree_paths(case.registry, case.tree, None)),
+        lambda case, found: found[0] == case.flatten(ARRAYS)[1].paths,
+    ),
+    "filtered": (
+        None,
+        filtered,
+        lambda case, found: is_its_tree(case, found[0]) and found[2] == case.flatten(ARRAYS)[1],
+    ),
+    "parts": (
+        ARRAYS,
+        lambda case: core.from_skeleton(case.registry, HOLE, *cs.parts_of(case.structure, HOLE)),
+        lambda case, made: (
+            made == case.structure and is_its_tree(case, made.unflatten(case.leaves))
         ),
-        *(filtered, parts, partition, dicts),
-    ):
-        OPERATIONS[f"{kind.__name__}_{name}"] = kind
+    ),
+    "partition": (None, partition, is_its_tree),
+    "dicts": (None, dicts, is_its_tree),
+}
+
+for _tree, _make in TREES.items():
+    for _kind, (_before, _use, _check) in EACH.items():
+        add(f"{_kind}_{_tree}", functools.partial(Case, _make, _before), _use, _check)
 
 
-for _name, _make in TREES.items():
-    each_kind(_name, _make)
-
-
-@operation
-def match_of_others() -> Operation:
-    registry, one, other = make_registry(), mixed(), mixed()
+def others() -> Any:
+    one, other = mixed(), mixed()
     other["s"] = [*other["s"][:-1], 3]
-    structure = core.flatten(registry, one)[1]
-
-    def call() -> Any:
-        return [testing.match(structure, tree) for tree in (other, one["m"], 3)]
-
-    return call, equals([None] * 3)
+    return core.flatten(make_registry(), one)[1], (other, one["m"], 3)
 
 
-@operation
-def same_static() -> Operation:
-    registry = make_registry()
-    a, b = ([1, {"k": {2, (3, STATIC)}}, Elements([1, 2]), KEYED, 2**70] for _ in "ab")
-    return lambda: core.same_static(registry, a, b), lambda found: expect(found is True)
+@operation(others, [None] * 3)
+def match_of_others(structure: Any, trees: Any) -> Any:
+    found = []
+    for tree in trees:
+        found.append(testing.match(structure, tree))
+    return found
 
 
-@operation
-def values_that_hold_themselves() -> Operation:
-    registry, loop = make_registry(), [1]
-    loop.append(loop)  # type: ignore[arg-type]
-    expected = hash(core.flatten(registry, Linear(size=loop))[1])
-    return (lambda: hash(core.flatten(registry, Linear(size=loop))[1])), equals(expected)
+def statics() -> Any:
+    return [1, {"k": {2, (3, STATIC)}}, Elements([1, 2]), KEYED, 2**70]
 
 
-@operation
-def identity() -> Operation:
-    return lambda: core.identity(X), lambda found: expect(hash(found) is not None)
-
-
-@operation
-def keyed_types() -> Operation:
-    registry = make_registry(keyed=((Value, lambda v: [v.value, {1: 2}]),))
-    a, b = (core.flatten(registry, [Value(1), Linear(size=Value([2]))])[1] for _ in "ab")
-    expected = hash(b)
-    return lambda: (hash(a), a == b), lambda found: expect(found == (expected, True))
-
-
-@operation
-def contents() -> Operation:
-    registry = make_registry(classify=classify_with_contents)
-    value, other = (
-        [Contained(len, (1, [print])), {"k": Contained(2**70, None)}, Contained(1, 2)] for _ in "ab"
-    )
-    tree, equal = Linear(weight=X, size=value), Linear(weight=X, size=other)
-
-    def call() -> Any:
-        structure = core.flatten(registry, tree)[1]
-        hash(structure)
-        # The first match takes the contents.
-        matched = testing.match(structure, tree)  # a comprehension would need a cell
-        return [matched, testing.match(structure, tree), testing.match(structure, equal)]
-
-    return call, equals([(X,), (X,), (X,)])
-
-
-@operation
-def registries() -> Operation:
-    def call() -> Any:
-        registry = make_registry()
-        return [registry.kind(x) for x in (X, 1, [], Linear(), Point(1, 2), Box(()), STATIC)]
-
-    return call, equals(["array", "static", "list", "module", "namedtuple", "custom", "static"])
-
-
-@operation
-def types_that_come_and_go() -> Operation:
-    registry = make_registry()
-
-    def call() -> Any:
-        kinds = [type(f"T{i}", (Linear,), {}) for i in range(9)]
-        return [registry.kind(cls()) for cls in kinds]
-
-    return call, equals(["module"] * 9)
-
-
-@repeated_operation
-def trees_of_a_type_that_goes() -> Operation:
-    registry = make_registry()
-
-    def call() -> Any:
-        cls: Any = type("Brief", (Linear,), {})
-        arrays, structure = core.flatten(registry, [cls(weight=X, size=1)])
-        return arrays, testing.match(structure, [cls(weight=Y, size=1)]), structure.unflatten([Y])
-
-    return call, lambda found: expect(found[0] == (X,) and found[1] == (Y,))
-
-
-@repeated_operation
-def structures_in_cycles() -> Operation:
-    registry = make_registry()
-
-    def call() -> Any:
-        owner: Any = Value(1)
-        owner.structure = core.tree_flatten(registry, [X, owner], ("arrays",), None)[1]
-        owner.fields = core.tree_flatten(registry, Linear(weight=X, size=owner), True, None)[1]
-        owner.paths = owner.structure.paths
-
-    return call, equals(None)
-
-
-def cyclic_list() -> list[Any]:
-    loop: list[Any] = [X]
+def a_loop() -> Any:
+    loop: list[Any] = [1]
     loop.append(loop)
-    return loop
+    return make_registry(), Linear(size=loop)
 
 
-@repeated_operation
-def trees_without_end() -> Operation:
-    registry, loop = make_registry(), cyclic_list()
-
-    def call() -> Any:
-        raised(RecursionError, core.flatten, registry, loop)
-        raised(RecursionError, tree_leaves, registry, loop, None)
-        raised(RecursionError, core.tree_flatten, registry, 1, ("tree", loop, id), None)
-
-    return call, equals(None)
+def hash_of(registry: Any, tree: Any) -> int:
+    return hash(core.flatten(registry, tree)[1])
 
 
-@repeated_operation
-def many_leaves() -> Operation:
+def equal_structures() -> Any:
+    registry = make_registry(keyed=((Value, lambda v: [v.value, {1: 2}]),))
+    return tuple([core.flatten(registry, [Value(1), Linear(size=Value([2]))])[1] for _ in "ab"])
+
+
+add("same_static", lambda: (make_registry(), statics(), statics()), core.same_static, is_true)
+add(
+    "values_that_hold_themselves", a_loop, hash_of, lambda r, tree, found: found == hash_of(r, tree)
+)
+add("identity", lambda: X, core.identity, lambda x, found: hash(found) == hash(core.identity(x)))
+add("keyed_types", equal_structures, lambda a, b: hash(a) and a == b, is_true)
+
+
+def classify_with_contents(cls: type, x: Any) -> Any:
+    if cls is Slotted:
+        return "static", (operator.attrgetter("a", "b"), None, ("a", "b"))
+    return cs.classify(cls, x)
+
+
+def with_contents() -> Any:
+    value = [Slotted(len, (1, [print])), {"k": Slotted(2**70)}, Slotted(1, 2)]
+    return Linear(weight=X, size=value)
+
+
+def contained() -> Any:
+    return make_registry(classify=classify_with_contents), with_contents(), with_contents()
+
+
+@operation(contained, [(X,), (X,), (X,)])
+def contents(registry: Any, tree: Any, equal: Any) -> Any:
+    structure = core.flatten(registry, tree)[1]
+    hash(structure)
+    # The first match takes the contents.
+    matched = testing.match(structure, tree)
+    return [matched, testing.match(structure, tree), testing.match(structure, equal)]
+
+
+@operation(nothing, ["array", "static", "list", "module", "namedtuple", "custom", "static"])
+def registries(_: None) -> Any:
     registry = make_registry()
-    tree = [[X, STATIC] * 600, {"k": (X,) * 1500}, [(X,)] * 100]
-
-    def call() -> Any:
-        leaves, structure = core.tree_flatten(registry, tree, ("arrays",), None)
-        structure.unflatten(leaves)
-        structure.combine(dict(zip(structure.paths, leaves, strict=True)))
-        parts = core.partition(registry, tree, (("arrays",),), None, None)
-        return core.combine(registry, parts, None, True)
-
-    return call, equals(tree)
+    return [registry.kind(x) for x in (X, 1, [], Linear(), cs.Point(1, 2), Box(()), STATIC)]
 
 
-@operation
-def errors_with_paths() -> Operation:
+@operation(make_registry, ["module"] * 9)
+def types_that_come_and_go(registry: Any) -> Any:
+    made = [type(f"T{i}", (Linear,), {})() for i in range(9)]
+    return list(map(registry.kind, made))
+
+
+@operation(make_registry, [(X,), (Y,)], repeated=True)
+def trees_of_a_type_that_goes(registry: Any) -> Any:
+    cls: Any = type("Brief", (Linear,), {})
+    arrays, structure = core.flatten(registry, [cls(weight=X, size=1)])
+    structure.unflatten([Y])
+    return [arrays, testing.match(structure, [cls(weight=Y, size=1)])]
+
+
+@operation(make_registry, repeated=True)
+def structures_in_cycles(registry: Any) -> Any:
+    owner: Any = Value(1)
+    owner.structure = core.tree_flatten(registry, [X, owner], ARRAYS, None)[1]
+    owner.fields = core.tree_flatten(registry, Linear(weight=X, size=owner), True, None)[1]
+    owner.paths = owner.structure.paths
+
+
+MANY_LEAVES = [[X, STATIC] * 600, {"k": (X,) * 1500}, [(X,)] * 100]
+
+
+@operation(make_registry, MANY_LEAVES, repeated=True)
+def many_leaves(registry: Any) -> Any:
+    leaves, structure = core.tree_flatten(registry, MANY_LEAVES, ARRAYS, None)
+    structure.unflatten(leaves)
+    structure.combine(dict(zip(structure.paths, leaves, strict=True)))
+    parts = core.partition(registry, MANY_LEAVES, (ARRAYS,), None, None)
+    return core.combine(registry, parts, None, True)
+
+
+def trees_without_end() -> list[tuple[Any, ...]]:
+    registry, loop = make_registry(), [X]
+    loop.append(loop)  # type: ignore[arg-type]
+    return [
+        (RecursionError, core.flatten, registry, loop),
+        (RecursionError, tree_leaves, registry, loop, None),
+        (RecursionError, core.tree_flatten, registry, 1, ("tree", loop, id), None),
+    ]
+
+
+def errors_with_paths() -> list[tuple[Any, ...]]:
     """The error names no path where there is no memory for it."""
     registry = make_registry()
     tree = [X, {"k": (X, cs.Hostile(on_hash=fail))}]
     structure = core.flatten(registry, tree)[1]
-    with_statics = core.tree_flatten(registry, tree, ("arrays",), None)[1]
+    with_statics = core.tree_flatten(registry, tree, ARRAYS, None)[1]
     keys, box = {1: X, "a": X}, Box((X,), hook=fail)
     unhashable = core.flatten(registry, [X, {"k": cs.Unhashable()}])[1]
-    details_of_nothing = make_registry(classify=lambda cls, x: ())
-
-    def call() -> Any:
-        return (
-            raised(ZeroDivisionError, hash, structure),
-            raised(ZeroDivisionError, hash, with_statics),
-            raised(TypeError, core.flatten, registry, [keys]),
-            raised(TypeError, tree_leaves, registry, [keys], None),
-            raised(ZeroDivisionError, tree_paths, registry, {"a": box}, None),
-            raised(TypeError, hash, unhashable),
-            raised(TypeError, core.flatten, details_of_nothing, 1),
-            raised(ValueError, structure.unflatten, [X]),
-        )
-
-    def check(found: Any) -> None:
-        expect("on purpose" in str(found[0]) and "not supported" in str(found[2]))
-
-    return call, check
+    return [
+        (ZeroDivisionError, hash, structure),
+        (ZeroDivisionError, hash, with_statics),
+        (TypeError, core.flatten, registry, [keys]),
+        (TypeError, tree_leaves, registry, [keys], None),
+        (ZeroDivisionError, cs.tree_paths, registry, {"a": box}, None),
+        (TypeError, hash, unhashable),
+        (TypeError, core.flatten, make_registry(classify=lambda cls, x: ()), 1),
+        (ValueError, structure.unflatten, [X]),
+    ]
 
 
-@operation
-def trees_that_differ() -> Operation:
-    registry = make_registry()
+class Key(str):
+    """A key whose text Python code makes."""
 
-    class Loud:
-        def __repr__(self) -> str:
-            return "loud " + str(id(self))[:0]
+    __slots__ = ()
 
+    def __str__(self) -> str:
+        return "key " + str.__str__(self)
+
+
+class Loud:
+    def __repr__(self) -> str:
+        return "loud " + str(id(self))[:0]
+
+
+def trees_that_differ() -> list[tuple[Any, ...]]:
+    registry, loud = make_registry(), Loud()
     one = {
         "a": [X, (X, X)],
-        "m": Linear(weight=X, bias=Y, size=Loud(), activation=1),
-        "b": Box((X,), aux=Loud()),
+        "m": Linear(weight=X, bias=Y, size=loud, activation=1),
+        "b": Box((X,), aux=loud),
     }
     ordered = collections.OrderedDict([(Key("a"), X), (Key("b"), Y)])
     cases: list[tuple[Any, Any]] = [
@@ -354,97 +296,42 @@ def trees_that_differ() -> Operation:
         (one, {**one, "a": [X]}),
         (one, {**one, "m": Linear(weight=X, bias=Y, size=Loud(), activation=1)}),
         (one, {**one, "m": Linear(weight=X)}),
-        (one, {**one, "m": Linear(weight=X, size=one["m"].size, more=1)}),
+        (one, {**one, "m": Linear(weight=X, size=loud, more=1)}),
         (one, {**one, "b": Box((X,), aux=Loud())}),
-        (
-            one,
-            {
-                **one,
-                "b": Box((X, X), aux=one["b"].aux),
-            },
-        ),
+        (one, {**one, "b": Box((X, X), aux=loud)}),
         (one, {k: one[k] for k in "ab"}),
         (ordered, collections.OrderedDict(reversed(ordered.items()))),
         (collections.defaultdict(list, a=X), collections.defaultdict(Loud, a=X)),
         (None, X),
-        (Point(X, X), (X, X)),
+        (cs.Point(X, X), (X, X)),
     ]
-    structures = [core.tree_flatten(registry, a, True, None)[1] for a, _ in cases]
+    return [
+        (ValueError, core.combine, registry, cases[0], None, 0),
+        (TypeError, core.combine, registry, [one], None, 0),
+        *[
+            (ValueError, core.tree_flatten(registry, a, True, None)[1]._subtrees, b)
+            for a, b in cases
+        ],
+    ]
 
-    def call() -> Any:
-        for structure, (_, b) in zip(structures, cases, strict=True):
-            raised(ValueError, structure._subtrees, b)
-        raised(TypeError, core.combine, registry, [one], None, 0)
-        return raised(ValueError, core.combine, registry, cases[0], None, 0)
 
-    return call, lambda found: expect("differs from tree 1 at `['a'][1]`" in str(found))
-
-
-@operation
-def groups_that_do_not_fit() -> Operation:
+def groups_that_do_not_fit() -> list[tuple[Any, ...]]:
     registry = make_registry()
     tree = {Key(k): X for k in "abcdefghijklmn"}
-
-    def call() -> Any:
-        structure, group = partition_dict(registry, tree, True, (), None)
-        fresh = core.tree_flatten(registry, tree, True, None)[1]
-        missing = raised(ValueError, fresh.combine, {})
-        other = {STATIC: 1, **dict.fromkeys(list(group)[:3], X)}
-        return (
-            missing,
-            raised(ValueError, structure.combine, group, other),
-            raised(TypeError, structure.combine, group, 3),
-            raised(ValueError, structure.unflatten, [X]),
-            raised(ValueError, core.combine, registry, (tree, tree), None, True),
-            raised(ValueError, core.from_skeleton, registry, HOLE, [X, X], (X,)),
-            raised(ValueError, core.from_skeleton, registry, HOLE, [X], X),
-        )
-
-    def check(found: Any) -> None:
-        texts = [str(error) for error in found]
-        expect("and 4 more" in texts[0] and "Value(3)" in texts[1])
-
-    return call, check
+    structure, group = partition_dict(registry, tree, True, (), None)
+    other = {STATIC: 1, **dict.fromkeys(list(group)[:3], X)}
+    return [
+        (ValueError, core.tree_flatten(registry, tree, True, None)[1].combine, {}),
+        (ValueError, structure.combine, group, other),
+        (TypeError, structure.combine, group, 3),
+        (ValueError, structure.unflatten, [X]),
+        (ValueError, core.combine, registry, (tree, tree), None, True),
+        (ValueError, core.from_skeleton, registry, HOLE, [X, X], (X,)),
+        (ValueError, core.from_skeleton, registry, HOLE, [X], X),
+    ]
 
 
-@operation
-def combine_without_paths() -> Operation:
-    """Python code writes the paths, after memory for an error has been allocated."""
-    registry = make_registry()
-    tree = {Key("a"): X, Key("b"): Y}
-    structure = core.tree_flatten(registry, tree, True, None)[1]
-    groups = {"key a": Y, "key b": X}
-    swapped = {Key("a"): Y, Key("b"): X}
-    return lambda: structure.combine(groups), lambda found: expect(found == swapped)
-
-
-@operation
-def filters() -> Operation:
-    registry, tree = make_registry(), mixed()
-    glob = lambda text: text in ("weight", "0", "d")
-    expressions: tuple[Any, ...] = (
-        ("and", ("arrays",), ("path", (None, "0"))),
-        ("or", ("path", (..., glob)), ("not", True)),
-        ("array", lambda x: isinstance(x, OtherArray)),
-        ("path", ("s", slice(0, 2, None))),
-        ("path", ("b", 1)),
-        (
-            "tree",
-            {k: len if k == "b" else False for k in "bdfmoprst"},
-            lambda f: ("leaf", callable),
-        ),
-        ("path or none", ("é", bool)),
-    )
-
-    def call() -> Any:
-        parts = core.partition(registry, tree, expressions, None, None)
-        return core.combine(registry, parts, None, True)
-
-    return call, equals(tree)
-
-
-@operation
-def filters_that_fail() -> Operation:
+def filters_that_fail() -> list[tuple[Any, ...]]:
     registry, tree = make_registry(), mixed()
     expressions = dict.fromkeys(tree, "filter")
     bad: list[tuple[type[BaseException], Any]] = [
@@ -465,24 +352,51 @@ def filters_that_fail() -> Operation:
         (ZeroDivisionError, ("or", False, ("not", ("array", fail)))),
         (ZeroDivisionError, ("leaf", fail)),
     ]
-
-    def call() -> Any:
-        return [
-            raised(error, core.partition, registry, tree, (expression,), None, None)
-            for error, expression in bad
-        ]
-
-    return call, lambda found: expect(
-        "returned None" in str(found[0]) and "`['m']`" in str(found[2])
-    )
+    return [
+        (error, core.partition, registry, tree, (expression,), None, None)
+        for error, expression in bad
+    ]
 
 
-@operation
-def is_leaf() -> Operation:
-    registry, tree = make_registry(), mixed()
-    predicate = lambda x: isinstance(x, (list, Point))
+errors(trees_without_end, repeated=True)
+errors(errors_with_paths, {0: "on purpose", 2: "not supported"})
+errors(trees_that_differ, {0: "differs from tree 1 at `['a'][1]`"})
+errors(groups_that_do_not_fit, {0: "and 4 more", 1: "Value(3)"})
+errors(filters_that_fail, {0: "returned None", 2: "`['m']`"})
 
-    def call() -> Any:
-        return tree_leaves(registry, tree, predicate)
 
-    return call, lambda found: expect(len(found) == 17)
+def swapped() -> Any:
+    """Python code writes the paths, after memory for an error has been allocated."""
+    tree = {Key("a"): X, Key("b"): Y}
+    return core.tree_flatten(make_registry(), tree, True, None)[1], {"key a": Y, "key b": X}
+
+
+@operation(swapped, {Key("a"): Y, Key("b"): X})
+def combine_without_paths(structure: Any, groups: Any) -> Any:
+    return structure.combine(groups)
+
+
+EXPRESSIONS = (
+    ("and", ARRAYS, ("path", (None, "0"))),
+    ("or", ("path", (..., lambda text: text in ("weight", "0", "d"))), ("not", True)),
+    ("array", lambda x: isinstance(x, cs.OtherArray)),
+    ("path", ("s", slice(0, 2, None))),
+    ("path", ("b", 1)),
+    ("tree", {**dict.fromkeys("dfmoprst", False), "b": len}, lambda f: ("leaf", callable)),
+    ("path or none", ("é", bool)),
+)
+
+
+@operation(lambda: (make_registry(), mixed()), mixed())
+def filters(registry: Any, tree: Any) -> Any:
+    parts = core.partition(registry, tree, EXPRESSIONS, None, None)
+    return core.combine(registry, parts, None, True)
+
+
+def is_a_list(x: Any) -> bool:
+    return isinstance(x, (list, cs.Point))
+
+
+@operation(lambda: (make_registry(), mixed()), check=lambda r, tree, found: len(found) == 17)
+def is_leaf(registry: Any, tree: Any) -> Any:
+    return tree_leaves(registry, tree, is_a_list)

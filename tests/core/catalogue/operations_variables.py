@@ -1,13 +1,14 @@
-"""Operations  with a VariableJit."""
+"""Operations with a VariableJit."""
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
 import variable_support as vs
 from core_support import Array, core
-from operations import OPERATIONS, SHARED, Operation, X, Y, expect, operation
+from operations import SHARED, X, Y, add, after, given
 from operations_calls import Kept
 
 NEW = Array("new")
@@ -24,6 +25,7 @@ class Block(vs.Tree):
 
 
 SHARED += [NEW, STATE, vs.TOP, vs.Var, vs.Param, Block, vs.Large, vs.Key]
+UPDATES = ("result", vs.pack(0, 1), (NEW, NEW))
 
 
 class Jit(core.VariableJit):  # type: ignore[misc, name-defined]
@@ -40,26 +42,29 @@ class KeptVariables(Kept):
     """A VariableJit of a function that replaces the first two Variables; more than four arrays are
     too many for the callable of its variants, so most Variables hold a key."""
 
-    def __init__(self, answer: Any = None, graph: int = 0) -> None:
+    make_registry = staticmethod(vs.make_registry)
+
+    def __init__(self, graph: int = 0, answer: Any = UPDATES, expected: Any = "result") -> None:
         super().__init__()
-        self.hooks.registry = vs.make_registry()
-        answer = ("result", vs.pack(0, 1), (NEW, NEW)) if answer is None else answer
+        self.graph, self.expected, self.inner = graph, expected, self.jit
         self.hooks.compile = lambda f, variant: Constant(variant, answer)  # type: ignore[method-assign]
-        self.jit = Jit(self.f, self.hooks.registry, vs.Var, vs.Key, (), vs.Escape, graph)
+        self.jit = self.new_jit()
 
-    def update(self, *args: Any, expected: Any = "result") -> Operation:
-        variables = vs.variables_in(list(args))
+    def new_jit(self) -> Any:
+        return Jit(self.inner, self.hooks.registry, vs.Var, vs.Key, (), vs.Escape, self.graph)
 
-        def call() -> Any:
-            variables[0]._raw_value = variables[1]._raw_value = X
-            return self.jit(*args)
+    def called(self, args: Any, kwargs: Any) -> None:
+        self.first, self.second, *_ = vs.variables_in(args[0])
+        self.put_back()
 
-        def check(found: Any) -> None:
-            expect(found == expected)
-            values = [x._raw_value for x in variables[:2]]
-            expect(values == ([NEW, NEW] if expected == "result" else [X, X]))
+    def put_back(self) -> None:
+        self.first._raw_value = self.second._raw_value = X
 
-        return call, check
+    def is_right(self, found: Any) -> bool:
+        value = NEW if self.expected == "result" else X
+        values = self.first._raw_value, self.second._raw_value
+        self.put_back()
+        return found == self.expected and values == (value, value)
 
 
 class Constant:
@@ -89,10 +94,13 @@ def unshared() -> Any:
     return [small(), {"b": vs.Var(X), "a": [vs.Var(X)], "c": vs.Param(Y)}]
 
 
-def two_large(shared: bool = False) -> Any:
-    trees = [vs.large(5), vs.large(5)]
-    if shared:
-        trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
+def two_large() -> Any:
+    return [vs.large(5), vs.large(5)]
+
+
+def two_that_share() -> Any:
+    trees = two_large()
+    trees[1].blocks[0], trees[0].rng = trees[0].blocks[1], trees[0].blocks[2].w
     return trees
 
 
@@ -100,103 +108,82 @@ def many(value: Any) -> Any:
     return [vs.Var(X), vs.Var(X), *(vs.Var(value) for _ in range(298))]
 
 
-def after(name: str, make: Any, *before: Any, same: int = 0, graph: int = 0) -> None:
-    """Registers a call with what `make` makes, after calls with others, and with the `same`."""
-
-    def made() -> Operation:
-        kept, args = KeptVariables(graph=graph), make()
-        for other in (*(other() for other in before), *[args] * same):
-            kept.jit(other, X)
-        return kept.update(args, X)
-
-    OPERATIONS[name] = made
+def call(
+    name: str, make: Any, *before: Any, same: int = 0, change: Any = None, **options: Any
+) -> None:
+    """Registers a call with what `make` makes, after others."""
+    new = functools.partial(KeptVariables, **options)
+    makes = [lambda make=make: given(make(), X) for make in (make, *before)]
+    after(name, new, *makes, same=same, change=change)
 
 
-after("first_call_with_variables", small)
-after("hit_with_variables", small, same=2)
-after("hit_with_other_variables", small, small, small)
-after("hit_that_learns_a_record_of_variables", two_large, same=1)
-after("hit_with_a_record_of_variables", two_large, same=6)
-after("many_variables", lambda: many(X))
-after("hit_with_many_variables", lambda: many(vs.Key()), same=1)
-after("first_call_with_sharing", with_sharing, graph=1)
-after("hit_with_sharing", with_sharing, same=2, graph=1)
-after("hit_with_other_sharing", with_sharing, unshared, with_sharing, graph=1)
-after("hit_that_learns_a_record_of_sharing", lambda: two_large(True), same=1, graph=1)
+def make_state(kept: Kept, args: Any) -> None:
+    args[0][1]["b"]._trace_state = STATE
 
 
-@operation
-def hit_with_a_new_state() -> Operation:
-    kept, tree = KeptVariables(), small()
-    kept.jit(tree, X), kept.jit(tree, X)
-    tree[1]["b"]._trace_state = STATE
-    return kept.update(tree, X)
+def once_more(kept: Kept, args: Any) -> None:
+    args[0].append(args[0][0])
 
 
-@operation
-def variables_that_occur_twice() -> Operation:
-    kept, tree = KeptVariables(), small()
-    kept.jit(tree, X)
-    expected = "a Variable or Module occurs twice in the arguments"
-    return kept.update(tree, tree[0], expected=expected)
+def forty_twice() -> Any:
+    variables = [vs.Var(X) for _ in range(40)]
+    return [variables, variables]
 
 
-@operation
-def much_sharing() -> Operation:
-    kept, variables = KeptVariables(graph=1), [vs.Var(X) for _ in range(40)]
-    return kept.update([variables, variables])
+TWICE = "a Variable or Module occurs twice in the arguments"
+TEXT = "an argument has a leaf that is no array and no number: `str`"
+
+call("first_call_with_variables", small)
+call("hit_with_variables", small, same=2)
+call("hit_with_other_variables", small, small, small)
+call("hit_that_learns_a_record_of_variables", two_large, same=1)
+call("hit_with_a_record_of_variables", two_large, same=6)
+call("many_variables", lambda: many(X))
+call("hit_with_many_variables", lambda: many(vs.Key()), same=1)
+call("hit_with_a_new_state", small, same=2, change=make_state)
+call("variables_that_occur_twice", small, same=1, change=once_more, expected=TWICE)
+call("handed_over_by_type", lambda: [small(), "text"], expected=TEXT)
+call("finished_in_python", small, same=1, answer=("result", None, ()), expected="finished")
+call("first_call_with_sharing", with_sharing, graph=1)
+call("hit_with_sharing", with_sharing, same=2, graph=1)
+call("hit_with_other_sharing", with_sharing, unshared, with_sharing, graph=1)
+call("hit_that_learns_a_record_of_sharing", two_that_share, same=1, graph=1)
+call("much_sharing", forty_twice, graph=1)
 
 
-@operation
-def arguments_with_sharing() -> Operation:
-    kept, tree = KeptVariables(graph=1), with_sharing()
-    kept.jit(tree, X)
-    (variant,) = kept.f._parts()[0].variants()
-    arrays = tuple([X] * variant.structure.num_leaves)
-
-    def check(found: Any) -> None:
-        tree, *_ = found[1]
-        expect(tree[0][0] is tree[1]["a"][0] and tree[0][1]["b"] is tree[1]["c"])
-
-    return (lambda: variant.arguments(arrays)), check
+def called_with_sharing() -> Any:
+    kept = KeptVariables(graph=1)
+    kept.jit(with_sharing(), X)
+    (variant,) = kept.inner._parts()[0].variants()
+    return variant, (X,) * variant.structure.num_leaves
 
 
-@operation
-def repr_and_nodes_with_sharing() -> Operation:
-    kept, tree = KeptVariables(graph=1), with_sharing()
-    structure = kept.f._find(tree, X)[1]
-
-    def call() -> Any:
-        return repr(structure), structure._nodes()
-
-    return call, lambda found: expect("`args" in found[0] or "`" in found[0])
+def shares(variant: Any, arrays: Any, found: Any) -> bool:
+    tree, *_ = found[1]
+    return tree[0][0] is tree[1]["a"][0] and tree[0][1]["b"] is tree[1]["c"]
 
 
-@operation
-def handed_over_by_type() -> Operation:
-    kept, tree = KeptVariables(), small()
-    expected = "an argument has a leaf that is no array and no number: `str`"
-    return kept.update(tree, "text", expected=expected)
-
-
-@operation
-def finished_in_python() -> Operation:
-    kept, tree = KeptVariables(("result", None, ())), small()
-    kept.jit(tree)
-    return kept.update(tree, expected="finished")
-
-
-@operation
-def nodes_of_variables() -> Operation:
-    kept, tree = KeptVariables(), small()
-    return (lambda: kept.jit._nodes(tree)), lambda found: expect(len(found) == 5)
-
-
-@operation
-def new_variable_jits() -> Operation:
-    kept = KeptVariables()
-
-    def call() -> Any:
-        return Jit(kept.f, kept.hooks.registry, vs.Var, vs.Key, (), vs.Escape, 0)._inner
-
-    return call, lambda found: expect(found is kept.f)
+add(
+    "arguments_with_sharing",
+    called_with_sharing,
+    lambda variant, arrays: variant.arguments(arrays),
+    shares,
+)
+add(
+    "repr_and_nodes_with_sharing",
+    called_with_sharing,
+    lambda variant, arrays: (repr(variant.structure), variant.structure._nodes()),
+    lambda variant, arrays, found: "`" in found[0],
+)
+add(
+    "nodes_of_variables",
+    lambda: (KeptVariables().jit, small()),
+    lambda jit, tree: jit._nodes(tree),
+    lambda jit, tree, found: len(found) == 5,
+)
+add(
+    "new_variable_jits",
+    KeptVariables,
+    lambda kept: kept.new_jit()._inner,
+    lambda kept, found: found is kept.inner,
+)

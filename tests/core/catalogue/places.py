@@ -4,12 +4,14 @@ A *place* puts a trap into a tree, a registry, the options, or the arguments of 
 An *action* is what the trap does, once.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Value
+from core_support import Array, Value, core
 from node_support import wide
+from outcome_support import nothing
 
 NOTHING = object()
 
@@ -45,9 +47,8 @@ class World:
         self.others: Callable[[], Any] = lambda: ([Array(1), Value("x" * 50)], (Array(2), 1))
         self.spare: list[Any] = []
         self.inside = 0
-
-    def registry(self, **changes: Any) -> None:
-        self.hooks = cs.Hooks(cs.make_registry(**changes), maxsize=6)
+        self.forget: Callable[[], None] = nothing
+        self.classes: dict[Any, Any] = {}
 
     def hook(self, *args: Any) -> Any:
         """Returns the answer that the place is to give; NOTHING stands for the right one."""
@@ -112,12 +113,78 @@ class World:
             self.jits.append(cs.make_jit(echo, self.hooks))
         return self.jits[-1]
 
+    def after(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, with the trap at its end."""
+        return lambda *args, **names: self.answer(function(*args, **names))
+
+    def loud(self, base: type, method: str) -> Any:
+        """A subclass of `base` with the trap in the method of that name."""
+
+        def make() -> type:
+            space = {"__hash__": base.__hash__, "__slots__": ()}
+            return type("Loud", (base,), {**space, method: self.after(getattr(base, method))})
+
+        return self.once((base, method), make)
+
+    def loud_field(self, base: type, name: str, on_set: bool = False) -> Any:
+        """A subclass with the trap in reading or setting an attribute, which is in the `__dict__`."""
+
+        def read(x: Any) -> Any:
+            value = x.__dict__[name]
+            return value if on_set else self.answer(value)
+
+        def store(x: Any, value: Any) -> None:
+            if on_set:
+                self.hook()
+            x.__dict__[name] = value
+
+        return type("Loud", (base,), {name: property(read, store)})
+
+    def mortal(self, base: Any, *args: Any) -> Any:
+        """An instance of `base` whose finalizer is the trap, unless it is `quiet`."""
+        space = {"quiet": False, "__del__": lambda x: x.quiet or self.hook()}
+        return self.once(base, lambda: type("Mortal", (base,), space))(*args)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` has made for that key."""
+        if key not in self.classes:
+            self.classes[key] = make()
+        return self.classes[key]
+
 
 def echo(tree: Any = None, *rest: Any, **kwargs: Any) -> Any:
     return tree
 
 
+def call_it(w: World, tree: Any) -> Any:
+    """Makes a call whose result may be another."""
+    w.f(tree)
+    return tree
+
+
+def compare(w: World, tree: Any) -> Any:
+    """Compares the tree with the structure of an equal one, and with itself."""
+    registry = w.hooks.registry
+    structure = w.quietly(lambda: core.tree_flatten(registry, tree, True, None))[1]
+    w.renew()
+    structure._subtrees(tree)
+    core.combine(registry, (tree, tree), None, False)
+    return tree
+
+
 Wide = wide(25)
+
+
+class Static:
+    """All instances of a class are equal."""
+
+    def __hash__(self) -> int:
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) or NotImplemented
+
+    def __call__(self) -> None: ...
 
 
 PLACES: dict[str, Callable[[World], Any]] = {}
@@ -125,48 +192,36 @@ PLACES: dict[str, Callable[[World], Any]] = {}
 UNRAISABLE = set()
 
 
-def place(unraisable: bool = False) -> Callable[[Callable[[World], Any]], Callable[[World], Any]]:
-    def register(make: Callable[[World], Any]) -> Callable[[World], Any]:
-        PLACES[make.__name__] = make
-        if unraisable:
-            UNRAISABLE.add(make.__name__)
-        return make
+def place(
+    name: str,
+    trap: Callable[[World], Any] = lambda w: None,
+    *,
+    registry: Callable[[World], dict[str, Any]] | None = None,
+    kind: tuple[type, Callable[[World], Any]] | None = None,
+    run: Callable[[World, Any], Any] | None = None,
+    fresh: bool = False,
+    unraisable: bool = False,
+) -> None:
+    """Registers a place. `trap` returns what is put into the tree, and is called again for each call
+    if that is to be `fresh`. `registry` returns what is special of the registry, and `kind` is a type
+    with what `classify` says of it. `run` makes the call."""
 
-    return register
+    def put(w: World) -> Any:
+        changes = {} if registry is None else registry(w)
+        if kind is not None:
+            cls, told = kind
+            changes["classify"] = lambda c, x: told(w) if issubclass(c, cls) else cs.classify(c, x)
+        if changes:
+            w.hooks = cs.Hooks(cs.make_registry(**changes), maxsize=6)
+        if run is not None:
+            w.run = functools.partial(run, w)
+        if fresh:
+            w.remake = functools.partial(trap, w)
+        return trap(w)
 
-
-def static_type(**methods: Any) -> type:
-    """A class with these methods, whose instances are all equal."""
-    space = {
-        "__hash__": lambda self: 7,
-        "__eq__": lambda self, other: type(self) is type(other) or NotImplemented,
-        **methods,
-    }
-    return type("Static", (), space)
-
-
-def static(**methods: Any) -> Any:
-    return static_type(**methods)()
-
-
-def loud_eq(w: World) -> type:
-    """A class of statics with the trap in their ``__eq__``."""
-    return static_type(__eq__=lambda self, other: w.answer(True))
-
-
-def loud_str(w: World, name: str) -> type:
-    """A subclass of str with the trap in the method of that name."""
-
-    def method(self: Any, other: Any) -> Any:
-        return w.answer(getattr(str, name)(self, other))
-
-    return type("Loud", (str,), {"__slots__": (), "__hash__": str.__hash__, name: method})
-
-
-def renewed(w: World, make: Callable[[], Any]) -> Any:
-    """Makes a trap now, and another for each call."""
-    w.remake = make
-    return make()
+    PLACES[name] = put
+    if unraisable:
+        UNRAISABLE.add(name)
 
 
 def make_world(

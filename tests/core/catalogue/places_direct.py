@@ -9,214 +9,146 @@ from typing import Any
 
 from core_support import Array, core
 from direct_support import ONE, ROWS, Layout, Sharding
+from outcome_support import nothing
 from places import World, place
 
-
-class Host:
-    """An array of the host's, which `put` turns into `array`."""
-
-    dtype, shape = "float32", ()
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-
-class Direct:
-    """Makes the `call` of each variant a Direct.  `parts` has the functions of its context."""
-
-    def __init__(self, w: World, checks_deleted: bool = False, flag: int = 3) -> None:
-        self.w, self.checks_deleted, self.flag = w, checks_deleted, flag
-        self.parts: dict[str, Callable[..., Any]] = {
-            "aval": lambda x: type(x.value),
-            "sharding": lambda x: ONE,
-            "committed": lambda x: True,
-            "layout": lambda x: ROWS,
-            "is_deleted": lambda x: False,
-            "data": lambda x: x,
-            "impl": lambda x: None,
-            "put": lambda aval, sharding, values, *_: values[0].array,
-            "configuration": lambda: (None, True),
-            "setting": lambda setting: setting,
-            "is_disabled": lambda: False,
-            "is_profiled": lambda: False,
-            "collect": lambda: None,
-            "consume": lambda results, handlers: list(results),
-            "plan": self.plan,
-            "execute": lambda jitted, inputs: jitted.run(*inputs),
-            "jitted": lambda jitted, arrays: jitted(*arrays),
-        }
-        names = list(self.parts)[:-2]
-        parts: list[Any] = [self.function(name) for name in names]
-        parts.insert(names.index("setting") + 1, ("setting", "other"))
-        parts.insert(names.index("data"), type(None))
-        at = parts.index(type(None)) + 3
-        parts[at:at] = [Host, Host]
-        self.context = core.DirectContext(Array, *parts)
-        self.context.enabled = 1
-        compile = w.hooks.compile
-
-        def make(f: Any, variant: Any) -> Any:
-            jitted = compile(f, variant)
-            return core.Direct(self.context, self.function("jitted", jitted), jitted)
-
-        w.hooks.compile = make  # type: ignore[method-assign]
-
-    def function(self, name: str, jitted: Any = None) -> Callable[..., Any]:
-        if name == "jitted":
-            return lambda *arrays: self.parts[name](jitted, arrays)
-        return lambda *args: self.parts[name](*args)
-
-    def plan(self, jitted: Any, arrays: Any) -> Any:
-        execute = lambda inputs: self.parts["execute"](jitted, inputs)
-        trace = jitted.traces[tuple(type(x.value) for x in arrays)]
-        flags = bytes([self.flag]) * len(arrays)
-        puts = tuple([(None, ONE, []) for x in arrays if type(x) is Host])
-        return execute, [None] * len(arrays), (), flags, trace, self.checks_deleted, puts
-
-    def trap(self, name: str) -> None:
-        """Lets the trap answer in the place of one of the functions."""
-        right = self.parts[name]
-        self.parts[name] = lambda *args: self.w.answer(right(*args))
+Function = Callable[..., Any]
+# The types and functions of a context, in the order of its parameters. No array is a key or of the host.
+PARTS: dict[str, Any] = {
+    "array": Array,
+    "aval": lambda x: type(x.value),
+    "sharding": lambda x: ONE,
+    "committed": lambda x: True,
+    "layout": lambda x: ROWS,
+    "is_deleted": lambda x: False,
+    "keys": type(None),
+    "data": nothing,
+    "impl": nothing,
+    "host": type(None),
+    "scalar": type(None),
+    "put": nothing,
+    "configuration": lambda: (None, True),
+    "setting": lambda setting: setting,
+    "settings": ("setting", "other"),
+    "is_disabled": lambda: False,
+    "is_profiled": lambda: False,
+    "collect": lambda: None,
+    "consume": lambda results, handlers: list(results),
+}
 
 
-def part_of_a_direct_call(name: str) -> None:
-    def make(w: World) -> Any:
-        Direct(w, checks_deleted=name == "is_deleted").trap(name)
-        return None
+def use_direct(
+    w: World,
+    loud: str = "",
+    flag: int = 3,
+    number: Function = lambda x: x,
+    execute: Function = lambda jitted, inputs: jitted.run(*inputs),
+    **parts: Function,
+) -> Any:
+    """Makes the `call` of each variant a Direct, with these functions in its context. The trap answers
+    in the place of the one named `loud`."""
 
-    make.__name__ = f"direct.{name}"
-    place()(make)
+    def with_trap(name: str, right: Any) -> Any:
+        return w.after(right) if name == loud else right
+
+    run = with_trap("execute", execute)
+
+    def plan(jitted: Any, arrays: Any) -> Any:
+        trace = jitted.traces[tuple([type(x.value) for x in arrays])]
+        numbers = number(trace), number(loud == "is_deleted")
+        flags = bytes([flag]) * len(arrays)
+        return lambda inputs: run(jitted, inputs), [None] * len(arrays), (), flags, *numbers, ()
+
+    all_parts = {**PARTS, **parts, "plan": plan}
+    context = core.DirectContext(*[with_trap(name, part) for name, part in all_parts.items()])
+    context.enabled = 1
+    compile = w.hooks.compile
+
+    def make(f: Any, variant: Any) -> Any:
+        jitted = compile(f, variant)
+        return core.Direct(context, with_trap("jitted", jitted), jitted)
+
+    w.hooks.compile = make  # type: ignore[method-assign]
+    w.forget = context.forget
+
+
+class Loud(Sharding):
+    __hash__ = Sharding.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return True
+
+
+class Number:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __index__(self) -> Any:
+        return self.value
+
+    __bool__ = __index__
+
+
+def mortal_before(w: World) -> Any:
+    """A layout with the trap in its finalizer, if it was asked for before the trap is armed."""
+    layout = w.mortal(Layout, "rows")
+    layout.quiet = w.armed
+    return layout
+
+
+def call_much(w: World, tree: Any) -> Any:
+    for _ in range(17):
+        result = w.f(tree)
+    return result
+
+
+def call_and_forget(w: World, tree: Any) -> Any:
+    w.f(tree)
+    w.forget()
+    return w.f(tree)
+
+
+def loud_sharding(w: World) -> Any:
+    return Sharding("one", lambda: w.answer(None))
+
+
+def loud_layout(w: World) -> Any:
+    return Layout("rows", lambda: w.answer(None))
 
 
 for _name in (
     *("aval", "sharding", "committed", "layout", "is_deleted", "configuration", "setting"),
     *("is_profiled", "consume", "plan", "execute", "jitted"),
 ):
-    part_of_a_direct_call(_name)
-
-
-@place()
-def collection_of_a_direct_call(w: World) -> Any:
-    """It comes each 16 direct calls of all variants."""
-    direct = Direct(w)
-    direct.trap("collect")
-
-    def run(tree: Any) -> Any:
-        for _ in range(17):
-            result = w.f(tree)
-        return result
-
-    w.run = run
-    return None
-
-
-@place()
-def sharding_that_is_compared(w: World) -> Any:
-    Direct(w).parts["sharding"] = lambda x: Sharding("one", lambda: w.answer(None))
-    return None
-
-
-@place()
-def configuration_that_is_compared(w: World) -> Any:
-    Direct(w).parts["configuration"] = lambda: (1, Layout("rows", lambda: w.answer(None)), "end")
-    return None
-
-
-@place()
-def layout_that_is_compared(w: World) -> Any:
-    Direct(w).parts["layout"] = lambda x: Layout("rows", lambda: w.answer(None))
-    return None
-
-
-@place()
-def truth_of_a_sharding(w: World) -> Any:
-    class Loud(Sharding):
-        __hash__ = Sharding.__hash__
-
-        def __eq__(self, other: object) -> Any:
-            return w.answer(True)
-
-    Direct(w).parts["sharding"] = lambda x: Loud("one")
-    return None
-
-
-@place()
-def numbers_of_a_plan(w: World) -> Any:
-    class Loud:
-        def __init__(self, answer: Any) -> None:
-            self.answer = answer
-
-        def __index__(self) -> Any:
-            return w.answer(self.answer)
-
-        def __bool__(self) -> Any:
-            return w.answer(self.answer)
-
-    direct = Direct(w)
-    plan = direct.plan
-    direct.parts["plan"] = lambda *args: (
-        lambda found: (*found[:4], Loud(found[4]), Loud(found[5]), found[6])
-    )(plan(*args))
-    return None
-
-
-class Mortal(Layout):
-    def __init__(self, hook: Callable[[], Any]) -> None:
-        super().__init__("rows")
-        self.hook = hook
-
-    def __del__(self) -> None:
-        self.hook()
-
-
-@place(unraisable=True)
-def finalizer_of_a_layout(w: World) -> Any:
-    """Runs when a plan says that the layout of an argument does not matter."""
-    Direct(w, flag=1).parts["layout"] = lambda x: Mortal((lambda: None) if w.armed else w.hook)
-    return None
-
-
-@place(unraisable=True)
-def finalizer_of_a_layout_that_was_compared(w: World) -> Any:
-    Direct(w).parts["layout"] = lambda x: Mortal(w.hook)
-    return None
-
-
-@place(unraisable=True)
-def finalizer_of_a_sharding(w: World) -> Any:
-    """Runs when another equal one is remembered."""
-
-    class MortalSharding(Sharding):
-        def __del__(self) -> None:
-            w.hook()
-
-    Direct(w).parts["sharding"] = lambda x: MortalSharding("one")
-    return None
-
-
-@place(unraisable=True)
-def finalizer_of_an_entry(w: World) -> Any:
-    direct = Direct(w)
-    direct.parts["configuration"] = lambda: (Mortal(w.hook),)
-
-    def run(tree: Any) -> Any:
-        w.f(tree)
-        direct.context.forget()
-        return w.f(tree)
-
-    w.run = run
-    return None
-
-
-@place(unraisable=True)
-def finalizer_of_a_result(w: World) -> Any:
-    """Runs where the raw results are dropped, and where the list of arrays is."""
-
-    class Results(list):  # type: ignore[type-arg]
-        def __del__(self) -> None:
-            w.hook()
-
-    direct = Direct(w)
-    direct.parts["execute"] = lambda jitted, inputs: Results(jitted.run(*inputs))
-    direct.parts["consume"] = lambda results, handlers: Results(results)
-    return None
+    place(f"direct.{_name}", lambda w, name=_name: use_direct(w, name))
+# It comes each 16 direct calls of all variants.
+place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=call_much)
+PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
+    "sharding_that_is_compared": lambda w: {"sharding": lambda x: loud_sharding(w)},
+    "configuration_that_is_compared": lambda w: {
+        "configuration": lambda: (1, loud_layout(w), "end")
+    },
+    "layout_that_is_compared": lambda w: {"layout": lambda x: loud_layout(w)},
+    "truth_of_a_sharding": lambda w: {"sharding": lambda x: w.loud(Loud, "__eq__")("one")},
+    "numbers_of_a_plan": lambda w: {"number": w.loud(w.loud(Number, "__index__"), "__bool__")},
+    # Where a plan says that the layout of an argument does not matter.
+    "finalizer_of_a_layout": lambda w: {"flag": 1, "layout": lambda x: mortal_before(w)},
+    "finalizer_of_a_layout_that_was_compared": lambda w: {
+        "layout": lambda x: w.mortal(Layout, "rows")
+    },
+    # Where another equal one is remembered.
+    "finalizer_of_a_sharding": lambda w: {"sharding": lambda x: w.mortal(Sharding, "one")},
+    "finalizer_of_an_entry": lambda w: {"configuration": lambda: (w.mortal(Layout, "rows"),)},
+    # Where the raw results are dropped, and where the list of arrays is.
+    "finalizer_of_a_result": lambda w: {
+        "execute": lambda jitted, inputs: w.mortal(list, jitted.run(*inputs)),
+        "consume": lambda results, handlers: w.mortal(list, results),
+    },
+}
+for _name, _parts in PARTS_WITH_TRAPS.items():
+    place(
+        _name,
+        lambda w, parts=_parts: use_direct(w, **parts(w)),
+        run=call_and_forget if "entry" in _name else None,
+        unraisable="finalizer" in _name,
+    )

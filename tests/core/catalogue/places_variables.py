@@ -1,8 +1,8 @@
 """Places of the hostile matrix in a call of a VariableJit.
 
 Each is met in a small argument. Some are met beside a large one too, of which there is a record, and
-in which Variables and Pytrees occur twice. Where nothing has acted in a call, the Variables have the values that the
-function gives them without a jit.
+in which Variables and Pytrees occur twice. Where nothing has acted in a call, the Variables have the
+values that the function gives them without a jit.
 """
 
 from collections.abc import Callable
@@ -10,27 +10,41 @@ from typing import Any
 
 import variable_support as vs
 from core_support import Array, Hooks, Maybe, OtherArray
-from places import PLACES, UNRAISABLE, World
+from places import World, place
 from variable_support import Tree, Var
 
-Put = Callable[[World, Any], Any]
-LARGE = "in_a_state", "in_a_finalizer", "in_the_function"
+
+def variables(
+    name: str,
+    child: Callable[[World], Any] = lambda w: None,
+    *,
+    large: bool = False,
+    unraisable: bool = False,
+    **traps: Any,
+) -> None:
+    """Registers a place beside few Variables, and beside `large` arguments. `child` makes an attribute
+    of a Tree. Other traps are the functions below."""
+    for many in (False, True)[: 1 + large]:
+        place(
+            f"{name} of {'many' if many else 'few'} Variables",
+            lambda w, many=many: calls_with_variables(w, child, many, **traps),
+            unraisable=unraisable,
+        )
 
 
-def variables(put: Put, unraisable: bool = False) -> Put:
-    """Registers a place: `put` puts the trap into a Tree, which has a Variable and attributes."""
-    for large in (False, True)[: 1 + (put.__name__ in LARGE)]:
-        name = f"{put.__name__} of {'many' if large else 'few'} Variables"
-        PLACES[name] = lambda w, large=large: calls_with_variables(w, put, large)
-        if unraisable:
-            UNRAISABLE.add(name)
-    return put
-
-
-def calls_with_variables(w: World, put: Put, large: bool) -> Any:
+def calls_with_variables(
+    w: World,
+    child: Callable[[World], Any],
+    large: bool,
+    *,
+    state: Callable[[World], Any] = lambda w: vs.TOP,
+    value: Callable[[World], Any] = lambda w: Array(4),
+    guard: Callable[[World], Any] = lambda w: None,
+    function: Callable[[World], Any] = lambda w: None,
+    classify: Callable[[World, type, Any], Any] = lambda w, cls, x: vs.classify(cls, x),
+) -> Any:
     def fun(tree: Any, model: Any) -> None:
-        if put is in_the_function:
-            w.hook()
+        function(w)
         vs.add_one([tree, model])
 
     def run(tree: Any) -> Any:
@@ -48,13 +62,12 @@ def calls_with_variables(w: World, put: Put, large: bool) -> Any:
             assert found == [vs.looks(x) for x in vs.values_of(variables)]
         return tree
 
-    w.hooks = Hooks(vs.make_registry(), maxsize=6)
-    trap = Tree(w=Var(Array(4)), table={}, size=5)
-    put(w, trap)
+    w.hooks = Hooks(vs.make_registry(classify=lambda cls, x: classify(w, cls, x)), maxsize=6)
+    trap = Tree(w=Var(value(w), state(w)), table={}, size=5, child=child(w))
     model: Any = vs.large(6) if large else Tree()
     if large:
         model.blocks[4:] = [model.blocks[0], Tree(w=model.blocks[1].w)]
-    guards = ((Guard(w if put is in_a_guard else None), "value", None, "guard"),)
+    guards = ((Guard(lambda: guard(w)), "value", None, "guard"),)
     jit = vs.make_variable_jit(fun, int(large), guards, w.hooks)
     for _ in range(10):  # enough for a record of the large one
         jit(Var(Array(1)), model)
@@ -65,72 +78,48 @@ def calls_with_variables(w: World, put: Put, large: bool) -> Any:
 
 
 class Guard:
-    """Has a value that runs a hook."""
+    """Has a value that a function returns."""
 
-    def __init__(self, world: World | None) -> None:
-        self.world = world
+    def __init__(self, look: Callable[[], Any]) -> None:
+        self.look = look
 
     @property
     def value(self) -> Any:
-        return None if self.world is None else self.world.answer(None)
+        return self.look()
 
 
-@variables
-def in_a_state(w: World, x: Any) -> None:
-    state: Any = type("State", (), {"is_valid": lambda self: w.answer(True)})()
-    x.w._trace_state = state
-
-
-@variables
-def in_a_description(w: World, x: Any) -> None:
-    class Loud(Tree):
-        def describe(self) -> Any:
-            return w.answer(super().describe())
-
-    x.child = Loud(w=Var(Array(5)))
-
-
-@variables
-def in_a_class(w: World, x: Any) -> None:
-    """In `classify`, of a type that is new in each call."""
-
-    def classify(cls: type, node: Any) -> Any:
-        found = vs.classify(cls, node)
-        return w.answer(found) if cls.__name__ == "New" else found
-
-    w.hooks.registry = vs.make_registry(classify=classify)
-    x.child = type("New", (Tree,), {})(w=Var(Array(5)))
-
-
-@variables
-def in_a_key(w: World, x: Any) -> None:
-    def less(self: Any, other: str) -> Any:
-        return w.answer(str.__lt__(self, other))
-
-    key = type("Key", (str,), {"__lt__": less})
-    x.table = {key(name): Var(Array(5)) for name in "zb"}
-
-
-@variables
-def in_a_guard(w: World, x: Any) -> None:
+class New(Tree):
     pass
 
 
-@variables
-def in_is_array(w: World, x: Any) -> None:
-    x.child = Maybe(True, w.hook)
+class State:
+    def is_valid(self) -> bool:
+        return True
 
 
-def in_a_finalizer(w: World, x: Any) -> None:
-    """Of a value that the call replaces."""
-    dying = type("Dying", (Array,), {"__slots__": (), "__del__": lambda self: w.hook()})
-    x.w._raw_value = dying(3)
-    x.child = Var(OtherArray(4))
+def loud_class(w: World, cls: type, x: Any) -> Any:
+    found = vs.classify(cls, x)
+    return w.answer(found) if issubclass(cls, New) else found
 
 
-variables(in_a_finalizer, unraisable=True)
+def dying(w: World) -> Any:
+    """Its class dies with it."""
+    return type("Dying", (Array,), {"__slots__": (), "__del__": lambda self: w.hook()})(3)
 
 
-@variables
-def in_the_function(w: World, x: Any) -> None:
-    pass
+variables("in_a_state", state=lambda w: w.loud(State, "is_valid")(), large=True)
+variables("in_a_description", lambda w: w.loud(Tree, "describe")(w=Var(Array(5))))
+# In `classify`, of a type that is new in each World.
+variables("in_a_class", lambda w: w.loud(New, "describe")(w=Var(Array(5))), classify=loud_class)
+variables("in_a_key", lambda w: {w.loud(str, "__lt__")(name): Var(Array(5)) for name in "zb"})
+variables("in_a_guard", guard=lambda w: w.answer(None))
+variables("in_is_array", lambda w: Maybe(True, w.hook))
+# Of a value that the call replaces.
+variables(
+    "in_a_finalizer",
+    lambda w: Var(OtherArray(4)),
+    value=dying,
+    large=True,
+    unraisable=True,
+)
+variables("in_the_function", function=lambda w: w.hook(), large=True)
