@@ -1,6 +1,8 @@
 """Errors while the program runs, callbacks, and the time at which a call returns."""
 
+import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -10,8 +12,9 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._call import _jaxprs
-from support.comparison import Jit, Traces, on_both, runtime_message
+from support.comparison import Jit, Traces, check_error, on_both, runtime_message
+from support.features import Guard, fails, positive
+from support.processes import environment, run_code
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -74,6 +77,10 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "branched": lambda x: eqx.branched_error_if(
         x, x < 0, jnp.where(x < -5, 0, 1), ["first", "second"]
     ),
+    "branched in filter_vmap": lambda x: eqx.filter_vmap(Guard(x * 0))(jnp.stack([x, 9 * x])),
+    "method": lambda x: Guard(x * 0).method(x),
+    "tree": lambda x: eqx.error_if({"a": x, "b": "static", "c": [VECTOR, None]}, x < 0, "tree"),
+    "of a vector": lambda x: eqx.error_if(x, VECTOR * x < 0, "of a vector"),
     "shard_map": lambda x: jax.shard_map(
         checked,
         mesh=jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)),
@@ -109,7 +116,7 @@ def test_error_at_the_call(jit: Jit, traces: Traces, name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["plain", "branched"])
 @pytest.mark.parametrize("outer", ["filter_jit", "jax.jit in filter_jit", "vmap", "grad", "jvp",
-                                   "linearize", "filter_vmap", "scan", "method", "Module"])  # fmt: skip
+                                   "linearize", "filter_vmap", "scan", "method", "Module", "donated"])  # fmt: skip
 @on_both
 def test_error_through_nesting(jit: Jit, outer: str, name: str) -> Any:
     def scalar(x: Any) -> Any:
@@ -138,6 +145,7 @@ def test_error_through_nesting(jit: Jit, outer: str, name: str) -> Any:
         "scan": jit(lambda x: jax.lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0]),
         "method": lambda x: M().method(x),
         "Module": jit(M(ONE)),
+        "donated": lambda x: jit(inner, donate="all")(x + 0),
     }
     call = calls[outer]
     return [raised(lambda: call(BAD)), call(ONE), raised(lambda: call(BAD)), call(ONE)]
@@ -157,7 +165,10 @@ def test_the_stack_inside_is_shown(jit: Jit, ours: bool) -> None:
             function_with_a_name(BAD)
         text = str(info.value)
         assert text.startswith("Above is the stack outside of JIT. Below is the stack inside")
-        assert "in function_with_a_name" in text
+        assert "in function_with_a_name" in text and __file__ in text
+        assert "EQX_ON_ERROR=breakpoint" in text
+        shown = "".join(traceback.format_exception(info.value))
+        assert "another exception" not in shown and "CpuCallback" not in shown
         assert runtime_message(info.value) == message
         stacks.append(text.count("File "))
     # At the second call Equinox shows the whole stack of the trace: it draws
@@ -170,6 +181,113 @@ def _refuse_negative(x: Any) -> Any:
     if x < 0:
         raise ValueError("no negatives")
     return x
+
+
+# What traces the function before the call that fails.
+TRACED: dict[str, Callable[[Any], Any]] = {
+    "in the same call": lambda f: None,
+    "in an earlier call": lambda f: f(ONE),
+    "inside another function": lambda f: jax.jit(f)(ONE),
+    "by lower": lambda f: f.lower(ONE),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_failure_of_a_callback_is_not_logged(
+    jit: Jit, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    f = jit(lambda x: positive(x))  # a new function, which no other test has traced
+    TRACED[name](f)
+    caplog.clear()
+    fails(lambda: f(BAD))
+    assert [r.getMessage() for r in caplog.records if r.name == "jax._src.callback"] == []
+
+
+def test_error_at_trace_time() -> None:
+    check_error(
+        lambda jit: jit(lambda x: eqx.error_if(x, True, "always"))(ONE), RuntimeError, "always"
+    )
+    check_error(lambda jit: jit(lambda x: eqx.error_if(2, x < 0, "no array"))(ONE), ValueError)
+    constant = lambda jit: jit(lambda: positive(BAD * jnp.ones(())))()
+    check_error(constant, RuntimeError, "must be positive")
+
+
+@on_both
+def test_an_error_whose_value_is_not_used_is_dropped(jit: Jit) -> Any:
+    f = jit(lambda x: (positive(x), x + 1)[1])
+    return f(BAD), f(ONE)
+
+
+@pytest.mark.parametrize("mode", ["nan", "off"])
+@on_both
+def test_on_error_argument(jit: Jit, mode: str) -> Any:
+    f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
+    return f(VECTOR), f(-VECTOR)
+
+
+@on_both
+def test_errors_in_threads_of_their_own(jit: Jit) -> Any:
+    """Each call gets its own message."""
+    f = jit(positive)
+    f(ONE)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: fails(lambda: f(BAD))[:2], range(6)))
+    return found, f(ONE)
+
+
+ON_ERROR = """
+import contextlib, io, os, warnings
+warnings.simplefilter("ignore")
+import jax.numpy as jnp, equinox as eqx, filterjit
+
+def run(jit):
+    @jit
+    def inner(x):
+        return {"y": eqx.error_if(x, x < 0, "x is negative"), "static": "text"}
+
+    @jit
+    def f(x):
+        found = inner(x)
+        return found["y"] * 2, found, "more"
+
+    results = []
+    for value in (1.0, -1.0, 2.0, -2.0):
+        try:
+            results.append(str(f(jnp.array(value))))
+        except Exception as e:
+            results.append(type(e).__name__)
+    results.append(str(eqx.filter_grad(lambda x: f(x)[0])(1.0)))
+    if jit is not eqx.filter_jit or os.environ["EQX_ON_ERROR"] != "breakpoint":
+        # Equinox puts a function without `lower` in the place of jax.jit for its breakpoints.
+        assert f.lower(jnp.array(1.0)).as_text().startswith("module @jit_f")
+    return results
+
+def results_and_output(jit):
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        results = run(jit)
+    return results, text.getvalue()
+
+theirs, ours = results_and_output(eqx.filter_jit), results_and_output(filterjit.filter_jit)
+with filterjit.install():
+    installed = results_and_output(eqx.filter_jit)
+assert theirs == ours == installed, f"{theirs}\\n{ours}\\n{installed}"
+print(theirs)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        pytest.param("raise", "EquinoxRuntimeError", marks=pytest.mark.slow),  # as without it
+        ("nan", "Array(nan,"),
+        pytest.param("off", "Array(-2.,", marks=pytest.mark.slow),
+        pytest.param("breakpoint", "Entering jdb:", marks=pytest.mark.slow),
+    ],
+)
+def test_environment_variable(mode: str, expected: str) -> None:
+    """The debugger finds no input and gives up, after it has printed the same text."""
+    done = run_code(ON_ERROR, env=environment(EQX_ON_ERROR=mode))
+    assert expected in done.stdout
 
 
 CALLBACKS: dict[str, Callable[[Any], Any]] = {
@@ -267,35 +385,3 @@ def test_a_call_waits_where_the_program_calls_back(jit: Jit) -> None:
     jitted = jit(f)
     for _ in range(3):
         assert all(y.is_ready() for y in jitted(x))
-
-
-# ---- modes ----
-
-
-def test_a_program_that_is_its_own_jaxpr() -> None:
-    """A jaxpr that contains itself, as in JAX 0.11: the search for callbacks must end."""
-
-    class Primitive:
-        name = "add"
-
-    class Equation:
-        primitive = Primitive()
-
-        def __init__(self, **params: Any) -> None:
-            self.params = params
-
-    class Program:
-        def __init__(self, *eqns: Any) -> None:
-            self.eqns, self.jaxpr = eqns, self
-
-    class Holder:
-        jaxpr: Any
-
-    holder = Holder()
-    holder.jaxpr = holder
-    inner = Program(Equation(other=holder))
-    program = Program(Equation(a=[inner], b={"k": inner}), Equation())
-    assert not _jaxprs.contents(program).callbacks
-    inner.eqns[0].primitive = Primitive()
-    inner.eqns[0].primitive.name = "pure_callback"
-    assert _jaxprs.contents(Program(Equation(a=[inner], b=inner))).callbacks
