@@ -133,10 +133,3 @@ def test_an_equinox_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
             return 1
 
     assert "__getattribute__" not in vars(Without) and Without().method() == 1
-
-
-def test_an_equinox_that_has_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_equinox_compat, "equinox", lambda: type("", (), {"Module": object}))
-    assert _equinox_compat.module_getattribute() is None
-    monkeypatch.setattr(_equinox_compat, "equinox", lambda: None)
-    assert _equinox_compat.module_getattribute() is None

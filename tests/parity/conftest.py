@@ -10,7 +10,6 @@ import pytest
 import filterjit
 from support.comparison import Jit, Traces
 from support.direct import direct  # noqa: F401
-from support.functions import Counted
 
 _IMPLEMENTATIONS = {"equinox": equinox.filter_jit, "filterjit": filterjit.filter_jit}
 
@@ -31,12 +30,6 @@ def ours(jit: Jit) -> bool:
 def traces() -> Traces:
     """Counts how often the functions of the test are traced."""
     return Traces()
-
-
-@pytest.fixture
-def apply() -> Counted:
-    """A jitted function that applies functions, with ``functions="structure"``."""
-    return Counted()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 import filterjit
 from support.comparison import Jit, Traces
-from support.flax_nodes import FlaxStruct
 from support.modules import Module
 from support.nodes import Custom, Point, Registered
+from support.trees import FlaxStruct
 
 ONE = jnp.array(1.0)
 
@@ -52,14 +53,10 @@ UNHASHABLE: dict[str, tuple[Callable[[Any], tuple[tuple[Any, ...], dict[str, Any
     "in *args": (lambda v: ((1, 2, 3, v), {}), "rest[2]"),
     "keyword-only": (lambda v: ((1,), {"k": v}), "k"),
     "in **kwargs": (lambda v: ((1,), {"b": v, "a": 1}), "more['b']"),
-    "in a list": (lambda v: (([1, v],), {}), "x[1]"),
-    "in a tuple": (lambda v: (((ONE, (1, v)),), {}), "x[1][1]"),
-    "in a dict": (lambda v: (({"b": 1, "a": v},), {}), "x['a']"),
-    "in a dict by int": (lambda v: (({3: v},), {}), "x[3]"),
+    "in a list and a tuple": (lambda v: (([ONE, (1, v)],), {}), "x[1][1]"),
+    "in dicts": (lambda v: (({"b": 1, "a": {3: v}},), {}), "x['a'][3]"),
     "in an OrderedDict": (lambda v: ((collections.OrderedDict(b=1, a=v),), {}), "x['a']"),
     "in a defaultdict": (lambda v: ((collections.defaultdict(int, a=v),), {}), "x['a']"),
-    "in a named tuple": (lambda v: ((Point(1, v),), {}), "x.y"),
-    "in a Module": (lambda v: ((Module(ONE, b=v),), {}), "x.b"),
     "deep": (lambda v: (([{"k": Module((1, Point(v)))}],), {}), "x[0]['k'].a[1].x"),
     "in a dataclass": (lambda v: ((Registered(v),), {}), "x.a"),
     "in a node": (lambda v: ((Custom(1, v),), {}), "x[1]"),
@@ -96,7 +93,9 @@ def test_unhashable_statics(jit: Jit, traces: Traces, ours: bool, name: str) -> 
         assert traces.count == 1, value
 
 
-def test_path_in_a_method(jit: Jit) -> None:
+def test_path_in_a_method() -> None:
+    jit = filterjit.filter_jit
+
     class M(eqx.Module):
         a: Any
 
@@ -113,12 +112,9 @@ def test_path_in_a_method(jit: Jit) -> None:
         (lambda: jit(M([Unhashable()]))(ONE), "the function"),
         (lambda: jit(eqx.Partial(target, Unhashable()))(ONE), "the function"),
     ):
-        with pytest.raises((TypeError, ValueError)) as info:
+        with pytest.raises(filterjit.StaticArgumentError) as info:
             call()
-        if isinstance(info.value, filterjit.StaticArgumentError):
-            assert f"`{path}" in str(info.value)
-        else:
-            assert jit is eqx.filter_jit
+        assert f"`{path}" in str(info.value)
 
 
 # ---- statics that misbehave ----
@@ -186,45 +182,41 @@ def test_keys_that_cannot_be_sorted(
     for _ in range(2):
         with pytest.raises((TypeError, ValueError), match=r"sort|compar|<") as info:
             f(bad)
-        if ours:
-            assert f"`{path}`" in str(info.value)
-            with pytest.raises(filterjit.StaticArgumentError) as plain:
-                filterjit.jit(target)(bad)
-            assert str(plain.value) == str(info.value)
-            with pytest.raises(filterjit.StaticArgumentError) as result:
-                filterjit.jit(lambda: bad)()
-            where = f"`{path[1:].lstrip('.')}`" if path[1:] else "the root"
-            assert f"the keys of the dict at {where} cannot" in str(result.value)
         assert f({"a": 1}) == 1
     assert traces.count == 1
+    if ours:
+        assert f"`{path}`" in str(info.value)
+        with pytest.raises(filterjit.StaticArgumentError) as plain:
+            filterjit.jit(target)(bad)
+        assert str(plain.value) == str(info.value)
+        where = f"`{path[1:].lstrip('.')}`" if path[1:] else "the root"
+        with pytest.raises(filterjit.StaticArgumentError, match=re.escape(f"dict at {where} can")):
+            filterjit.jit(lambda: bad)()
 
 
 # ---- arrays that are gone ----
 
 
-@pytest.mark.parametrize("where", ["first", "in a Module", "the function", "keyword"])
+# Calls with an array, and its path.
+GIVEN: dict[str, tuple[Callable[[Jit, Any], Any], str]] = {
+    "first": (lambda jit, x: jit(lambda x: x + 1)(x), "x"),
+    "in a Module": (lambda jit, x: jit(lambda m: m.a[0] + 1)(Module([x])), "m.a[0]"),
+    "the function": (
+        lambda jit, x: jit(eqx.Partial(lambda w, y: y, x), keep_unused=True)(ONE),
+        "the function.args[0]",
+    ),
+    "keyword": (lambda jit, x: jit(lambda x, *, k: x + k["a"])(ONE, k={"a": x}), "k['a']"),
+}
+
+
+@pytest.mark.parametrize("where", GIVEN)
 def test_deleted_arrays(jit: Jit, ours: bool, where: str) -> None:
-    class Held(eqx.Module):
-        w: Any
-
-        def __call__(self, x: Any, k: Any = None) -> Any:
-            return jnp.ones(3)
-
-    f = jit(Held(ONE))
-    assert f([ONE]).tolist() == [1, 1, 1]
+    call, path = GIVEN[where]
     gone = jnp.arange(3.0)
-    held = jit(Held(gone), keep_unused=True)
+    call(jit, gone)
     gone.delete()
-    calls: dict[str, Callable[[], Any]] = {
-        "first": lambda: jit(lambda x: x + 1)(gone),
-        "in a Module": lambda: jit(lambda m: m.a[0] + 1)(Module([gone])),
-        "the function": lambda: held([ONE]),
-        "keyword": lambda: jit(lambda x, *, k: x + k["a"])(ONE, k={"a": gone}),
-    }
-    path = {"first": "x", "in a Module": "m.a[0]", "the function": "the function.w",
-            "keyword": "k['a']"}[where]  # fmt: skip
     for _ in range(2):
         with pytest.raises((RuntimeError, ValueError), match="deleted") as info:
-            calls[where]()
+            call(jit, gone)
         if ours:
             assert path in notes(info.value)

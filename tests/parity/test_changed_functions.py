@@ -64,6 +64,7 @@ def _scan(f: Any, x: Any) -> Any:
 
 # What traces a function that it is given.
 USES: dict[str, Callable[[Any, Any], Any]] = {
+    "call": lambda f, x: f(x),
     "scan": _scan,
     "jit": lambda f, x: jax.jit(f)(x),
     "checkpoint": lambda f, x: jax.checkpoint(f)(x),
@@ -82,7 +83,7 @@ USES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("held", [[2.0], np.array([2.0]), np.array([2.0], "f")], ids=str)
+@pytest.mark.parametrize("held", [[2.0], np.array([2.0]), np.array([2]), np.array([2.0], "f")])
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize("use", USES)
 def test_a_trace_sees_what_a_function_holds(use: str, holder: str, held: Any) -> None:

@@ -165,15 +165,24 @@ def test_deleted_arrays(known: bool, read: bool) -> None:
     assert b.is_direct(X + 3, X)
 
 
-def test_a_result_that_is_deleted() -> None:
+def _next_key(key: Any, x: Any) -> Any:
+    key, other = jax.random.split(key)
+    return key, x + jax.random.normal(other, x.shape)
+
+
+@pytest.mark.parametrize(
+    ("step", "first"), [(lambda x, y: (x * 2, y), X), (_next_key, jax.random.key(3))]
+)
+def test_a_result_that_is_deleted(step: Any, first: Any) -> None:
     """It is the argument of the next call, which is not checked."""
-    b = Beside(lambda x: x * 2)
-    for f, (x,) in zip((b.ours, b.jax), b.feed(10, lambda out, x: (out,), X), strict=True):
-        x.delete()
+    b = Beside(step)
+    found = b.feed(20, lambda out, *_: out, first, X)
+    assert b.direct > 15
+    for f, (x, y) in zip((b.ours, b.jax), found, strict=True):
+        getattr(x, "_base_array", x).delete()
         with pytest.raises(RuntimeError, match="deleted"):
-            f(x)
-        f(X)
-    assert b.direct
+            f(x, y)
+        f(first, X)
 
 
 def test_donated_results() -> None:
@@ -205,7 +214,7 @@ FRESH: dict[str, tuple[Any, str, Callable[[], tuple[Any, ...]]]] = {
     "keys are read": (lambda k, x: jax.random.normal(k, x.shape), "none", lambda: (KEYS[0], X)),
     "keys are not read": (lambda k, x: x + 1, "none", lambda: (KEYS[0], X)),
     "keys are made": (lambda x: jax.random.wrap_key_data(x), "none", lambda: (KEYS[3],)),
-}
+}  # fmt: skip
 KEYS = [
     jax.random.key(0), jax.random.key(0, impl="rbg"), jax.random.split(jax.random.key(0), 2),
     jax.random.key_data(jax.random.key(0)), jax.random.key(0, impl="unsafe_rbg"),
@@ -252,20 +261,6 @@ def test_keys_that_are_easily_confused(read: bool) -> None:
     for key in itertools.chain.from_iterable([key] * 3 for key in KEYS * 3):
         b(key, X)
     assert b.direct, refusals(b.ours)
-
-
-def test_keys_that_are_fed_back_and_deleted() -> None:
-    def step(key: Any, x: Any) -> Any:
-        key, other = jax.random.split(key)
-        return key, x + jax.random.normal(other, x.shape)
-
-    b = Beside(step)
-    found = b.feed(20, lambda out, *_: out, jax.random.key(3), X)
-    assert b.direct > 15
-    for f, args in zip((b.ours, b.jax), found, strict=True):
-        args[0]._base_array.delete()
-        with pytest.raises(RuntimeError, match="deleted"):
-            f(*args)
 
 
 @pytest.mark.skipif(not hasattr(jax, "new_ref"), reason="needs jax.new_ref")

@@ -1,6 +1,5 @@
 """Direct calls with arrays and scalars of NumPy's and with Python's numbers, beside ``jax.jit``."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -74,8 +73,7 @@ def test_random_arrays(x64: bool, count: int) -> None:
 @pytest.mark.parametrize("x64", [False, True])
 def test_scalars_and_numbers(x64: bool) -> None:
     values: list[Any] = [
-        *(1, 2.5, True, 1j, np.float32(2), np.int64(3), np.bool_(True), np.float64(0.1)),
-        *(np.complex64(1j), np.uint8(255), jnp.bfloat16(1.5), np.array(7), np.array(2.5)),
+        *(1, 2.5, True, 1j, np.float32(2), np.int64(3), jnp.bfloat16(1.5), np.array(2.5)),
     ]
     with jax.enable_x64(x64):
         both = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))
@@ -158,6 +156,7 @@ CALLS: dict[str, tuple[Any, list[tuple[Any, ...]], bool]] = {
                                       (1.0, ONES)], True),
     "not read": (learn, [(X, ONES), (X, ONES.view("int32")), (X, ONES[:2]), (X, jnp.ones(3))], True),
     "beside a committed array": (add, [(jnp.ones(3), ONES), (ON, ONES)], True),
+
 }  # fmt: skip
 
 
@@ -172,14 +171,6 @@ def test_calls(name: str) -> None:
     assert bool(b.direct) == is_direct, refusals(b.ours)
 
 
-def test_memory_maps(tmp_path: Path) -> None:
-    x: Any = np.memmap(tmp_path / "x", np.float32, "w+", shape=(4,))
-    b = Beside(lambda x: x + 1)
-    for _ in range(5):
-        b(x), b(np.asarray(x))
-    assert b.direct
-
-
 @pytest.mark.parametrize("donate", ["all", "all-except-first"])
 def test_donation(donate: str) -> None:
     """The copy is donated, the array is not."""
@@ -188,16 +179,6 @@ def test_donation(donate: str) -> None:
     for _ in range(6):
         b.with_fresh(lambda: (X + 0, x))
     assert b.direct and (x == 1).all()
-
-
-@pytest.mark.parametrize("guard", ["disallow", "disallow_explicit", "allow"])
-def test_transfer_guards(guard: str) -> None:
-    b = Beside(add)
-    b.until_direct(X, ONES)
-    with jax.transfer_guard(guard):
-        for _ in range(3):
-            b(X, ONES)
-    assert b.is_direct(X, ONES)
 
 
 def test_a_step_of_reinforcement_learning() -> None:

@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import json
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ import numpy as np
 import pytest
 from jax._src import config
 
-import filterjit
-from support.direct import Beside, counts, refusals
+from support.direct import Beside, refusals
 from support.settings import OTHERS, everywhere, found, mesh
 from support.threads import at_once
 
@@ -99,6 +99,20 @@ def _state(name: str) -> Any:
 
 
 _HOST = np.ones((2, 2), np.float32)
+
+
+@contextlib.contextmanager
+def _hook() -> Iterator[None]:
+    """A hook that is called after calls, and set in another way than by `jax_debug_nans`."""
+    hook, called = found("jax._src.api", "_post_hook_state"), []
+    if hook is None:
+        pytest.skip("this version of JAX has no such hook")
+    before = hook.swap_local(lambda *args: called.append(args))
+    yield
+    hook.set_local(before)
+    assert len(called) % 2 == 0 and called
+
+
 # Contexts, and whether the calls in them are direct; None if either will do.
 _CONTEXTS: dict[str, tuple[Any, bool | None]] = {
     "checks that find nothing": (lambda: jax.debug_nans(True), False),
@@ -110,6 +124,8 @@ _CONTEXTS: dict[str, tuple[Any, bool | None]] = {
     },
     "no tracing": (lambda: _state("jax_no_tracing"), True),  # nor for a plan
     "explained misses": (lambda: _state("jax_explain_cache_misses"), True),
+    "logs of compiling": (jax.log_compiles, True),
+    "a hook": (_hook, False),
 }
 
 
@@ -129,23 +145,6 @@ def test_contexts(name: str, on_mesh: bool) -> None:
                 found = b.is_direct(x)
             assert is_direct in (None, found)
         assert b.is_direct(x)
-
-
-def test_hook_after_calls() -> None:
-    """A hook that is set in another way than by `jax_debug_nans` is called."""
-    hook = found("jax._src.api", "_post_hook_state")
-    if hook is None:
-        pytest.skip("this version of JAX has no such hook")
-    called: list[Any] = []
-    b = Beside(lambda x: x * 2)
-    b.until_direct(X)
-    before = hook.swap_local(lambda *args: called.append(args))
-    try:
-        b(X)
-    finally:
-        hook.set_local(before)
-    assert len(called) == 2
-    assert b.is_direct(X)
 
 
 def test_thread_guard() -> None:
@@ -182,26 +181,6 @@ def test_user_contexts_come_and_go() -> None:
     assert b.is_direct(X)
     with another(4):
         assert not b.is_direct(X)
-
-
-def test_logs_of_compiling(caplog: pytest.LogCaptureFixture) -> None:
-    """The messages are those of ``jax.jit``, but for the name of the function's arguments."""
-
-    def messages(f: Any) -> list[str]:
-        caplog.clear()
-        with jax.log_compiles(True):
-            for _ in range(4):
-                f(X)
-        return [record.getMessage().split(" in ")[0] for record in caplog.records]
-
-    def named(x: Any) -> Any:
-        return x * 2
-
-    theirs = messages(jax.jit(named))
-    ours = filterjit.filter_jit(named)
-    assert [x.split(" with ")[0] for x in messages(ours)] == [x.split(" with ")[0] for x in theirs]
-    assert counts(ours)["direct"]
-    assert messages(ours) == []
 
 
 def test_profiles(tmp_path: Path) -> None:
@@ -254,7 +233,7 @@ def _declared(keyword: str) -> dict[str, Path]:
     """Returns the names of the settings that JAX's source declares with ``keyword=True``, with the
     files."""
     found = {}
-    root = Path(jax.__file__).parent
+    root = Path(config.__file__).parent
     for path in root.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         if keyword not in text:

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import functools
 import pickle
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 import filterjit
 from support.comparison import Jit, Traces
 from support.lifetimes import collect, freed
-from support.modules import Holder
+from support.nodes import Custom
 from support.trees import ONE
 
 
@@ -57,30 +56,21 @@ def wrapped(token: Any) -> Any:
     return functools.wraps(f)(lambda *args: f(*args))
 
 
-def taking(bound: Any, x: Any, s: Any) -> Any:
-    return bound, x, s
-
-
 FUNCTIONS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "function": lambda token: lambda x, s: x + 1,
     "closure": lambda token: lambda x, s: (x + 1, token, s),
     "method": lambda token: of_a_local_class(token).method,
     "callable": of_a_local_class,
     "returning Modules": returning_modules,
-    "functools.partial": lambda token: functools.partial(copied(taking), token),
-    "jtu.Partial": lambda token: jtu.Partial(copied(taking), token),
-    "eqx.Partial": lambda token: eqx.Partial(copied(taking), token),
+    "functools.partial": lambda token: functools.partial(lambda t, x, s: (t, x, s), token),
+    "jtu.Partial": lambda token: jtu.Partial(lambda t, x, s: (t, x, s), token),
+    "eqx.Partial": lambda token: eqx.Partial(lambda t, x, s: (t, x, s), token),
     "wrapped": wrapped,
     "jitted twice": lambda token: filterjit.filter_jit(lambda x, s: (x, s, token)),
     "transformed": lambda token: eqx.filter_grad(
         lambda x, s: (jnp.sum(x), (s, token)), has_aux=True
     ),
 }
-
-
-def copied(fun: Any) -> Any:
-    """Returns a new function, which nothing keeps alive."""
-    return types.FunctionType(fun.__code__, fun.__globals__, fun.__name__)
 
 
 @pytest.mark.parametrize("form", FUNCTIONS)
@@ -129,119 +119,90 @@ def test_modules_die(what: str) -> list[Any]:
 
 
 class Trainer:
-    """An object of a class that lives forever, with all forms of jitted methods."""
+    """An object of a class that lives forever."""
 
     def __init__(self) -> None:
-        self.token = Token()
-        self.step = filterjit.filter_jit(self._step)
+        self.token, self.traces = Token(), Traces()
 
-    def _step(self, x: Any, s: Any = None) -> Any:
+    def step(self, x: Any, s: Any = None) -> Any:
+        self.traces.tick()
         return x, s, self.token
 
     def __call__(self, x: Any, s: Any = None) -> Any:
-        return x, s, self.token
-
-    @classmethod
-    def make(cls, x: Any, s: Any = None) -> Any:
-        return x, s
+        return self.step(x, s)
 
 
 @dataclasses.dataclass
-class Comparable:
+class Comparable(Trainer):
     """Equal instances, which have no hash."""
 
     rate: float = 0.5
+    __post_init__ = Trainer.__init__
 
     def step(self, x: Any, s: Any = None) -> Any:
-        return x * self.rate, s
+        return x * self.rate, *super().step(x, s)
 
 
-METHODS: dict[str, Callable[[], tuple[Any, Any]]] = {
-    "method": lambda: (t := Trainer(), filterjit.filter_jit(t._step)),
-    "own attribute": lambda: (t := Trainer(), t.step),
-    "callable": lambda: (t := Trainer(), filterjit.filter_jit(t)),
-    "__call__": lambda: (t := Trainer(), filterjit.filter_jit(t.__call__)),
-    "dataclass": lambda: (t := Comparable(), filterjit.filter_jit(t.step)),
-    "twice": lambda: (t := Trainer(), filterjit.filter_jit(filterjit.filter_jit(t._step))),
-    "functools.partial": lambda: (
-        t := Trainer(),
-        filterjit.filter_jit(functools.partial(t._step, s=1)),
+METHODS: dict[str, Callable[[Jit, Any], Any]] = {
+    "method": lambda jit, t: jit(t.step),
+    "own attribute": lambda jit, t: vars(t).setdefault("jitted", jit(t.step)),
+    "callable": lambda jit, t: jit(t),
+    "__call__": lambda jit, t: jit(t.__call__),
+    "twice": lambda jit, t: jit(jit(t.step)),
+    "functools.partial": lambda jit, t: jit(
+        vars(t).setdefault("partial", functools.partial(t.step))
     ),
-    "eqx.Partial": lambda: (t := Trainer(), filterjit.filter_jit(eqx.Partial(t._step, s=1))),
-    "jtu.Partial": lambda: (t := Trainer(), filterjit.filter_jit(jtu.Partial(t._step, s=1))),
-    "options": lambda: (t := Trainer(), filterjit.filter_jit(t._step, donate="all", maxsize=2)),
+    "eqx.Partial": lambda jit, t: jit(eqx.Partial(t.step)),
+    "jtu.Partial": lambda jit, t: jit(jtu.Partial(t.step)),
+    "options": lambda jit, t: jit(t.step, donate="warn", keep_unused=True),
 }
 
 
-@pytest.mark.parametrize("form", METHODS)
+@pytest.mark.filterwarnings("ignore:Some donated")
+@pytest.mark.parametrize(
+    ("form", "cls"), [*((form, Trainer) for form in METHODS), ("method", Comparable)]
+)
 @freed
-def test_programs_of_methods_die_with_the_instance(form: str) -> list[Any]:
+def test_programs_of_methods_die_with_the_instance(form: str, cls: Any) -> list[Any]:
     """The class and its functions live on."""
     watched = []
     for _ in range(4):
-        instance, f = METHODS[form]()
+        instance = cls()
+        f = METHODS[form](filterjit.filter_jit, instance)
         # Another instance may refer to it, and so may a static argument.
-        instance.other = type(instance)()
+        instance.other = cls()
         instance.other.other = instance
-        if "artial" not in form:  # `s` is given
-            f(jnp.ones(3), instance._step if hasattr(instance, "_step") else f)
+        f(jnp.ones(3), instance.step)
         f(jnp.ones(3)), f(jnp.ones(4)), f(jnp.ones(3))
         variants = f._parts()[0].variants()
         watched += [weakref.ref(x) for x in (instance, f, f._parts()[0], *variants)]
     return watched
 
 
+@pytest.mark.filterwarnings("ignore:Some donated")
 @pytest.mark.parametrize("form", METHODS)
-def test_programs_of_methods_live_as_long_as_the_instance(
-    form: str, jit: Jit, traces: Traces
-) -> None:
+def test_programs_of_methods_live_as_long_as_the_instance(form: str, jit: Jit) -> None:
     """A wrapper that is made again shares the programs, as in Equinox."""
-    if form in ("own attribute", "options"):
-        pytest.skip("not for both")
-
-    class Counting:
-        @traces.counting
-        def step(self, x: Any) -> Any:
-            return x
-
-        def __call__(self, x: Any) -> Any:
-            return self.step(x)
-
-    make: dict[str, Callable[[Any], Any]] = {
-        "method": lambda t: jit(t.step),
-        "callable": lambda t: jit(t),
-        "__call__": lambda t: jit(t.__call__),
-        "dataclass": lambda t: jit(t.step, donate="none"),
-        "twice": lambda t: jit(jit(t.step)),
-        "eqx.Partial": lambda t: jit(eqx.Partial(t.step)),
-        "jtu.Partial": lambda t: jit(jtu.Partial(t.step)),
-        "functools.partial": lambda t, made={}: jit(
-            made.setdefault(id(t), functools.partial(t.step))
-        ),
-    }
-    one, two = Counting(), Counting()
+    one, two = Trainer(), Trainer()
     for _ in range(3):
-        make[form](one)(ONE), make[form](two)(ONE)
+        METHODS[form](jit, one)(jnp.ones(2)), METHODS[form](jit, two)(jnp.ones(2))
         collect()
-    assert traces.count == 2
+    assert one.traces.count == two.traces.count == 1
 
 
 def test_where_the_programs_of_a_method_are() -> None:
     """In the attributes of the instance, but not in its copies and pickles."""
     instance = Comparable()
     filterjit.filter_jit(instance.step)(ONE)
-    assert set(vars(instance)) == {"rate", "__filterjit_caches__"}
+    assert set(vars(instance)) == {"rate", "token", "traces", "__filterjit_caches__"}
     assert instance == Comparable() and repr(instance) == "Comparable(rate=0.5)"
     assert dataclasses.asdict(instance) == {"rate": 0.5}
-    for twin in (
-        copy.copy(instance),
-        copy.deepcopy(instance),
-        pickle.loads(pickle.dumps(instance)),
-    ):
+    pickled = pickle.dumps(instance)
+    for twin in (copy.copy(instance), copy.deepcopy(instance), pickle.loads(pickled)):
         twin.rate = 2.0
         for _ in range(2):
             assert filterjit.filter_jit(twin.step)(ONE)[0] == 2
-    assert b"filterjit." not in pickle.dumps(instance)
+    assert b"filterjit." not in pickled
     assert filterjit.filter_jit(instance.step)(ONE)[0] == 0.5
 
 
@@ -257,21 +218,9 @@ class Record(dict[str, Any]):
 
 
 @jtu.register_pytree_node_class
-class Registered:
-    """A pytree of all of its attributes."""
-
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-    def tree_flatten(self) -> Any:
-        return list(vars(self).values()), tuple(vars(self))
-
-    @classmethod
-    def tree_unflatten(cls, names: Any, values: Any) -> Any:
-        return cls(**dict(zip(names, values, strict=True)))
-
+class Registered(Custom):
     def step(self, x: Any) -> Any:
-        return x * self.rate
+        return x * self.label
 
 
 class Unwritable:
@@ -284,18 +233,13 @@ class Unwritable:
         return x * self.rate
 
 
-@pytest.mark.parametrize("make", [Record, lambda: Registered(rate=2), Unwritable, Holder])
+@pytest.mark.parametrize("make", [Record, lambda: Registered(label=2), Unwritable])
 def test_instances_that_cannot_hold_programs(make: Any) -> None:
     """Nothing is stored in a pytree, nor where an attribute would be an item."""
-
-    def step(x: Any) -> Any:
-        return x * 2
-
     instance = make()
-    fun = getattr(instance, "step", None) or eqx.Partial(step)
     before = dict(getattr(instance, "__dict__", {}))
     for _ in range(2):
-        assert filterjit.filter_jit(fun)(ONE) == 2
+        assert filterjit.filter_jit(instance.step)(ONE) == 2
     assert dict(getattr(instance, "__dict__", {})) == before
     assert type(instance) is not Record or dict(instance) == {"rate": 2}
 
@@ -314,9 +258,9 @@ def test_caches_of_one_function_are_bounded() -> None:
         assert isinstance(hash(filterjit.filter_jit(c.method)), int)  # makes its cache
         return weakref.ref(c)
 
-    watched = [make() for _ in range(6000)]
+    watched = [make() for _ in range(4300)]
     collect()
-    assert sum(w() is not None for w in watched) < 5000
+    assert sum(w() is not None for w in watched) < 4200
 
 
 @freed

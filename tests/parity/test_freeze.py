@@ -17,13 +17,12 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import filterjit
-from cases import CASES, Case
+from cases import CASES
 from filterjit import filter_jit
 from support.comparison import Traces, comparable
 from support.lifetimes import freed
 
 X = jnp.arange(4.0)
-INFERENCE = ("mlp", "dict_10", "deep_chain", "static_100k", "bound_method")
 
 
 def _mlp(seed: int = 0) -> Any:
@@ -53,15 +52,10 @@ def _close(a: Any, b: Any) -> bool:
 # ---- results ----
 
 
-@pytest.fixture(scope="module", params=INFERENCE)
-def case(request: pytest.FixtureRequest) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "_names", lambda: [f"name {i}" for i in range(2000)])
-        return CASES[request.param]()
-
-
-def test_the_cases_of_inference(case: Case) -> None:
+@pytest.mark.parametrize("name", ["dict_10", "deep_chain", "bound_method"])
+def test_the_cases_of_inference(name: str) -> None:
     """The first argument is frozen: the results are those of a plain call."""
+    case = CASES[name]()
     f = filter_jit(case.function)
     expected = f(*case.args)
     frozen = f.freeze(case.args[0])
@@ -151,7 +145,7 @@ def test_shardings_are_refused() -> None:
     assert f.freeze(X)._hooks.settings.same_on_all_processes
 
 
-def test_methods() -> None:
+def test_methods_and_models() -> None:
     class Model(eqx.Module):
         w: Any
 
@@ -160,31 +154,21 @@ def test_methods() -> None:
             return self.w * x**power
 
     class Plain:
-        def __init__(self) -> None:
-            self.w = X
-
-        @filter_jit
-        def apply(self, x: Any, power: int = 1) -> Any:
-            return self.w * x**power
+        w = X
+        apply = Model.apply
 
     for model in (Model(X), Plain()):
         frozen = model.apply.freeze()
         assert comparable(frozen(X, 2)) == comparable(model.apply(X, 2))
-        assert comparable(type(model).apply.freeze(model, power=3)(X)) == comparable(
-            model.apply(X, 3)
-        )
+        by_class = type(model).apply.freeze(model, power=3)
+        assert comparable(by_class(X)) == comparable(model.apply(X, 3))
         assert comparable(model.apply.freeze(X)(2)) == comparable(model.apply(X, 2))
-    own = filter_jit(Model(X).apply).freeze()
-    assert jtu.tree_leaves(own) == []
-    assert comparable(own(X)) == comparable(X * X)
-
-
-def test_a_model_that_is_jitted_itself() -> None:
-    """The arrays in the function itself are constants too."""
-    f = filter_jit(_mlp())
-    frozen = f.freeze()
-    assert jtu.tree_leaves(frozen) == [] and len(jtu.tree_leaves(eqx.filter(f, eqx.is_array)))
-    assert comparable(frozen(X)) == comparable(f(X))
+    # The arrays in the function itself are constants too.
+    for fun in (Model(X).apply, _mlp()):
+        f = filter_jit(fun)
+        own = f.freeze()
+        assert jtu.tree_leaves(own) == [] and len(jtu.tree_leaves(eqx.filter(f, eqx.is_array)))
+        assert comparable(own(X)) == comparable(f(X))
 
 
 # ---- the arguments are as they were given ----
@@ -218,6 +202,12 @@ def test_what_a_trace_changes_is_not_seen_by_the_next() -> None:
 
     frozen = f.freeze([X])
     assert len(frozen(X, 1)) == len(frozen(X, 2)) == len(frozen(X, 1)) == 2
+
+
+def test_aux_data_that_each_flatten_makes_anew() -> None:
+    scaled = type("Scaled", (), {})
+    jtu.register_pytree_node(scaled, lambda s: ((X,), (lambda y: y,)), lambda aux, xs: xs[0])
+    assert comparable(times.freeze([scaled()])(X)) == comparable(X * X)
 
 
 def test_a_static_that_changed_in_place_is_an_error_in_a_later_trace() -> None:
@@ -255,8 +245,7 @@ def test_a_deleted_array(again: bool) -> None:
     expected = comparable(frozen(X))
     model.layers[1].weight.delete()
     assert comparable(frozen(X)) == expected  # the program has its own copy
-    message = r"frozen argument `model.layers\[1\].weight` was deleted.*"
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(RuntimeError, match=r"argument `model.layers\[1\].weight` was deleted"):
         frozen(jnp.arange(4))
     assert comparable(frozen(X)) == expected
 
@@ -267,44 +256,19 @@ def test_arrays_that_cannot_be_arguments() -> None:
     assert caught.value.__notes__ == ["(argument `tree['a']` of `freeze`)"]
 
 
-# ---- donation ----
-
-
-def test_donation() -> None:
-    for donate in ("all", "warn"):
+def test_what_is_not_frozen_is_donated() -> None:
+    for donate, kept in (("all", 0), ("all-except-first", 1)):
         f = filter_jit(lambda a, b: a + b, donate=donate)
-        with pytest.raises(ValueError, match=f"argument 0 of `freeze`.*donate='{donate}'"):
-            f.freeze(X)
-        with pytest.raises(ValueError, match="`b` of `freeze` would be donated"):
-            f.freeze(b=X)
-        x = jnp.ones(4)
+        given = jnp.arange(4.0), jnp.ones(4)
+        frozen = f.freeze(*given[:kept])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # one of the two arrays is enough for the result
-            f.freeze()(x, X + 1)
-        assert x.is_deleted()
-        with pytest.raises(ValueError, match="in the function itself would be donated"):
-            filter_jit(_mlp(), donate=donate).freeze()
-
-
-def test_the_first_argument_is_not_donated_and_the_others_are() -> None:
-    f = filter_jit(lambda a, b: a + b, donate="all-except-first")
-    w = jnp.arange(4.0)
-    frozen = f.freeze(w)
-    for _ in range(2):
-        x = jnp.ones(4)
-        assert comparable(frozen(b=x)) == comparable(w + 1)
-        assert x.is_deleted() and not w.is_deleted()
-    with pytest.raises(ValueError, match="`freeze` would be donated"):
-        frozen.freeze(b=w)
-    with pytest.raises(ValueError, match="`partial` would be donated"):
-        frozen.partial(b=w)
+            frozen(*given[kept:])
+        assert [x.is_deleted() for x in given] == [not kept, bool(kept)]
     with pytest.raises(ValueError, match="takes the first argument by position"):
-        f.freeze(a=w)
-    again, x = jnp.ones(4), jnp.ones(4)
-    f.freeze()(again, x)
-    assert x.is_deleted() and not again.is_deleted()
-    with pytest.raises(ValueError, match="`b` of `freeze`"):
-        f.freeze(a=w, b=w)
+        f.freeze(a=given[0])
+    with pytest.raises(ValueError, match="in the function itself would be donated"):
+        filter_jit(_mlp(), donate="all").freeze()
 
 
 # ---- transformations ----
@@ -416,15 +380,3 @@ def test_nothing_outlives_it() -> list[Any]:
     return [
         weakref.ref(x) for x in (w, frozen, frozen._parts()[0], frozen._hooks, *frozen.variants)
     ]
-
-
-def test_aux_data_that_each_flatten_makes_anew() -> None:
-    class Scaled:
-        def __init__(self, x: Any) -> None:
-            self.x = x
-
-    jtu.register_pytree_node(
-        Scaled, lambda s: ((s.x,), (lambda y: y,)), lambda aux, children: Scaled(*children)
-    )
-    f = filter_jit(lambda s, x: s.x * x)
-    assert comparable(f.freeze(Scaled(X))(X)) == comparable(X * X)

@@ -1,4 +1,4 @@
-"""Arguments of jitted functions: trees of every kind, and changes to them."""
+"""Arguments and results of jitted functions: trees of every kind."""
 
 import copy
 from collections.abc import Callable
@@ -13,7 +13,8 @@ import pytest
 
 from support.comparison import Jit, Traces, comparable, on_both
 from support.features import attributes
-from support.trees import MODULES, TREES
+from support.modules import Module
+from support.trees import ARRAY, MODULES, ONE, TREES, identity
 
 EVERY = TREES | {f"Modules: {name}": make for name, make in MODULES.items()}
 
@@ -92,4 +93,48 @@ def test_arrays_between_different_types(jit: Jit, traces: Traces) -> None:
     assert traces.count == 1
 
 
-# ---- nodes, and statics beside arrays ----
+# ---- results ----
+
+
+def test_another_structure_for_another_shape(jit: Jit, traces: Traces) -> None:
+    """One variant with several traces, each with its own tree."""
+    results: list[Callable[[Any], Any]] = [
+        *(lambda x: None, lambda x: x, lambda x: {"n": 2, "two": x}),
+        *(lambda x: Module(x, "three", [3]), lambda x: [x] * 4),  # type: ignore[arg-type]
+    ]
+    f = jit(traces.counting(lambda x: results[x.shape[0]](x)))
+    for _ in range(3):
+        for x in (jnp.ones(n, kind) for n in range(5) for kind in (float, int)):
+            assert comparable(f(x)) == comparable(results[len(x)](x))
+    assert traces.count == 10
+
+
+@on_both
+def test_shared_containers_are_separated(jit: Jit) -> Any:
+    """A pytree is a tree: a list that occurs twice becomes two lists."""
+
+    @jit
+    def f(x: Any) -> Any:
+        shared, model = [x], Module(x)
+        return shared, shared, (model, model)
+
+    a, b, (m, n) = f(ARRAY)
+    assert a is not b and m is not n
+    return f(ARRAY)
+
+
+@on_both
+def test_static_results_are_the_very_objects(jit: Jit) -> Any:
+    """They need no hash."""
+
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __repr__(self) -> str:
+            return "Unhashable"
+
+    value = Unhashable()
+    f = jit(lambda x: (x, value, identity, {1, 2}, bytearray(b"a")))
+    first, second = f(ONE), f(ONE)
+    assert first[1] is second[1] is value and first[2] is second[2] is identity
+    return first, second

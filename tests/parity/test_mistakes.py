@@ -20,7 +20,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
+import numpy as np  # noqa: F401
 import pytest
 from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is imported here)
 
@@ -28,7 +28,6 @@ import filterjit
 from filterjit import Filter, filter_jit, lax, load, partition  # noqa: F401
 from filterjit._observe import _compiled_in
 from filterjit.sharding import ShardingRules, place  # noqa: F401
-from support.comparison import Jit
 
 X = jnp.ones(2)
 MODEL = eqx.nn.Linear(2, 2, key=jax.random.key(0))
@@ -48,9 +47,7 @@ PATH = "must be the path of a file, not"
 
 # What a function is, and options of wrong types and values.
 JITTING: dict[str, tuple[Any, str]] = {
-    "filter_jit()(None)": (TypeError, "None is not a callable object"),
     "filter_jit(classmethod(step))": (TypeError, "Put `@classmethod` above `@filter_jit`"),
-    "filter_jit(property(step))": (TypeError, "Put `@property` above `@filter_jit`"),
     "filter_jit(functools.cached_property(step))": (TypeError, "Put `@cached_property` above"),
     "filter_jit(step, donate={'model': MODEL})(MODEL, X)": (
         ValueError,
@@ -60,28 +57,23 @@ JITTING: dict[str, tuple[Any, str]] = {
         "`donate` names 'modle', which is not a parameter ... Did you mean 'model'?"),
     "filter_jit(step, traced=('m',))(MODEL, X)": (ValueError,
         "`traced` names 'm' ... these are 'model'"),
-    "filter_jit(step, static_argnum=2)": (TypeError, "Did you mean 'static_argnums'?"),
-    "filter_jit(step, maxsize=None)": (ValueError, "must be a positive int, not None"),
+
     "filter_jit(step, maxsize=True)": (ValueError, "must be a positive int, not True"),
     "filter_jit(step, same_on_all_processes=1)": (ValueError, "must be a bool or None, not 1"),
     "filter_jit(step, backend=0)": (TypeError,
         "backend=...)` must be the name of a platform or None"),
     "filter_jit(step, compiler_options='fast')": (TypeError,
         "compiler_options=...)` must be a dict"),
-    "filter_jit(step, donate=1)": (TypeError, "donate=...)` must be a mode"),
+
     "filter_jit(step, donate={'x': 3})(MODEL, X)": (ValueError,
         "`donate` of 'x' is not a filter: 3 of type `int`. " + FILTER),
-    "filter_jit(step, functions='equal')": (ValueError,
-        "functions=...)` must be one of 'identity' or 'structure'"),
+
     "filter_jit(step, maxsize=0)": (ValueError, "must be a positive int, not 0"),
     "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})": (ValueError,
         "`traced` does not fit 'c' ... Did you mean '**.lr'?"),
     "filter_jit(lambda c: 0, traced={'c': 'opt'})({'opt': {'lr': 0.1}})": (ValueError,
         "only `['opt']` ... add `.**` to the pattern"),
-    "filter_jit(step, donate='all').freeze(MODEL)": (ValueError,
-        "argument 0 of `freeze` would be donated"),
-    "filter_jit(step, donate='all-except-first').freeze(MODEL).partial(X)": (ValueError,
-        "argument 0 of `partial` would be donated"),
+
     "filterjit.nnx.cached_partial(3, X)": (TypeError, "must be a function, not 3"),
     "filterjit.jit(step, donate='all')": (TypeError, "Use `donate_argnames`"),
     "filterjit.nnx.jit(step, maxsize=-1)": (ValueError, "`nnx.jit(..., maxsize=...)` must be"),
@@ -90,8 +82,7 @@ JITTING: dict[str, tuple[Any, str]] = {
 CALLING: dict[str, tuple[Any, str]] = {
     "f(MODEL, np.array(['a']))": (TypeError,
         "(argument `x` is a NumPy array of dtype <U1, which JAX"),
-    "f(MODEL, np.array([None]))": (TypeError,
-        "(argument `x` is a NumPy array of dtype object, which"),
+
     "f(MODEL, X, bytearray(2))": (filterjit.StaticArgumentError, "`n` is static ... Pass bytes."),
     "f(MODEL, X, types.SimpleNamespace(size=1))": (filterjit.StaticArgumentError,
         "`n` is static ... or a dict of it (`vars(...)`)"),
@@ -107,7 +98,7 @@ CALLING: dict[str, tuple[Any, str]] = {
         "threads=...)` must be a positive int or None, not 0"),
     "filter_jit(lambda x, n: x).compile(X, object()).save('x.jit')": (ValueError,
         "cannot hold these parts ... of type `object`"),
-    "compiled.save('.')": (IsADirectoryError, "'.'"),
+
     "compiled.save('missing/f.jit')": (FileNotFoundError, "'missing/f.jit'"),
     "compiled(MODEL, X, 2)": (TypeError, "`n`: compiled without it, called with the int 2"),
     "compiled(X, X)": (TypeError, "`model`: compiled for a Linear, called with"),
@@ -125,8 +116,7 @@ TREES: dict[str, tuple[Any, str]] = {
     "Filter('a') & 3": (ValueError, "an operand of `and` is not a filter: 3"),
     "partition(MODEL, MODEL)": (ValueError,
         "not a filter: Array( ... a tree of arrays, such as a model"),
-    "partition(MODEL, 'weight', X)": (ValueError,
-        "filter 1 of `partition` is not a filter: Array("),
+
     "partition(MODEL, lambda: True)": (TypeError, "(while a filter was asked about `weight`)"),
     "partition(MODEL, True, is_leaf=3)": (TypeError,
         "`is_leaf` must be a function of a node or None"),
@@ -149,12 +139,7 @@ TREES: dict[str, tuple[Any, str]] = {
     "filter_jit(step, out_shardings='data')(MODEL, X)": (TypeError,
         "`the result` has arrays, and 'data'"),
 }  # fmt: skip
-LOOPS: dict[str, tuple[Any, str]] = {
-    "lax.fori_loop(0, 3, lambda i, c: c + i, 0)": (TypeError, "`jnp.asarray(0, 'int32')`"),
-    "lax.switch(0, [lambda: 'a', lambda: 'b'])": (TypeError,
-        "the str 'a' from `branches[0]`, the str 'b' from `branches[1]`"),
-}  # fmt: skip
-MISTAKES = JITTING | CALLING | TREES | LOOPS
+MISTAKES = JITTING | CALLING | TREES
 
 
 @pytest.fixture(autouse=True)
@@ -243,24 +228,12 @@ def test_what_returns_something_that_runs_later(kind: str) -> None:
         [coroutine.close() for coroutine in made]
 
 
-# ---- classes and decorators in the wrong order ----
-
-
-def test_a_class_whose_instances_hold_no_array_of_the_trace(jit: Jit) -> None:
-    @jit
-    class C:
-        def __init__(self, n: int) -> None:
-            self.n, self.values = n, np.ones(2)
-
-    assert C(3).n == 3
-
-
 # ---- plain objects that hold arrays ----
 
 
 HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a plain object": (lambda x: {"a": [_Record({"k": x})]}, "`result['a'][0].w['k']`"),
-    "slots": (lambda x: (x, _slots(x)), "`result[1].w`"),
+    "slots": (lambda x: (x, _Slots(x)), "`result[1].w`"),
     "a method": (lambda x: _Record(x).method, "`result.w`"),
     "a closure": (lambda x: lambda: x, "`result.x`"),
     "map": (lambda x: map(jnp.sin, [1, x]), "`result[0][1]`"),
@@ -268,12 +241,6 @@ HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a partial": (lambda x: functools.partial(jnp.add, x), "`result"),
     "values of a dict": (lambda x: {"a": x}.values(), "`result['a']`"),
 }
-
-
-def _slots(x: Any) -> Any:
-    made = _Slots()
-    made.w = x
-    return made
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -309,13 +276,8 @@ class _Model:
 class _Slots:
     __slots__ = ("w",)
 
-    def __init__(self) -> None:
-        self.w = X
-
-
-class _Deep:
-    def __init__(self) -> None:
-        self.w = [_Model()]
+    def __init__(self, w: Any = X) -> None:
+        self.w = w
 
 
 @dataclasses.dataclass(eq=False)
@@ -338,8 +300,8 @@ class _Frozen:
 @pytest.mark.parametrize(
     ("make", "is_told"),
     [
-        (_Model, True), (_Slots, True), (_Deep, True), (lambda: _Record().method, True),
-        (_Frozen, False), (_Settings, False),
+        (_Model, True), (_Slots, True), (lambda: _Slots([_Model()]), True),
+        (lambda: _Record().method, True), (_Frozen, False), (_Settings, False),
     ],
 )  # fmt: skip
 def test_an_object_whose_arrays_are_compiled_in_is_told_once_a_class(

@@ -1,16 +1,20 @@
-"""Which jitted functions share their traces."""
+"""Which jitted functions share their traces, and jitted Modules as pytrees."""
 
 import inspect
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
+from support.callables import Affine, square
 from support.comparison import Jit, Traces
 from support.lifetimes import collect
-from support.trees import ONE
+from support.trees import ONE, TWO
+
+VECTOR = jnp.arange(1.0, 4.0)
 
 
 def test_two_wrappers_share(jit: Jit, traces: Traces) -> None:
@@ -67,17 +71,12 @@ def test_partials_made_in_a_loop_share(jit: Jit, traces: Traces) -> None:
 def test_other_options_do_not_share(ours: bool, jit: Jit, traces: Traces) -> None:
     """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
     f = traces.counting(lambda x: x + 1)
-    for options in (
-        {},
-        {"donate": "all"},
-        {"inline": True},
-        {"keep_unused": True},
-        {"donate": "warn"},
-        *([{"maxsize": 7}] if ours else []),
-    ):
-        for _ in range(2):
-            assert jit(f, **options)(jnp.ones(3)).tolist() == [2, 2, 2]
-    assert traces.count == (6 if ours else 4)
+    options: list[dict[str, Any]] = [{"donate": "all"}, {"inline": True}, {"keep_unused": True}]
+    options += [{}, {"donate": "warn"}]
+    options += [{"maxsize": 7}, {"functions": "structure"}] if ours else []
+    for given in options * 2:
+        assert jit(f, **given)(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert traces.count == (7 if ours else 4)
     assert (jit(f) == jit(f, donate="all")) is False
 
 
@@ -111,3 +110,81 @@ def test_parameters_that_change_between_two_wrappers(jit: Jit) -> None:
         jit(g)(1)
     g.__defaults__ = (3, 4)
     assert jit(g)() == (3, 4)
+
+
+# ---- jitted Modules and bound methods as pytrees ----
+
+
+def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
+    class Model(eqx.Module):
+        w: Any
+        b: Any = 1.0
+
+        def __call__(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x + self.b
+
+    model = jit(Model(TWO))
+
+    @eqx.filter_grad
+    def grad(f: Any, x: Any) -> Any:
+        return f(x) ** 2
+
+    for _ in range(2):
+        gradient = grad(model, ONE)
+        assert gradient.__wrapped__.w == 6
+        assert gradient(TWO) == 2 * 6 + 1  # the gradient is a jitted Module too
+    assert traces.count == 1
+    value, gradient = eqx.filter_value_and_grad(lambda f: f(ONE))(model)
+    assert (value, gradient.__wrapped__.w) == (3, 1)
+    assert jit(eqx.filter_grad(lambda f: f(ONE)))(model).__wrapped__.w == 1
+    assert traces.count == 1
+
+
+def test_jitted_functions_as_results(jit: Jit) -> None:
+    @jit
+    def f(x: Any) -> Any:
+        return jit(Affine(x)), jit(square), x
+
+    for w in (ONE, TWO):
+        model, function, _ = f(w)
+        assert model(ONE) == w + 1
+        assert function(TWO) == 12
+        assert model.__wrapped__.name == "affine"
+
+
+def test_tree_operations(jit: Jit) -> None:
+    model = jit(Affine(TWO, VECTOR))
+    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, model)
+    assert doubled(ONE).tolist() == [6, 8, 10]
+    assert model(ONE).tolist() == [3, 4, 5]
+    params, static = eqx.partition(model, eqx.is_array)
+    assert sum(eqx.is_array(x) for x in jtu.tree_leaves(model)) == 2
+    updated = eqx.apply_updates(params, jtu.tree_map(jnp.ones_like, params))
+    assert eqx.combine(updated, static)(ONE).tolist() == [5, 6, 7]
+    assert type(doubled.__wrapped__) is Affine
+    assert eqx.tree_equal(doubled, jtu.tree_map(lambda x: x, doubled))
+
+
+def test_bound_methods_are_trees(jit: Jit, traces: Traces) -> None:
+    class Model(eqx.Module):
+        w: Any
+
+        @jit
+        def apply(self, x: Any) -> Any:
+            traces.tick()
+            return self.w * x
+
+    @eqx.filter_grad
+    def grad(f: Any, x: Any) -> Any:
+        return f(x)
+
+    method = Model(TWO).apply
+    assert [float(x) for x in jtu.tree_leaves(grad(method, ONE)) if eqx.is_array(x)] == [1]
+    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, method)
+    assert doubled(ONE) == 4
+    assert jax.vmap(method)(VECTOR).tolist() == [2, 4, 6]
+    assert jit(method)(ONE) == 2
+    assert jit(lambda f, x: f(x))(method, ONE) == 2
+    assert jit(lambda f, x: f(x))(Model(ONE).apply, ONE) == 1
+    assert traces.count == 2  # one for a scalar, one for a batch

@@ -17,11 +17,10 @@ import pytest
 
 import filterjit
 from support.comparison import Jit
-from support.flax_nodes import FlaxStruct
 from support.modules import Holder, Module
 from support.nodes import FrozenRegistered, Registered
 from support.statics import PartlyCompared
-from support.trees import ONE
+from support.trees import ONE, FlaxStruct
 from support.zoo import FIELDS, LEAVES, seen
 
 NUMBERS = [1, True, 1.0, 0.0, -0.0]
@@ -213,6 +212,3 @@ def test_arrays_that_cannot_be_read_equal_themselves() -> None:
     other.delete()
     f(Holder(ONE, Module(other)))
     assert f.cache_info().misses == 2
-
-
-# ---- classes that change ----

@@ -208,6 +208,23 @@ def check_calls(fun: Callable[[Any], Any], make: Callable[[], Iterable[Any]]) ->
     return check(body)[1]  # type: ignore[no-any-return]
 
 
+def observed(
+    program: Callable[[Any, Traces], Iterable[Any]], jit: Jit, describe: Callable[[Any], Any]
+) -> tuple[list[Any], int, list[Any]]:
+    """Runs a generator of observations, which gets a decorator and a counter of traces. Returns what it
+    yields, described, how often it traced, and the functions that it jitted."""
+    made: list[Any] = []
+
+    def decorator(fun: Any = None, **options: Any) -> Any:
+        if fun is None:
+            return functools.partial(decorator, **options)
+        made.append(jit(fun, **options))
+        return made[-1]
+
+    traces = Traces()
+    return [describe(x) for x in program(decorator, traces)], traces.count, made
+
+
 def check_installed(program: Program) -> Any:
     """Runs `program` as it is and with filterjit installed in Equinox's place. Asserts that both
     runs return the same, bit for bit, and returns it.

@@ -31,10 +31,6 @@ class Child(Module):
     flags: tuple[Any, ...] = eqx.field(static=True, default=())
 
 
-class GrandChild(Child):
-    """Adds nothing."""
-
-
 class WithFactories(Module):
     """A subclass with a default that a factory makes."""
 
@@ -53,31 +49,6 @@ class MakesStatic(Child):
     b: Any = eqx.field(static=True, default=7)
 
 
-class OneSide(Module):
-    left: Any = 1.0
-
-
-class OtherSide(Module):
-    right: Any = 2.0
-
-
-class Diamond(OneSide, OtherSide):
-    a: Any = 5
-
-
-class PlainMixin:
-    """Not a Module, with an attribute and a method."""
-
-    unit = "m"
-
-    def describe(self) -> str:
-        return f"{self.unit} {type(self).__name__}"
-
-
-class Mixed(PlainMixin, Module):
-    pass
-
-
 class WithInit(eqx.Module):
     total: Any
     parts: list[Any]
@@ -87,10 +58,6 @@ class WithInit(eqx.Module):
         self.size = len(parts)
         self.parts = list(parts)
         self.total = sum(parts)
-
-
-class InheritsInit(WithInit):
-    more: Any = 4
 
 
 class WithPostInit(eqx.Module):
@@ -138,24 +105,6 @@ class Concrete(Abstract):
 
     def apply(self, x: Any) -> Any:
         return x * self.scale
-
-
-class ByProperty(Abstract):
-    """Its abstract variable is a property, not a field."""
-
-    half: Any
-    label: ClassVar[str] = "property"
-
-    @property
-    def scale(self) -> Any:
-        return self.half * 2
-
-    def apply(self, x: Any) -> Any:
-        return x + self.scale
-
-
-class Strict(eqx.Module, strict=True):
-    a: Any
 
 
 class ExtraSlots(eqx.Module):
@@ -214,10 +163,6 @@ class Shadowed(eqx.Module):
 class GenericModule(eqx.Module, typing.Generic[T]):
     a: T
     b: Any = eqx.field(static=True, default="b")
-
-
-class OfInt(GenericModule[int]):
-    c: Any = 1
 
 
 class OwnEquality(eqx.Module):
@@ -282,18 +227,8 @@ class Weekday(eqx.Enumeration):
     tuesday = "the second day"
 
 
-class HasClassVar(eqx.Module):
-    a: Any
-    shared: ClassVar[Any] = [1, 2]
-    counter: ClassVar[int] = 0
-
-
 class Empty(eqx.Module):
     pass
-
-
-class OfMissing(eqx.Module):
-    a: Any
 
 
 class Nested(eqx.Module):

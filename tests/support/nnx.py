@@ -14,7 +14,7 @@ from flax import nnx
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat
 
-from .comparison import Traces, counting
+from .comparison import counting, observed
 
 MODES = {
     "graph": {"graph": True, "graph_updates": True},
@@ -84,17 +84,14 @@ def compare(program: Program, mode: str, handed_over: bool | None = False, again
     `handed_over`: whether calls were handed over to upstream; None if either will do. `again`: how
     many of them were traced here before.
     """
-    results: list[tuple[list[Any], int]] = []
-    made: list[Any] = []
-    for jit in (nnx.jit, filterjit.nnx.jit):
-
-        def make(fun: Any, jit: Any = jit, **options: Any) -> Any:
-            made.append(jit(fun, **MODES[mode], **options))
-            return made[-1]
-
-        traces = Traces()
-        results.append((list(map(describe, program(counting(make, traces)))), traces.count))
-    (expected, upstream_traces), (found, traces_here) = results
+    (expected, upstream_traces, _), (found, traces_here, made) = (
+        observed(
+            lambda make, traces: program(counting(make, traces)),
+            functools.partial(jit, **MODES[mode]),
+            describe,
+        )
+        for jit in (nnx.jit, filterjit.nnx.jit)
+    )
     assert found == expected, [(a, b) for a, b in zip(found, expected, strict=False) if a != b]
     assert traces_here <= upstream_traces + again
     ours = [f for f in made if isinstance(f, filterjit.nnx.NNXJit)]

@@ -8,7 +8,7 @@ import jax
 
 import filterjit
 
-from .comparison import Traces, _without_addresses, comparable, without
+from .comparison import Traces, _without_addresses, comparable, observed, without
 
 
 def described(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -27,22 +27,11 @@ def compare(
     `handed_over`: whether ``jax.jit`` has made some of the calls of `filterjit.jit`; None if either
     will do.
     """
-    results = []
-    made: list[Any] = []
-    for jit in (jax.jit, filterjit.jit):
-
-        def decorator(*args: Any, jit: Any = jit, **options: Any) -> Any:
-            if not args:
-                return functools.partial(decorator, jit=jit, **options)
-            made.append(jit(*args, **options))
-            return made[-1]
-
-        traces = Traces()
-        results.append((list(program(decorator, traces)), traces.count))
-    (expected, theirs), (found, ours) = results
+    expected, theirs, _ = observed(program, jax.jit, lambda x: x)
+    found, ours, made = observed(program, filterjit.jit, lambda x: x)
     assert found == expected
-    ours_made: list[Any] = [f for f in made if isinstance(f, filterjit.types.FilterJit)]
-    reasons = {reason for f in ours_made for reason in f._hooks.handed_over}
+    jitted = (f for f in made if isinstance(f, filterjit.types.FilterJit))
+    reasons = {reason for f in jitted for reason in f._hooks.handed_over}  # type: ignore[attr-defined]
     assert handed_over is None or bool(reasons) == handed_over, reasons
     assert handed_over is not False or ours <= theirs  # f(1) and f(x=1) are one program here
 

@@ -1,0 +1,479 @@
+"""Filters: path patterns, operators, `partition` with one filter and with several, `combine`, and
+`partition_dict`. The paths of all kinds of nodes are those of JAX (test_tree_util)."""
+
+import functools
+import io
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import filterjit as fj
+from support.comparison import comparable, outcome, same
+from support.modules import Module
+from support.nodes import Point
+from support.trees import ARRAY, IS_LEAF, KEY, ONE, TREES
+
+# ---- path patterns ----
+
+
+def is_text(x: Any) -> bool:
+    return isinstance(x, str)
+
+
+def taken(tree: Any, filter: Any, **kwargs: Any) -> list[str]:
+    """Returns the paths of the leaves that a filter takes."""
+    nothing = object()
+    part = fj.partition(tree, filter, replace=nothing, **kwargs)[0]
+    leaves = zip(fj.tree_paths(tree), fj.flatten(part, True)[0], strict=True)
+    return [path for path, x in leaves if x is not nothing]
+
+
+def selected(tree: Any, pattern: str, **kwargs: Any) -> list[str]:
+    return taken(tree, fj.Filter(pattern, missing="ignore"), **kwargs)
+
+
+NESTED = {
+    "a.b": 1,
+    "*": 2,
+    "": 3,
+    "it's": 4,
+    "[0]": 5,
+    "a": {"b": 6, "c.d": {"e": 7}},
+    "x": [10, (11, 12), [13]],
+}
+ODD_KEYS = {"tuples": {(1, "b"): 1, (2, "c"): 2}, "ints": {0: [3], -1: 4, 10: 5}}
+MODEL = eqx.nn.MLP(2, 2, 4, 2, key=KEY)
+MANY = {"l": list(range(6)), "t": (0, 1), "none": [None, 1], "p": Point(1, 2), "e": [[], [2]]}
+
+
+@pytest.mark.parametrize(
+    "tree, pattern, expected",
+    [
+        (MODEL, "layers[0].weight", ["layers.0.weight"]),
+        (MODEL, "layers.0.weight", ["layers.0.weight"]),
+        (MODEL, "**.bias", ["layers.0.bias", "layers.1.bias", "layers.2.bias"]),
+        (MODEL, "layers[:-1].w*", ["layers.0.weight", "layers.1.weight"]),
+        (MODEL, "layers[1:].b?as", ["layers.1.bias", "layers.2.bias"]),
+        (MODEL, "*activation", ["activation", "final_activation"]),
+        (MODEL, "layers.00.bias", []),
+        (NESTED, "['a.b']", ["a.b"]),
+        (NESTED, "['*']", ["*"]),
+        (NESTED, "['']", [""]),
+        (NESTED, '["it\'s"]', ["it's"]),
+        (NESTED, "['[0]']", ["[0]"]),
+        (NESTED, "a['c.d'].e", ["a.c.d.e"]),
+        (NESTED, "a[c?d].e", ["a.c.d.e"]),
+        (NESTED, "a[b]", ["a.b"]),
+        (NESTED, "*", ["", "*", "[0]", "a.b", "it's"]),
+        (ODD_KEYS, "ints[0].**", ["ints.0.0"]),
+        (ODD_KEYS, "ints['10']", ["ints.10"]),
+        (ODD_KEYS, "ints[1?]", ["ints.10"]),
+        (ODD_KEYS, "tuples[\"(1, 'b')\"]", ["tuples.(1, 'b')"]),
+        (MANY, "l[1:-1:2]", ["l.1", "l.3"]),
+        (MANY, "l[3:1:-1]", ["l.2", "l.3"]),
+        (MANY, "*[-1]", ["l.5", "none.1", "t.1"]),
+        (MANY, "p[xy]", []),
+        (7, "", [""]),
+    ],
+)
+def test_patterns(tree: Any, pattern: str, expected: list[str]) -> None:
+    assert selected(tree, pattern) == expected
+    rest = selected(tree, ~fj.Filter(pattern))
+    assert sorted([*expected, *rest]) == sorted(fj.tree_paths(tree))
+
+
+@pytest.mark.parametrize(
+    "pattern, at",
+    [
+        ("a..b", ".b"),
+        ("a.", ""),
+        ("a[", "["),
+        ("a[]", "[]"),
+        ("['a'", "['a'"),
+        ("a[1", "[1"),
+        ("x.a**", "a**"),
+        ("a[1:2:3:4]", "[1:2:3:4]"),
+        ("a[b:c]", "[b:c]"),
+        ("a[0]b", "b"),
+    ],
+)
+def test_invalid_patterns(pattern: str, at: str) -> None:
+    position = len(pattern) - len(at) + 1
+    for use in (fj.Filter, lambda p: fj.partition([1], p), lambda p: fj.is_array & p):
+        with pytest.raises(ValueError) as info:
+            use(pattern)
+        assert f"{pattern!r} from character {position} on: {at!r}" in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "filter, meant",
+    [
+        ("layres.0.weight", "'layers.0.weight'"),
+        ("layres.**", "'layers.**'"),
+        ("**.wieght", "'**.weight'"),
+        ("*.*.wieght", "'*.*.weight'"),
+        ("layers[0].quite_another", None),
+        ("layers[3].weight", None),
+        (fj.is_array & "layres.**", "'layers.**'"),
+        ("**.weight" | fj.Filter("layers.**.bais"), "'layers.**.bias'"),
+        (~fj.Filter("layres.**"), "'layers.**'"),
+    ],
+)
+def test_a_pattern_that_matches_no_leaf(filter: Any, meant: str | None) -> None:
+    question = f" Did you mean {meant}?" if meant else ""
+    has = "the tree has `layers.0.weight`, `layers.0.bias`, `layers.1.weight`, "
+    for function in (fj.partition, fj.partition_dict):
+        with pytest.raises(ValueError, match=r"the path pattern '.*' matches no leaf") as info:
+            function(MODEL, filter)
+        assert has in str(info.value)
+        assert str(info.value).endswith(question or "....")
+    with pytest.raises(ValueError, match="'error' or 'ignore', not 'no'"):
+        fj.Filter("layers.**", missing="no")  # type: ignore[arg-type]
+
+
+def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
+    ignoring = fj.Filter("layres.**", missing="ignore")
+    assert taken(MODEL, ignoring) == taken(MODEL, fj.is_array & ignoring) == []
+    assert taken(MODEL, ignoring | "layers[0].bias") == ["layers.0.bias"]
+    either = fj.Filter(fj.Filter("layres.**") | "layers[0].bias", missing="ignore")
+    assert taken(MODEL, either) == ["layers.0.bias"]
+    # A node that is there and has no leaves is no mistake.
+    for tree in ({}, {"a": ()}, {"a": None}):
+        assert taken(tree, "**") == []
+    assert taken({"a": None, "b": 1}, "a.**") == []
+
+
+@pytest.mark.parametrize(
+    ("filter", "is_error"),
+    [
+        (fj.Filter("no", missing="ignore"), False),
+        (fj.Filter("no", missing="ignore") & fj.is_array, False),
+        (fj.Filter("a", missing="ignore") & "b", False),
+        (fj.Filter("no", missing="ignore") | "no", True),
+        (fj.Filter("no"), True),
+    ],
+    ids=repr,
+)
+def test_options_that_take_filters_ignore_what_is_missing(filter: Any, is_error: bool) -> None:
+    mesh, rules = jax.make_mesh((1,), ("data",)), fj.sharding.ShardingRules({filter: P(), ...: P()})
+    options: Any = [{"donate": {"tree": filter}}, {"traced": {"tree": filter}}]
+    jitted = [fj.filter_jit(lambda tree: tree["b"], **option) for option in options]
+    for use in (*jitted, lambda tree: rules.table(tree, mesh)):
+        tree = {"a": jnp.ones(2), "b": jnp.ones(3)}
+        if is_error:
+            with pytest.raises(ValueError, match="'no' matches no leaf"):
+                use(tree)
+        else:
+            use(tree)
+        assert not tree["a"].is_deleted()
+
+
+def test_the_empty_pattern_names_the_root() -> None:
+    with pytest.raises(ValueError, match="node"):
+        fj.partition([1, 2], "")
+
+
+# ---- filters made of filters ----
+
+
+def test_operators() -> None:
+    tree = {"w": jnp.ones(2), "bias": [jnp.ones(2), jnp.arange(2), "text"], "n": jnp.arange(2)}
+    bias = fj.Filter("bias.*")
+    text = fj.Filter(is_text)
+    assert taken(tree, bias & fj.is_array) == ["bias.0", "bias.1"]
+    assert taken(tree, "bias.*" & fj.is_array) == ["bias.0", "bias.1"]
+    assert taken(tree, fj.is_array & "bias.*") == ["bias.0", "bias.1"]
+    assert taken(tree, "n" | text) == ["bias.2", "n"]
+    assert taken(tree, fj.is_array & "bias[-2]") == ["bias.1"]
+    assert taken(tree, jnp.integer | text | "w") == ["bias.1", "bias.2", "n", "w"]
+    assert taken(tree, text | jnp.integer) == ["bias.1", "bias.2", "n"]
+    assert taken(tree, ~bias & ~text) == ["n", "w"]
+    assert taken(tree, ~(bias | fj.is_array)) == []
+    assert taken(tree, ~~bias) == taken(tree, bias) == ["bias.0", "bias.1", "bias.2"]
+    assert taken(tree, True & bias) == taken(tree, bias) == taken(tree, False | bias)
+    assert taken(tree, {"w": True, "bias": False, "n": is_text} | text) == ["bias.2", "w"]
+    assert taken(tree, ~fj.Filter({"w": True, "bias": [True, is_text, False], "n": False})) == [
+        "bias.1",
+        "bias.2",
+        "n",
+    ]
+    for bad in (1, 1.5, "a..b"):
+        with pytest.raises(ValueError):
+            text & bad
+        with pytest.raises(ValueError):
+            bad | text
+
+
+@pytest.mark.parametrize("leaf", [ONE, np.ones(2), np.float32(1), jnp.arange(2), 1, "text", None])
+def test_a_filter_is_a_function_of_a_leaf(leaf: Any) -> None:
+    array, text = eqx.is_array(leaf), is_text(leaf)
+    inexact = eqx.is_inexact_array(leaf)
+    for filter, expected in [
+        (fj.is_array, array),
+        (fj.is_inexact_array, inexact),
+        (fj.Filter(is_text), text),
+        (fj.Filter(jnp.inexact), inexact),
+        (fj.Filter(np.ndarray), isinstance(leaf, np.ndarray)),
+        (fj.Filter(True), True),
+        (~fj.Filter(True), False),
+        (fj.is_array & fj.is_inexact_array, inexact),
+        (fj.is_array | is_text, array or text),
+        (~(fj.is_array | is_text), not (array or text)),
+        (fj.Filter(fj.is_array), array),
+        (fj.Filter(lambda x: [x]), True),
+    ]:
+        assert filter(leaf) is expected, filter
+        assert same(fj.partition(leaf, filter), eqx.partition(leaf, filter))
+        assert same(eqx.partition([leaf], filter), fj.partition([leaf], filter))
+
+
+def test_a_filter_that_uses_paths_cannot_be_called_with_a_leaf() -> None:
+    for filter in (fj.Filter("a.*"), fj.is_array & "**", ~fj.Filter([True])):
+        with pytest.raises(ValueError, match="cannot be called with a leaf"):
+            filter(ONE)
+
+
+def test_repr() -> None:
+    assert repr(fj.is_array) == "Filter(is_array)"
+    assert repr(("**.bias" & fj.is_array) | ~fj.Filter(is_text)) == (
+        "Filter((('**.bias' & is_array) | ~is_text))"
+    )
+    assert repr(fj.Filter([True, False])) == "Filter([True, False])"
+    assert repr(fj.Filter(True)) == "Filter(True)"
+    for pattern in ("a.b", "layers[0].w*", "**[-1]", "a[1:3:]", "['a.b'].?.*", "[0][::-1]"):
+        shown = repr(fj.Filter(pattern))[len("Filter(") : -1]
+        assert repr(fj.Filter(eval(shown))) == f"Filter({shown})"
+
+
+def test_a_tree_of_filters_inside_a_filter() -> None:
+    tree = {"a": [1, 2], "b": [3, "x"]}
+    mask = {"a": [True, False], "b": True}
+    assert taken(tree, fj.Filter(mask)) == taken(tree, mask) == ["a.0", "b.0", "b.1"]
+    assert taken(tree, fj.Filter(mask) & is_text) == ["b.1"]
+    with pytest.raises(ValueError, match="differs from the filter"):
+        taken(tree, fj.Filter({"a": True}) | is_text)
+
+
+# Trees for which JAX makes no valid tree of filters of the first level: a missing field gets a filter
+# too, and the arguments of a Partial must be a tuple.
+NO_PREFIX = ("Module with missing fields", "tree_util.Partial")
+
+
+# ---- one filter, compared with Equinox's `partition` ----
+
+
+def tree_of(tree: Any, *filters: Any, prefix: bool = False) -> Any:
+    """Returns a tree of filters, taken in turn, of the same structure or of its first level."""
+    endless = itertools.cycle(filters)
+    is_leaf = (lambda x: x is not tree) if prefix else None
+    return jtu.tree_map(lambda _: next(endless), tree, is_leaf=is_leaf)
+
+
+SPECS: dict[str, Callable[[Any], Any]] = {
+    "is_array": lambda tree: eqx.is_array,
+    "is_inexact_array": lambda tree: eqx.is_inexact_array,
+    "is_array_like": lambda tree: eqx.is_array_like,
+    "lambda": lambda tree: lambda x: isinstance(x, (str, np.ndarray)),
+    "truth of anything": lambda tree: lambda x: "x" if isinstance(x, int) else 0,
+    "True": lambda tree: True,
+    "False": lambda tree: False,
+    "mask": lambda tree: tree_of(tree, True, False, False),
+    "tree": lambda tree: tree_of(tree, True, eqx.is_array, False, callable),
+    "prefix": lambda tree: tree_of(tree, eqx.is_array, True, callable, False, prefix=True),
+    "prefix that is wrong": lambda tree: tree_of(tree, eqx.is_array, 1, prefix=True),
+    "another tree": lambda tree: (True, {"a": False}),
+    "None": lambda tree: None,
+    "int": lambda tree: 1,
+    "bool of NumPy": lambda tree: np.bool_(True),
+    "bools of NumPy": lambda tree: tree_of(tree, True, np.bool_(False)),
+    "array": lambda tree: jnp.array(True),
+    "float": lambda tree: [1.5],
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_one_filter_is_as_in_equinox(name: str) -> None:
+    """They return the same parts, or raise exceptions of the same type."""
+    tree = TREES[name]()
+    for spec, make in SPECS.items():
+        if name in NO_PREFIX and spec.startswith("prefix"):
+            continue
+        filter = make(tree)
+        for is_leaf, replace in itertools.product(IS_LEAF, (None, 0, [1, None])):
+            theirs = outcome(eqx.partition, tree, filter, replace=replace, is_leaf=is_leaf)
+            ours = outcome(fj.partition, tree, filter, replace=replace, is_leaf=is_leaf)
+            assert same(ours, theirs), spec
+
+
+def test_a_tracer_is_not_a_filter() -> None:
+    @jax.jit
+    def f(x: Any) -> Any:
+        for filter in (x, [x], {"a": True, "b": x}):
+            for partition in (eqx.partition, fj.partition):
+                with pytest.raises(ValueError, match="traced"):
+                    partition({"a": 1, "b": 2} if isinstance(filter, dict) else [1], filter)
+        with pytest.raises(ValueError, match="traced"):
+            fj.Filter(x)
+        return x
+
+    f(True)
+
+
+# ---- combine ----
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_combine_is_as_in_equinox(name: str) -> None:
+    """Combines any two trees, and the parts of one."""
+    tree = TREES[name]()
+    for other, second in all_trees().items():
+        for is_leaf in (None, lambda x: isinstance(x, list)):
+            theirs = outcome(eqx.combine, tree, second, is_leaf=is_leaf)
+            ours = outcome(fj.combine, tree, second, is_leaf=is_leaf)
+            assert same(ours, theirs), other
+    parts = fj.partition(tree, fj.is_inexact_array, fj.is_array, is_text)
+    assert len(parts) == 4
+    for order in itertools.permutations(parts):
+        assert same(fj.combine(*order, strict=True), eqx.combine(*order))
+
+
+@functools.cache
+def all_trees() -> dict[str, Any]:
+    return {name: make() for name, make in TREES.items()}
+
+
+def test_errors_of_combine_name_the_place() -> None:
+    with pytest.raises(ValueError, match=r"tree 2 differs from tree 1 at `\['a'\]`"):
+        fj.combine({"a": [1]}, {"a": (2,)})
+    one, two = {"m": Module([1, None])}, {"m": Module([None, 2])}
+    assert same(fj.combine(one, two, strict=True), {"m": Module([1, 2])})
+    with pytest.raises(ValueError, match=r"`\['m'\]\.a\[1\]` is in tree 2 and in tree 3"):
+        fj.combine(one, two, two, strict=True)
+    assert same(fj.combine(one, two, two), {"m": Module([1, 2])})
+
+
+# ---- several filters ----
+
+
+@pytest.mark.parametrize(
+    "filter, expected",
+    [
+        (jnp.float32, ["f32", "nf32"]),
+        (np.float32, ["f32", "nf32"]),
+        (np.dtype("float32"), ["f32", "nf32"]),
+        (jnp.dtype(jnp.bfloat16), ["bf16"]),
+        (jnp.floating, ["bf16", "f32", "nf32", "nf64"]),
+        (jnp.inexact, ["bf16", "c64", "f32", "nf32", "nf64"]),
+        (np.integer, ["i32", "u8"]),
+        (jnp.signedinteger, ["i32"]),
+        (jnp.bool_, ["nb"]),
+        (jax.dtypes.prng_key, ["key"]),
+        (jax.Array, ["bf16", "c64", "f32", "i32", "key", "u8"]),
+        (np.ndarray, ["nb", "nf64"]),
+        (fj.is_array, ["bf16", "c64", "f32", "i32", "key", "nb", "nf32", "nf64", "u8"]),
+    ],
+    ids=str,
+)
+def test_dtypes_and_types_of_arrays(filter: Any, expected: list[str]) -> None:
+    tree = {
+        "f32": jnp.ones(2),
+        "bf16": jnp.ones(2, jnp.bfloat16),
+        "c64": jnp.ones(2, jnp.complex64),
+        "i32": jnp.arange(2),
+        "u8": jnp.arange(2, dtype=jnp.uint8),
+        "key": KEY,
+        "nf32": np.float32(1),
+        "nf64": np.ones(2),
+        "nb": np.array([True]),
+        "float": 1.0,
+        "int": 1,
+        "type": jnp.float32,
+        "dtype": np.dtype("float32"),
+    }
+    assert taken(tree, filter) == expected
+    assert taken(tree, dict.fromkeys(tree, filter)) == expected
+    assert taken(tree, ~fj.Filter(filter)) == [k for k in sorted(tree) if k not in expected]
+
+
+@pytest.mark.parametrize(
+    "bad", [1, 1.5, None, b"bytes", [1], np.bool_(True), ARRAY, {"a": 1j}, ...]
+)
+def test_invalid_filters(bad: Any) -> None:
+    with pytest.raises(ValueError):
+        fj.partition(3, bad)
+    with pytest.raises(ValueError):
+        fj.partition([3], True, bad)
+    with pytest.raises(ValueError):
+        fj.partition_dict(ONE, bad)
+
+
+# ---- partition_dict ----
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_partition_dict(name: str) -> None:
+    tree = TREES[name]()
+    structure, *groups = fj.partition_dict(tree, fj.is_inexact_array, jax.Array)
+    leaves = dict(zip(fj.tree_paths(tree), fj.flatten(tree, True)[0], strict=True))
+    floats = {k: x for k, x in leaves.items() if eqx.is_inexact_array(x)}
+    others = {k: x for k, x in leaves.items() if isinstance(x, jax.Array) and k not in floats}
+    rest = {k: x for k, x in leaves.items() if eqx.is_array(x) and k not in {**floats, **others}}
+    assert same(groups, [floats, others, rest])
+    assert [list(g) for g in groups] == [list(floats), list(others), list(rest)]
+    assert structure.paths == tuple(k for k, x in leaves.items() if eqx.is_array(x))
+    assert structure == fj.flatten(tree)[1]
+    rebuilt = jtu.tree_map(lambda x: x, tree)
+    for order in itertools.permutations(groups):
+        assert same(structure.combine(*order), rebuilt)
+
+
+def test_combine_uses_what_the_dicts_hold_now() -> None:
+    structure, biases, rest = fj.partition_dict(MODEL, "**.bias")
+    assert list(biases) == ["layers.0.bias", "layers.1.bias", "layers.2.bias"]
+    biases = {path: path for path in reversed(biases)}
+    model = structure.combine(biases, rest)
+    assert model.layers[1].bias == "layers.1.bias"
+    assert model.layers[1].weight is MODEL.layers[1].weight
+    assert model.activation is MODEL.activation
+    assert same(structure.combine({**biases, **rest}), model)
+    assert structure.unflatten(range(6)).layers[2].bias == 5
+
+
+def test_other_libraries_take_dicts_of_paths() -> None:
+    structure, train, frozen = fj.partition_dict(MODEL, "layers[1:].*" & fj.is_inexact_array)
+    x = jnp.ones(2)
+
+    @jax.jit
+    @jax.grad
+    def gradient(train: Any, frozen: Any) -> Any:
+        return jnp.sum(structure.combine(frozen, train)(x) ** 2)
+
+    grads = gradient(train, frozen)
+    whole = eqx.filter_jit(eqx.filter_grad(lambda model: jnp.sum(model(x) ** 2)))(MODEL)
+    for path, leaf in fj.partition_dict(whole, "layers[1:].*")[1].items():
+        np.testing.assert_allclose(grads.pop(path), leaf, rtol=1e-5)
+    assert grads == {}
+
+    optimiser = optax.sgd(0.1, momentum=0.9)
+    updates, state = optimiser.update(train, optimiser.init(train), train)
+    train = optax.apply_updates(train, updates)
+    model = structure.combine(train, frozen)
+    assert model.layers[0].weight is MODEL.layers[0].weight
+    assert fj.tree_paths(state) == [f"0.trace.{path}" for path in sorted(train)]
+
+    file = io.BytesIO()
+    np.savez(file, **train, **frozen)
+    file.seek(0)
+    with np.load(file) as loaded:
+        again = structure.combine(dict(loaded))
+    arrays = lambda tree: jtu.tree_map(jnp.asarray, eqx.filter(tree, eqx.is_array))
+    assert comparable(arrays(again)) == comparable(arrays(model))
