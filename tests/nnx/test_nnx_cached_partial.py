@@ -57,8 +57,8 @@ def in_each_kind(program: Any) -> Any:
 @in_each_kind
 def test_a_training_step(jit: Any, cached_partial: Any) -> Iterator[Any]:
     rngs = nnx.Rngs(0)
-    model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(3)])
-    optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    model = nnx.Sequential(*[nnx.Linear(4, 4, rngs=rngs) for _ in range(2)])
+    optimizer = nnx.Optimizer(model, optax.sgd(1e-5, momentum=0.9), wrt=nnx.Param)
 
     @jit
     def step(model: Any, optimizer: Any, y: Any, scale: Any = 1.0) -> Any:

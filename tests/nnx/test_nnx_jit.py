@@ -1,7 +1,6 @@
 """`filterjit.nnx.jit` and Flax's ``nnx.jit`` on the same programs, in each mode."""
 
 import copy
-import functools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +26,7 @@ class Net(nnx.Module):
         self.first = nnx.Linear(2, 3, rngs=rngs)
         self.norm = nnx.BatchNorm(3, rngs=rngs)
         self.dropout = nnx.Dropout(0.5, rngs=rngs)
-        self.rest = nnx.List([nnx.Linear(3, 3, rngs=rngs) for _ in range(2)])
+        self.rest = nnx.List([nnx.Linear(3, 3, rngs=rngs)])
 
     def __call__(self, y: Any) -> Any:
         y = self.dropout(self.norm(self.first(y)))
@@ -66,7 +65,7 @@ def test_batch_statistics_and_streams_of_random_numbers(jit: Any) -> Iterator[An
 @in_each_mode
 def test_a_training_step(jit: Any) -> Iterator[Any]:
     net = Net(nnx.Rngs(0))
-    optimizer = nnx.Optimizer(net, optax.adam(1e-2), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(net, optax.sgd(1e-2, momentum=0.9), wrt=nnx.Param)
     metrics = nnx.MultiMetric(loss=nnx.metrics.Average("loss"))
 
     @jit
@@ -397,19 +396,6 @@ def test_arrays_of_donated_modules(jit: Any) -> Iterator[Any]:
     yield m, n
 
 
-def test_copies() -> None:
-    class Holding(nnx.Module):
-        def __init__(self, jit: Any) -> None:
-            self.w = nnx.Param(jnp.ones(1))
-            self.f = jit(lambda x: x * 2)
-
-    for jit in (nnx.jit, filterjit.nnx.jit):
-        copied = copy.deepcopy(Holding(functools.partial(jit, graph=False)))
-        assert copied.f(jnp.ones(1)) == 2.0 and copied.w[...] == 1.0
-    f = filterjit.nnx.jit(lambda x: x)
-    assert copy.copy(f) is f and copy.deepcopy(f) is f
-
-
 # ---- pickles ----
 
 
@@ -418,57 +404,47 @@ def found_by_name(x: Any) -> Any:
     return x * 2
 
 
-def test_pickle_by_name() -> None:
-    assert pickle.loads(pickle.dumps(found_by_name)) is found_by_name
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_pickle_of_a_function_without_a_name(graph: bool) -> None:
+def test_copies_and_pickles() -> None:
     """As Flax's: with its options, and with what it closes over."""
     cloudpickle = pytest.importorskip("cloudpickle")
+    scale = 3.0
 
-    def make(jit: Any) -> Any:
-        scale = 3.0
-
-        def add(count: Any, n: Any) -> None:
-            count[...] += n * scale
-
-        return jit(add, donate_argnums=1, graph=graph)
-
-    for f in (make(nnx.jit), make(filterjit.nnx.jit)):
-        twin = cloudpickle.loads(cloudpickle.dumps(f))
-        assert type(twin) is type(f) and twin is not f
-        count, n = nnx.Variable(jnp.zeros(())), jnp.ones(())
-        twin(count, n)
-        assert count[...] == 3 and n.is_deleted()
-
-
-def test_pickle_of_a_partial() -> None:
-    cloudpickle = pytest.importorskip("cloudpickle")
+    class Holding(nnx.Module):
+        def __init__(self, f: Any) -> None:
+            self.w, self.f = nnx.Param(jnp.ones(1)), f
 
     def add(count: Any, n: Any) -> Any:
-        count[...] += n
+        count[...] += n * scale
         return count[...]
 
+    def again(f: Any) -> Any:
+        return cloudpickle.loads(cloudpickle.dumps(f))
+
     for library in (nnx, filterjit.nnx):
+        for graph in (False, True):
+            f = library.jit(add, donate_argnums=1, graph=graph)
+            twin, count, n = again(f), nnx.Variable(jnp.zeros(())), jnp.ones(())
+            assert type(twin) is type(f) and twin is not f
+            assert twin(count, n) == count[...] == 3 and n.is_deleted()
         count = nnx.Variable(jnp.zeros(()))
         partial = library.cached_partial(library.jit(add), count)
         partial(2.0)
-        twin = cloudpickle.loads(cloudpickle.dumps(partial))
-        assert [twin(1.0), twin(1.0), partial(5.0)] == [3, 4, 7]
-        assert count[...] == 7
+        twin = again(partial)
+        assert [twin(1.0), twin(1.0), partial(5.0)] == [9, 12, 21]
+        copied = copy.deepcopy(Holding(library.jit(lambda x: x * 2, graph=False)))
+        assert copied.f(jnp.ones(1)) == 2.0 and copied.w[...] == 1.0
+    assert copy.copy(found_by_name) is copy.deepcopy(found_by_name) is found_by_name
+    assert pickle.loads(pickle.dumps(found_by_name)) is found_by_name
 
 
-@pytest.mark.parametrize("bad", [[1], {"a": 1}], ids=str)
-def test_a_static_argument_that_cannot_be_hashed_is_named(bad: Any) -> None:
-    model, x = nnx.Linear(3, 2, rngs=nnx.Rngs(0)), jnp.ones((4, 3))
+def test_a_static_argument_that_cannot_be_hashed_is_named() -> None:
     texts = []
     for jit in (nnx.jit, filterjit.nnx.jit):
-        step = jit(lambda model, x, n=1: model(x), static_argnames="n")
-        for args, kwargs in (((model, x, bad), {}), ((model, x), {"n": bad})):
+        step = jit(lambda model, n=1: model.other, static_argnames="n")
+        for args, kwargs in (((Counter(), [1]), {}), ((Counter(),), {"n": {"a": 1}})):
             with pytest.raises(ValueError, match="Non-hashable static") as caught:
                 step(*args, **kwargs)
             texts.append(str(caught.value))
-        assert step(model, x, n=2).shape == (4, 2)
+        assert step(Counter(), n=2).shape == (2,)
     assert texts[:2] == texts[2:]
     assert any(note.startswith("(static argument `n` is ") for note in caught.value.__notes__)

@@ -17,94 +17,64 @@ from support.processes import run_code
 pytestmark = needs_this_flax
 
 NET = """
-import json, sys
-import jax, jax.numpy as jnp, numpy as np
-from flax import nnx
-import filterjit, filterjit.nnx
-
-class Net(nnx.Module):
-    def __init__(self, seed=0):
-        rngs = nnx.Rngs(seed)
-        self.first = nnx.Linear(4, 8, rngs=rngs)
-        self.norm = nnx.BatchNorm(8, rngs=rngs)
-        self.dropout = nnx.Dropout(0.5, rngs=rngs)
-        self.last = nnx.Linear(8, 2, rngs=rngs)
-
-    def __call__(self, x):
-        return self.last(self.dropout(nnx.relu(self.norm(self.first(x)))))
-
-def predict(model, x, scale):
-    return model(x) * scale
-
-def step(state, x):  # of a model whose batch statistics and random streams change
-    model = nnx.merge(graphdef, state)
-    y = model(x)
-    return y, nnx.state(model)
-
-def show(y):
-    print(json.dumps(np.asarray(y).tolist()))
-
-x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+def net(seed):
+    rngs = nnx.Rngs(seed)
+    return nnx.Sequential(
+        nnx.Linear(4, 8, rngs=rngs), nnx.BatchNorm(8, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
+    )
 """
-SCOPE: dict[str, Any] = {}
+SCOPE: dict[str, Any] = {"nnx": nnx}
 exec(NET, SCOPE)
-Net, predict, x = SCOPE["Net"], SCOPE["predict"], SCOPE["x"]
-LOAD = """
-import json
+net, x = SCOPE["net"], np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+SERVE = """
+import json, sys
 import numpy as np
 import filterjit
-y = filterjit.load({path!r})(np.asarray({x!r}, np.float32), {scale!r})
-import sys
-assert "flax" not in sys.modules
-print(json.dumps(np.asarray(y).tolist()))
-"""
+x = np.asarray({x!r}, np.float32)
+frozen = filterjit.load({frozen!r})
+found = [frozen(x, scale) for scale in (1.0, 2.5)]
+assert "flax" not in sys.modules  # nor does it need the classes
 
-
-def shown(text: str) -> Any:
-    return json.loads(text.splitlines()[-1])
-
-
-def test_a_frozen_function_needs_neither_the_classes_nor_flax(tmp_path: Path) -> None:
-    model = Net()
-    model.eval()
-    jitted = filterjit.nnx.jit(predict)
-    frozen = jitted.freeze(model)
-    path = str(tmp_path / "net.jit")
-    frozen.lower(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0).compile().save(path)
-    for scale in (1.0, 2.5):  # it is traced, as by nnx.jit
-        expected = np.asarray(jitted(model, x, scale))
-        np.testing.assert_array_equal(frozen(x, scale), expected)
-        found = shown(run_code(LOAD.format(path=path, x=x.tolist(), scale=scale)).stdout)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert frozen.cache_info().variants == 1
-
-
-def test_state_goes_through_a_saved_function(tmp_path: Path) -> None:
-    """A function of the state, with other weights than those it was compiled with, and changes of
-    batch statistics and random streams that come back."""
-    path = str(tmp_path / "step.jit")
-    build = f"""
-graphdef, state = nnx.split(Net())
-filterjit.filter_jit(step).lower(state, x).compile().save({path!r})
-"""
-    serve = f"""
-step = filterjit.load({path!r})
-model = Net(1)
+from flax import nnx
+{net}
+step = filterjit.load({step!r})
+model = net(1)
 for _ in range(2):
     y, state = step(nnx.state(model), x)
     nnx.update(model, state)
-show(y), show(model.norm.mean), show(model.dropout.rngs.count)
+found += [y, model.layers[1].mean[...], model.layers[2].rngs.count[...]]
+print(json.dumps([np.asarray(y).tolist() for y in found]))
 """
-    run_code(NET + build)
-    lines = run_code(NET + serve).stdout.splitlines()[-3:]
-    model = Net(1)
-    call = filterjit.nnx.jit(lambda model, x: model(x))
+
+
+def test_saved_functions(tmp_path: Path) -> None:
+    """A frozen function, and one of the state, with other weights than those it was compiled with, and
+    changes of batch statistics and random streams that come back."""
+    paths = {name: str(tmp_path / f"{name}.jit") for name in ("frozen", "step")}
+    model = net(0)
+    model.eval()
+    jitted = filterjit.nnx.jit(lambda model, x, scale: model(x) * scale)
+    frozen = jitted.freeze(model)
+    frozen.lower(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0).compile().save(paths["frozen"])
+    expected = [np.asarray(jitted(model, x, scale)) for scale in (1.0, 2.5)]
+    for scale, y in zip((1.0, 2.5), expected, strict=True):  # it is traced, as by nnx.jit
+        np.testing.assert_array_equal(frozen(x, scale), y)
+    assert frozen.cache_info().variants == 1
+
+    graphdef, state = nnx.split(net(0))
+
+    def step(state: Any, x: Any) -> Any:
+        model = nnx.merge(graphdef, state)
+        y = model(x)
+        return y, nnx.state(model)
+
+    filterjit.filter_jit(step).lower(state, x).compile().save(paths["step"])
+    model, call = net(1), filterjit.nnx.jit(lambda model, x: model(x))
     call(model, x)
-    y = call(model, x)
-    for line, expected in zip(
-        lines, (y, model.norm.mean[...], model.dropout.rngs.count[...]), strict=True
-    ):
-        np.testing.assert_allclose(json.loads(line), np.asarray(expected), rtol=1e-5)
+    expected += [call(model, x), model.layers[1].mean[...], model.layers[2].rngs.count[...]]
+    done = run_code(SERVE.format(x=x.tolist(), net=NET, **paths))
+    for found, y in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
+        np.testing.assert_allclose(found, np.asarray(y), rtol=1e-5)
 
 
 def test_a_frozen_function_with_static_arguments() -> None:
