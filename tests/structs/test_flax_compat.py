@@ -59,11 +59,6 @@ def kinds() -> dict[str, str]:
     return {name: _registry.registry.kind(make()) for name, make in classes.items()}
 
 
-def test_with_all_names() -> None:
-    assert kinds() == NATIVE
-    assert ("flax.nnx.variablelib", "_variable_flatten") in NAMES
-
-
 # Which classes are flattened natively still, where a name is missing.
 LOST: dict[str, set[str]] = {
     "FrozenDict": set(),
@@ -77,12 +72,14 @@ LOST: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES, ids=".".join)
+@pytest.mark.parametrize("name", [(), *NAMES], ids=".".join)
 def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = _private.loaded
-    assert loaded(*name) is not None
-    monkeypatch.setattr(_private, "loaded", lambda *n: None if n == name else loaded(*n))
-    lost = LOST[name[-1]]
+    lost = set()
+    if name:
+        assert loaded(*name) is not None
+        monkeypatch.setattr(_private, "loaded", lambda *n: None if n == name else loaded(*n))
+        lost = LOST[name[-1]]
     assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
 
 
@@ -121,7 +118,7 @@ def test_variables_with_another_flatten(monkeypatch: pytest.MonkeyPatch) -> None
     assert check_exact(trees, kind="custom") == 2
 
 
-def test_variables_with_another_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def _another_new(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version of Flax that gives a rebuilt Variable another attribute in its metadata."""
     original = nnx.Variable.__dict__["_new"].__func__
 
@@ -130,14 +127,8 @@ def test_variables_with_another_new(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nnx.Variable, "_new", classmethod(new))
 
-    class Kind(nnx.Variable):
-        pass
 
-    same_as_jax(lambda v: (v, X), lambda: [Kind(X), Kind(X, tag=1), Kind(X)])
-    assert _registry.registry.kind(Kind(X)) == "custom"
-
-
-def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None:
+def _another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None:
     original = pytreelib.Pytree.__dict__["_pytree__unflatten"].__func__
 
     def unflatten(cls: Any, aux: Any, children: Any) -> Any:
@@ -147,11 +138,18 @@ def test_modules_with_another_unflatten(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(pytreelib.Pytree, "_pytree__unflatten", classmethod(unflatten))
 
-    class Net(nnx.Module):
-        def __init__(self) -> None:
-            self.kernel = nnx.Param(X)
 
-    same_as_jax(lambda m: (m, X), lambda: [Net(), Net()])
+@pytest.mark.parametrize(
+    ("name", "patch"), [("Variable", _another_new), ("Module", _another_unflatten)]
+)
+def test_instances_that_are_rebuilt_in_another_way(
+    name: str, patch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch(monkeypatch)
+    make = fresh()[name]
+    same_as_jax(lambda x: (x, X), lambda: [make(), make(2), make()])
+    if name == "Variable":
+        assert _registry.registry.kind(make()) == "custom"
 
 
 # ---- imports ----

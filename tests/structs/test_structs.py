@@ -118,12 +118,6 @@ class FlaxChild(Flax):
     more: Any = struct.field(pytree_node=False, default=())
 
 
-@functools.partial(struct.dataclass, kw_only=True)
-class FlaxKeywords:
-    a: Any
-    s: Any = struct.field(pytree_node=False, default=1)
-
-
 @struct.dataclass
 class FlaxPostInit:
     a: Any
@@ -138,10 +132,6 @@ class Node(struct.PyTreeNode):
     s: Any = struct.field(pytree_node=False, default=1)
 
 
-class NodeChild(Node):
-    b: Any = None
-
-
 RUNS["FlaxPostInit"] = FlaxPostInit
 CLASSES = [
     *(Plain, Slots, FrozenSlots, Factory, Getattr, *RUNS.values()),
@@ -151,7 +141,7 @@ CLASSES = [
     of_jax("KeywordOnly", kw_only=True),
     of_jax("Getattribute", members={"__getattribute__": lambda x, n: object.__getattribute__(x, n)}),
     of_jax("Equal", members={"__eq__": lambda x, y: True, "__hash__": lambda x: 0}, eq=False),
-    *(Flax, FlaxChild, FlaxKeywords, Node, NodeChild),
+    *(Flax, FlaxChild, Node),
 ]  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""States of Optax and Haiku, dataclasses of chex and penzai: exactly the pytrees that they are under
-``jax.jit``."""
+"""States of Optax and Haiku, dataclasses of chex, Modules and states of Flax's linen: exactly the pytrees
+that they are under ``jax.jit``."""
 
 import dataclasses
 import functools
@@ -13,18 +13,13 @@ import pytest
 
 import filterjit
 from filterjit import filter_jit
-from support.comparison import comparable
+from support.comparison import Jit, Traces, comparable, on, on_both
 from support.exactness import X, changed, check_exact, look, same_as_jax
 
 optax = pytest.importorskip("optax")
 frozen_dict = pytest.importorskip("flax.core")
-
-ran: dict[str, int] = {}  # counts the calls of each __post_init__
-
-
-def count(name: str) -> None:
-    ran[name] = ran.get(name, 0) + 1
-
+import flax.linen as nn  # noqa: E402
+from flax.training.train_state import TrainState  # noqa: E402
 
 PARAMS = {"w": jnp.ones((3, 1)), "b": jnp.zeros(1)}
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -71,6 +66,7 @@ def test_haiku() -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 def test_chex(mappable: bool, frozen: bool) -> None:
     chex = pytest.importorskip("chex")
+    ran: list[Any] = []
 
     @functools.partial(chex.dataclass, mappable_dataclass=mappable, frozen=frozen)
     class Local:
@@ -79,7 +75,7 @@ def test_chex(mappable: bool, frozen: bool) -> None:
         posted: Any = None
 
         def __post_init__(self) -> None:
-            count("chex")
+            ran.append(self)
 
     one = lambda: Local(a=X, b=[X, {"c": X}])
     assert check_exact(lambda: [one(), one(), Local(a=X), Local(a=(X, X)), one()]) == 3
@@ -90,9 +86,9 @@ def test_chex(mappable: bool, frozen: bool) -> None:
     def number(jit: Any) -> int:
         f = jit(lambda x: x)
         f(x)
-        before = ran["chex"]
+        before = len(ran)
         f(x)
-        return ran["chex"] - before
+        return len(ran) - before
 
     assert number(filter_jit) == number(jax.jit) > 0
 
@@ -101,6 +97,13 @@ def test_chex(mappable: bool, frozen: bool) -> None:
     same_as_jax(look, changed(one, *changes))  # rebuilt without `extra`
     if mappable:
         assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "b", "posted"}
+
+
+def test_chex_with_static_fields() -> None:
+    chex = pytest.importorskip("chex")
+    static = dataclasses.field(default=1, metadata={"static": True})
+    cls = chex.dataclass(type("Local", (), {"__annotations__": {"a": Any, "s": Any}, "s": static}))
+    check_exact(lambda: [cls(a=X, s=s) for s in (1, 2, 1)])
 
 
 class Counter(eqx.Module):
@@ -125,13 +128,56 @@ def test_a_jitted_function_is_seen_to_be_one(jitted: Any) -> None:
     assert jitted.eval_shape(jnp.ones(3)).shape == (3,)
 
 
-def test_chex_with_static_fields() -> None:
-    chex = pytest.importorskip("chex")
+# ---- linen ----
 
-    @chex.dataclass
-    class Local:
-        a: Any
-        s: Any = dataclasses.field(default=1, metadata={"static": True})
+KEY = jax.random.key(0)
+XS = jax.random.normal(jax.random.key(1), (4, 3))
 
-    trees = lambda: [Local(a=X, s=s) for s in (1, 2, 1)]
-    check_exact(trees)
+
+class Network(nn.Module):
+    features: int = 4
+
+    @nn.compact
+    def __call__(self, x: Any, train: bool = False) -> Any:
+        x = nn.Dense(self.features)(x)
+        x = nn.BatchNorm(use_running_average=not train)(x)
+        return nn.Dense(1)(nn.relu(x))
+
+
+@on_both
+def test_linen_module_as_an_argument(jit: Jit, traces: Traces) -> Any:
+    """A linen Module is not a pytree and can be hashed: it is static."""
+    params = Network().init(KEY, XS)
+    apply = jit(traces.counting(lambda model, params, x: model.apply(params, x)))
+    found = [apply(Network(4), params, XS) for _ in range(3)]
+    assert traces.count == 1
+    return found
+
+
+@on_both
+def test_linen_init_and_apply_as_the_function(jit: Jit) -> Any:
+    model = Network()
+    variables = jit(model.init)(KEY, XS)
+    return variables, jit(model.apply)(variables, XS)
+
+
+@on(jax.jit, eqx.filter_jit, filterjit.filter_jit)
+def test_train_state(jit: Jit, traces: Traces) -> Any:
+    model = nn.Dense(2)
+    params = model.init(KEY, XS)["params"]
+
+    @jit
+    def step(state: Any, x: Any) -> Any:
+        traces.tick()
+        loss = lambda p: jnp.mean(state.apply_fn({"params": p}, x) ** 2)
+        value, grads = jax.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=grads), value
+
+    # `step` is an int at first, and an array later.
+    state = TrainState.create(apply_fn=model.apply, params=params, tx=optax.adam(0.1))
+    state = state.replace(step=jnp.asarray(0))
+    values = []
+    for _ in range(4):
+        state, value = step(state, XS)
+        values.append(value)
+    return values, state.params, state.opt_state, state.step
