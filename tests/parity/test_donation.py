@@ -215,7 +215,7 @@ KEPT: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
 def test_what_is_donated_cannot_be_kept(
     method: str, donate: Any, args: Any, kwargs: Any, words: str
 ) -> None:
-    """By a partial, nor by a frozen function; an argument that is not donated can."""
+    """Neither by a partial nor by a frozen function. An argument that is not donated can be."""
     keep = getattr(filterjit.filter_jit(doubled, donate=donate), method)
     one, two = array(1), array(2)
     args, kwargs = jtu.tree_map(lambda n: (one, two)[n], (args, kwargs))

@@ -48,9 +48,9 @@ def test_callables(name: str) -> None:
 
 
 def test_what_equinox_does_otherwise() -> None:
-    """By decision. A jitted function is a C type and a pytree, and no Module: it can be changed, as
-    functions can, its leaves are those of what is jitted, which it holds itself, and it takes over all
-    attributes, as ``functools.wraps`` does."""
+    """By decision. A jitted function is a pytree, and no Module. As a function, it can be given
+    attributes. It takes over those of what is jitted, as ``functools.wraps`` does, and holds that
+    itself, not a copy."""
 
     def f(x: Any) -> Any:
         return x

@@ -47,22 +47,6 @@ class FrozenRegistered:
 jtu.register_dataclass(FrozenRegistered, data_fields=["b", "a"], meta_fields=["kind"])
 
 
-@dataclasses.dataclass
-class RegisteredWithPostInit:
-    """A dataclass with a field that JAX drops and ``__post_init__`` sets."""
-
-    a: Any
-    derived: Any = dataclasses.field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.derived = "derived"
-
-
-jtu.register_dataclass(
-    RegisteredWithPostInit, data_fields=["a"], meta_fields=[], drop_fields=["derived"]
-)
-
-
 @jtu.register_pytree_node_class
 class Custom:
     """A registered class, with a label in its aux data."""
@@ -81,42 +65,14 @@ class Custom:
         return f"Custom({self.children}, {self.label!r})"
 
 
-@jtu.register_pytree_with_keys_class
-class WithKeys:
-    """A registered class that names its children."""
-
-    def __init__(self, left: Any, right: Any) -> None:
-        self.left, self.right = left, right
-
-    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
-        return ((jtu.GetAttrKey("left"), self.left), (jtu.GetAttrKey("right"), self.right)), None
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> "WithKeys":
-        return cls(*children)
-
-    def __repr__(self) -> str:
-        return f"WithKeys({self.left}, {self.right})"
-
-
-class Childless:
-    """A node without children, whose aux data cannot be hashed."""
-
-    def __init__(self, aux: list[int]) -> None:
-        self.aux = aux
-
-    def __repr__(self) -> str:
-        return f"Childless({self.aux})"
-
-
-jtu.register_pytree_node(Childless, lambda x: ((), x.aux), lambda aux, _: Childless(aux))
-
-
 class Box:
     """A mutable node with any number of children, which have keys."""
 
     def __init__(self, children: Any, aux: Any) -> None:
         self.children, self.aux = list(children), aux
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.children}, {self.aux!r})"
 
 
 class Bag(Box):
@@ -150,11 +106,3 @@ class DictSubclass(dict[Any, Any]):
 @dataclasses.dataclass(frozen=True)
 class Static:
     value: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Plain:
-    """A dataclass that is not registered: a leaf."""
-
-    a: int
-    b: str = "b"
