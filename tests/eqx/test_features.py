@@ -91,6 +91,7 @@ FEATURES: dict[str, tuple[Callable[[Jit, str], Any], str]] = {
     "assert_dce": (lambda jit, _: jit(lambda x: (eqxi.assert_dce(x * 2, "alive"), x)[1])(ONE), ""),
     "breakpoint_if": (lambda jit, _: [f(x) for f in [jit(_breakpoint)] for x in (ONE, TWO)], "jdb"),
     "filter_shard": (lambda jit, _: jit(_shard)({"x": jnp.arange(4.0), "name": "static"}), ""),
+    "sharding of a result": (lambda jit, _: str(jit(_shard)(jnp.arange(4.0)).sharding.spec), ""),
 }  # fmt: skip
 
 

@@ -181,6 +181,16 @@ def test_donation(donate: str) -> None:
     assert b.direct and (x == 1).all()
 
 
+@pytest.mark.parametrize("guard", ["disallow", "disallow_explicit", "allow"])
+def test_transfer_guards(guard: str) -> None:
+    b = Beside(add)
+    b.until_direct(X, ONES)
+    with jax.transfer_guard(guard):
+        for _ in range(3):
+            b(X, ONES)
+    assert b.is_direct(X, ONES)
+
+
 def test_a_step_of_reinforcement_learning() -> None:
     """The state is fed back; what the environment returns is NumPy's."""
 

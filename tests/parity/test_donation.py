@@ -101,6 +101,23 @@ def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
     return CASES[name](run)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("donate", MODES)
+@on_both
+def test_methods_decorated_in_a_class(jit: Jit, donate: str) -> Any:
+    """`self` is the first argument."""
+
+    class M(eqx.Module):
+        w: Any
+
+        @jit(donate=donate)
+        def step(self, x: Any, y: Any = None) -> Any:
+            return M(self.w + 1), x * 2, y
+
+    m, other, x, y, z = M(array(1)), M(array(2)), array(3), array(4), array(5)
+    return m.step(x, y), deleted(m, x, y), M.step(self=other, x=z), deleted(other, z)
+
+
 # ---- warnings ----
 
 

@@ -30,12 +30,14 @@ def checked(x: Any) -> Any:
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda x: checked(x) + 1,
     "vmap": lambda x: jax.vmap(checked)(x[None]),
+    "cond": lambda x: jax.lax.cond(x < 5, checked, lambda y: y, x),
+    "grad": lambda x: jax.value_and_grad(lambda y: checked(y) ** 2)(x),
     **{
         name: lambda x, transform=TRANSFORMS[name]: transform(checked)(x)  # type: ignore[misc]
         for name in (
-            *("jit", "scan", "while_loop", "cond", "switch", "checkpoint", "grad", "custom_jvp"),
-            *("custom_vjp", "filter_custom_vjp", "noinline", "eqxi while_loop, checkpointed"),
-            "filter_closure_convert",
+            *("jit", "scan", "while_loop", "switch", "checkpoint", "custom_jvp", "custom_vjp"),
+            *("filter_custom_vjp", "noinline", "filter_closure_convert"),
+            "eqxi while_loop, checkpointed",
         )
     },
     "buffers of a loop": lambda x: eqxi.while_loop(
