@@ -123,7 +123,7 @@ BY_PATH = ["**.rate", "opt.rate", "['opt'].*", Filter("**") & "*.rate", ~Filter(
 BY_FUNCTION = [is_float, Filter("opt.**") & is_float, {"opt": is_float, "name": False, "size": False}]  # fmt: skip
 
 
-@pytest.mark.parametrize("chosen", [*BY_PATH, *BY_FUNCTION], ids=repr)
+@pytest.mark.parametrize("chosen", [*BY_PATH, *BY_FUNCTION])
 def test_numbers_chosen_by_path_and_by_function(chosen: Any, traces: Traces) -> None:
     f = filter_jit(traces.counting(trained), traced={"config": chosen})
     plain = jax.jit(lambda rate, size, y: trained(config_of(rate, size), y), static_argnames="size")
