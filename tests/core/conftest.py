@@ -52,6 +52,13 @@ def registry() -> Any:
     return core_support.make_registry()
 
 
+@pytest.fixture(scope="session")
+def testing() -> None:
+    """Skips a test whose process needs ``filterjit._testing`` where it is not built."""
+    if isinstance(core_support.testing, _NotBuilt):
+        pytest.skip("filterjit._testing is not built: FILTERJIT_TESTING=1 was not set")
+
+
 @pytest.fixture
 def backend() -> Any:
     """A stand-in for JAX that a Direct calls: see direct_support.py."""
