@@ -31,7 +31,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+# pytest keeps what it has made of the sources, whatever the shell says of other programs.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 C_FILES := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*.h) tests/core/testing.c
 SOURCES := $(C_FILES) setup.py pyproject.toml

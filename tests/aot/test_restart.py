@@ -282,7 +282,7 @@ def _edits(seed: int, edits: int, folder: Path) -> dict[str, int]:
 
 
 def test_edits_between_starts(path: Path) -> None:
-    assert len(_edits(0, 6, path.parent / "programs")) == 2
+    assert len(_edits(0, 4, path.parent / "programs")) == 2
 
 
 @pytest.mark.slow

@@ -23,13 +23,13 @@ def _small_process() -> Iterator[None]:
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.slow)])
 def test_calls_on_a_stand_in_for_jax_jit(examples: int) -> None:
     run_state_machine_as_test(steps.Differential, settings=steps.machine_settings(examples, 30))
 
 
 def test_calls_on_jax() -> None:
-    run_state_machine_as_test(steps.WithJax, settings=steps.machine_settings(3, 15))
+    run_state_machine_as_test(steps.WithJax, settings=steps.machine_settings(2, 12))
 
 
 # ---- the oracle itself ----

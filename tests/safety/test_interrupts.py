@@ -293,8 +293,8 @@ def test_interrupts(name: str, terminal: None) -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("donating", MemoryError),
         ("with a callback", ZeroDivisionError),
+        pytest.param("donating", MemoryError, marks=pytest.mark.slow),
         pytest.param("donating", ZeroDivisionError, marks=pytest.mark.slow),
         pytest.param("with a callback", MemoryError, marks=pytest.mark.slow),
     ],

@@ -1,4 +1,4 @@
-"""Lets the tests import the modules beside them, and leaves a fourth of the cases with eight devices to
+"""Lets the tests import the modules beside them, and leaves an eighth of the cases with eight devices to
 `make test`, of each test at least one."""
 
 import collections
@@ -12,12 +12,12 @@ sys.path.append(str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks three of four cases as `thorough`: they compile much."""
+    """Marks seven of eight cases as `thorough`: they compile much."""
     counts: collections.Counter[str] = collections.Counter()
     for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
         is_left_out = any(map(item.get_closest_marker, ("slow", "thorough")))
         if item.path.name.startswith("eight_") and not is_left_out:
             name = item.nodeid.partition("[")[0]
-            if counts[name] % 4:
+            if counts[name] % 8:
                 item.add_marker("thorough")
             counts[name] += 1
