@@ -99,6 +99,15 @@ def leaf(i: int) -> Linear:
     return Linear(weight=Array(i), bias=None, size=i, activation=f"name {i}")
 
 
+class Behind(Module):
+    """Its fields come after another attribute, which the first instance alone has."""
+
+    dynamic, static = Linear.dynamic, Linear.static
+
+
+Behind(early=1, weight=Array(), bias=None, size=1, activation=None)
+
+
 DICTS: dict[str, Callable[[int], Any]] = {
     "without a record": lambda i: collections.defaultdict(int, w=Array(i), n=i, s=f"name {i}"),
     "dict": lambda i: {"w": Array(i), "b": None, "n": i, "s": f"name {i}"},
@@ -115,6 +124,7 @@ OBJECTS: dict[str, Callable[[int], Any]] = {
 }
 ROWS: dict[str, Callable[[int], Any]] = {
     "modules": lambda i: [leaf(i), (leaf(i + 1), i), Point(leaf(i + 2), Array())],
+    "fields behind another": lambda i: Behind(weight=Array(i), bias=1, size=i, activation="a"),
     **DICTS,
     **OBJECTS,
 }
