@@ -52,6 +52,15 @@ def test_four_are_kept(backend: Backend) -> None:
     assert ways == ["direct", "aval", "direct", "direct", "direct"]
 
 
+def test_what_the_oldest_entry_held_is_dropped(backend: Backend) -> None:
+    direct = backend.jit()
+    arrays = [DirectArray(i, f"f32[{i}]", Sharding(i)) for i in range(5)]
+    shardings = [weakref.ref(x.sharding) for x in arrays]
+    plan_each(direct, arrays)
+    arrays.clear()
+    assert [ref() is None for ref in shardings] == [True, False, False, False, False]
+
+
 def test_calls_are_noted_ever_more_seldom(backend: Backend) -> None:
     direct = backend.jit()
     backend.context.after = 1
