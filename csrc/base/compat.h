@@ -473,6 +473,9 @@ fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t 
     const int step = 1;
 #else
     (void)reach; /* the array has room for all shared keys */
+    if (!PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
+        return 0; /* an exception's dict is elsewhere */
+    }
 #if PY_VERSION_HEX >= 0x030C0000
     PyDictOrValues *home = _PyObject_DictOrValuesPointer(object);
     PyDictValues *values =
