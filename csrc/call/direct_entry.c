@@ -135,7 +135,7 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
     return 0;
 }
 
-int
+void
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
     PyObject *execute, *handlers, *constants, *flags, *puts;
@@ -144,27 +144,27 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     if (!fj_expect_tuple(plan, "plan") ||
         !PyArg_ParseTuple(plan, "OO!O!SnpO!", &execute, &PyList_Type, &handlers, &PyTuple_Type,
                           &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
-        return -1;
+        return;
     }
     if (entry->execute != NULL) { /* code that the parser ran has made a plan */
-        return 0;
+        return;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
-        return -1;
+        return;
     }
     if (trace != entry->trace) {
         PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
-        return -1;
+        return;
     }
     if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
-        return -1;
+        return;
     }
     Py_ssize_t num_results = PyList_GET_SIZE(handlers);
     entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
         PyErr_NoMemory();
-        return -1;
+        return;
     }
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
@@ -185,7 +185,6 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
             Py_CLEAR(entry->arguments[i].layout);
         }
     }
-    return 0;
 }
 
 /* ---- matching a call with an entry ---- */

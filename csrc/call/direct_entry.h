@@ -41,8 +41,8 @@ FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *con
 /* Gives an entry its plan: (execute, handlers, constants, flags, trace, checks_deleted, puts),
  * where `flags` has a byte for each argument: 1 if the program reads it, plus 2 if its layout
  * matters; and `puts` has (aval, sharding, devices) for each value in the host's memory that
- * the program reads, in order.  0, or -1 with an error. */
-int fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
+ * the program reads, in order.  Without `execute` after it, an error is set. */
+void fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
 
 /* (P) Drops a reference of a call, or of the Direct.  An exception that is set stays. */
 void fj_direct_entry_release(FjDirectEntry *entry);
