@@ -166,6 +166,7 @@ DTYPES = {
     "int8": jnp.ones((2, 0), jnp.int8),
     "key": jax.random.split(jax.random.key(1), 2),
     "rbg": jax.random.key(1, impl="rbg"),
+    "unsafe rbg": jax.random.key(1, impl="unsafe_rbg"),
     "weak": jnp.asarray(2.0),
 }
 SPECS = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in DTYPES.items()}

@@ -349,6 +349,7 @@ def test_malformed_headers(tmp_path: Path) -> None:
         b"\xff",
         b"9" * 10**5,
         b"NaN",
+        *(b'{"blobs": [[%s]]}' % entry for entry in (b'"1", "a"', b'-1, "a"', b"1, 2", b"1")),
     ):
         aot_support.write(tmp_path / "file", text, [])
         assert "is damaged: its contents are malformed" in refuse(tmp_path / "file")

@@ -210,6 +210,7 @@ def _unrolled(f: Any, i: int) -> None:
 # What is called again and again, and what is told of it after eight compilations.
 TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "a string": (lambda f, i: f("a" * i, X), "`a`: different static value, such as the str 'aaaaaa'"),
+    "used once more": (lambda f, i: [f(str(i), X) for _ in range(2)], "`a`: different static value"),
     "a shape": (
         lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
         "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one shape",

@@ -11,7 +11,7 @@ from flax import nnx
 
 import filterjit.nnx
 from support.lifetimes import collect
-from support.nnx import MODES, Node, compare, needs_this_flax, outcome
+from support.nnx import MODES, Node, compare, describe, needs_this_flax, outcome
 from support.threads import at_once
 
 pytestmark = needs_this_flax
@@ -234,3 +234,13 @@ def test_the_order_of_attributes_after_a_call() -> None:
 
     assert order(filterjit.nnx.jit) == ["z", "b", "a"]
     assert order(nnx.jit) == ["a", "b", "z"]
+
+
+def test_the_modes_that_flax_has_set() -> None:
+    seen = []
+    for graph, updates in ((True, True), (True, False), (False, False)):
+        with nnx.set_graph_mode(graph), nnx.set_graph_updates(updates):
+            for jit in (nnx.jit, filterjit.nnx.jit):
+                m = Node()
+                seen.append((outcome(jit(BODIES["new variable"]), m), describe(m)))
+    assert seen[::2] == seen[1::2] and seen[0] != seen[2]

@@ -136,6 +136,8 @@ def test_a_pattern_that_matches_no_leaf(filter: Any, meant: str | None) -> None:
             function(MODEL, filter)
         assert has in str(info.value)
         assert str(info.value).endswith(question or "....")
+        with pytest.raises(ValueError, match=r"the tree has `a`, `b`\."):
+            function({"a": 1, "b": 2}, "c")
     with pytest.raises(ValueError, match="'error' or 'ignore', not 'no'"):
         fj.Filter("layers.**", missing="no")  # type: ignore[arg-type]
 

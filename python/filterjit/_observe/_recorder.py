@@ -271,7 +271,6 @@ class _Recorder:
         with contextlib.suppress(ValueError):
             stack.remove(work)
         assert work.record is not None
-        work.record.refresh()
         work.hide()
 
     def record_program(

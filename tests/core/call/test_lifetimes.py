@@ -69,6 +69,13 @@ def through_a_static() -> Any:
     return s
 
 
+def through_an_output() -> Any:
+    s: Any = Static()
+    variant, _ = make_jit(lambda x: x)._find_or_compile(Array())
+    s.output = variant.finish([Array(), s], Array)  # JAX has not flattened it
+    return s
+
+
 def through_what_is_wrapped() -> Any:
     def fun(x: Any) -> Any:
         return x
@@ -171,7 +178,8 @@ def through_an_entry(backend: Backend, where: str) -> Any:
 
 
 CYCLES: list[Callable[[], Any]] = [
-    *(through_a_static, through_what_is_wrapped, through_attributes_options_and_the_cache),
+    *(through_a_static, through_an_output, through_what_is_wrapped),
+    through_attributes_options_and_the_cache,
     *(through_structures, through_a_bound_method, through_the_registry, through_a_proxy),
     *(through_a_variable_jit, through_what_is_deferred, through_a_direct_context),
 ]
@@ -266,6 +274,16 @@ def test_types_are_not_kept(registry: Any) -> None:
     assert [r() is None for r in refs] == [False, False, False, False, True]
     del structure
     assert all(map(dies, refs)) and testing.num_types(registry) == before + 2
+
+
+def test_what_a_type_has_is_not_kept(registry: Any) -> None:
+    def own(self: Any, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    cls, ref = type("Own", (Record,), {"__getattribute__": own}), weakref.ref(own)
+    core.flatten(registry, cls(1, 2, 3))
+    del own, cls
+    assert dies(ref)
 
 
 def test_new_types_at_old_addresses(registry: Any) -> None:

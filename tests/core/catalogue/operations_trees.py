@@ -239,6 +239,14 @@ def many_leaves(registry: Any) -> Any:
     return core.combine(registry, parts, None, True)
 
 
+MANY_DICTS = [{"k": X}] * 70  # more than fit the buffer on the stack
+
+
+@operation(lambda: core.tree_flatten(make_registry(), MANY_DICTS, ARRAYS, None)[1], [X] * 70)
+def many_subtrees(structure: Any) -> Any:
+    return structure._subtrees(MANY_DICTS)
+
+
 def trees_without_end() -> list[tuple[Any, ...]]:
     registry, loop = make_registry(), [X]
     loop.append(loop)  # type: ignore[arg-type]

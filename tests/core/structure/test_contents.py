@@ -102,7 +102,7 @@ def test_a_dict_that_gets_a_key_that_is_no_str(registry: Any) -> None:
     assert not matches(structure, Linear(size=value))
 
 
-@pytest.mark.parametrize("base", [Pair, Slotted])
+@pytest.mark.parametrize("base", [Pair, Slotted, WithProperty])
 def test_immutable_values_of_equal_fields(base: Any) -> None:
     """They are seen to be equal by their fields; dicts there are compared item by item."""
 
