@@ -307,3 +307,22 @@ def test_a_program_without_a_file(path: Path) -> None:
     lines = [line.removeprefix("INFO:filterjit:filterjit has ") for line in told.splitlines()]
     assert [line.partition(" `")[0] for line in lines] == ["compiled", "loaded", *["compiled"] * 2]
     assert "`__main__` has no source file" in lines[3]
+
+
+def test_a_module_that_was_edited_while_the_process_ran(path: Path) -> None:
+    """The process has imported the text before it, and filterjit only after it."""
+    (path.parent / "model.py").write_text("def scale(x): return x * 2\n")
+    code = f"""
+    import sys, time, model
+    time.sleep(0.1)  # the system tells a process's start in ticks
+    if len(sys.argv) > 1:
+        open(model.__file__, "w").write("def scale(x): return x * 3")
+    import logging, filterjit, jax.numpy as jnp
+    logging.basicConfig(level="INFO")
+    filterjit.filter_jit(model.scale).compile(jnp.ones(2), file={str(path)!r})
+    """
+    written = run_code(code, cwd=path.parent, timeout=300).stderr
+    edited = run_code(code, "edit", cwd=path.parent, timeout=300).stderr
+    assert "the file does not exist" in written
+    told = "`model` was changed after this process began"
+    assert re.fullmatch(f"INFO.*{told}.*\nWARNING.* does not write .*{told}.*\n", edited)
