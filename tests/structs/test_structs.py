@@ -2,7 +2,6 @@
 they are under ``jax.jit``."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +13,10 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._trees import _registry
 from support.comparison import comparable, outcome
-from support.exactness import X, changed, check_exact, described, same_as_jax
+from support.exactness import X, changed, check_exact, same_as_jax
 
 struct = pytest.importorskip("flax.struct")
-from flax.core import FrozenDict, freeze  # noqa: E402
+from flax.core import FrozenDict  # noqa: E402
 
 # ---- forms of dataclasses ----
 
@@ -166,41 +165,6 @@ def test_a_class_without_fields() -> None:
     assert check_exact(lambda: [(Nothing(), X), (Nothing(), X)], lambda x: [x, Nothing()]) == 1
 
 
-@pytest.mark.parametrize("slots", [False, True])
-def test_fields_that_are_changed(slots: bool) -> None:
-    cls = Slots if slots else Plain
-    changes: list[Callable[[Any], object]] = [
-        lambda x: setattr(x, "s", 2),
-        lambda x: setattr(x, "s", [1]),
-        lambda x: x.s.append(2),
-        lambda x: setattr(x, "a", (X, X)),
-        lambda x: setattr(x, "b", X),
-        lambda x: setattr(x, "s", -1),
-        lambda x: setattr(x, "s", -2),
-    ]
-    if not slots:
-        changes += [
-            lambda x: setattr(x, "extra", 1),  # JAX drops it
-            lambda x: setattr(x, "__dict__", {"a": X, "b": None, "s": 7}),
-            lambda x: vars(x).update(s=8),
-            lambda x: vars(x).pop("s"),  # the default of the class is found
-        ]
-
-    check_exact(changed(lambda: make(cls), *changes))
-
-
-@pytest.mark.parametrize("cls", [Plain, Slots, Flax, FrozenSlots])
-def test_a_field_that_is_deleted(cls: Any) -> None:
-    f, theirs = filter_jit(lambda x: x), jax.jit(lambda x: x)
-    x = make(cls)
-    for g in (f, f, f, theirs):
-        g(x)
-    (object.__delattr__)(x, "a")
-    assert outcome(f, x) is outcome(theirs, x) is AttributeError
-    object.__setattr__(x, "a", X)
-    assert described(f(x)) == described(x)
-
-
 def test_getattr_is_asked_where_a_field_is_not_set() -> None:
     trees = changed(
         lambda: make(Getattr), lambda x: delattr(x, "s"), lambda x: setattr(x, "s", "set")
@@ -286,23 +250,14 @@ def test_the_order_of_fields() -> None:
     assert list(filterjit.flatten(x)[1].paths) == ["c", "a"]
 
 
-# ---- FrozenDict ----
+# ---- FrozenDict and Partial ----
 
 
-def nested(n: Any = 1) -> Any:
-    return freeze({"b": {"c": X, "a": {"n": n, "x": X}}, "a": X + 1})
-
-
-def test_frozen_dicts() -> None:
-    assert check_exact(lambda: [nested(), nested(), nested(2), nested(True)], kind="object") == 3
-    x = nested()
-    hash(freeze({"n": 1}))
-    assert check_exact(lambda: [x] * 6) == 1
-    inner = lambda: FrozenDict({"a": FrozenDict({"b": X}), "c": [FrozenDict({})]})
-    assert check_exact(lambda: [inner(), inner()]) == 1
-    keys = [{"a": X}, {"b": X}, {"a": X, "b": X}, {}, {1: X}, {True: X}, {(1, 2): X}]
-    assert check_exact(lambda: [FrozenDict(k) for k in keys * 2]) == len(keys)
-    check_exact(lambda: [x.unfreeze(), x, x.unfreeze(), x])
+@pytest.mark.parametrize(
+    "x", [FrozenDict({"a": {"b": X}}), jtu.Partial(abs, X)], ids=["dict", "partial"]
+)
+def test_both_are_read_natively(x: Any) -> None:
+    assert check_exact(lambda: [x] * 3, kind="object") == 1
 
 
 def test_the_hash_of_a_result() -> None:
@@ -316,26 +271,7 @@ def test_the_hash_of_a_result() -> None:
     assert set(new) == {"n", "m", "more"}
 
 
-# ---- Partial ----
-
-
-def scale(x: Any, factor: Any = 1, **more: Any) -> Any:
-    return x * factor
-
-
-def test_partials() -> None:
-    P = jtu.Partial
-    trees = lambda: [P(scale, X), P(scale, X, factor=2), P(scale, X, factor=True), P(scale, X)]
-    assert check_exact(trees, kind="object") == 3
-    inner = lambda: P(P(scale, X), factor=X)
-    check_exact(lambda: [inner(), inner()])  # JAX wraps the inner one anew each time
-    assert check_exact(lambda: [P(functools.partial(scale, 2), X), P(scale, 2, X)]) == 2
-    x = P(scale, {"a": X}, b=[X], a=X)
-    assert check_exact(lambda: [x] * 6) == 1
-    same_as_jax(lambda p: (p, p() if callable(p) else X), lambda: [P(scale, X), P(scale, X + 1)])
-
-
 def test_attributes_of_a_partial_are_dropped() -> None:
-    x = jtu.Partial(scale, X)
+    x = jtu.Partial(abs, X)
     x.note = 1
     assert vars(filter_jit(lambda p: p)(x)) == vars(jax.jit(lambda p: p)(x)) == {}
