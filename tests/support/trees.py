@@ -239,6 +239,8 @@ MODULES: dict[str, Callable[[], Any]] = {
     "extra slots": lambda: ExtraSlots(ONE),
     "slot field": lambda: SlotField(ONE, TWO),
     "properties": lambda: Properties(ONE),
+    "cached property": lambda: unset(Properties, _width=ONE, height=2, area=TWO),
+    "more attributes": lambda: unset(Module, a=ONE, name="n", b=None, extra=1, other=TWO),
     "same names": lambda: SameNames(ONE, 2),
     "shadowed": lambda: Shadowed(),
     "shadowed by arrays": lambda: Shadowed(ONE, "static", jnp.sin),
