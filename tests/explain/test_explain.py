@@ -21,7 +21,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from explain_support import jitted
 
@@ -438,31 +437,6 @@ def test_the_order_of_causes() -> None:
     f(X, [1, mlp(), 2])
     kinds = [cause.kind for cause in f.explain(X, [5, mlp(depth=2), 2.0]).causes]
     assert kinds == ["structure", "type", "static", "static"]
-
-
-Y = jnp.arange(2.0)
-SHARED = recreated()
-# What statics are equal is in tests/zoo, which asks `explain` too.
-HITS: dict[str, tuple[A, A]] = {
-    "other values": ((X,), (Y,)),
-    "NumPy for JAX": ((X,), (np.ones(2, np.float32),)),
-    "the same Module": ((X, SHARED), (X, SHARED)),
-    "an order of keys": ((X, {"a": X, "b": 1}), (X, {"b": 1, "a": Y})),
-    "a bound method of one instance": ((X, SHARED.__call__), (X, SHARED.__call__)),
-    "Optax's state": ((X, optax.adam(1.0).init({"w": X})), (X, optax.adam(0.5).init({"w": Y}))),
-}
-
-
-@pytest.mark.parametrize("name", HITS)
-def test_hits(name: str) -> None:
-    first, second = HITS[name]
-    explanations: list[Explanation] = []
-    f, traces = jitted(on_retrace=explanations.append)
-    f(*first)
-    explanation = f.explain(*second)
-    assert explanation and explanation.hit and str(explanation).endswith("hit")
-    f(*second)
-    assert len(traces) == 1 and explanations == []
 
 
 def test_nothing_runs_and_nothing_is_kept() -> None:

@@ -74,26 +74,6 @@ def test_a_variable_that_is_rebuilt_by_its_own_function() -> None:
     assert filter_jit(lambda v: v)(OwnNew(X)).rebuilt
 
 
-VALUES: dict[str, Callable[[], Any]] = {
-    "scalar": lambda: jnp.array(1.0),
-    "weak": lambda: jnp.asarray(1.0),
-    "key": lambda: jax.random.key(0),
-    "tuple": lambda: (X, (X, X)),
-    "list": lambda: [X, X],
-    "dict": lambda: {"b": X, "a": X},
-    "None": lambda: None,
-    "State": lambda: nnx.State({"a": X, "b": {"c": X}}),
-    "Variable": lambda: nnx.Param(X, inner=1),
-    "Module": lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)),
-}
-
-
-@pytest.mark.parametrize("name", VALUES)
-def test_values_of_variables(name: str) -> None:
-    make = VALUES[name]
-    check_exact(lambda: [nnx.Param(make()), nnx.Param(make()), nnx.BatchStat(make())], traces=2)
-
-
 def test_the_value_becomes_another_tree() -> None:
     values = ((X, X), [X, X], {"a": X}, X, (X, X), None, X)
     changes = [lambda v, value=value: v.set_value(value) for value in values]
