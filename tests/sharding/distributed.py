@@ -333,52 +333,6 @@ def check_raises() -> None:
     check_nothing_is_left()
 
 
-def check_alone() -> None:
-    """What one process alone traces, lowers, skips or evicts does not run, and concerns no other."""
-    x = made()
-    f = filter_jit(lambda x, n: x * n, **SHARDED)
-    g = filter_jit(lambda x, n: (x - n, jnp.sum(x)), out_shardings=P(), **SHARDED)
-    start = time.monotonic()
-    if index == 0:
-        for h in (f, g):
-            h.eval_shape(x, 1)
-            h.trace(x, 2)
-            h.lower(x, 3).compile()
-            jax.eval_shape(h, x, 4)
-            jax.make_jaxpr(lambda x, h=h: h(x, 5))(x)
-            jax.jit(lambda x, h=h: h(x, 6)).lower(x)
-    assert time.monotonic() - start < 30
-    for n in range(8):
-        f(x, n)
-        g(x, n)
-    # Programs that are dropped and traced again on one process.
-    small = filter_jit(lambda x, n: x + n, maxsize=2, **SHARDED)
-    for n in (1, 2, 3):
-        small(x, n)
-    if index == 1:
-        small.clear_cache()
-        f.clear_cache()
-    for n in (1, 2, 3):
-        small(x, n)
-        f(x, n)
-
-    # A trace that fails.
-    def fails(x: Any, n: int, fail: bool) -> Any:
-        if fail:
-            raise ValueError("no")
-        return x + n
-
-    k = filter_jit(fails, **SHARDED)
-    for _ in range(2):
-        assert isinstance(error_of(k, x, 1, True)[0], ValueError)
-    k(x, 1, False)
-    for n in range(2):  # a mismatch leaves nothing behind
-        assert "`n`" in raised(f, x, 20 + n + index)
-        f(x, 30 + n)
-    f(x, 20)
-    f(x, 21)
-
-
 def check_threads() -> None:
     """Threads that come in another order in each process agree; their programs have no
     collectives, whose order would matter."""
@@ -457,6 +411,7 @@ def check_sequences() -> None:
         functions = [
             filter_jit(lambda x, n: x * n, **SHARDED),
             filter_jit(lambda x, n: x + n, maxsize=2, **SHARDED),
+            filter_jit(lambda x, n: x - 2 * n, out_shardings=P("data"), **SHARDED),
             filter_jit(fails, maxsize=3, **SHARDED),
         ]
         threads = [threading.Thread(target=work, args=(functions, f"{sequence} {t}")) for t in "ab"]

@@ -31,7 +31,6 @@ def free_port() -> int:
         ("programs", 4),
         ("raises", 2),
         ("raises", 3),
-        ("alone", 2),
         ("threads", 2),
         ("sequences", 2),
         ("sequences", 4),
