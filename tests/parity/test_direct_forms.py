@@ -1,16 +1,11 @@
-"""Direct calls in all forms of calling, under transformations, beside effects, and in threads.
+"""Direct calls in all forms of calling, under transformations, and beside effects.
 
 Where ``jax.jit`` takes the same function, all calls are made with it too, and both must do the same.
 """
 
 import contextlib
 import functools
-import gc
-import signal
-import sys
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -24,7 +19,6 @@ from jax.experimental import io_callback
 import filterjit
 import filterjit.nnx
 from support.direct import Beside, counts, outcome, refusals
-from support.threads import at_once
 from support.transforms import TRANSFORMS
 
 pytestmark = pytest.mark.usefixtures("direct")
@@ -120,25 +114,6 @@ def test_nnx() -> None:
     assert counts(f._inner)["direct"], refusals(f._inner)
 
 
-def test_ahead_of_time(tmp_path: Path) -> None:
-    f = filterjit.filter_jit(with_statics)
-    args = X, {"scale": 2, "name": "a"}
-    compiled = f.lower(*args).compile()
-    check_direct(compiled, compiled, *args)
-    compiled.save(tmp_path / "file.jit")
-    loaded = filterjit.load(tmp_path / "file.jit")
-    check_direct(loaded, loaded, *args)
-    for c in (compiled, loaded):
-        with pytest.raises(filterjit.MismatchError, match="float32"):
-            c(jnp.arange(3), args[1])
-        with pytest.raises(filterjit.MismatchError):
-            c(jnp.arange(4.0), args[1])
-        with pytest.raises(filterjit.MismatchError):
-            c(X, {"scale": 3, "name": "a"})
-        np.testing.assert_array_equal(c(np.ones(3, np.float32), args[1])["x"], np.full(3, 2))
-        check_direct(c, c, *args)
-
-
 def test_compiled_under_settings() -> None:
     """A compiled function does what the ``jax.stages.Compiled`` does."""
 
@@ -215,18 +190,7 @@ def test_transformations(name: str) -> None:
     check_direct(g, g, X)
 
 
-def test_leaked_tracers() -> None:
-    f = filterjit.filter_jit(lambda x: x + 1)
-    check_direct(f, f, X)
-    leaked: list[Any] = []
-    jax.jit(lambda x: leaked.append(x))(X)
-    for _ in range(2):
-        with pytest.raises(jax.errors.UnexpectedTracerError):
-            f(leaked[0])
-    check_direct(f, f, X)
-
-
-# ---- effects, callbacks, errors ----
+# ---- effects and callbacks ----
 
 
 def test_callbacks() -> None:
@@ -255,82 +219,3 @@ def test_callbacks() -> None:
             jax.effects_barrier()
             assert seen == [1.0, 1.0] or fun is pure
         assert not b.direct
-
-
-# ---- threads and interrupts ----
-
-
-def _shapes(f: Any, i: int) -> None:
-    arrays = [jnp.full((3,), i, d) for i in range(3) for d in ("float32", "int32")]
-    for k in range(150):
-        x = arrays[(i + k) % len(arrays)] if k % 5 else jnp.full((3,), k, "float32")
-        got = f(x)[0]
-        assert got.dtype == x.dtype
-        np.testing.assert_array_equal(got, np.asarray(x) + 1)
-
-
-def _settings(f: Any, i: int) -> None:
-    """Threads with settings of their own."""
-    with jax.enable_x64(bool(i % 2)):
-        for _ in range(60):
-            assert str(f(X)[1].dtype) == ("float64" if i % 2 else "float32")
-
-
-def _donation(f: Any, i: int) -> None:
-    x = jnp.full(3, i, "float32")
-    for _ in range(100):
-        x, _ = f(x)
-    np.testing.assert_array_equal(x, np.full(3, i + 100))
-
-
-@pytest.mark.parametrize("work", [_shapes, _settings, _donation])
-def test_threads(work: Any) -> None:
-    f = filterjit.filter_jit(
-        lambda x: (x + 1, jnp.asarray(1.0)), donate="all" if work is _donation else "none"
-    )
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        assert at_once(4, lambda i: work(f, i)) == [None] * 4
-    finally:
-        sys.setswitchinterval(before)
-    assert counts(f)["direct"]
-
-
-@pytest.mark.skipif(
-    not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread(),
-    reason="needs signals",
-)
-def test_interrupts() -> None:
-    """A KeyboardInterrupt at any moment of a call leaves nothing half done."""
-    f = filterjit.filter_jit(lambda x, y: (x / 2 + y, x.sum()))
-    y, interrupts = jnp.ones(3), 0
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    gc.disable()  # whose callbacks cannot be interrupted
-    try:
-        for i in range(100):
-            if i % 10 == 0:
-                f.clear_cache()
-                f(X, y)  # JAX turns an interrupt of a trace into other errors
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (i % 20 + 1))
-                x = X
-                for _ in range(2_000):
-                    x, _ = f(x, y)
-            except KeyboardInterrupt:
-                interrupts += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            got, total = f(X, y)
-            np.testing.assert_array_equal(got, [1, 1.5, 2])
-            assert total == 3
-    finally:
-        gc.enable()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert interrupts > 50 and counts(f)["direct"]
-    check_direct(f, f, X, y)

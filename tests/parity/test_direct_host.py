@@ -189,20 +189,3 @@ def test_transfer_guards(guard: str) -> None:
         for _ in range(3):
             b(X, ONES)
     assert b.is_direct(X, ONES)
-
-
-def test_a_step_of_reinforcement_learning() -> None:
-    """The state is fed back; what the environment returns is NumPy's."""
-
-    def step(state: Any, observation: Any, reward: Any, done: Any) -> Any:
-        value = (state["w"] * observation).sum()
-        w = state["w"] + reward * observation * jnp.where(done, 0.0, 1.0)
-        return {"w": w, "n": state["n"] + 1}, value > 0
-
-    def then(out: Any, _: Any, observation: Any, reward: Any, done: Any) -> Any:
-        return out[0], np.roll(observation, 1) + reward, -reward, ~done
-
-    b = Beside(step)
-    given = np.arange(4, dtype=np.float32) / 4, np.float32(0.5), np.bool_(False)
-    b.feed(30, then, {"w": jnp.ones(4), "n": jnp.zeros((), int)}, *given)
-    assert b.direct > 20
