@@ -101,23 +101,6 @@ def test_which_arrays_are_deleted(jit: Jit, name: str, donate: str) -> Any:
     return CASES[name](run)
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("donate", MODES)
-@on_both
-def test_methods_decorated_in_a_class(jit: Jit, donate: str) -> Any:
-    """`self` is the first argument."""
-
-    class M(eqx.Module):
-        w: Any
-
-        @jit(donate=donate)
-        def step(self, x: Any, y: Any = None) -> Any:
-            return M(self.w + 1), x * 2, y
-
-    m, other, x, y, z = M(array(1)), M(array(2)), array(3), array(4), array(5)
-    return m.step(x, y), deleted(m, x, y), M.step(self=other, x=z), deleted(other, z)
-
-
 # ---- warnings ----
 
 
@@ -148,21 +131,6 @@ def test_warnings(jit: Jit, ours: bool, donate: str) -> None:
     assert all(text.count("float32") == buffers for text in texts)
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("donate", MODES)
-def test_warnings_as_errors(jit: Jit, donate: str) -> None:
-    """With ``-W error`` the warning is an error, again for each size."""
-    f = jit(make_unused(), donate=donate)
-    for size in (3, 5):
-        x, y = array(1, size), array(2, size)
-        if donate.startswith("warn"):
-            with pytest.raises(UserWarning, match=UNUSABLE):
-                f(x, y)
-            assert deleted(x, y) == [False, False]
-        else:
-            assert f(x, y) == 3 * size
-
-
 @pytest.mark.parametrize("donate", ["all", "all-except-first"])
 def test_other_warnings_are_shown(jit: Jit, donate: str) -> None:
     @jit(donate=donate)
@@ -179,40 +147,7 @@ def test_other_warnings_are_shown(jit: Jit, donate: str) -> None:
         warnings.warn(f"{UNUSABLE}: mine", UserWarning, stacklevel=1)
 
 
-@pytest.mark.parametrize("outer", ["jit", "filter_jit", "vmap", "grad", "eval_shape", "make_jaxpr"])
-@pytest.mark.parametrize("donate", ["all", "warn", "all-except-first"])
-@on_both
-def test_inside_of_transformations(jit: Jit, outer: str, donate: str) -> Any:
-    """Donation inside a trace: the same results, warnings and deletions."""
-    inner = jit(lambda x, y: (x * y).sum(), donate=donate)
-    transform: dict[str, Callable[[Any], Any]] = {
-        "jit": jax.jit,
-        "filter_jit": jit,
-        "vmap": jax.vmap,
-        "grad": jax.grad,
-        "eval_shape": lambda f: lambda *a: jax.eval_shape(f, *a).shape,
-        "make_jaxpr": lambda f: lambda *a: len(jax.make_jaxpr(f)(*a).eqns),
-    }
-    before = list(warnings.filters)
-    x, y = jnp.ones((2, 3)), jnp.ones((2, 3))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = transform[outer](lambda x, y: inner(x, y) + 1)(x, y)
-    assert warnings.filters == before
-    return result, deleted(x, y), sorted(str(w.message).split(":")[0] for w in caught)
-
-
 # ---- after donation ----
-
-
-def test_retrace_keeps_the_places(jit: Jit) -> None:
-    """The first argument is kept for new shapes of the same static values, and for other structures."""
-    f = jit(lambda x, *rest: plus_one((x, rest)), donate="all-except-first")
-    for size in (2, 3, 2):
-        for x in (array(1, size), [array(1, size)] * 1, {"a": array(1, size), "b": array(2, size)}):
-            rest = (array(3, size), [array(4, size)])
-            f(x, *rest)
-            assert not any(deleted(x)) and all(deleted(rest))
 
 
 # What is donated, what a method is given, and what the error names.
@@ -346,16 +281,6 @@ def test_patterns(pattern: Any, expected: list[bool]) -> None:
         assert deleted([state, *arrays]) == [True, *expected]
 
 
-def test_keywords() -> None:
-    x, y = array(), array()
-    filter_jit(doubled, donate=("more",))(x, other=y)
-    assert deleted([x, y]) == [False, True]
-    f = filter_jit(doubled, donate={"other": "a"})
-    other = {"a": array(), "b": array()}
-    f(array(), other=other)
-    assert deleted(other) == [True, False]
-
-
 def test_a_pattern_that_matches_no_leaf() -> None:
     x = array()
     f = filter_jit(lambda state: state, donate={"state": "**.weights"})
@@ -452,22 +377,6 @@ def test_filters_of_arrays_beside_other_options() -> None:
     frozen = filter_jit(doubled, donate={"state": is_matrix}).freeze(model=array())
     frozen(w)
     assert w.is_deleted()
-
-
-def test_memory_that_no_result_can_take() -> None:
-    def total(state: Any) -> Any:
-        return state["a"] * 2, state["b"].sum()
-
-    def state() -> Any:
-        return {"a": array(), "b": array(size=3)}
-
-    for donate in ("all", {"state": "a"}):
-        filter_jit(total, donate=donate)(state())  # type: ignore[call-overload]
-    filter_jit(doubled, donate=("state",))(state())
-    f = filter_jit(total, donate=("state",))
-    with pytest.warns(UserWarning, match=r"`state\['b'\]`: float32\[3\]: no such result"):
-        f(state())
-    assert f.cache_info().variants == 1
 
 
 @pytest.mark.parametrize(
