@@ -399,29 +399,6 @@ def test_errors_of_the_function_are_its_own(jit: Any, traces: Traces) -> Iterato
     yield described(g, 1.0)
 
 
-# ---- under other transformations ----
-
-
-@on_both_jits
-def test_transformations(jit: Any, traces: Traces) -> Iterator[Any]:
-    f = jit(lambda y, n: (y**n).sum(), static_argnums=1)
-    g = jit(lambda y, by: y * by)
-    yield described(jax.grad(f), x, 3)
-    yield described(jax.vmap(lambda y: f(y, 2)), jnp.ones((2, 3)))
-    yield described(jax.vmap(g, in_axes=(0, None)), x, 2.0)
-    yield described(lambda: jax.jvp(g, (x, 2.0), (x, 1.0)))
-    yield described(lambda: jax.lax.scan(lambda c, y: (g(c, y), c), 1.0, x))
-    yield described(jit(lambda y: jax.grad(f)(y, 2)), x)
-    yield described(jax.jit(g), x, 2.0)
-    yield described(jax.make_jaxpr(lambda y: y + 1), x)
-    yield described(jax.eval_shape, g, x, 1.0)
-    yield described(lambda: jax.linearize(g, x, 2.0)[0])
-    yield described(jax.checkpoint(g), x, 2.0)
-    with jax.disable_jit():
-        yield described(g, x, 2.0)
-        yield described(f, x, 3)
-
-
 # ---- the other methods ----
 
 
@@ -436,19 +413,6 @@ def test_stages(jit: Any, traces: Traces) -> Iterator[Any]:
     yield type(lowered), lowered.as_text()
     yield described(lowered.compile(), x)
     yield described(jax.export.export(f), spec, n=2)[0]
-
-
-@on_both_jits
-def test_options_reach_the_compiler(jit: Any, traces: Traces) -> Iterator[Any]:
-    for options in (
-        {"keep_unused": True},
-        {"inline": True},
-        {"compiler_options": {"xla_embed_ir_in_executable": True}},
-    ):
-        yield described(jit(lambda y, z: y + 1, **options), x, 2)
-    yield described(lambda: jit(len, inline="text"))
-    f = jit(lambda y: y, compiler_options={"xla_no_such_flag": True})
-    yield described(f, x)[0]
 
 
 @on_both_jits
@@ -530,32 +494,6 @@ def test_results_with_shardings_under_disable_jit(f: Any, which: str) -> None:
 
 
 # ---- decisions: what differs from jax.jit ----
-
-
-def test_keys_and_aux_data_are_exact() -> None:
-    """Where ``jax.jit`` answers with the first of equal keys."""
-    f = filterjit.jit(lambda tree: tree)
-    for key in (1.0, 1, True, 0.0, -0.0):
-        (found,) = f({key: x})
-        assert repr(found) == repr(key)
-
-
-class WithAux:
-    def __init__(self, a: Any, aux: Any) -> None:
-        self.a, self.aux = a, aux
-
-
-jax.tree_util.register_pytree_node(
-    WithAux, lambda w: ((w.a,), w.aux), lambda aux, children: WithAux(children[0], aux)
-)
-
-
-def test_arrays_as_aux_data_are_compared_by_contents() -> None:
-    """Where ``jax.jit`` raises."""
-    f = filterjit.jit(lambda w: w.a * w.aux)
-    for aux in (np.ones(3), np.ones(3), np.full(3, 2.0)):
-        assert f(WithAux(x, aux)).tolist() == (x * aux).tolist()
-    assert f.cache_info()[:2] == (1, 2)
 
 
 def test_a_static_whose_eq_raises_equals_itself_only() -> None:
