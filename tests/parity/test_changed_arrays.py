@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import gc
 import itertools
-import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -46,18 +45,7 @@ class Plain:
         self.table = table
 
 
-class Slots:
-    __slots__ = ("table",)
-
-    def __init__(self, table: Any) -> None:
-        self.table = table
-
-
 class Sub(np.ndarray):
-    note: Any
-
-
-class Number(float):
     note: Any
 
 
@@ -74,19 +62,6 @@ class Hashed(Config):
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, Hashed) and self.table.tobytes() == other.table.tobytes()
-
-
-@jax.tree_util.register_pytree_node_class
-class Node:
-    def __init__(self, table: Any) -> None:
-        self.table = table
-
-    def tree_flatten(self) -> Any:
-        return (), Hashed(self.table)
-
-    @classmethod
-    def tree_unflatten(cls, aux: Any, children: Any) -> "Node":
-        return cls(aux.table)
 
 
 def _object_array(table: Any) -> Any:
@@ -198,16 +173,6 @@ def _net(m: Any) -> Any:
     return m.w[...] * m.config.table
 
 
-def _graphdef(table: Any) -> Any:
-    f = filter_jit(lambda graphdef, state: _net(nnx.merge(graphdef, state)))
-    return functools.partial(f, *nnx.split(Net(table)))
-
-
-def _nnx_jit_static(table: Any) -> Any:
-    f = filterjit.nnx.jit(lambda w, config: w * config.table, static_argnums=1)
-    return functools.partial(f, ONES, Hashed(table))
-
-
 def _after_plain_jit(table: Any) -> Any:
     """Equal values are in a program of ``jax.jit`` first."""
     plain = jax.jit(lambda w: w * table)
@@ -222,17 +187,11 @@ def _after_plain_jit(table: Any) -> Any:
 
 PLACES: dict[str, Callable[[Any], Any]] = {
     "static": _static(lambda x: x, lambda x: x),
-    "dict": _static(lambda x: {"a": {"b": [x]}}, lambda x: x["a"]["b"][0]),
-    "dataclass": _static(Config, lambda x: x.table),
-    "namespace": _static(lambda x: types.SimpleNamespace(table=x), lambda x: x.table),
-    "slots": _static(lambda x: [Slots(x), x], lambda x: x[0].table),
     "array of objects": _static(_object_array, lambda x: x[0]),
     "subclass": _static(lambda x: x.view(Sub), lambda x: x),
     "attribute of an array": _static(lambda x: _noted(np.ones(1).view(Sub), x), lambda x: x.note),
-    "attribute of a number": _static(lambda x: _noted(Number(1), x), lambda x: x.note),
     "read-only view": _static(lambda x: np.broadcast_to(x, (2, 3)), lambda x: x),
     "Module": _static(lambda x: Holder(1, x), lambda x: x.s),
-    "node": lambda x: functools.partial(filter_jit(lambda n, w: w * n.table), Node(x), ONES),
     "view without dimensions": _static(lambda x: x[:1].reshape(()), lambda x: x),
     "inner jax.jit": _of_a_model(lambda m: jax.jit(lambda w: w * m.s)(m.x)),
     "inner filter_jit": _calling(lambda f, m: filter_jit(lambda m: f(m))(m)),
@@ -243,9 +202,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "frozen": _calling(lambda f, m: f.freeze(m)()),
     "disable_jit": _disabled,
     "static argument": _plain_static,
-    "GraphDef": _graphdef,
     "nnx.jit": lambda x: functools.partial(filterjit.nnx.jit(lambda m: _net(m)), Net(x)),
-    "nnx.jit, static argument": _nnx_jit_static,
     "after jax.jit": _after_plain_jit,
     "global, another shape": _global_for_another_shape,
     "object, another shape": _object_for_another_shape,
