@@ -2,7 +2,6 @@
 `partition_dict`. The paths of all kinds of nodes are those of JAX (test_tree_util)."""
 
 import functools
-import io
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +11,11 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
 import filterjit as fj
-from support.comparison import comparable, outcome, same
+from support.comparison import outcome, same
 from support.modules import Module
 from support.nodes import Point
 from support.trees import ARRAY, IS_LEAF, KEY, ONE, TREES
@@ -448,34 +446,3 @@ def test_combine_uses_what_the_dicts_hold_now() -> None:
     assert model.activation is MODEL.activation
     assert same(structure.combine({**biases, **rest}), model)
     assert structure.unflatten(range(6)).layers[2].bias == 5
-
-
-def test_other_libraries_take_dicts_of_paths() -> None:
-    structure, train, frozen = fj.partition_dict(MODEL, "layers[1:].*" & fj.is_inexact_array)
-    x = jnp.ones(2)
-
-    @jax.jit
-    @jax.grad
-    def gradient(train: Any, frozen: Any) -> Any:
-        return jnp.sum(structure.combine(frozen, train)(x) ** 2)
-
-    grads = gradient(train, frozen)
-    whole = eqx.filter_jit(eqx.filter_grad(lambda model: jnp.sum(model(x) ** 2)))(MODEL)
-    for path, leaf in fj.partition_dict(whole, "layers[1:].*")[1].items():
-        np.testing.assert_allclose(grads.pop(path), leaf, rtol=1e-5)
-    assert grads == {}
-
-    optimiser = optax.sgd(0.1, momentum=0.9)
-    updates, state = optimiser.update(train, optimiser.init(train), train)
-    train = optax.apply_updates(train, updates)
-    model = structure.combine(train, frozen)
-    assert model.layers[0].weight is MODEL.layers[0].weight
-    assert fj.tree_paths(state) == [f"0.trace.{path}" for path in sorted(train)]
-
-    file = io.BytesIO()
-    np.savez(file, **train, **frozen)
-    file.seek(0)
-    with np.load(file) as loaded:
-        again = structure.combine(dict(loaded))
-    arrays = lambda tree: jtu.tree_map(jnp.asarray, eqx.filter(tree, eqx.is_array))
-    assert comparable(arrays(again)) == comparable(arrays(model))

@@ -157,24 +157,6 @@ def test_compiler_options(jit: Jit) -> None:
         jit(scale, compiler_options={"no such option": "1"})(ONE)
 
 
-# ---- `functools.wraps` and signatures ----
-
-
-@on_both
-def test_wraps_with_another_signature(jit: Jit) -> Any:
-    """``inspect.signature`` follows ``__wrapped__``, so both bind by the inner signature."""
-
-    def inner(x: Any, y: Any = 2) -> Any:
-        return x + y
-
-    @functools.wraps(inner)
-    def outer(*args: Any, **kwargs: Any) -> Any:
-        return inner(*args, **kwargs), len(args), sorted(kwargs)
-
-    f = jit(outer)
-    return f(ONE), f(ONE, 3), f(ONE, y=3), f(x=ONE), f(y=TWO, x=ONE)
-
-
 # ---- copies and pickles ----
 
 

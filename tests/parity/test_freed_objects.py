@@ -261,16 +261,3 @@ def test_caches_of_one_function_are_bounded() -> None:
     watched = [make() for _ in range(4300)]
     collect()
     assert sum(w() is not None for w in watched) < 4200
-
-
-@freed
-def test_jitted_methods_of_a_local_class_die() -> list[Any]:
-    class P:
-        @filterjit.filter_jit
-        def method(self, x: Any, s: Any) -> Any:
-            return x, s
-
-    p, token = P(), Token()
-    p.method(ONE, token)
-    P.method(p, ONE, s=token)
-    return [weakref.ref(x) for x in (P, p, token, P.method)]

@@ -17,7 +17,6 @@ from jax.sharding import PartitionSpec as P
 
 import cases
 import filterjit
-from cases import CASES
 from filterjit import filter_jit
 from support.comparison import Traces, comparable
 from support.lifetimes import freed
@@ -54,22 +53,6 @@ def _close(a: Any, b: Any) -> bool:
 
 
 # ---- results ----
-
-
-@pytest.mark.parametrize("name", ["dict_10", "deep_chain"])
-def test_the_cases_of_inference(name: str) -> None:
-    """The first argument is frozen: the results are those of a plain call."""
-    case = CASES[name]()
-    f = filter_jit(case.function)
-    expected = f(*case.args)
-    frozen = f.freeze(case.args[0])
-    assert _close(frozen(*case.args[1:]), expected)
-    assert _close(frozen(*case.args[1:]), expected)
-    info = frozen.cache_info()
-    assert (info.hits, info.misses) == (1, 1)
-    assert jtu.tree_leaves(frozen) == []
-    jaxpr = frozen.trace(*case.args[1:]).jaxpr
-    assert len(jaxpr.in_avals) == len(cases.arrays_in(case.args[1:]))
 
 
 def test_weak_types_and_numpy() -> None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from support.callables import ONE, TWO
+from support.callables import ONE
 from support.comparison import Jit, Traces, comparable, on_both
 from support.modules import Holder
 
@@ -108,39 +108,6 @@ def test_classmethods_and_staticmethods(jit: Jit, base: type) -> Any:
         pass
 
     return [(c.f(ONE), c.g(ONE), c.g(ONE, y=2)) for c in (C, C(), D, D())]
-
-
-@on_both
-def test_inheritance_and_super(jit: Jit, traces: Traces) -> Any:
-    class A(eqx.Module):
-        a: Any
-
-        @jit
-        def f(self, x: Any) -> Any:
-            traces.tick()
-            return self.a + x
-
-        @jit
-        def g(self, x: Any) -> Any:
-            traces.tick()
-            return self.f(x) * 10
-
-    class B(A):
-        b: Any = 7
-
-        @jit
-        def f(self, x: Any) -> Any:
-            traces.tick()
-            return super().f(x) + self.b
-
-    class C(B):
-        def f(self, x: Any) -> Any:
-            return B.f(self, x) * 2
-
-    results = [cls(TWO).f(ONE) for cls in (A, B, C)]
-    results += [cls(TWO).g(ONE) for cls in (A, B, C)]
-    results += [cls(3).g(ONE) for cls in (A, B, C)]
-    return results
 
 
 @pytest.mark.parametrize("jits_first", [False, True])

@@ -75,7 +75,6 @@ JITTING: dict[str, tuple[Any, str]] = {
         "only `['opt']` ... add `.**` to the pattern"),
 
     "filterjit.nnx.cached_partial(3, X)": (TypeError, "must be a function, not 3"),
-    "filterjit.jit(step, donate='all')": (TypeError, "Use `donate_argnames`"),
     "filterjit.nnx.jit(step, maxsize=-1)": (ValueError, "`nnx.jit(..., maxsize=...)` must be"),
 }  # fmt: skip
 # Calls, and the methods of a jitted function.

@@ -100,18 +100,6 @@ def everything(*args: Any, **kwargs: Any) -> Any:
     return args, kwargs
 
 
-def test_same_as_the_whole_call() -> None:
-    f = filterjit.filter_jit(everything)
-    for args, kwargs in (((), {}), ((X,), {}), (([X, 1], "two"), {"d": {"k": X}, "other": 3})):
-        p = f.partial(*args, **kwargs)
-        for more, named in (((), {}), ((X, 1), {}), (([X], X), {"d": 1, "e": 2})):
-            expected = f(*args, *more, **{**kwargs, **named})
-            before = len(f.variants)
-            for _ in range(3):
-                assert comparable(p(*more, **named)) == comparable(expected)
-            assert len(f.variants) == before
-
-
 def test_keywords_of_the_call_take_precedence() -> None:
     f = filterjit.filter_jit(lambda *, a, b=2, c=3: (a, b, c))
     p = f.partial(a="a", b="b")

@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -197,16 +196,6 @@ def test_an_error_whose_value_is_not_used_is_dropped(jit: Jit) -> Any:
 def test_on_error_argument(jit: Jit, mode: str) -> Any:
     f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
     return f(VECTOR), f(-VECTOR)
-
-
-@on_both
-def test_errors_in_threads_of_their_own(jit: Jit) -> Any:
-    """Each call gets its own message."""
-    f = jit(positive)
-    f(ONE)
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: fails(lambda: f(BAD)), range(6)))
-    return found, f(ONE)
 
 
 ON_ERROR = """

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.callables import Affine, square
+from support.callables import Affine
 from support.comparison import Jit, Traces
 from support.lifetimes import collect
 from support.trees import ONE, TWO
@@ -139,18 +139,6 @@ def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     assert (value, gradient.__wrapped__.w) == (3, 1)
     assert jit(eqx.filter_grad(lambda f: f(ONE)))(model).__wrapped__.w == 1
     assert traces.count == 1
-
-
-def test_jitted_functions_as_results(jit: Jit) -> None:
-    @jit
-    def f(x: Any) -> Any:
-        return jit(Affine(x)), jit(square), x
-
-    for w in (ONE, TWO):
-        model, function, _ = f(w)
-        assert model(ONE) == w + 1
-        assert function(TWO) == 12
-        assert model.__wrapped__.name == "affine"
 
 
 def test_tree_operations(jit: Jit) -> None:

@@ -4,7 +4,6 @@ Static values are all leaves and fields that are not arrays. They are compared e
 are ``==`` but not the same are two variants, where Equinox has one.
 """
 
-import collections
 import dataclasses
 import functools
 import sysconfig
@@ -12,35 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
 import filterjit
 from support.comparison import Jit
 from support.modules import Holder, Module
-from support.nodes import FrozenRegistered, Registered
 from support.statics import PartlyCompared
-from support.trees import ONE, FlaxStruct
-from support.zoo import FIELDS, LEAVES, seen
-
-NUMBERS = [1, True, 1.0, 0.0, -0.0]
-
-# Besides the places of the zoo.
-PLACES: dict[str, Callable[[Any], Any]] = {
-    "key of an OrderedDict": lambda v: collections.OrderedDict([(v, 1)]),
-    "meta field": lambda v: Registered(1, meta=v),
-    "flax.struct": lambda v: FlaxStruct(1, meta=v),
-    "registered dataclass in a static field": lambda v: Holder(None, FrozenRegistered(1, v, "k")),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_five_variants(place: str) -> None:
-    """By decision 1, True, 1.0, 0.0 and -0.0 are five variants."""
-    f, put = filterjit.filter_jit(lambda x: seen(x)), PLACES[place]
-    for v in [*NUMBERS, *NUMBERS[::-1], *NUMBERS]:
-        assert f(put(v)) == seen(jtu.tree_map(lambda leaf: leaf, put(v)))
-    assert len(f.variants) == 5
+from support.trees import ONE
+from support.zoo import FIELDS, LEAVES
 
 
 def test_an_int_that_repr_refuses(jit: Jit) -> None:

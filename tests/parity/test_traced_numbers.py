@@ -1,6 +1,5 @@
 """`filter_jit(traced=...)`: which of Python's numbers are traced, by parameter and by filter."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +72,6 @@ def test_trees_and_all_kinds_of_parameters(traces: Traces) -> None:
     for i in range(3):
         g(x, 1.0, other=i)
     assert g.cache_info().variants == 1
-
-
-def test_methods() -> None:
-    class Model(eqx.Module):
-        w: Any
-
-        @functools.partial(filter_jit, traced=["rate"])
-        def step(self, rate: Any) -> Any:
-            return Model(self.w * rate)
-
-    model = Model(x)
-    for i in range(3):
-        assert (model.step(float(i)).w == x * i).all()
-    assert Model.__dict__["step"].cache_info().variants == 1
 
 
 def test_wrong_values() -> None:

@@ -45,19 +45,6 @@ def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
 # ---- nesting ----
 
 
-def test_recursion(jit: Jit, traces: Traces) -> None:
-    @jit
-    def factorial(n: Any, x: Any) -> Any:
-        traces.tick()
-        return x if n == 0 else x * n * factorial(n - 1, x)
-
-    assert factorial(5, ONE) == 120
-    assert traces.count == 6
-    assert factorial(3, ONE) == 6
-    assert factorial(6, ONE) == 720
-    assert traces.count == 7
-
-
 def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     """Tracers in containers, fields, keywords, in the function itself, and in closures."""
 
@@ -131,22 +118,7 @@ def test_checking_leaks(jit: Jit) -> Any:
     return good, type(info.value).__name__
 
 
-# ---- errors in transformations ----
-
-
-@on_both
-def test_concretisation_errors(jit: Jit) -> Any:
-    """JAX's own errors come through unchanged."""
-    kinds = []
-    for fun in (
-        lambda x: float(x),
-        lambda x: x if x > 0 else -x,
-        lambda x: [0, 1][x.astype(int)],
-    ):
-        with pytest.raises(Exception) as info:
-            jit(fun)(ONE)
-        kinds.append(type(info.value).__name__)
-    return kinds
+# ---- errors ----
 
 
 ERRORS = [

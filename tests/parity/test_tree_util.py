@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
 import filterjit as fj
 from support.comparison import comparable, outcome, same
-from support.trees import IS_LEAF, KEY, ONE, PARAMS, TREES
+from support.trees import IS_LEAF, KEY, ONE, TREES
 
 UNPICKLABLE = (
     *("jnp function", "jit function", "module", "device", "MLP", "Sequential", "bound method"),
@@ -84,23 +82,6 @@ def hash_of(structure: fj.types.Structure) -> Any:
         return hash(structure)
     except TypeError:
         return "unhashable"
-
-
-# ---- under transformations ----
-
-
-def test_a_structure_is_a_static_argument() -> None:
-    traces: list[Any] = []
-
-    def f(structure: fj.types.Structure, leaves: list[Any]) -> Any:
-        traces.append(structure)
-        return jtu.tree_map(jnp.negative, fj.unflatten(structure, leaves))
-
-    jitted = jax.jit(f, static_argnums=0)
-    for tree in (PARAMS, dict(PARAMS), (ONE, ONE), PARAMS):
-        leaves, structure = fj.flatten(tree)
-        assert comparable(jitted(structure, leaves)) == comparable(jtu.tree_map(jnp.negative, tree))
-    assert len(traces) == 2
 
 
 # ---- structures ----
