@@ -4,6 +4,7 @@ All calls are made with plain ``jax.jit`` too, and both must do the same. Values
 JAX are in test_direct_host.
 """
 
+import gc
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -129,6 +130,20 @@ def test_addresses_that_return_with_another_dtype() -> None:
         assert result.dtype == y.dtype and result[0] == i + 1
         del y, result
     assert met > 10 and counts(f)["direct"]
+
+
+def test_memory_is_freed() -> None:
+    """A loop of direct calls keeps no array of an earlier call alive."""
+    f = filterjit.filter_jit(lambda x: x + 1)
+    x = jnp.ones(100)
+    for _ in range(4):
+        f(x)
+    gc.collect()
+    before = len(jax.live_arrays())
+    for _ in range(200):
+        x = f(x)
+    assert len(jax.live_arrays()) <= before + 2
+    assert counts(f)["direct"] > 190
 
 
 # ---- deleted and donated arrays ----

@@ -312,14 +312,6 @@ def test_first_called_within_a_trace(jit: Jit, traces: Traces) -> None:
     assert traces.count == 1
 
 
-def test_lowered_programs_raise_too(jit: Jit) -> None:
-    compiled = jit(checked).lower(ONE).compile()
-    assert compiled(ONE) == 1
-    # Equinox raises JAX's error, filterjit the error of a call.
-    with pytest.raises((RuntimeError, ValueError), match="negative!"):
-        jax.block_until_ready(compiled(BAD))
-
-
 # ---- when a call returns ----
 
 

@@ -56,18 +56,6 @@ def test_wrappers_made_in_a_loop_share(jit: Jit, traces: Traces) -> None:
     assert traces.count == 4
 
 
-def test_partials_made_in_a_loop_share(jit: Jit, traces: Traces) -> None:
-    f = traces.counting(lambda a, x: a * x)
-    for i in range(4):
-        assert jit(eqx.Partial(f, ONE * i))(ONE) == i
-        assert jit(jtu.Partial(f, ONE * i))(ONE) == i
-    assert traces.count == 2
-    for i in range(3):
-        assert jit(eqx.Partial(f, i))(ONE) == i
-        assert jit(eqx.Partial(f, i))(ONE) == i
-    assert traces.count == 5
-
-
 def test_other_options_do_not_share(ours: bool, jit: Jit, traces: Traces) -> None:
     """By decision each set of options has a cache; Equinox shares between "all" and "warn"."""
     f = traces.counting(lambda x: x + 1)
