@@ -52,15 +52,6 @@ def test_four_are_kept(backend: Backend) -> None:
     assert ways == ["direct", "aval", "direct", "direct", "direct"]
 
 
-def test_what_the_oldest_entry_held_is_dropped(backend: Backend) -> None:
-    direct = backend.jit()
-    arrays = [DirectArray(i, f"f32[{i}]", Sharding(i)) for i in range(5)]
-    shardings = [weakref.ref(x.sharding) for x in arrays]
-    plan_each(direct, arrays)
-    arrays.clear()
-    assert [ref() is None for ref in shardings] == [True, False, False, False, False]
-
-
 def test_calls_are_noted_ever_more_seldom(backend: Backend) -> None:
     direct = backend.jit()
     backend.context.after = 1
@@ -241,17 +232,6 @@ def test_kinds_that_come_later_are_noted(backend: Backend) -> None:
 
 
 # ---- arrays that were seen before are not looked at again, unless they may have changed ----
-
-
-def test_they_are_not_kept_alive(backend: Backend) -> None:
-    x = DirectArray()
-    direct = planned(backend, x)
-    direct(x), direct(x)
-    ref = weakref.ref(x)
-    del x
-    assert ref() is None
-    results = [weakref.ref(r) for r in direct(DirectArray()).arrays]
-    assert [r() for r in results] == [None]
 
 
 @pytest.mark.skipif(not FREE_THREADED, reason="with a GIL all threads have one lane")

@@ -31,17 +31,6 @@ from direct_support import (
 from outcome_support import fail, raised
 
 
-@pytest.mark.parametrize("after", [0, 1, 5])
-def test_until_it_is_direct(after: int) -> None:
-    backend, x = Backend(after), DirectArray()
-    direct = backend.jit()
-    assert direct.jitted.calls == direct.num_entries == 0 and direct.counts == {}
-    assert ways_of(direct, *[(x,)] * (after + 4)) == ["waiting"] * (after + 1) + ["direct"] * 3
-    assert direct.jitted.calls == after + 1 and backend.plans == 1
-    assert direct.counts == {"waiting": after + 1, "direct": 3} and direct.num_entries == 1
-    assert direct.refusal is None
-
-
 def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -> Any:
     """A Direct whose program returns what it is given."""
     plan = lambda *_: (lambda given: given, [], constants, flags, 4, False, ())
@@ -241,32 +230,6 @@ def test_scalars_and_numbers(backend: Backend, is_read: bool) -> None:
 
 
 # ---- what fails ----
-
-
-@pytest.mark.parametrize("part", ["aval", "sharding", "committed", "layout", "setting"])
-def test_an_array_that_cannot_be_looked_at(backend: Backend, part: str) -> None:
-    x, before = DirectArray(name="f32[3,4]"), backend.parts[part]
-    direct = backend.jit()
-    backend.parts[part] = fail
-    assert way_of(direct, x) == "waiting" and direct.num_entries == 0, "it cannot be noted"
-    backend.parts[part] = before
-    assert ways_of(direct, *[[x]] * 3) == ["waiting", "direct", "direct"]
-    backend.parts[part] = fail
-    other = {"committed": "sharding", "setting": "configuration"}.get(part, part)
-    assert way_of(direct, DirectArray(1, "f32[3,4]")) == other
-
-
-@pytest.mark.parametrize("what", ["sharding", "layout"])
-def test_comparisons_that_fail(backend: Backend, what: str) -> None:
-    def array(hook: Any) -> DirectArray:
-        loud = {"sharding": Sharding("one", hook)} if what == "sharding" else {}
-        return DirectArray(1, "f32[3,4]", **loud, layout=Layout("rows", None if loud else hook))
-
-    direct = planned(backend, DirectArray(1, "f32[3,4]"))
-    assert way_of(direct, array(fail)) == what
-    for _ in range(2):
-        raised(Interrupt, direct, array(interrupt))
-    assert way_of(direct, DirectArray(1, "f32[3,4]")) == "direct"
 
 
 def test_failures_that_are_not_made_again(backend: Backend) -> None:

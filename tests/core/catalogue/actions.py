@@ -127,6 +127,30 @@ def lets_another_thread_run(w: World) -> None:
     assert not thread.is_alive() and not wrong, wrong
 
 
+def incomplete(objects: list[Any]) -> list[Any]:
+    """The tuples and lists of which items are still NULL, by the number of objects that they refer to:
+    to look at such an item would crash."""
+    found: list[Any] = []
+    for x in objects:
+        cls = type(x)
+        # ``tuple`` of a generator makes a tuple of 10 items first, before Python 3.14.
+        if issubclass(cls, (tuple, list)) and len(x) != 10:
+            # Instances of a heap type refer to their type too.
+            others = 0 if cls in (tuple, list) or not cls.__flags__ & 1 << 9 else 1
+            if len(gc.get_referents(x)) < len(x) + others:
+                found.append((cls, len(x), gc.get_referents(x)))
+    return found
+
+
+@harmless
+def looks_at_all_objects(w: World) -> None:
+    """As a profiler's thread does, or a callback of the garbage collector."""
+    objects = gc.get_objects()
+    w.incomplete += incomplete(objects)
+    # A Structure keeps its hash and its paths: nobody may ask for them before it has all nodes.
+    w.structures += [(x, len(x._nodes())) for x in objects if type(x) is core.Structure]
+
+
 @changes
 def empties(w: World) -> None:
     w.items.clear()

@@ -46,6 +46,8 @@ class World:
         self.caches: Callable[[], list[Any]] = lambda: [self.f._parts()[0]]
         self.others: Callable[[], Any] = lambda: ([Array(1), Value("x" * 50)], (Array(2), 1))
         self.spare: list[Any] = []
+        self.incomplete: list[Any] = []  # what other code has seen
+        self.structures: list[tuple[Any, int]] = []  # which it has seen, with how many nodes
         self.inside = 0
         self.forget: Callable[[], None] = nothing
         self.classes: dict[Any, Any] = {}
@@ -190,6 +192,8 @@ class Static:
 PLACES: dict[str, Callable[[World], Any]] = {}
 # Where Python prints the exception of a callback, and goes on.
 UNRAISABLE = set()
+# Where an Exception is no error of the call, as another function is called in its place.
+PASSED_ON = set()
 
 
 def place(
@@ -201,6 +205,7 @@ def place(
     run: Callable[[World, Any], Any] | None = None,
     fresh: bool = False,
     unraisable: bool = False,
+    passed_on: bool = False,
 ) -> None:
     """Registers a place. `trap` returns what is put into the tree, and is called again for each call
     if that is to be `fresh`. `registry` returns what is special of the registry, and `kind` is a type
@@ -222,6 +227,8 @@ def place(
     PLACES[name] = put
     if unraisable:
         UNRAISABLE.add(name)
+    if passed_on:
+        PASSED_ON.add(name)
 
 
 def make_world(

@@ -120,7 +120,11 @@ for _name in (
     *("aval", "sharding", "committed", "layout", "is_deleted", "configuration", "setting"),
     *("is_profiled", "consume", "plan", "execute", "jitted"),
 ):
-    place(f"direct.{_name}", lambda w, name=_name: use_direct(w, name))
+    place(
+        f"direct.{_name}",
+        lambda w, name=_name: use_direct(w, name),
+        passed_on=_name not in ("consume", "jitted"),
+    )
 # It comes each 16 direct calls of all variants.
 place("collection_of_a_direct_call", lambda w: use_direct(w, "collect"), run=call_much)
 PARTS_WITH_TRAPS: dict[str, Callable[[World], dict[str, Any]]] = {
@@ -151,4 +155,5 @@ for _name, _parts in PARTS_WITH_TRAPS.items():
         lambda w, parts=_parts: use_direct(w, **parts(w)),
         run=call_and_forget if "entry" in _name else None,
         unraisable="finalizer" in _name,
+        passed_on="compared" in _name,
     )

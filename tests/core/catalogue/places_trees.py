@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear, core, tree_leaves, tree_paths
+from core_support import Array, Linear, Record, core, tree_leaves, tree_paths
 from places import Static, World, place
 
 Trap = Callable[[World], Any]
@@ -84,6 +84,10 @@ CALLS: dict[str, tuple[Callable[[World, Any, Any], Any], Trap | None]] = {
     "repr of an unknown path": (
         lambda w, r, t: structure_of(r, [w.x]).combine({loud_repr(w): 1}),
         None,
+    ),
+    "init of a part": (
+        lambda w, r, t: core.partition(r, t, (("arrays",),), None, None),
+        lambda w: w.loud(Record, "__init__")(w.y, 1, 2),
     ),
     "is_leaf": (lambda w, r, t: tree_leaves(r, t, lambda x: w.answer(False)), None),
     "eq in combine": (lambda w, r, t: core.combine(r, tuple(two_modules(w, t)), None, False), None),
