@@ -33,8 +33,15 @@ from core_support import (
     same,
 )
 from node_support import HeldMixed, Mixed, OtherLinear
-from object_support import CLASS_CHANGES, INSTANCE_CHANGES, SPACES, attributes, new_class
-from outcome_support import attempt
+from object_support import (
+    CLASS_CHANGES,
+    INSTANCE_CHANGES,
+    SPACES,
+    attributes,
+    check_walks,
+    new_class,
+)
+from outcome_support import attempt, nothing
 from trees_support import OBJECTS as MAKERS
 
 COPIES = 24  # so that the argument has more nodes than FJ_KNOWN_MIN_NODES
@@ -498,16 +505,13 @@ def _fewer_versions(cls: Any, rows: Any) -> None:
 
 
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {
-    # Those after which a result can still be built.
     **{
         f"{name} of the class": lambda cls, rows, change=change: change(cls)  # type: ignore[misc]
         for name, change in CLASS_CHANGES.items()
-        if name not in ("property", "bases")
     },
     **{
         name: lambda cls, rows, change=change: change(rows[3])  # type: ignore[misc]
         for name, change in INSTANCE_CHANGES.items()
-        if name != "all deleted"
     },
     "another slot": _other_slot,
     "no slots": _no_slots,
@@ -516,19 +520,30 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "no more versions": _fewer_versions,
 }
 
+# Those after which no result can be built.
+NOT_BUILT = ("property of the class", "bases of the class", "all deleted")
+
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_class_or_an_instance_that_changes(space: str, change: str, warm: bool) -> None:
+    """Calls see what `getattr` sees, and so does each walk."""
     cls = new_class(space)
     f, tree, one = made(lambda i: cls(x=Array(i), y=Array(-i), tag=i))
+    rows, registry = rows_of(tree), f._hooks.registry
+    _, structure = core.flatten(registry, rows)
     if warm:
-        _fewer_versions(cls, rows_of(tree))
+        _fewer_versions(cls, rows)
         remember(f, tree)
-    done = []
-    is_seen(f, tree, lambda: done.append(attempt(CHANGES[change], cls, rows_of(tree))))
-    if not isinstance(done[0], Exception):
+        check_walks(registry, structure, rows)
+    done = attempt(CHANGES[change], cls, rows)
+    for _ in range(2):
+        check_walks(registry, structure, rows)
+    if change in NOT_BUILT:
+        return
+    is_seen(f, tree, nothing)
+    if not isinstance(done, Exception):
         for name in ("x", "tag"):
             is_seen(f, tree, lambda: attempt(setattr, one, name, Array("last")))  # noqa: B023
 

@@ -1,6 +1,6 @@
 """How long objects live, and what holds them."""
 
-import contextlib
+import collections
 import functools
 import gc
 import weakref
@@ -93,10 +93,32 @@ def through_attributes_options_and_the_cache() -> Any:
     return f
 
 
-def through_structures() -> Any:
-    s: Any = Static()
-    s.all = core.flatten(make_registry(), Linear(weight=s, size=[s], bias=Box([], aux=s)))
-    return s
+STRUCTURES: dict[str, Callable[[Any], Any]] = {
+    "a static": lambda owner: open_arrays([1, owner, Array()]),
+    "a static of a call": lambda owner: core.flatten(make_registry(), owner)[1],
+    "one of many statics": lambda owner: open_arrays([1] * 5000 + [owner]),
+    "a field": lambda owner: open_arrays(Linear(size=owner)),
+    "aux data": lambda owner: open_arrays(Box([1], aux=owner)),
+    "a factory": lambda owner: open_arrays(collections.defaultdict(lambda: owner, a=1)),
+    "a leaf": lambda owner: core.tree_groups(make_registry(), [owner], False, (), None)[1],
+    "a skeleton": lambda owner: core.from_skeleton(make_registry(), 0, [0, 0], (0, owner)),
+}
+
+
+def open_arrays(tree: Any) -> Any:
+    return core.tree_flatten(make_registry(), tree, ("arrays",), None)[1]
+
+
+def through_a_structure(make: Callable[[Any], Any]) -> Any:
+    owner: Any = Static()
+    owner.structure = make(owner)
+    return owner
+
+
+def through_the_class_of_a_node() -> Any:
+    Kind: Any = type("Kind", (Linear,), {})
+    Kind.structure = open_arrays([Kind(weight=1)])
+    return Kind
 
 
 def through_a_bound_method() -> Any:
@@ -177,22 +199,29 @@ def through_an_entry(backend: Backend, where: str) -> Any:
     return direct
 
 
-CYCLES: list[Callable[[], Any]] = [
-    *(through_a_static, through_an_output, through_what_is_wrapped),
-    through_attributes_options_and_the_cache,
-    *(through_structures, through_a_bound_method, through_the_registry, through_a_proxy),
-    *(through_a_variable_jit, through_what_is_deferred, through_a_direct_context),
-]
+CYCLES: dict[str, Callable[[], Any]] = {
+    **{
+        make.__name__: make
+        for make in (
+            *(through_a_static, through_an_output, through_what_is_wrapped),
+            through_a_bound_method,
+            *(through_attributes_options_and_the_cache, through_the_class_of_a_node),
+            *(through_the_registry, through_a_proxy, through_a_variable_jit),
+            *(through_what_is_deferred, through_a_direct_context),
+        )
+    },
+    **{name: functools.partial(through_a_structure, make) for name, make in STRUCTURES.items()},
+}
 
 
 def test_cycles() -> None:
-    for make in CYCLES:
+    for name, make in CYCLES.items():
         x = make()
         refs = [weakref.ref(x), *([weakref.ref(type(x))] if isinstance(x, Linear) else [])]
         assert refs[0]() is not None
         del x
         gc.collect()
-        assert [ref() for ref in refs] == [None] * len(refs), make
+        assert [ref() for ref in refs] == [None] * len(refs), name
 
 
 def test_cycles_through_an_entry(backend: Backend) -> None:
@@ -201,57 +230,6 @@ def test_cycles_through_an_entry(backend: Backend) -> None:
         ref = weakref.ref(through_an_entry(backend, where))
         gc.collect()
         assert ref() is None, where
-
-
-@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: core.CallProxy(f, (), None)])
-def test_it_dies_in_its_own_call(wrap: Any) -> None:
-    box: list[Any] = []
-
-    def fun(x: Any) -> Any:
-        box.clear()
-        gc.collect()
-        return x
-
-    box.append(wrap(make_jit(fun)))
-    x = Array(2)
-    assert box[0](x) is x and box == []
-
-
-def test_a_direct_dies_in_its_own_call(backend: Backend) -> None:
-    x = DirectArray(1)
-    box = [planned(backend, x)]
-    program = program_of(box[0], x)
-
-    def consume(results: Any, handlers: Any) -> Any:
-        box.clear()
-        gc.collect()
-        return [handler(results) for handler in handlers]
-
-    backend.parts["consume"] = consume
-    output = box[0](x)
-    assert box == [] and output.arrays[0].value == program.values([x])
-
-
-def test_wrapped_in_the_middle_of_a_collection() -> None:
-    """A finalizer calls the FilterJit that is being collected, whose weak references are dead, as far as
-    CPython clears them before finalizers run: 3.15 clears those without a callback after them."""
-    seen: list[Any] = []
-
-    class Last:
-        def __del__(self) -> None:
-            seen.append((repr(self.f), self.f.__wrapped__, self.f._parts()))
-            with contextlib.suppress(AssertionError):
-                seen.append(self.f(Array()))
-            with contextlib.suppress(TypeError):
-                self.f(1, 2)
-
-    f = make_jit(lambda x: 3)
-    f(Array())
-    last = Last()
-    last.f, f.last = f, last  # type: ignore[attr-defined]
-    del f, last
-    gc.collect()
-    assert seen
 
 
 # ---- types ----

@@ -1,10 +1,8 @@
 """User code in the middle of a walk or of a tree function: what its errors say, and what is right
 although it changes things.  The hostile matrix (core/catalogue) has each place and each action."""
 
-import collections
 import gc
 import operator
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,6 @@ from core_support import (
     Array,
     Box,
     Linear,
-    Record,
     Value,
     classify,
     core,
@@ -25,7 +22,7 @@ from core_support import (
 )
 from hostile_support import Once
 from node_support import LoudStr
-from outcome_support import attempt, fail, nothing, raised
+from outcome_support import attempt, nothing, raised
 
 ARRAYS = ("arrays",)
 
@@ -72,26 +69,6 @@ def test_bad_answers_of_registered_functions() -> None:
         ):
             with pytest.raises((TypeError, ValueError), match=r"_with_keys\(\) must return"):
                 call()
-
-
-def test_unflatten_that_fails(registry: Any) -> None:
-    class Picky(Record):
-        def __init__(self, data: Any, other: Any, tag: Any) -> None:
-            if data is None:
-                raise ZeroDivisionError
-            super().__init__(data, other, tag)
-
-    tree = [Array(), {"a": Picky(Array(), Array(), "tag")}]
-    structure, group = partition_dict(registry, tree, ARRAYS, (), None)
-    for call in (
-        lambda: structure.unflatten([1, None, 2]),
-        lambda: structure.combine({**group, "1.a.data": None}),
-        lambda: structure._skeleton(None),
-        lambda: core.partition(registry, tree, (True,), None, None),
-        lambda: structure.unflatten(1 // (i - 1) for i in range(3)),
-    ):
-        raised(ZeroDivisionError, call)
-    raised(TypeError, structure.unflatten, fail)
 
 
 # ---- what is right all the same ----
@@ -234,34 +211,3 @@ def test_a_class_changed_by_classify() -> None:
             with pytest.raises(RuntimeError, match="changed its class"):
                 core.flatten(registry, [type("Brief", (base,), {})(**values)])
             gc.collect()
-
-
-# ---- what is held ----
-
-
-def test_cycles_through_a_structure_are_collected(registry: Any) -> None:
-    class Kind(Linear):
-        pass
-
-    make = lambda tree: core.tree_flatten(registry, tree, ARRAYS, None)[1]
-    for place, of in {
-        "a static": lambda owner: make([1, owner, Array()]),
-        "a static of a call": lambda owner: core.flatten(registry, owner)[1],
-        "one of many statics": lambda owner: make([1] * 5000 + [owner]),
-        "a field": lambda owner: make(Linear(size=owner)),
-        "aux data": lambda owner: make(Box([1], aux=owner)),
-        "a factory": lambda owner: make(collections.defaultdict(lambda: owner, a=1)),
-        "a leaf": lambda owner: partition_dict(registry, [owner], False, (), None)[0],
-        "a skeleton": lambda owner: core.from_skeleton(registry, 0, [0, 0], (0, owner)),
-    }.items():
-        owner: Any = Value(1)
-        owner.structure = of(owner)
-        dead = [weakref.ref(owner), weakref.ref(owner.structure)]
-        del owner
-        gc.collect()
-        assert [ref() for ref in dead] == [None, None], place
-    Kind.structure = core.tree_flatten(registry, [Kind(weight=1)], True, None)[1]  # type: ignore[attr-defined]
-    dead_class = weakref.ref(Kind)
-    del Kind
-    gc.collect()
-    assert dead_class() is None, "the class of a node"

@@ -17,7 +17,6 @@ from core_support import (
     words,
 )
 from node_support import HeldMixed
-from object_support import check_walks
 
 # ---- held dicts ----
 
@@ -44,25 +43,6 @@ def test_a_held_value_that_is_no_dict(registry: Any, value: Any) -> None:
         outer._subtrees(odd)
     leaves, other = core.tree_flatten(registry, odd, True, None)
     assert identical(other._subtrees(odd), leaves)
-
-
-def test_a_held_dict(registry: Any) -> None:
-    a, b = Array("a"), Array("b")
-    tree = [Frozen({"a": a, "b": b})]
-    arrays, structure = core.flatten(registry, tree)
-    assert identical(arrays, (a, b))
-    assert words.key_paths(structure) == [[(0,), ("a",)], [(0,), ("b",)]]
-    for items, expected in (
-        ({"b": b, "a": a}, (a, b)),
-        ({"b": a, "a": b}, (b, a)),
-        ({"a": a}, None),
-    ):
-        tree[0].items = items
-        found = testing.match(structure, tree)
-        assert found is None if expected is None else identical(found, expected)
-        check_walks(registry, structure, tree)
-    with pytest.raises(ValueError, match="inner node"):
-        core.tree_flatten(registry, [Frozen({"a": a})], ("path", (None,)), None)
 
 
 def test_the_metadata_of_a_variable(registry: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from core_support import (
     Array,
+    Frozen,
     Record,
     core,
     identical,
@@ -101,10 +102,11 @@ def test_random_patterns(registry: Any) -> None:
 
 
 def test_a_pattern_that_takes_an_inner_node_only(registry: Any) -> None:
-    tree = {"l": [4, [5, 6], 7], "r": Record(17, [18], "tag"), "t": (1,)}
+    tree = {"l": [4, [5, 6], 7], "r": Record(17, [18], "tag"), "t": (1,), "f": Frozen({"a": 1})}
     for components, where in (
         (("l",), "['l']"),
         (("l", 1), "['l'][1]"),
+        (("f",), "['f']"),
         ((ANY, glob("other")), "['r'].other"),
     ):
         with pytest.raises(ValueError, match="matches no leaf") as info:

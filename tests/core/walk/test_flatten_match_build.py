@@ -39,7 +39,9 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
-        assert len(words.key_paths(structure)) == len(arrays)
+        keys = [[k[0] if type(k) is tuple else k for k in p] for p in words.key_paths(structure)]
+        _, structure = core.tree_flatten(registry, tree, ("arrays",), None)
+        assert structure.paths == tuple(".".join(map(str, path)) for path in keys)
 
 
 def test_all_kinds_are_told_apart(registry: Any) -> None:
