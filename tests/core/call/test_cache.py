@@ -1,7 +1,6 @@
 """The cache of a function: the variants in it, which of them is evicted, and which a call tries
 first: the one that followed the last variant before."""
 
-import random
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -285,15 +284,6 @@ def test_variants_called_in_turn_are_predicted(f: Any, right: int, number: int) 
     hashes(other, [number], 3)
     assert other._parts()[0] is f._parts()[0], "each predicts from its own last call"
     assert hashes(f, range(number)[::-1], 1) == [right] * number
-
-
-def test_any_order_gives_the_right_results(f: Any) -> None:
-    chance = random.Random(5)
-    x = Array()
-    for step in range(3000):
-        number = chance.randrange(1 + step // 20)  # the table grows, and moves its entries
-        assert f(x, number) == number
-    assert len(variants(f)) == f._hooks.count("compile")
 
 
 def _drop_by_eviction(f: Any) -> None:

@@ -148,32 +148,7 @@ FEWER: dict[str, State] = {
     "one deleted": lambda x: (object.__delattr__(x, next(iter(vars(x)))), x)[1],
     "popped": lambda x: (vars(x).popitem(), x)[1],
 }
-
-
-@pytest.mark.parametrize("first", [*DIRECT, *MORE])
-def test_where_the_attributes_are_does_not_matter(first: str) -> None:
-    """Two instances match and have one structure, however they keep their attributes."""
-    states = DIRECT | MORE
-    for second in states:
-        registry = make_registry()
-        alike = (first in MORE) == (second in MORE)
-        one, two = states[first](full()), states[second](full())
-        arrays, structure = core.flatten(registry, one)
-        assert arrays == (one.weight, one.bias)
-        assert (core.flatten(registry, two)[1] == structure) == alike
-        assert testing.match(structure, two) == ((two.weight, two.bias) if alike else None)
-        assert testing.match(structure, one) == arrays
-        before = two.__dict__["size"]
-        for name, value in (("size", 4), ("bias", 1)):
-            kept, two.__dict__[name] = two.__dict__[name], value
-            assert testing.match(structure, two) is None
-            two.__dict__[name] = kept
-        object.__delattr__(two, "bias")
-        assert testing.match(structure, two) is None and two.size == before
-        assert core.flatten(registry, two)[1] != structure
-        object.__setattr__(two, "bias", one.bias)
-        assert testing.match(structure, two) == ((two.weight, one.bias) if alike else None)
-        check(registry, one), check(registry, two)
+STATES = DIRECT | MORE | FEWER
 
 
 class Many(Module):
@@ -231,10 +206,18 @@ def classify_all(cls: type, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("cls", [*CLASSES, DictSlot])
-@pytest.mark.parametrize("state", [*DIRECT, *FEWER])
+@pytest.mark.parametrize("state", STATES)
 def test_reads_what_python_reads(cls: Any, state: str) -> None:
+    """Two instances match if they have the same attributes, however they keep them."""
     registry = make_registry(classify=classify_all)
-    x = (DIRECT | FEWER)[state](full(cls))
+    x = STATES[state](full(cls))
+
+    def names(instance: Any) -> Any:
+        """The attributes that are set, and whether there are more or fewer than fields."""
+        found = {k for k, v in vars(instance).items() if v is not missing}
+        fields = {*cls.dynamic, *cls.static}
+        return found & fields, len(vars(instance)) != len(fields)
+
     for _ in range(2):  # once before `__dict__` is read for the check, and once after it
         arrays, structure = core.flatten(registry, x)
         built = structure.unflatten(arrays)
@@ -245,9 +228,13 @@ def test_reads_what_python_reads(cls: Any, state: str) -> None:
         assert {k: v for k, v in vars(built).items() if v is not missing} == attributes
         assert type(built) is cls
         assert [getattr(built, n, 0) for n in attributes] == [getattr(x, n, 0) for n in attributes]
-        for other in (built, copy.copy(built), full(cls)):
-            same_names = {k for k, v in vars(other).items() if v is not missing} == {*attributes}
-            assert (testing.match(structure, other) is not None) == same_names
+        others = [make(full(cls)) for make in STATES.values()]
+        for other in (built, copy.copy(built), *others):
+            assert (testing.match(structure, other) is not None) == (names(other) == names(x))
+        for name, value in attributes.items():
+            vars(x)[name] = "another"
+            assert testing.match(structure, x) is None
+            vars(x)[name] = value
     # A built instance can be changed, copied and deallocated as any other.
     built.extra, built.me = 1, built
     assert gc.is_tracked(built) and vars(copy.copy(built)) == vars(built)
