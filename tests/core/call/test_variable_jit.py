@@ -1,8 +1,6 @@
 """Calls of a VariableJit: which Variables are updated, what is handed over, and errors."""
 
 import gc
-import os
-import sys
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,7 +9,6 @@ from typing import Any
 import pytest
 from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, core, make_jit
 from outcome_support import attempt, raised
-from process_support import output_of
 from variable_support import (
     Escape,
     Key,
@@ -318,49 +315,3 @@ def test_nodes() -> None:
     assert raised(AttributeError, jit._nodes, without("_raw_value"))
     jit(tree)  # is not disturbed
     assert jit.handed_over == []
-
-
-# ---- deep trees ----
-
-DEEP = """
-import os, resource, sys
-resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
-import threading
-from variable_support import *
-def work():
-    jit = make_variable_jit(lambda tree: None)
-    class Deep(Tree): pass
-    for make in (lambda t: [t], lambda t: (t,), lambda t: {"a": t}, lambda t: Deep(x=t)):
-        for n in (100, 900, 9_000, 50_000):
-            tree = Var(Array(1))
-            for _ in range(n):
-                tree = make(tree)
-            kept.append(tree)
-            for call in (jit, jit, jit._nodes, jit):
-                try:
-                    call(tree)
-                except RecursionError:
-                    pass
-            jit(Var(Array(1)))
-    assert set(jit.handed_over) <= {None}, jit.handed_over[-1]
-    print("ended")
-kept = []
-"""
-
-
-SMALL_STACKS = (128, 256, 1024) if sys.version_info >= (3, 14) else (16 << 10,)  # KiB
-
-
-@pytest.mark.parametrize("size", [0, *SMALL_STACKS])
-def test_deep_trees(size: int) -> None:
-    """On a small stack, or on that of the main thread for 0."""
-    if size == 0 and "libasan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("frames are larger")
-    run = f"""
-threading.stack_size({size} << 10)
-thread = threading.Thread(target=work)
-thread.start(); thread.join()
-"""
-    assert "ended" in output_of(
-        "-c", f"{DEEP}{run if size else 'work()'}\nsys.stdout.flush(); os._exit(0)"
-    )

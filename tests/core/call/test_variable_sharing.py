@@ -13,12 +13,10 @@ from outcome_support import raised
 from variable_support import (
     Hooks,
     Key,
-    Large,
     Param,
     TraceState,
     Tree,
     Var,
-    block,
     large,
     looks,
     make_registry,
@@ -162,28 +160,6 @@ def test_other_reasons() -> None:
     x._trace_state = TraceState(False)
     jit(x, x)
     assert jit.handed_over[2:] == ["a Variable is of another trace level"]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_sharing(seed: int) -> None:
-    source = random.Random(seed)
-    jit = tells()
-    pool: list[Any] = [Large(blocks=[block(i) for i in range(14)]) for _ in range(2)]
-    pool += [Tree(v=Var(Array(1)), w=Var(Array(2))), Var(Array(3)), Param(Array(4))]
-    for _ in range(80):
-        tree = source.choice(pool[:2])
-        blocks = [*pool[0].blocks, *pool[1].blocks, pool[2]]
-        act = source.randrange(5)
-        if act == 0:
-            tree.blocks[source.randrange(14)] = source.choice(blocks)
-        elif act == 1:
-            source.choice(tree.blocks).w = source.choice([pool[3], pool[4], pool[2].v])
-        elif act == 2:
-            tree.blocks[source.randrange(14)] = block(source.randrange(3))
-        args = [source.choice(pool) for _ in range(source.randrange(1, 4))]
-        for _ in range(source.choice((1, 1, 2, 70))):
-            outcome(jit, *args)
-        same_as_eager(jit, *args)
 
 
 # ---- Structures ----
