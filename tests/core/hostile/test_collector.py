@@ -21,8 +21,7 @@ from core_support import Array, Record, make_jit
 @contextlib.contextmanager
 def looking() -> Iterator[list[Any]]:
     """Collects as often as possible, and looks if the core has started the collection, which it can do
-    on Python 3.11: in each allocation.  Python itself has incomplete containers there too, in ``zip``
-    for example."""
+    on Python 3.11: in each allocation."""
     found: list[Any] = []
 
     def look(*_: Any) -> None:
@@ -40,8 +39,14 @@ def looking() -> Iterator[list[Any]]:
         gc.callbacks.remove(look)
 
 
+# Operations in which Python has incomplete tuples, as they use ``map`` or ``zip``.
+OF_PYTHON = ("bound_methods", "many_leaves", "types_that_come_and_go")
+
+
 def test_collections_in_operations() -> None:
     for name, make in OPERATIONS.items():
+        if name in OF_PYTHON:
+            continue
         call, check = make()
         gc.freeze()  # a look is short then
         with looking() as found:
