@@ -213,7 +213,9 @@ def test_the_report_names_the_loop() -> None:
     f(X)
     said = "1,000 copies of 3 equations, 100% of the program: jax.lax.scan or fori_loop would keep one copy"
     assert said in str(f.report())
-    half = filter_jit(lambda x: looped(functools.reduce(lambda y, _: -(-y), range(1000), x)))
+    half = filter_jit(
+        lambda x: looped(functools.reduce(lambda y, _: jnp.negative(-y), range(1000), x))
+    )
     half(X)
     assert "1,000 copies of 3 equations, 60% of the program" in str(half.report())
     for small in (few_copies, lambda x: jax.lax.fori_loop(0, 1000, lambda _, x: body(x), x)):
