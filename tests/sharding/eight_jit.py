@@ -252,6 +252,28 @@ def test_donated_arrays_that_cannot_alias_are_named() -> None:
     assert "`x`: float32[3]" in text and "tree['a']" not in text
 
 
+def test_each_donated_array_finds_a_result() -> None:
+    """An array without shardings leaves the result that has none to one whose sharding is known."""
+
+    @filter_jit(
+        in_shardings={"b": P("data")},
+        out_shardings={"a": None, "b": P()},
+        mesh=MESH,
+        donate="warn",
+    )
+    def f(a: Any, b: Any) -> Any:
+        return {"a": b + 1, "b": a * 2}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(X, X + 1)
+    # A result that no argument is in is where the donated one in its place was.
+    g = filter_jit(
+        lambda a, b: (a + 1, jnp.zeros(16)), in_shardings=P("data"), mesh=MESH, donate="all"
+    )
+    assert {x.sharding.spec for x in g(X, X + 1)} == {P("data")}
+
+
 def test_an_array_that_is_donated_twice_on_other_meshes() -> None:
     """The memory of its first part tells that it is one array."""
     x = jax.device_put(X, NamedSharding(mesh_of(), P("data")))

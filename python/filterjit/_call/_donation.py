@@ -4,7 +4,6 @@ it cannot use."""
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -183,7 +182,6 @@ def tell_unused(
     arrays: Sequence[Any],
     results: Sequence[Any],
     *,
-    taken: Mapping[int, int] = MappingProxyType({}),
     inputs: Sequence[Any] = (),
     outputs: Sequence[Any] = (),
 ) -> None:
@@ -192,28 +190,27 @@ def tell_unused(
     Arguments:
         donated: the positions of the donated arrays.
         arrays, results: the tracers of a trace.
-        taken: the results that take the memory of an array for sure.
         inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
     """
     paths = _errors.array_paths(variant.function, variant.structure)
-    free = [j for j in range(len(results)) if j not in taken.values()]
-    lines = []
-    for i in donated:
-        if i in taken:
-            continue
-        equal = [j for j in free if same_memory(arrays[i], results[j])]
-        spec = inputs[i] if inputs else None
+    specs = {i: inputs[i] if inputs else None for i in donated}
+    free = list(range(len(results)))
+    lines: dict[int, str] = {}
+    # Without a spec, an array may be placed as any result is, and a result as any array.
+    for i in sorted(donated, key=lambda i: specs[i] is None):
+        spec, equal = specs[i], [j for j in free if same_memory(arrays[i], results[j])]
         fitting = [
             j for j in equal if spec is None or outputs[j] is None or same_spec(outputs[j], spec)
         ]
         if fitting:
-            free.remove(fitting[0])
+            free.remove(min(fitting, key=lambda j: spec is not None and outputs[j] is None))
             continue
         aval = jax.typeof(arrays[i])
         why = f"all results of that shape are {outputs[equal[0]]}" if equal else "no such result"
         where = _errors.format_path(paths[i])
         placed = "" if spec is None else f", {spec}"
-        lines.append(f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}")
+        lines[i] = f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}"
     if lines:
-        text = "\n".join(["donated arrays whose memory no result can take:", *lines])
+        told = [lines[i] for i in donated if i in lines]
+        text = "\n".join(["donated arrays whose memory no result can take:", *told])
         warnings.warn(text, stacklevel=stack_level())

@@ -183,19 +183,19 @@ class ShardedCall(Programs):
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
         paths_out = key_paths(structure)
-        taken: dict[int, int] = {}  # results by donated array
+        taken: set[int] = set()  # results in the place of a donated array
         by_path: dict[Any, list[int]] = {}
         for j, path in enumerate(paths_out):
             for key in (_key(path), _key(path[1:])):
                 by_path.setdefault(key, []).append(j)
         for i in donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
-                if j in taken.values() or not same_memory(arrays[i], results[j]):
+                if j in taken or not same_memory(arrays[i], results[j]):
                     continue
                 if specs[j] is None and not _jax_compat.is_moved(arrays[i], results[j]):
                     specs[j] = program.inputs[i]
                 if same_spec(specs[j], program.inputs[i]):
-                    taken[i] = j
+                    taken.add(j)
                     break
         if self.settings.tells_unused and (program.outputs is None or not self.needs_outputs):
             tell_unused(
@@ -203,7 +203,6 @@ class ShardedCall(Programs):
                 variant,
                 arrays,
                 results,
-                taken=taken,
                 inputs=program.inputs,
                 outputs=specs,
             )
