@@ -7,6 +7,7 @@ import ast
 import contextlib
 import gzip
 import json
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,28 @@ def test_contexts(name: str, on_mesh: bool) -> None:
                 found = b.is_direct(x)
             assert is_direct in (None, found)
         assert b.is_direct(x)
+
+
+def test_user_contexts_come_and_go() -> None:
+    make = getattr(jax, "make_user_context", None)
+    if make is None:
+        pytest.skip("this version of JAX has no user contexts")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        # jnp.full() raises std::bad_cast once the garbage collector has freed one.
+        pytest.skip("JAX 0.12 breaks where a user context dies in a build without a GIL")
+    context = make(0)
+    b = Beside(lambda x: x * context.value)
+    b.until_direct(X)
+    for value in (1, 2, 1, 2):
+        with context(value):
+            b(X)
+        assert b.is_direct(X)
+    another = make(3)  # now there is one more setting
+    for _ in range(8):
+        b(X)
+    assert b.is_direct(X)
+    with another(4):
+        assert not b.is_direct(X)
 
 
 def test_profiles(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ order; ``...`` stands for any others. Those on docs/errors.md are run by tests/t
 options that are misspelt, or no bool, by tests/test_options.py.
 """
 
-import contextlib
 import dataclasses
 import functools
 import re
@@ -157,19 +156,6 @@ def test_the_error_says_what_to_do(mistake: str) -> None:
     assert not list(Path().iterdir())
     assert len(f.variants) == variants or mistake.startswith("f(")
     assert all(len(line) < 500 for line in text.splitlines())
-
-
-def test_calls_after_mistakes() -> None:
-    """They find what was compiled before."""
-    g = filter_jit(step)
-    y = g(MODEL, X)
-    for mistake in CALLING:
-        if re.match(r"f[(.]", mistake):
-            with contextlib.suppress(TypeError, ValueError):
-                eval(mistake, globals() | {"f": g})
-    misses = g.cache_info().misses
-    assert g(MODEL, X).tolist() == y.tolist()
-    assert g.cache_info().misses == misses
 
 
 # ---- functions whose body does not run when they are called ----
