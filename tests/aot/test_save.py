@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from aot_support import equal, read, write
-from aot_zoo import VALUES, Layer, Setting, nodes, use
+from aot_zoo import VALUES, Layer, Setting, use
 from jax.experimental import io_callback
 
 import filterjit
@@ -71,18 +71,6 @@ def test_sets_have_one_order() -> None:
         own = [code for code in codes if code != ["object", 0]]
         assert own == [["object", i + 1] for i in range(len(own))]
         assert coder.names == sorted(coder.names)
-
-
-def test_nodes() -> None:
-    for name, node in nodes(X).items():
-        back = decoded(node)
-        assert _core.flatten(registry, back)[1] == _core.flatten(registry, node)[1]
-        if name != "linear":
-            equal(back, node)
-        if name == "default":  # it makes its values
-            assert back["a"] == [] and list(back) == ["b", "a"]
-        else:
-            assert encoded(back) == encoded(node)
 
 
 def test_modules_with_the_attributes_of_a_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
