@@ -355,6 +355,16 @@ def test_malformed_headers(tmp_path: Path) -> None:
         assert "is damaged: its contents are malformed" in refuse(tmp_path / "file")
 
 
+def test_arguments_of_another_function(tmp_path: Path) -> None:
+    path, headers = tmp_path / "file", []
+    for args in ((X,), (X, X)):
+        filter_jit(lambda *xs: xs[0]).lower(*args).compile().save(path)
+        header, blobs = aot_support.read(path)
+        headers.append(header)
+    _write(path, headers[1] | {"arguments": headers[0]["arguments"]}, blobs)
+    assert "is damaged" in refuse(path) and "the number of arrays" in refuse(path)
+
+
 def test_references(nothing_happens: Callable[[], None], lazy: None) -> None:
     """Objects are looked up, but not called, and none of their attributes is read."""
     it = ["object", 0]

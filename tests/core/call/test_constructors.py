@@ -100,7 +100,10 @@ WRONG: list[tuple[str, dict[int, Any], type[Exception], str]] = [
             *((2, (EVERY_LEAF,)), (2, (OUTPUTS[0], None))),
         )
     ),
-    *(("insert_compiled", {0: s}, ValueError, "") for s in (TREE, ANOTHER.structure)),
+    *(
+        ("insert_compiled", {0: s}, ValueError, "the structure is not one of this cache's calls")
+        for s in (TREE, ANOTHER.structure)
+    ),
     ("insert_compiled", {3: Ambiguous()}, ValueError, ""),
     *(
         ("insert_traced", {0: value}, TypeError, "insert_traced takes a Variant of this cache")
