@@ -201,7 +201,7 @@ def test_what_does_not(make: Make) -> None:
     with pytest.raises(TypeError, match="'d'"):
         made(X, 2)
     lines = mismatch(make(lambda t: t, DTYPES), dict.fromkeys(DTYPES, jnp.ones((5, 5))))
-    assert len(lines) == len(DTYPES)
+    assert lines[6:] == [f"and {len(DTYPES) - 6} more differences"]
     assert all("called with float32[5,5]" in line for line in lines[:5])
 
 
