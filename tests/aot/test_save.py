@@ -158,7 +158,7 @@ jax.tree_util.register_pytree_node(Matrix, lambda m: ((m.x,), None), lambda _, x
 # What is compiled for which argument, and why it cannot be saved.
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "leaves": (lambda m: m.x * 2, Matrix(jnp.ones((2, 2))), "cannot be built of other leaves"),
-    "spec": (aot_zoo.layer(jax.ShapeDtypeStruct((3,), jnp.float32)), X, "ShapeDtypeStruct"),
+    "spec": (aot_zoo.layer(jax.ShapeDtypeStruct((3,), jnp.float32)), X, "which has no values"),
     "callback": (lambda x: jax.pure_callback(np.copy, x, x), X, "host callbacks"),
     "ordered callback": (lambda x: io_callback(np.copy, x, x), X, "effects"),
     "debug callback": (lambda x: (jax.debug.callback(print, x), x)[1], X, "effects"),

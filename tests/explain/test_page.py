@@ -135,6 +135,7 @@ def test_retraces_are_told_once_a_cause_and_lists_end() -> None:
     assert "`lr`: different static value: was 48, is 49" in reasons[0] and len(reasons) == 20
     assert "50 times, the last of them below, the first at 0.0 ms" in parser.text("li")
     assert "and 20 other reasons" in parser.text("li")
+    assert "other reasons" not in make([row("f")], events[: 50 + 19]).text("li")
     assert "m.f was traced 50 times because of `lr`" in parser.text("p")
 
 
