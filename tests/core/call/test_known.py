@@ -131,7 +131,9 @@ OBJECTS: dict[str, Callable[[int], Any]] = {
 }
 ROWS: dict[str, Callable[[int], Any]] = {
     "modules": lambda i: [leaf(i), (leaf(i + 1), i), Point(leaf(i + 2), Array())],
-    "fields behind another": lambda i: Behind(weight=Array(i), bias=1, size=i, activation="a"),
+    "fields behind another attribute": lambda i: Behind(
+        weight=Array(i), bias=1, size=i, activation="a"
+    ),
     **DICTS,
     **OBJECTS,
 }
