@@ -23,6 +23,7 @@ from support.processes import ROOT, environment, run
 
 SERVER = ROOT / "examples" / "serve_http.py"
 CLIENTS = 6
+WORKERS = 2
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,8 +55,9 @@ def ask_once(port: int, method: str, path: str, body: str | None = None) -> tupl
 
 @contextlib.contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Runs a server of two workers; yields its process and port."""
-    command = [sys.executable, str(SERVER), "run", str(folder), "--port", "0", "--workers", "2"]
+    """Runs a server of some workers; yields its process and port."""
+    command = [sys.executable, str(SERVER), "run", str(folder), "--port", "0"]
+    command += ["--workers", str(WORKERS)]
     with subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(),
@@ -77,10 +79,11 @@ def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], int, Path, A
         yield process, port, folder, version
 
 
-def wait_for(port: int, version: str, times: int = 10) -> None:
-    """Waits until that many answers in a row, of any worker, are that this version is ready."""
-    ready, end, before = 0, time.monotonic() + 120, 0
-    while ready < times:
+def wait_for(port: int, version: str, times: int = 10, workers: int = WORKERS) -> None:
+    """Waits until that many answers in a row, of that many workers, are that this version is ready."""
+    answers: list[int] = []
+    end, before = time.monotonic() + 120, 0
+    while len(answers) < times or len(set(answers)) < workers:
         assert time.monotonic() < end
         try:
             status, found = ask_once(port, "GET", "/ready")
@@ -88,8 +91,8 @@ def wait_for(port: int, version: str, times: int = 10) -> None:
             status, found = 0, {}
         assert status == 200 or before == status == 0, "ready, and then not"
         before = status
-        ready = ready + 1 if found.get("version") == version else 0
-        time.sleep(0 if ready else 0.1)
+        answers = [*answers, found["pid"]] if found.get("version") == version else []
+        time.sleep(0 if answers else 0.1)
 
 
 def test_under_load_through_a_reload_to_the_end(server: Any) -> None:
@@ -166,8 +169,10 @@ def test_bad_requests_and_the_death_of_a_worker(server: Any) -> None:
     dead = ask_once(port, "GET", "/ready")[1]["pid"]
     os.kill(dead, signal.SIGKILL)
     pids: set[int] = set()
-    while len(pids) < 2:
-        wait_for(port, version, times=1)
+    end = time.monotonic() + 120
+    while len(pids) < WORKERS:
+        assert time.monotonic() < end
+        wait_for(port, version, times=1, workers=1)
         with contextlib.suppress(OSError):
             pids |= {ask_once(port, "GET", "/ready")[1].get("pid", dead)} - {dead}
 
