@@ -27,6 +27,9 @@ fj_words_note_context(FjRegistry *registry)
 {
     PyObject *exception = fj_compat_take_exception(); /* none is set while Python code runs */
     PyObject *done = fj_words_call(registry, "note_context", "(O)", exception);
+    if (done == NULL) {
+        PyErr_Clear(); /* the exception matters more than its note */
+    }
     Py_XDECREF(done);
-    fj_compat_give_exception(exception); /* it matters more than an error of its note */
+    fj_compat_give_exception(exception);
 }

@@ -270,7 +270,6 @@ class _Recorder:
     def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):
             stack.remove(work)
-        assert work.record is not None
         work.hide()
 
     def record_program(
