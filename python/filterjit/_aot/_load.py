@@ -12,9 +12,8 @@ import jax
 from .. import _core
 from .._base._checks import as_path, check_bool
 from .._base._package import public
-from .._call._chosen import Chosen
 from .._call._hooks import registry_for
-from .._call._named import Named
+from .._call._selection import Chosen, Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError

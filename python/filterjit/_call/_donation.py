@@ -14,9 +14,8 @@ from .._base._arrays import same_spec
 from .._base._checks import one_of
 from .._trees._nodes import span
 from .._trees._registry import leaves_of
-from ._chosen import NOTHING, Chosen
 from ._frames import stack_level
-from ._named import NONE, Named
+from ._selection import NONE, NOTHING, Chosen, Named
 
 _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
 

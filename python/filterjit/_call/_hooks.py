@@ -19,10 +19,9 @@ from .._compat import _jax_compat
 from .._trees import _registry
 from . import _clearing, _events, _jaxprs, _running, _signature
 from ._caches import MAXSIZE, caches_of, names_of
-from ._chosen import check_no_texts, numbers_of
 from ._flat_function import FlatFunction
-from ._named import STATIC, check_names, mark_chosen
 from ._programs import Programs, programs_of
+from ._selection import STATIC, check_names, check_no_texts, mark_chosen, numbers_of
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)

@@ -15,7 +15,7 @@ from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from . import _events
 from ._hooks import FunctionHooks
-from ._named import HandOver
+from ._selection import HandOver
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)

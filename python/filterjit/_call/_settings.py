@@ -7,9 +7,8 @@ from typing import Any, Literal, TypedDict
 from .._base._checks import one_of
 from .._compat import _jax_compat
 from ._caches import MAXSIZE
-from ._chosen import NOTHING, Chosen
 from ._donation import NO_DONATION, Donation
-from ._named import NONE, Named
+from ._selection import NONE, NOTHING, Chosen, Named
 
 OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[[Any], Any] | None
 """What to do when a function compiles again; a function gets the `Explanation`."""

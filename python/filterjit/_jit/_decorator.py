@@ -12,8 +12,8 @@ from .._base._checks import NOT_GIVEN, check_bool, known_options, one_of, option
 from .._base._package import public
 from .._base._rooms import import_room
 from .._call._caches import MAXSIZE
-from .._call._chosen import NOTHING, Chosen
 from .._call._donation import Donation
+from .._call._selection import NOTHING, Chosen
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat

@@ -23,9 +23,9 @@ from .._base._unwrap import code_of
 from .._base._words import key_paths
 from .._call import _events, _kept_by_jax, _signature
 from .._call._caches import names_of
-from .._call._chosen import Chosen
 from .._call._donation import Donation
 from .._call._hooks import FunctionHooks
+from .._call._selection import Chosen
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._trees._registry import leaves_of, registry

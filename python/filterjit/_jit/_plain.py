@@ -12,8 +12,8 @@ from .._base._package import public
 from .._base._rooms import import_room
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._named import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._plain_hooks import PlainHooks
+from .._call._selection import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat

@@ -7,7 +7,7 @@ import jax
 
 from .. import _core
 from .._call import _signature
-from .._call._named import HandOver
+from .._call._selection import HandOver
 from .._compat import _nnx_compat as compat
 from .._shardings._options import SeenCall, Shardings
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of

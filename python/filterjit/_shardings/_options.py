@@ -9,7 +9,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import is_spec
-from .._call._named import check_names
+from .._call._selection import check_names
 from .._trees._nodes import span
 from ._place import is_value, specs_of
 from ._specs import Spec
