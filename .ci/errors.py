@@ -337,11 +337,6 @@ ELSEWHERE: list[tuple[str, str]] = [
         "`load` of a file of another machine or version",
     ),
     (
-        "since it was written, .... Write it again; or pass check_sources=False, if you know that its "
-        "program is the same",
-        "`load` after an edit of a module, or with another version of a package that uses JAX",
-    ),
-    (
         "`...` is of format ...; filterjit ... reads format ....",
         "`load` of a file of another version of filterjit",
     ),

@@ -34,14 +34,12 @@ WAYS = {
     "equinox": "`eqx.filter_jit`",
     "none": "filterjit",
     "jax": "filterjit, with JAX's persistent cache",
-    "file": "`compile(..., file=path)`, the second start",
     "load": "`load(path)`",
     "portable": "`load(path)` of a portable file",
 }
 # What is divided by what.
 RATIOS = {
-    "`compile(..., file=path)` over JAX's cache": ("file", "jax"),
-    "`compile(..., file=path)` over filterjit": ("file", "none"),
+    "`load(path)` over JAX's cache": ("load", "jax"),
     "`load(path)` over filterjit": ("load", "none"),
 }
 
@@ -92,8 +90,6 @@ def one(case_name: str, way: str, path: Path) -> float:
     load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
     start = time.process_time()
     call: Callable[..., Any] = load(path) if way in ("load", "portable") else jit(case.function)
-    if way == "file":
-        call = call.compile(*case.args, file=path)  # type: ignore[attr-defined]
     jax.block_until_ready(eqx.filter(call(*case.args), eqx.is_array))
     return time.process_time() - start
 
@@ -109,7 +105,7 @@ def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, d
     found = {}
     for case_name in progress(case_names):
         paths = {way: folder / f"{case_name}.{way}" for way in WAYS}
-        for way in ("save load", "save portable", "file", "jax"):  # which writes
+        for way in ("save load", "save portable", "jax"):  # which writes
             _in_a_process(case_name, way, paths[way.removeprefix("save ")])
         best: dict[str, float] = {}
         for _ in range(rounds):

@@ -111,7 +111,7 @@ class Model:
 
 
 class Jitted(Model):
-    """A model that is made here, and compiled if the files in the folder do not fit it."""
+    """A model that is made and compiled here."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         import equinox as eqx
@@ -121,13 +121,12 @@ class Jitted(Model):
 
         model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
         predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x))
-        folder.mkdir(0o700, parents=True, exist_ok=True)  # a file is machine code
         self.version = f"seed {seed}"
         self.row, self.dtype = (16,), np.dtype(np.float32)
         self.programs = {}
         for n in BATCHES:
             spec = jax.ShapeDtypeStruct((n, *self.row), self.dtype)
-            program = predict.compile(model, spec, file=folder / f"{n}.jit")
+            program = predict.compile(model, spec)
             self.programs[n] = functools.partial(program, model)
         self.warm_up()
 

@@ -26,8 +26,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/base/", "", "the core's use by filterjit's own code"),
     ("csrc/call/", "", "the core's use by filterjit's own code"),
     ("_base/_rooms.py", "", "a package that a part was taken out of"),
-    ("_aot/_restart.py", "", "why `compile(file=)` does not load or write a file, which is logged"),
-    ("_aot/_sources.py", "", "parts of `cannot be saved` and of `cannot be loaded`"),
     ("_nnx/_nnx_jit.py", "without shardings", "nnx.jit with shardings"),
     (
         "csrc/structure/",

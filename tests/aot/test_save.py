@@ -61,7 +61,7 @@ def test_values() -> None:
 
 
 def test_sets_have_one_order() -> None:
-    """In all processes: `compile(file=)` compares such JSON."""
+    """In all processes."""
     for cls in (set, frozenset):
         assert _encode.Coder().encode(cls("yzx"))[1:] == ["x", "y", "z"]
         functions = [getattr(np.linalg, name) for name in np.linalg.__all__]

@@ -24,12 +24,6 @@ not be equal after loading is refused with its path. Functions and classes are s
 qualified name. A lambda has no such name. It is often a default, as in ``equinox.nn.MLP.__init__``,
 and is then stored as that default.
 
-The program contains the bodies that the user's functions had. So digests of the sources of the
-user's modules are stored (`_sources`), and loading refuses a file whose sources have changed.
-
 XLA cannot serialize an executable that it has deserialized: on the CPU, the copy lacks its kernels
 when it runs. So an executable from JAX's persistent cache or from a file is refused.
-
-**A start from a file** (`_restart`). ``f.compile(..., file=path)`` loads the file if it was written
-for the same call of the same function. Otherwise it compiles and writes the file.
 """

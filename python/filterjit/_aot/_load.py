@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._checks import as_path, check_bool
+from .._base._checks import as_path
 from .._base._package import public
 from .._call._hooks import registry_for
 from .._call._selection import Chosen, Named
@@ -18,7 +18,7 @@ from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
-from . import _encode, _file, _machine, _program, _sources
+from . import _encode, _file, _machine, _program
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall, unbind
@@ -33,7 +33,6 @@ def load(
     path: str | os.PathLike[str],
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
-    check_sources: bool = True,
 ) -> Compiled:
     """Loads a compiled function that ``compiled.save`` or ``lowered.save`` wrote.
 
@@ -48,16 +47,6 @@ def load(
             process saves and loads its own file.
         devices: the devices to run on: as many as the program was compiled for, in the same order,
             or a mesh of the same axes. The default is the devices with the same ids.
-        check_sources: whether to compare the sources of your own modules, as far as this process
-            has imported them, with those that the file was written with.
-
-            - A constant, a default, a method or a helper that differs is an error.
-            - For an executable, another version of a package that uses JAX is an error too.
-            - Comments and docstrings may differ.
-            - What is not source is not compared: a data file, an environment variable, or a value
-              that is set at run time.
-
-            Pass False for a file that you know to be right.
 
     Returns:
         A `Compiled`. The function itself has the arrays that it had when it was saved.
@@ -65,8 +54,8 @@ def load(
     Raises:
         OSError: if the file cannot be read.
         ValueError: if ``save`` did not write the file; if it is damaged, or is for another machine,
-            version of JAX, number of devices or process; if it names a class or function that is
-            missing; or if a source has changed. The message names the modules.
+            version of JAX, number of devices or process; or if it names a class or function that is
+            missing.
         TypeError: if `devices` are not devices.
 
     Examples:
@@ -84,35 +73,16 @@ def load(
     for device in given or ():
         if not isinstance(device, jax.Device):
             raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
-    check_bool("load(..., check_sources=...)", check_sources)
     with open(path, "rb") as file:
         header, blobs = _file.read(file, path)
     try:
         with _malformed(path):
             on = _devices_for(header, given)
             _check_machine(header["info"], on[0])
-            if check_sources:
-                _check_sources(header)
             mesh = devices if isinstance(devices, jax.sharding.Mesh) else None
             return _load(header, blobs, on, mesh, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
-
-
-def load_for(
-    prepared: PreparedCall, path: str, header: dict[str, Json], blobs: list[bytes]
-) -> Compiled:
-    """Returns the function of a file that was written for the same call (see `_restart`).
-
-    Raises:
-        Unsupported: if a source has changed.
-        ValueError: if the file is malformed.
-    """
-    with _malformed(path):
-        if changed := _sources.difference(header["sources"], strict=True, packages=True):
-            raise Unsupported(changed)
-        on = _devices_for(header, None)
-        return _load(header, blobs, on, None, False, prepared.function_arrays)
 
 
 @contextlib.contextmanager
@@ -125,23 +95,6 @@ def _malformed(path: str) -> Iterator[None]:
         raise
     except Exception as e:
         raise _file.malformed(path, e) from e
-
-
-def _check_sources(header: dict[str, Json]) -> None:
-    sources = header["sources"]
-    changed = _sources.difference(sources, strict=False, packages=not _is_portable(header))
-    main = sources["main"]
-    names = [*header["arguments"][0], *header["result"][0]]
-    if changed is None and any(module == _sources.MAIN for module, _ in names):
-        if main == _sources.MAIN:
-            changed = _sources.NO_SOURCE
-        elif main != _sources.main_name():
-            changed = f"`__main__` was `{main}`, in which it names classes or functions"
-    if changed is not None:
-        raise Unsupported(
-            f"since it was written, {changed}. Write it again; or pass check_sources=False, if you know "
-            "that its program is the same"
-        )
 
 
 def _is_portable(header: dict[str, Json]) -> bool:
@@ -222,7 +175,6 @@ def _load(
     devices: list[jax.Device],
     mesh: jax.sharding.Mesh | None,
     placed: bool,
-    own: Sequence[Any] | None = None,
 ) -> Compiled:
     """Returns the function of a file.
 
@@ -231,11 +183,10 @@ def _load(
         devices: the devices that it runs on.
         mesh: the mesh that the user has given, if any.
         placed: whether the user has given `devices`.
-        own: the arrays in the function itself, if they are not those of the file.
     """
     # Otherwise JAX would cut 64-bit arrays, and compile for the mesh in force.
     with jax.enable_x64(True), _jax_compat.no_mesh():
-        return _decode(header, blobs, devices, mesh, placed, own)
+        return _decode(header, blobs, devices, mesh, placed)
 
 
 def _decode(
@@ -244,7 +195,6 @@ def _decode(
     devices: list[jax.Device],
     mesh: jax.sharding.Mesh | None,
     placed: bool,
-    own: Sequence[Any] | None,
 ) -> Compiled:
     specs = _encode.Coder(devices).decode(header["specs"])
     if mesh is not None:
@@ -261,12 +211,11 @@ def _decode(
         shardings = [None if _is_default(one) else one for one in shardings]
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
-    if own is None:
-        own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
-        own = [  # a NumPy array may have had 64 bits and the program takes 32
-            _program.decode_array(*array, sharding, dtype)
-            for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
-        ]
+    own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
+    own = [  # a NumPy array may have had 64 bits and the program takes 32
+        _program.decode_array(*array, sharding, dtype)
+        for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
+    ]
     output = _core.flatten(registry, _encode.decode_tree(header["result"]))[1]
     jitted = None
     if _is_portable(header):

@@ -13,7 +13,7 @@ from .._base._checks import as_path, check_bool
 from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
-from . import _encode, _file, _program, _sources
+from . import _encode, _file, _program
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
@@ -47,7 +47,6 @@ def save(
     *,
     portable: bool = False,
     platforms: Sequence[str] | None = None,
-    call: Json = None,
 ) -> None:
     """Saves a compiled function, as `Compiled.save` says.
 
@@ -55,8 +54,6 @@ def save(
         prepared: the call that was compiled.
         stage: its ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` for a portable file.
         path, portable, platforms: see `Compiled.save`.
-        call: what a file has that is written by ``compile(..., file=path)``; others than the user
-            may not write such a file.
     """
     path = as_path("save(path)", path)
     check_bool("save(..., portable=...)", portable)
@@ -73,13 +70,10 @@ def save(
     if prepared.program is None:
         raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
     try:
-        header, blobs = _contents(prepared, stage, portable, platforms, call is not None)
+        header, blobs = _contents(prepared, stage, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
-    header["call"] = call
     with replacing(path, durable=True) as file:
-        if call is not None:
-            os.chmod(file.fileno(), 0o600)
         file.writelines(_file.chunks(header, blobs))
 
 
@@ -88,12 +82,8 @@ def _contents(
     stage: Any,
     portable: bool,
     platforms: Sequence[str] | None,
-    is_for_start: bool,
 ) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths.
-
-    `is_for_start` is whether ``compile(..., file=path)`` is to load it, which it does only if all
-    sources are known."""
+    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant, settings = prepared.registry, prepared.variant, prepared.settings
     result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
@@ -138,7 +128,6 @@ def _contents(
             for p in prepared.signature.parameters.values()
         ],
         "arguments": arguments,
-        "sources": _sources.describe(strict=is_for_start),
         "own": [array for array, _ in own],
     }
     return header, [*blobs, *(data for _, data in own)]

@@ -66,19 +66,49 @@ def _suggesting(x: Any) -> Any:
     return call
 
 
-_INSTALLED = (PACKAGE + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen")
-
-
-def is_library_class(cls: type) -> bool:
-    """Whether a class belongs to Python or to an installed library."""
-    module = sys.modules.get(cls.__module__)
-    if module is None or cls.__module__ == "__main__":
-        return False
-    file = getattr(module, "__file__", None)
-    return file is None or is_installed(file)
+_STANDARD = tuple(
+    path(sysconfig.get_path(name)) + os.sep
+    for name in ("stdlib", "platstdlib")
+    for path in (str, os.path.realpath)
+)
+# These libraries are installed wherever they are.
+_ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
+_libraries: dict[str, bool] = {}
 
 
 def is_installed(file: str) -> bool:
     """Whether a source file belongs to an installed library, and not to the user's program."""
     folders = file.split(os.sep)
-    return file.startswith(_INSTALLED) or "site-packages" in folders or "dist-packages" in folders
+    return (
+        file.startswith((PACKAGE + os.sep, "<frozen", *_STANDARD))
+        or "site-packages" in folders
+        or "dist-packages" in folders
+    )
+
+
+def is_library(module: Any) -> bool:
+    """Whether a module of this name belongs to Python or to an installed library."""
+    if type(module) is not str or module == "__main__":
+        return False
+    found = _libraries.get(module)
+    if found is None:
+        top = module.partition(".")[0]
+        file = _file_of(module) or _file_of(top)
+        is_standard = top in sys.stdlib_module_names and top != "__main__"
+        found = top in _ALWAYS or (is_standard if file is None else is_installed(file))
+        if found or module in sys.modules:
+            _libraries[module] = found
+    return found
+
+
+def _file_of(module: str) -> str | None:
+    found = sys.modules.get(module)
+    if not issubclass(type(found), types.ModuleType):
+        return None
+    file = object.__getattribute__(found, "__dict__").get("__file__")
+    return file if type(file) is str else None
+
+
+def is_library_class(cls: type) -> bool:
+    """Whether a class belongs to Python or to an installed library."""
+    return is_library(cls.__module__)

@@ -19,9 +19,9 @@ import jax
 import numpy as np
 
 from .. import _core
+from .._base._package import is_library
 from .._trees import _static_keys
 from .._trees._static_keys import OWN_ATTRIBUTES, Key, dict_of
-from ._packages import is_library
 
 ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}

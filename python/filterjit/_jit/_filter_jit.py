@@ -5,7 +5,6 @@ Their base classes, which make the calls, are in C.
 
 import inspect
 import operator
-import os
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,13 +27,12 @@ from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
 
 if TYPE_CHECKING:
-    from .._aot import _restart, _stages, _warm_up
+    from .._aot import _stages, _warm_up
     from .._observe import _causes, _explain, _report, _report_output
     from .._shardings import _options
     from . import _freeze, _partial
 else:  # what no call needs
-    _stages, _restart = later("_aot._stages"), later("_aot._restart")
-    _warm_up = later("_aot._warm_up")
+    _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
     _options = later("_shardings._options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
     _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
@@ -103,14 +101,12 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         """
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
-    def compile(
-        self, /, *args: Any, file: str | os.PathLike[str] | None = None, **kwargs: Any
-    ) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
+    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
         """Compiles the method for these arguments, without running it.
 
-        Returns a `Compiled`; FilterJit.compile says what `file` is for.
+        Returns a `Compiled`; see FilterJit.compile.
         """
-        return self.__func__.compile(self.__self__, *args, file=file, **kwargs)  # type: ignore[return-value]
+        return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
@@ -270,27 +266,12 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             return traced
         return _stages.trace(self, args, kwargs)
 
-    def compile(
-        self, /, *args: Any, file: str | os.PathLike[str] | None = None, **kwargs: Any
-    ) -> "_stages.Compiled[_P, _T]":
+    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
         Takes what `lower` takes, and returns a `Compiled`, which can be called and saved. Of
         `filterjit.jit`, it raises ``ValueError`` for arguments and results that only ``jax.jit``
         takes.
-
-        `file` is the path of a file. The file is loaded, and nothing is traced, if such a call
-        wrote it and the arguments, the function, JAX's settings, the versions and the sources of
-        your modules are the same. Otherwise the function is compiled and the file is replaced in
-        one step.
-
-        - What is not source is not compared: a data file, an environment variable, or a value that
-          is set at run time.
-        - A file or a folder that other users can write is not used.
-        - A program of several processes does not use the file.
-        - The logger ``"filterjit"`` says at INFO what was done and why. It warns of a file that
-          cannot be used or written.
-        - Pass an argument of the function by position if its name is `file`.
 
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
@@ -298,8 +279,6 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             >>> filterjit.load('times.jit')(jnp.ones(2), 3)
             Array([3., 3.], dtype=float32)
         """
-        if file is not None:
-            return _restart.compile_with_file(self, file, args, kwargs)
         return _stages.trace(self, args, kwargs).lower().compile()
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
