@@ -133,29 +133,6 @@ SECTIONS: list[tuple[str, str, dict[str, str]]] = [
         },
     ),
     (
-        "`partial` and `freeze`",
-        "",
-        {
-            "`partial` of a donated argument": "filter_jit(f.__wrapped__, donate='all').partial(x)",
-            "`freeze` of a donated Module": "filter_jit(linear, donate='all').freeze()",
-            "`freeze` of a shape": "f.freeze(jax.ShapeDtypeStruct((2,), 'float32'))",
-            "`freeze` by name, before donated arguments": "filter_jit(f.__wrapped__, donate='all-except-first').freeze(x=x)",
-            "Too many arguments for `freeze`": "f.freeze(x, 1, 2)",
-            "Too many arguments for a frozen function": "f.freeze(x)(x, 1)",
-            "`freeze` of `jit` with donation": "filterjit.jit(lambda x: x, donate_argnums=0).freeze()",
-            "`freeze` with shardings": "filter_jit(f.__wrapped__, in_shardings=P()).freeze(x)",
-            "A frozen array that was deleted": ("frozen = f.freeze(x)\nx.delete()\nfrozen()"),
-            "A frozen static that was changed": (
-                "class Layer(eqx.Module):\n"
-                "    sizes: list = eqx.field(static=True)\n"
-                "layer = Layer([1])\n"
-                "frozen = filter_jit(lambda layer, x: x).freeze(layer)\n"
-                "layer.sizes.append(2)\n"
-                "frozen(x)"
-            ),
-        },
-    ),
-    (
         "Compiled functions and files",
         "[Ahead of time](ahead-of-time.md) says what a file holds. A file of another mesh, process or kind of machine is refused in the same way.",
         {

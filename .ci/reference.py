@@ -59,7 +59,7 @@ SECTIONS = {
         *("ForbiddenCompileError", "RetraceError", "RetraceWarning"),
     ],
     "Types of what these return": [
-        *("types.BoundFilterJit", "types.PartialFilterJit", "nnx.NNXJit", "nnx.CachedJit"),
+        *("types.BoundFilterJit", "nnx.NNXJit", "nnx.CachedJit"),
         *("types.Variant", "types.CacheInfo", "types.Explanation", "types.Cause", "types.Move"),
         *("types.Report", "types.SavedInfo", "types.WarmUp", "types.Warmed"),
     ],

@@ -1,4 +1,4 @@
-"""Serves a frozen model over HTTP, with several processes and the standard library alone.
+"""Serves a model over HTTP, with several processes and the standard library alone.
 
     python examples/serve_http.py build FOLDER
     python examples/serve_http.py run FOLDER --port 8000 --workers 2
@@ -44,7 +44,7 @@ def build(folder: Path, seed: int) -> None:
     import filterjit
 
     model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
-    predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x)).freeze(model)
+    predict = filterjit.filter_jit(lambda x: jax.vmap(model)(x))
     version = f"{time.time_ns()}"
     (folder / version).mkdir(parents=True)
     for n in BATCHES:

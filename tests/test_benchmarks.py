@@ -16,7 +16,6 @@ import pytest
 import cases
 import dispatch
 import filterjit
-import frozen
 import nodes
 import ratios
 import trees
@@ -343,21 +342,6 @@ def test_table_of_nodes(
     assert "| 50 `equinox.Module` |" in capsys.readouterr().out
     assert nodes.main(["--quick", "--plot", str(tmp_path / "growth.svg")]) == 0
     assert "</svg>" in (tmp_path / "growth.svg").read_text()
-
-
-@pytest.mark.parametrize("name", ["mlp", "linen", "nnx"])
-def test_frozen_models_return_what_flat_ones_do(name: str) -> None:
-    calls = frozen._calls(frozen.MODELS[name]())
-    expected = calls["flat"]()
-    for call in calls.values():
-        assert jnp.allclose(call(), expected, atol=1e-5)
-
-
-def test_tables_of_frozen_functions() -> None:
-    row = frozen.Row("a model, inference", 10, 7.5, 1.05, 0.62, 0.6, 8.0, 0.7, 0.7)
-    assert "| a model          |     10 |" in frozen.table([row], True)
-    size = frozen.Size(16, 4096, 0.2, 1.0, 1e-5, 0.9)
-    assert "| 16       |   4 KiB |" in frozen.table_of_sizes([size], True)
 
 
 # A script, its arguments, how a line of what it prints begins, which has figures, and what else it

@@ -38,7 +38,7 @@ EXAMPLES = {name: doc for name, doc in DOCS.items() if ">>>" in doc}
 FIRST = {
     *("filter_jit", "install", "load", "nnx.jit", "Compiled", "Structure"),
     *(f"lax.{name}" for name in lax.__all__),
-    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all", "partial", "freeze")),
+    *(f"FilterJit.{name}" for name in ("lower", "compile", "eval_shape", "warm_up", "warm_up_all")),
     *("FilterJit.explain", "FilterJit.cache_info"),
     *("sharding.ShardingRules", "sharding.place", "Filter"),
     *("partition", "partition_dict", "combine", "flatten", "unflatten", "tree_paths"),
@@ -53,7 +53,7 @@ def test_all_is_found() -> None:
     """By introspection, so not by a list that lacks what is added later."""
     assert {"filter_jit", "nnx.cached_partial"} <= public_routines().keys()
     assert {"Compiled.compiled", "Variant.hits", "Cause.path"} <= public_attributes().keys()
-    assert {"PartialFilterJit", "nnx.NNXJit"} <= public_types().keys()
+    assert {"FilterJit", "nnx.NNXJit"} <= public_types().keys()
 
 
 def test_each_says_what_goes_in_and_what_comes_out() -> None:
@@ -106,7 +106,7 @@ def test_what_people_meet_has_a_public_name() -> None:
     traced = f.trace(x, 3)
     lowered = traced.lower()
     compiled = lowered.compile()
-    met = [f, method, f.variants, f.partial(x), f.freeze(x), traced, lowered, compiled]
+    met = [f, method, f.variants, traced, lowered, compiled]
     met += [f.explain(x, 4), f.report(), f.cache_info(), filterjit.report()]
     met += [f.warm_up_all([((x, 5), {})]), filterjit.Filter("a"), filterjit.is_array]
     met += [*filterjit.flatten(x), *filterjit.partition_dict({"a": x})]

@@ -13,8 +13,6 @@ USES = {
     "f.explain(jnp.ones(2), 4)": "_observe._explain",
     "f(jnp.ones(2), 4)": "_observe._compare",
     "f.report()": "_observe._report",
-    "f.partial(jnp.ones(2))": "_jit._partial",
-    "f.freeze(jnp.ones(2))": "_jit._freeze",
     "f.lower(jnp.ones(2), 3)": "_aot._stages",
     "f.warm_up_all([])": "_aot._warm_up",
 }
@@ -45,8 +43,6 @@ LEFT_OUT = {
     "_shardings": set(),
     "_call._plain_hooks": set(),
     "_processes": set(),
-    "_jit._freeze": set(),
-    "_jit._partial": set(),
     "_jit._plain": set(),
     "_trees._partition": set(),
 }

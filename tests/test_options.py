@@ -152,7 +152,6 @@ def test_a_word_that_is_not_known(name: str, option: str) -> None:
 
 # ---- what is elsewhere ----
 
-FROZEN = JITTED.freeze(MODEL)
 ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     *(
         (lambda n=n: filterjit.filter_jit(example, **{n: 2}), ValueError, f"`{n}`: leave it out")
@@ -170,9 +169,6 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: filterjit.vmap, AttributeError, "; keep `jax.vmap`"),
     (lambda: JITTED.save("a"), AttributeError, "`f.compile(...).save(path)`"),
     (lambda: BOUND.save("a"), AttributeError, "`f.compile(...).save(path)`"),
-    (lambda: JITTED.partial(MODEL).save("a"), AttributeError, "no attribute `save`"),
-    (lambda: FROZEN(MODEL, 1.0, 1), TypeError, "3 were given: `model` is frozen already"),
-    (lambda: FROZEN(model=MODEL, x=1.0), TypeError, "'model': `model` is frozen already"),
 ]
 
 

@@ -108,13 +108,6 @@ def test_each_label_has_its_own_rule() -> None:
     assert losses[-1] < losses[0] / 2
 
 
-def test_frozen_arguments() -> None:
-    found = execute(only("docs/ahead-of-time.md", ".freeze("))
-    x = jnp.ones(2)
-    assert jnp.allclose(filterjit.load("serve.jit")(x), found["model"](x), atol=1e-6)
-    assert filterjit.aot.saved_info("serve.jit").frozen[0] == 4
-
-
 def test_many_small_arrays() -> None:
     names = execute(only("docs/training.md", "ravel_pytree"))
     losses = []

@@ -1,12 +1,10 @@
-/* The Python types CallProxy, a callable that calls another one with arguments of its own in
- * front and has the attributes of an object, and BoundMethod, a FilterJit bound to an
- * instance.
+/* The Python types CallProxy, a callable that calls another one and has the attributes of an
+ * object, and BoundMethod, a FilterJit bound to an instance.
  *
- * The public types are subclasses in Python.  A compiled function has nothing in front, and
- * the attributes of the object that describes it; a partial has the arguments that were given
- * once in front.  A bound method has its instance in front, and the attributes of the
- * FilterJit: it is registered as a pytree whose children are the function and the instance, as
- * equinox.Partial is, and like that it is compared by these, as a pytree.
+ * The public types are subclasses in Python.  A compiled function is a CallProxy with the
+ * attributes of the object that describes it.  A bound method has the attributes of its
+ * FilterJit.  Like equinox.Partial, it is registered as a pytree whose children are the
+ * function and the instance, and is compared by them, as a pytree.
  *
  * Python code can run in calls, which are those of the other callable, and where attributes
  * are looked up.
@@ -59,83 +57,74 @@ fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 /* ---- CallProxy ---- */
 
 typedef struct {
-    PyObject_VAR_HEAD vectorcallfunc vectorcall;
+    PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;
     PyObject *attributes; /* the object whose attributes this one has too */
     PyObject *weakrefs;
-    PyObject *args[]; /* those in front */
+    PyObject *self; /* a bound method's first argument; otherwise NULL */
 } FjCallProxy;
 
 static PyObject *
 proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     FjCallProxy *self = (FjCallProxy *)op;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), own = Py_SIZE(op);
-    PyObject *result;
-    if (own == 0) {
+    if (self->self == NULL) {
         return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
     }
-    if (own == 1 && (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET)) {
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    PyObject *result;
+    if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
         /* The caller allows args[-1] to be overwritten for the time of the call. */
         PyObject **all = (PyObject **)args - 1;
         PyObject *overwritten = all[0];
-        all[0] = self->args[0];
+        all[0] = self->self;
         result = PyObject_Vectorcall(self->function, all, (size_t)nargs + 1, kwnames);
         all[0] = overwritten;
         return result;
     }
     Py_ssize_t total = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
     PyObject *room[ARGS_INLINE];
-    PyObject **all = fj_scratch_new(room, ARGS_INLINE, own + total);
+    PyObject **all = fj_scratch_new(room, ARGS_INLINE, 1 + total);
     if (all == NULL) {
         return NULL;
     }
-    memcpy(all, self->args, (size_t)own * sizeof(PyObject *));
-    memcpy(all + own, args, (size_t)total * sizeof(PyObject *));
-    result = PyObject_Vectorcall(self->function, all, (size_t)(own + nargs), kwnames);
+    all[0] = self->self;
+    memcpy(all + 1, args, (size_t)total * sizeof(PyObject *));
+    result = PyObject_Vectorcall(self->function, all, (size_t)nargs + 1, kwnames);
     fj_scratch_free(all, room);
     return result;
 }
 
-/* A new object of `type`, CallProxy or a subclass, with room for `count` arguments, or NULL
- * with an error. */
+/* A new object of `type`, CallProxy or a subclass, or NULL with an error. */
 static FjCallProxy *
-proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes, Py_ssize_t count)
+proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes)
 {
-    FjCallProxy *self = (FjCallProxy *)type->tp_alloc(type, count);
-    if (self != NULL) {
-        self->vectorcall = proxy_vectorcall;
-        self->function = Py_NewRef(function);
-        self->attributes = Py_NewRef(attributes);
+    FjCallProxy *proxy = (FjCallProxy *)type->tp_alloc(type, 0);
+    if (proxy != NULL) {
+        proxy->vectorcall = proxy_vectorcall;
+        proxy->function = Py_NewRef(function);
+        proxy->attributes = Py_NewRef(attributes);
     }
-    return self;
+    return proxy;
 }
 
 static PyObject *
 proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"function", "args", "attributes", NULL};
-    PyObject *function, *own, *attributes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O:CallProxy", keywords, &function,
-                                     &PyTuple_Type, &own, &attributes)) {
+    static char *keywords[] = {"function", "attributes", NULL};
+    PyObject *function, *attributes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:CallProxy", keywords, &function,
+                                     &attributes)) {
         return NULL;
     }
-    Py_ssize_t count = PyTuple_GET_SIZE(own);
-    FjCallProxy *self = proxy_alloc(type, function, attributes, count);
-    for (Py_ssize_t i = 0; self != NULL && i < count; i++) {
-        self->args[i] = Py_NewRef(PyTuple_GET_ITEM(own, i));
-    }
-    return (PyObject *)self;
+    return (PyObject *)proxy_alloc(type, function, attributes);
 }
 
 static int
 proxy_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjCallProxy *self = (FjCallProxy *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->attributes);
-    for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
-        Py_VISIT(self->args[i]);
-    }
+    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->attributes, self->self);
     return 0;
 }
 
@@ -148,9 +137,7 @@ proxy_dealloc(PyObject *op)
     PyObject_ClearWeakRefs(op);
     Py_XDECREF(self->function);
     Py_XDECREF(self->attributes);
-    for (Py_ssize_t i = 0; i < Py_SIZE(op); i++) {
-        Py_XDECREF(self->args[i]);
-    }
+    Py_XDECREF(self->self);
     fj_object_free(op);
 }
 
@@ -176,8 +163,8 @@ static PyMemberDef proxy_members[] = {
 };
 
 static PyType_Slot proxy_slots[] = {
-    {Py_tp_doc, "CallProxy(function, args, attributes)\n--\n\n"
-                "Calls `function` with `args` in front."},
+    {Py_tp_doc, "CallProxy(function, attributes)\n--\n\n"
+                "Calls `function`."},
     {Py_tp_new, proxy_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, proxy_traverse},
@@ -191,7 +178,6 @@ static PyType_Slot proxy_slots[] = {
 PyType_Spec fj_call_proxy_spec = {
     .name = "filterjit._core.CallProxy",
     .basicsize = sizeof(FjCallProxy),
-    .itemsize = sizeof(PyObject *),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = proxy_slots,
@@ -215,9 +201,9 @@ bound_getattro(PyObject *op, PyObject *name)
 PyObject *
 fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *self)
 {
-    FjCallProxy *bound = proxy_alloc(type, function, function, 1);
+    FjCallProxy *bound = proxy_alloc(type, function, function);
     if (bound != NULL) {
-        bound->args[0] = Py_NewRef(self);
+        bound->self = Py_NewRef(self);
     }
     return (PyObject *)bound;
 }
@@ -227,7 +213,7 @@ fj_bound_method_is(PyObject *object, PyObject *function, PyObject *self)
 {
     const FjCallProxy *bound = (FjCallProxy *)object;
     return Py_IS_TYPE(object, ((FjFilterJit *)function)->bound_type) &&
-           bound->function == function && bound->args[0] == self;
+           bound->function == function && bound->self == self;
 }
 
 static PyObject *
@@ -243,7 +229,7 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyMemberDef bound_members[] = {
-    {"__self__", T_OBJECT, offsetof(FjCallProxy, args), READONLY, NULL},
+    {"__self__", T_OBJECT, offsetof(FjCallProxy, self), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -261,7 +247,6 @@ static PyType_Slot bound_slots[] = {
 PyType_Spec fj_bound_method_spec = {
     .name = "filterjit._core.BoundMethod",
     .basicsize = sizeof(FjCallProxy),
-    .itemsize = sizeof(PyObject *),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = bound_slots,

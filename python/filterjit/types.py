@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ._base._switches import Switches
     from ._core import Structure, Variant
     from ._jit._filter_jit import BoundFilterJit, FilterJit
-    from ._jit._partial import PartialFilterJit
     from ._observe._causes import Cause, Explanation, Move
     from ._observe._report import CacheInfo
     from ._observe._report_output import Report
@@ -26,7 +25,6 @@ __all__ = [
     "FilterJit",
     "Lowered",
     "Move",
-    "PartialFilterJit",
     "Report",
     "SavedInfo",
     "Structure",
@@ -44,7 +42,6 @@ _MODULES = {
     "_base._switches": ("Switches",),
     "_core": ("Structure", "Variant"),
     "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
-    "_jit._partial": ("PartialFilterJit",),
     "_observe._causes": ("Cause", "Explanation", "Move"),
     "_observe._report": ("CacheInfo",),
     "_observe._report_output": ("Report",),

@@ -193,13 +193,9 @@ def test_saved_info(tmp_path: Path, portable: bool, capsys: pytest.CaptureFixtur
     shown = capsys.readouterr().out
     for word in ("use", info.kind, "tree['a']", f"{info.nbytes:,} bytes", jax.__version__):
         assert word in str(info) and word in shown
-    assert "frozen" not in shown
     header, blobs = read(path)
     write(path, header | {"arguments": ["nonsense"], "result": ["nonsense"]}, blobs)
     assert filterjit.aot.saved_info(path).arguments == info.arguments  # it does not look at these
-    filter_jit(lambda w, x: w * x).freeze(X).lower(X).compile().save(path)
-    command_line.main(["show", str(path)])
-    assert "frozen: 1 array of 12 bytes are constants" in capsys.readouterr().out
 
 
 def test_other_machines(tmp_path: Path, portable: bool) -> None:

@@ -67,10 +67,6 @@ def test_adapters() -> None:
     ]
 
 
-def test_a_frozen_model_in_another_process() -> None:
-    assert printed("serve_frozen.py")[-1].startswith("# ms a call, result [")
-
-
 def test_a_policy() -> None:
     assert printed("cartpole.py", "2") == [
         "the pole stays up for # steps, then # of #",

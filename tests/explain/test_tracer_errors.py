@@ -95,14 +95,6 @@ def test_a_jax_without_the_private_names_says_less(monkeypatch: pytest.MonkeyPat
     assert "TracerBoolConversionError" in text and "argument arrays[1]" in text
 
 
-def test_a_frozen_function_and_a_partial() -> None:
-    jitted = filter_jit(branch)
-    line = f"branch at {__file__}:{branch_line(branch)} for jit"
-    for f in (jitted.freeze(X), jitted.partial(X)):
-        text = error_of(f, X)
-        assert line in text and "the argument y." in text
-
-
 LEAKED: list[Any] = []
 NUMBERS: dict[str, Any] = {"traced": ("n",)}
 

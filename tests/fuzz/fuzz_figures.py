@@ -25,7 +25,6 @@ class Figures:
     threads: int = _count("threads")
     failures: int = _count("calls that must fail")
     donations: int = _count("calls that donate")
-    partials: int = _count("partials")
     machines: int = _count("machines")
     mutations: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     nodes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)

@@ -28,7 +28,6 @@ from fuzz_trees import (
     exact,
     fresh_arrays,
     names,
-    snapshot,
     statics,
     value,
     walk,
@@ -147,11 +146,6 @@ class Target:
     def bound(self, *first: Any) -> Target:
         return dataclasses.replace(self, f=self.f.__get__(*first), first=first)
 
-    def partial(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:
-        f = self.f.partial(*args, **kwargs)
-        kept = snapshot(args), {name: snapshot(x) for name, x in kwargs.items()}
-        return dataclasses.replace(self, f=f, first=kept[0], named=kept[1], last=[None])
-
 
 class Call:
     """A call that is to be made, with its expected result."""
@@ -191,7 +185,6 @@ class Machine:
         self.local = threading.local()
         self.by_trace: dict[int, Variant] = {}
         self.targets: list[Target] = []
-        self.partials: list[Target] = []
         self.pool: list[Any] = []
         self.direct: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._make_targets(maxsize, small)
@@ -341,7 +334,7 @@ class Machine:
     # ---- clearing, threads ----
 
     def targets_of(self, cache: CacheModel) -> list[Target]:
-        return [t for t in (*self.targets, *self.partials) if t.cache is cache]
+        return [t for t in self.targets if t.cache is cache]
 
     def clear(self, target: Target) -> None:
         target.f.clear_cache()

@@ -34,7 +34,7 @@ from fuzz_trees import (
     make_layer,
     mutate,
 )
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from support.modules import Layer
 from support.statics import Constant, Thing, Unhashable
@@ -194,31 +194,6 @@ class Differential(RuleBasedStateMachine):
     @step
     def mutate_only(self, rng: random.Random) -> None:
         figures.mutations.update(mutate(self._draw(rng), rng.choice(self.m.pool)))
-
-    @step
-    def make_partial(self, rng: random.Random) -> None:
-        target = rng.choice(self.m.targets[:8])
-        args, kwargs = self._arguments(rng, target)
-        if target is self.m.targets[2] or len(args) > 1:
-            args = args[:1]
-            kwargs = {k: v for k, v in kwargs.items() if k in ("d", "e")}
-        if not has_missing_fields((args, kwargs)):
-            del self.m.partials[:-5]
-            self.m.partials.append(target.partial(tuple(args), kwargs))
-            figures.partials += 1
-
-    @precondition(lambda self: self.m.partials)
-    @step
-    def call_partial(self, rng: random.Random) -> None:
-        target = rng.choice(self.m.partials)
-        left = list(inspect.signature(target.fun).parameters)[len(target.first) :]
-        args = []
-        if left and left[0] not in target.named:
-            needed = not target.first
-            if needed or (left[0] in ("y", "n", "b", "c") and rng.randrange(2)):
-                args = [self._tree(rng)]
-        kwargs = {name: self._tree(rng) for name in target.named if not rng.randrange(3)}
-        self.m.call(target, *args, **kwargs, times=rng.randrange(1, self.repeats))
 
     @step
     def call_bound(self, rng: random.Random) -> None:

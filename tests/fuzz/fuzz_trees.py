@@ -47,7 +47,6 @@ from fuzz_statics import (
 
 import filterjit
 from filterjit._jit._filter_jit import BoundFilterJit
-from filterjit.types import PartialFilterJit
 from support.modules import Deeper, Layer, Shell
 from support.nodes import Bag, Box, ListSubclass, Point, PointWithNew, Registered
 from support.statics import Thing
@@ -258,7 +257,6 @@ KINDS: dict[type, Kind] = {
         lambda x: ([("wrapped", Same(x.__wrapped__)), ("options", _options(x))], []),
         lambda x, aux, children: x,
     ),
-    PartialFilterJit: _fields("f.partial", ("func", "args", "keywords")),
     BoundFilterJit: _fields("bound filter_jit", ("__func__", "__self__")),
     FrozenDict: _mapping(
         "FrozenDict", lambda x: x._dict, lambda d: FrozenDict(d, __unsafe_skip_copy__=True)
@@ -399,7 +397,7 @@ def copy(
 
 
 def snapshot(tree: Any) -> Any:
-    """Recreates the nodes with the same static values and arrays, as `f.partial` does."""
+    """Recreates the nodes with the same static values and arrays."""
     return copy(tree, lambda x: x)
 
 
@@ -524,17 +522,11 @@ def _net(d: Draw) -> Any:
 
 
 def _method(d: Draw) -> Any:
-    """Returns a jitted function, a partial or a bound one, or a bound method."""
+    """Returns a jitted function or a bound method."""
     if not d.wrapped or d.rng.randrange(2):
         return _layer(d).method
     f = d.rng.choice(d.wrapped)
-    match d.rng.randrange(3):
-        case 0:
-            return f
-        case 1:
-            held = d.inner()
-            return f if has_missing_fields(held) else f.partial(held)
-    return f.__get__(Layer(d.inner(), d.inner(), 1, len))
+    return f.__get__(Layer(d.inner(), d.inner(), 1, len)) if d.rng.randrange(3) else f
 
 
 # What is known of a large argument, so that it is not walked again, may consist of these.
@@ -715,13 +707,7 @@ def _mutate_node(draw: Draw, node: Any) -> str | None:
 def mutate(draw: Draw, tree: Any) -> list[str]:
     """Changes something in the tree in place. Returns a list with the name of its type, or an empty
     list."""
-    # A partial owns the nodes that it holds, and nothing else changes them. Those that it copies
-    # whenever it is walked stay alive here, so that no other node gets the address of one.
-    held = [y for x in walk(tree) if type(x) is PartialFilterJit for y in walk(x)]
-    private = set(map(id, held))
-    nodes = [
-        x for x in walk(tree) if isinstance(x, np.ndarray) or not (is_array(x) or id(x) in private)
-    ]
+    nodes = [x for x in walk(tree) if isinstance(x, np.ndarray) or not is_array(x)]
     for _ in range(4 if nodes else 0):
         found = _mutate_node(draw, draw.rng.choice(nodes))
         if found is not None:

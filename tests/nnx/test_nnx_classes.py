@@ -302,7 +302,6 @@ def test_the_trace_state_after_each_way_of_building(make: Callable[[], Any]) -> 
     f = filter_jit(lambda m: m)
     change(f(make()))
     change(f(f(make())))
-    change(f.partial(make())())
     change(filterjit.combine(*filterjit.partition(make(), filterjit.is_array)))
     jax.vmap(lambda _: change(f(make())))(X)
     with jax.disable_jit():

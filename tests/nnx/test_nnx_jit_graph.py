@@ -202,7 +202,7 @@ def test_methods_of_the_result() -> None:
     m = Node(1.0)
     assert f.lower(m, 2.0).compile()(m, 2.0).tolist() == [2.0, 2.0]
     assert f.eval_shape(m, 2.0).shape == (2,)
-    assert f.partial(m)(3.0).tolist() == [3.0, 3.0]
+    assert f(m, 3.0).tolist() == [3.0, 3.0]
     assert f.cache_info().variants == 1 and f.cache_info().misses == 1
     assert "hit" in str(f.explain(m, 3.0))
     assert "1" in str(f.report())

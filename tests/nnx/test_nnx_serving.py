@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pytest
 from flax import nnx
 
 import filterjit
@@ -31,8 +30,8 @@ import json, sys
 import numpy as np
 import filterjit
 x = np.asarray({x!r}, np.float32)
-frozen = filterjit.load({frozen!r})
-found = [frozen(x, scale) for scale in (1.0, 2.5)]
+serve = filterjit.load({serve!r})
+found = [serve(x, scale) for scale in (1.0, 2.5)]
 assert "flax" not in sys.modules  # nor does it need the classes
 
 from flax import nnx
@@ -48,18 +47,18 @@ print(json.dumps([np.asarray(y).tolist() for y in found]))
 
 
 def test_saved_functions(tmp_path: Path) -> None:
-    """A frozen function, and one of the state, with other weights than those it was compiled with, and
+    """A closure over a model, and one of the state, with other weights than those it was compiled with, and
     changes of batch statistics and random streams that come back."""
-    paths = {name: str(tmp_path / f"{name}.jit") for name in ("frozen", "step")}
+    paths = {name: str(tmp_path / f"{name}.jit") for name in ("serve", "step")}
     model = net(0)
     model.eval()
     jitted = filterjit.nnx.jit(lambda model, x, scale: model(x) * scale)
-    frozen = jitted.freeze(model)
-    frozen.lower(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0).compile().save(paths["frozen"])
+    serve = filterjit.filter_jit(lambda x, scale: model(x) * scale, traced=("scale",))
+    serve.compile(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0).save(paths["serve"])
     expected = [np.asarray(jitted(model, x, scale)) for scale in (1.0, 2.5)]
     for scale, y in zip((1.0, 2.5), expected, strict=True):  # it is traced, as by nnx.jit
-        np.testing.assert_allclose(frozen(x, scale), y, rtol=1e-6)
-    assert frozen.cache_info().variants == 1
+        np.testing.assert_allclose(serve(x, scale), y, rtol=1e-6)
+    assert serve.cache_info().variants == 1
 
     graphdef, state = nnx.split(net(0))
 
@@ -75,15 +74,3 @@ def test_saved_functions(tmp_path: Path) -> None:
     done = run_code(SERVE.format(x=x.tolist(), net=NET, **paths))
     for found, y in zip(json.loads(done.stdout.splitlines()[-1]), expected, strict=True):
         np.testing.assert_allclose(found, np.asarray(y), rtol=1e-5)
-
-
-def test_a_frozen_function_with_static_arguments() -> None:
-    jitted = filterjit.nnx.jit(lambda model, x, n: model(x) * n, static_argnames="n")
-    model = nnx.Linear(4, 2, rngs=nnx.Rngs(0))
-    frozen = jitted.freeze(model)
-    for n in (1, 2, 2):
-        np.testing.assert_array_equal(frozen(x, n), jitted(model, x, n))
-    assert frozen.cache_info().variants == 2
-    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    with pytest.raises(ValueError, match="without shardings"):
-        filterjit.nnx.jit(lambda model: model, in_shardings=sharding).freeze(model)

@@ -199,7 +199,6 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     "scan": _of_a_model(lambda m: jax.lax.scan(lambda c, x: (c, x * m.s), None, m.x[None])[1][0]),
     "vmap": _calling(lambda f, m: jax.vmap(lambda w: f(Holder(w, m.s)))(ONES[None])[0]),
     "lowered": _calling(lambda f, m: f.lower(m).compile()(m)),
-    "frozen": _calling(lambda f, m: f.freeze(m)()),
     "disable_jit": _disabled,
     "static argument": _plain_static,
     "nnx.jit": lambda x: functools.partial(filterjit.nnx.jit(lambda m: _net(m)), Net(x)),

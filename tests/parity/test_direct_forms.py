@@ -75,15 +75,14 @@ def _nested() -> Any:
 MODEL = {"w": X, "b": "static"}
 jit: Any = filterjit.filter_jit
 of_model: Any = jit(lambda model, x, n: (model["w"] * x + n, n))
-frozen = jit(lambda model, x: model["w"] * x).freeze(MODEL)
+closure: Any = jit(lambda x: MODEL["w"] * x)
 # The function whose calls are counted, what is called, and with what.
 FORMS: dict[str, Callable[[], tuple[Any, Any, list[tuple[Any, ...]]]]] = {
     "statics": lambda: (f := jit(with_statics), f, [(X, {"scale": n, "name": "a"}) for n in (2, 2.5)]),
     "no arrays": lambda: (f := jit(lambda n: jnp.arange(n) * 2), f, [(3,)]),
-    "a partial": lambda: (of_model, of_model.partial(MODEL), [(X, 2), (X, 3)]),
+    "a partial": lambda: (of_model, functools.partial(of_model, MODEL), [(X, 2), (X, 3)]),
     "beside a partial": lambda: (of_model, of_model, [(MODEL, X, 2)]),
-    "a partial by name": lambda: (of_model, of_model.partial({"w": X + 1, "b": 1}, n=3), [(X,)]),
-    "frozen": lambda: (frozen, frozen, [(X,)]),
+    "a closure": lambda: (closure, closure, [(X,)]),
     "a method of a Module": lambda: (Layer.__call__, Layer(X), [(X,)]),
     "a method": lambda: (Counter.times, Counter(2.0).times, [(X,)]),
     "a bound method": lambda: (f := jit(Layer(X).plain), f, [(X,)]),

@@ -150,44 +150,6 @@ def test_other_warnings_are_shown(jit: Jit, donate: str) -> None:
 # ---- after donation ----
 
 
-# What is donated, what a method is given, and what the error names.
-KEPT: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
-    ("all", (1,), {}, "argument 0 of .*donate='all'"),
-    ("warn", (), {"model": 1}, "`model` of .*donate='warn'"),
-    ("all-except-first", (0, 1), {}, "argument 1 of"),
-    ("all-except-first", (), {"state": 0, "model": 1}, "`model` of"),
-    (("state",), (1,), {}, "argument 0 of"),
-    ({"state": True, "cache": "a"}, (), {"cache": 1}, "`cache` of"),
-    ({"state": eqx.is_array}, (1,), {}, "argument 0 of"),
-]
-
-
-@pytest.mark.parametrize("method", ["partial", "freeze"])
-@pytest.mark.parametrize(("donate", "args", "kwargs", "words"), KEPT)
-def test_what_is_donated_cannot_be_kept(
-    method: str, donate: Any, args: Any, kwargs: Any, words: str
-) -> None:
-    """Neither by a partial nor by a frozen function. An argument that is not donated can be."""
-    keep = getattr(filterjit.filter_jit(doubled, donate=donate), method)
-    one, two = array(1), array(2)
-    args, kwargs = jtu.tree_map(lambda n: (one, two)[n], (args, kwargs))
-    with pytest.raises(ValueError, match=words) as info:
-        keep(*args, **kwargs)
-    assert f"`{method}` would be donated" in str(info.value)
-    keep()
-    if donate == "all-except-first":
-        for g in (keep(one), *([keep(state=one)] if method == "partial" else [])):
-            given = array()
-            g(model=given)
-            assert deleted(one, given) == [False, True]
-        if method == "freeze":
-            with pytest.raises(ValueError, match="`model` of"):
-                keep(one).freeze(model=two)
-    all_by_name = filterjit.filter_jit(lambda *, a, **more: (a, more), donate="all-except-first")
-    with pytest.raises(ValueError, match="`a` of"):
-        getattr(all_by_name, method)(a=one)
-
-
 @pytest.mark.parametrize(
     "jit",
     [
@@ -327,8 +289,7 @@ def test_filters_of_arrays(chosen: Any, expected: list[bool], sharded: bool) -> 
         assert deleted([state[k] for k in "bnw"]) == expected and not model.is_deleted()
         assert out[0]["w"].tolist() == [[2, 2], [2, 2]] and out[0]["name"] == "f"
     assert f.cache_info().variants == 1 and f._cache_size() == 1
-    g = f.partial(model=model)
-    g(state := parts())
+    f(state := parts(), model=model)
     assert deleted([state[k] for k in "bnw"]) == expected
     kept = parts()
     jax.jit(lambda w: f({**kept, "w": w})[0]["w"])(kept["w"])
@@ -374,9 +335,6 @@ def test_filters_of_arrays_beside_other_options() -> None:
     with jax.disable_jit():
         g({"w": (w := jnp.ones((2, 2))), "f": len})
         assert not w.is_deleted()
-    frozen = filter_jit(doubled, donate={"state": is_matrix}).freeze(model=array())
-    frozen(w)
-    assert w.is_deleted()
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,6 @@ def test_pickles_by_name() -> None:
         twin = pickle.loads(dumps(bound))
         assert twin == bound and twin(ONE) == 3
     assert copy.copy(bound)(ONE) == copy.deepcopy(bound)(ONE) == 3
-    assert pickle.loads(pickle.dumps(decorated.partial(TWO)))() == 3
 
 
 def test_cloudpickle() -> None:
@@ -217,7 +216,6 @@ def test_cloudpickle() -> None:
     assert power(3, TWO) == again(power)(3, TWO) == 8
     assert again(Local(3).local)(ONE)[0] == again(Local(3)).local(ONE)[0] == 3
     assert again(Jitted(3).method)(ONE) == 3
-    assert again(power.partial(2))(TWO) == 4
 
 
 def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:

@@ -85,7 +85,6 @@ CALLING: dict[str, tuple[Any, str]] = {
     "f(MODEL, X, types.SimpleNamespace(size=1))": (filterjit.StaticArgumentError,
         "`n` is static ... or a dict of it (`vars(...)`)"),
     "f.explain(MODEL)": (TypeError, "step() missing 1 required positional argument: 'x'"),
-    "f.freeze(MODEL, modle=1)": (TypeError, "'modle'. Did you mean 'model'?"),
     "f.warm_up_all(MODEL)": (TypeError,
         "`warm_up_all(signatures)` must be a list of pairs (args, kwargs)"),
     "f.warm_up_all([(MODEL, X)])": (TypeError,

@@ -197,11 +197,6 @@ class Operation:
         assert notes == [1] * len(notes)
 
 
-def _partial(operation: Operation) -> None:
-    p = operation.f.partial(jnp.arange(3.0))
-    assert p(5).tolist() == [0, 5, 10]
-
-
 def _ahead(operation: Operation) -> None:
     compiled = operation.f.lower(jax.ShapeDtypeStruct((3,), jnp.float32), 5).compile()
     assert compiled(jnp.arange(3.0), 5).tolist() == [0, 5, 10]
@@ -227,7 +222,6 @@ KINDS = {
     "evicting": Kind((1, 2), {"maxsize": 2}),
     "structural": Kind((1,), {"functions": "structure"}),
     "watched": Kind((1,), {"on_retrace": "log"}),
-    "partial": Kind(run=_partial),
     "ahead of time": Kind(options={"donate": "all"}, run=_ahead),
     "eval_shape": Kind(run=lambda operation: operation.f.eval_shape(X, 5)),
     "warm-up": Kind(run=_warm_up),

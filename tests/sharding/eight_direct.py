@@ -184,27 +184,6 @@ def test_in_shardings_and_out_shardings(kind: Any) -> None:
         f(model, x)
 
 
-@pytest.mark.parametrize("name", [name for name in PLACED if name != MOVED])
-def test_a_frozen_array_decides_where_a_program_runs(name: str) -> None:
-    """One that is committed to devices, as an argument does. JAX does not save some of these programs.
-    Over Explicit axes it is a constant as in a program of ``jax.jit``, which needs the mesh."""
-    f, w, x = filter_jit(lambda w, x: w * x), PLACED[name], np.ones(X.shape, X.dtype)
-    frozen = f.freeze(w)
-    if name == "explicit":
-        with jax.set_mesh(w.sharding.mesh):
-            a, b = jax.jit(lambda x: w * x)(x), frozen(x)
-    else:
-        a, b = f(w, x), frozen(x)
-    assert a.sharding == b.sharding and a.committed == b.committed
-    np.testing.assert_array_equal(a, b)
-    elsewhere = jax.device_put(x, jax.devices()[2])
-    if name == "uncommitted":
-        np.testing.assert_array_equal(frozen(elsewhere), b)
-    elif name != "explicit":
-        with pytest.raises(ValueError, match="incompatible devices"):
-            frozen(elsewhere)
-
-
 def test_ahead_of_time() -> None:
     x = PLACED["data"]
     c = filter_jit(lambda x, n: (x * n, n)).lower(x, 2).compile()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from filterjit import _core, filter_jit
-from filterjit.types import Compiled, FilterJit, PartialFilterJit, Structure
+from filterjit.types import Compiled, FilterJit, Structure
 
 HERE = Path(__file__).parent
 USES: dict[str, Any] = {"__name__": "uses"}
@@ -41,7 +41,6 @@ def test_the_types_are_subscriptable() -> None:
     for cls in (FilterJit, Compiled, _core.BoundMethod):
         alias = cls[[int], str]  # type: ignore[misc]
         assert (typing.get_origin(alias), typing.get_args(alias)) == (cls, ([int], str))
-    assert typing.get_origin(PartialFilterJit[int]) is PartialFilterJit
     assert typing.get_origin(Structure[dict[str, int]]) is Structure
 
 

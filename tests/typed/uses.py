@@ -195,13 +195,7 @@ def wrong_stages(compiled: filterjit.types.Compiled[[jax.Array], jax.Array], net
 
 
 def test_given_arguments() -> None:
-    assert_type(scale.partial(X)(2.0), jax.Array)
-    assert_type(scale.partial(X).func(X, 2.0), jax.Array)
     assert_type(functools.partial(scale, X)(2.0), jax.Array)
-    assert_type(Net(1).loss.partial(X)(), jax.Array)
-    assert_type(scale.freeze(X)(2.0), jax.Array)
-    assert_type(scale.freeze(X).cache_info(), filterjit.types.CacheInfo)
-    assert_type(Net(1).loss.freeze()(X), jax.Array)
 
 
 def test_inspection() -> None:

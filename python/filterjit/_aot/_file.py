@@ -124,8 +124,6 @@ class SavedInfo:
             compiled for.
         results: the same for the result.
         nbytes: the size of the file.
-        frozen: the number of arrays that `freeze` made constants of the program, and their size in
-            bytes.
         process: if the program runs on the devices of several processes, the index of the process
             that saved this file, and the number of processes; else None.
     """
@@ -140,18 +138,15 @@ class SavedInfo:
     arguments: tuple[tuple[str, str], ...]
     results: tuple[tuple[str, str], ...]
     nbytes: int
-    frozen: tuple[int, int] = (0, 0)
     process: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        arrays, size = self.frozen
         lines = [
             f"{self.name}: {self.kind} for {', '.join(self.platforms)}, "
             f"{count(self.devices, 'device')}, {self.nbytes:,} bytes",
             "" if self.process is None else "of process {} of {}".format(*self.process),
             f"written by filterjit {self.filterjit} on Python {self.python}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
-            f"frozen: {count(arrays, 'array')} of {size:,} bytes are constants" * bool(arrays),
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
             "results:" if self.results else "",

@@ -115,7 +115,6 @@ def _contents(
     header["info"] |= {
         "arguments": _program.described(variant.structure, prepared.arrays[len(own) :]),
         "results": _program.described(result, jax.tree_util.tree_leaves(stage.out_info)),
-        "frozen": prepared.hooks.frozen,
     }
     header |= {
         "functions": settings.functions,

@@ -171,7 +171,7 @@ class Compiled(_core.CallProxy[_P, _T]):
     def __new__(
         cls, function: _core.FilterJit, stage: Any, prepared: PreparedCall
     ) -> "Compiled[_P, _T]":
-        return super().__new__(cls, function, (), _Stage(stage, prepared))
+        return super().__new__(cls, function, _Stage(stage, prepared))
 
     def save(
         self,

@@ -3,7 +3,7 @@ it cannot use."""
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -124,29 +124,6 @@ class Donation:
             return span(variant.structure, *path)
         except IndexError:  # *args is empty
             return 0, 0
-
-    def check_given(
-        self, f: _core.FilterJit, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Raises ValueError if `f` donates one of the arguments that were given to a method."""
-        if not self:
-            return
-        signature = f._parts()[0].signature
-        names = signature.names[: signature.positional]
-        named = self.arguments.names | set(self.chosen.names)
-        given = [
-            (i, names[i] if i < len(names) else None, f"argument {i}") for i in range(len(args))
-        ]
-        for i, name, shown in given + [(None, k, f"`{k}`") for k in kwargs]:
-            if self.mode != "none":
-                is_donated = not self.spares_first or not (i == 0 or name in names[:1])
-            else:
-                is_donated = i in self.arguments.positions or name in named
-            if is_donated:
-                raise ValueError(
-                    f"{shown} of `{method}` would be donated by the first call, and be deleted "
-                    f"before the second: this function was jitted with donate={self!r}."
-                )
 
     def _filtered(self, name: str, argument: Any, asked: Any) -> list[int]:
         """Returns the positions of the arrays of an argument that its filter takes."""

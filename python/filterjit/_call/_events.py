@@ -48,7 +48,6 @@ class Watched(NamedTuple):
         hooks: of the function.
         structure: the Structure of the arguments.
         names, arguments: what the function gets.
-        are_frozen: whether they were given to `freeze`.
     """
 
     cache: _core.Cache
@@ -56,7 +55,6 @@ class Watched(NamedTuple):
     structure: _core.Structure
     names: Sequence[str]
     arguments: Sequence[Any]
-    are_frozen: bool = False
 
 
 class Listener:

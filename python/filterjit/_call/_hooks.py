@@ -72,14 +72,6 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
     """The ``jax.jit`` that provides `lower`, `trace` and `eval_shape` of the function; None if it
     has its own."""
 
-    frozen: tuple[int, int] = (0, 0)
-    """The number of arrays that `freeze` made constants, and their size in bytes."""
-
-    @property
-    def held(self) -> tuple[list[_core.Structure], list[Any]]:
-        """The Structures of what `freeze` was given, and the arrays that it made constants."""
-        return [], []
-
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
         """Returns a function and its arguments, which make `f` again, for pickles; None if the
         function that it wraps and the settings tell all."""

@@ -143,8 +143,6 @@ def filter_jit(
       and ``f.cache_info()`` how many calls were hits.
     - ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)``, ``f.compile(...)`` and
       ``f.warm_up(...)`` trace or compile the function before the first call.
-    - ``f.partial(...)`` binds arguments once for many calls. ``f.freeze(...)`` also makes their
-      arrays constants.
 
     Arguments:
         fun: any callable. It may itself be a pytree with arrays in it. Without it, `filter_jit`

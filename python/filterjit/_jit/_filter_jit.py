@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
     from .._observe import _causes, _explain, _report, _report_output
     from .._shardings import _options
-    from . import _freeze, _partial
 else:  # what no call needs
     _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
     _options = later("_shardings._options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
-    _freeze, _partial = later("_jit._freeze"), later("_jit._partial")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -133,15 +131,6 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         them at once. Returns a `WarmUp`; see FilterJit.warm_up_all.
         """
         return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
-
-    def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
-        """Returns the method with the instance and these arguments bound; see FilterJit.partial."""
-        return self.__func__.partial(self.__self__, *args, **kwargs)
-
-    def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
-        """Returns the method with the instance and these arguments bound and their arrays made
-        constants; see FilterJit.freeze."""
-        return _freeze.freeze(self.__func__, (self.__self__, *args), kwargs)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
@@ -328,46 +317,6 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             compiled 2 of 2 in ...
         """
         return _warm_up.warm_up_all(self, (), signatures, threads)
-
-    def partial(self, /, *args: Any, **kwargs: Any) -> "_partial.PartialFilterJit[_T]":
-        """Returns the function with these arguments bound.
-
-        Containers are copied, now and whenever `args` and `keywords` are read: later changes to a
-        container have no effect. NumPy arrays and static values are not copied: the next call
-        notices a change in one. Raises ``ValueError`` for arguments that the function donates.
-
-        Examples:
-            >>> f = filter_jit(lambda model, x: model['w'] * x)
-            >>> g = f.partial({'w': jnp.ones(2)})
-            >>> g(jnp.array([1.0, 2.0]))
-            Array([1., 2.], dtype=float32)
-        """
-        partial = _partial.PartialFilterJit(self, args, kwargs)
-        self._hooks.settings.donate.check_given(self, "partial", args, kwargs)
-        return partial
-
-    def freeze(self, /, *args: Any, **kwargs: Any) -> "FilterJit[..., _T]":
-        """Returns the function with these arguments bound and their arrays made constants.
-
-        A call passes the other arguments only. The bound arguments stay as they are now:
-        containers and NumPy arrays are copied, and later changes to a Module have no effect.
-
-        The programs belong to the returned function, and are freed with it. Freezing again
-        compiles again, also for equal arguments. The arrays are held twice: by the function for
-        later traces, and by each of its programs. XLA computes what it can from constants when it
-        compiles, so results may differ from those of a plain call by rounding.
-
-        Raises ``ValueError`` for arguments that the function donates, and for a function with
-        shardings. A trace raises ``RuntimeError`` for arrays that have been deleted, and
-        ``ValueError`` for a static value that was changed in place.
-
-        Examples:
-            >>> predict = filter_jit(lambda model, x: model(x))
-            >>> serve = predict.freeze(eqx.nn.Linear(2, 1, key=jax.random.key(0)))
-            >>> serve(jnp.ones(2)).shape
-            (1,)
-        """
-        return _freeze.freeze(self, args, kwargs)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.

@@ -22,25 +22,13 @@ Variables = list[tuple[str, Any, Any]]
 """The path, the Variable and its value of each Variable."""
 
 
-_TRACED = (
-    "`{}` traces a copy of its arguments. Jit the function with `filterjit.nnx.jit`, which "
-    "updates them, or return the Module."
-)
-_OF_FROZEN = "a frozen function does not update the arguments of its calls. Return the Module."
-_FROZEN = (
-    "the arrays of a frozen argument are constants. Call `eval()` of the model before `freeze`, or do "
-    "not freeze what changes: pass it in each call, and return it."
-)
-
-
 def _why(watched: Watched) -> str:
-    """Returns why a change to an argument is lost; it depends on what jitted the function."""
-    decorator: str = watched.hooks.decorator
-    if watched.are_frozen:
-        return _FROZEN
-    if watched.hooks.frozen != (0, 0):
-        return _OF_FROZEN
-    return _TRACED.format("filterjit.jit" if decorator == "jit" else decorator)
+    """Returns why a change to an argument is lost, and what to do."""
+    decorator = watched.hooks.decorator
+    return (
+        f"`{'filterjit.jit' if decorator == 'jit' else decorator}` traces a copy of its arguments. "
+        "Jit the function with `filterjit.nnx.jit`, which updates them, or return the Module."
+    )
 
 
 def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
@@ -72,7 +60,7 @@ def _has_variables(structure: _core.Structure) -> bool:
 class _LostChanges(Listener):
     def watches(self, watched: Watched) -> Callable[[Any], None] | None:
         """Warns once a function if it changes Variables of these arguments in place."""
-        if watched.hooks.updates_modules and not watched.are_frozen:
+        if watched.hooks.updates_modules:
             return None
         if watched.cache in _told or not _has_variables(watched.structure):
             return None

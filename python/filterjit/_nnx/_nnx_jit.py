@@ -20,7 +20,6 @@ from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
-from .._jit._decorator import filter_jit
 from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
 from .._jit._plain import settings_as_in_jax
 from ._trace import (
@@ -109,33 +108,6 @@ class NNXJit(_core.VariableJit):
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array, as
         ``flax.nnx.jit`` does."""
         return self.upstream.eval_shape(*args, **kwargs)
-
-    def partial(self, *args: Any, **kwargs: Any) -> functools.partial[Any]:
-        """Returns the function with these arguments bound. Each call matches them again."""
-        return functools.partial(self, *args, **kwargs)
-
-    def freeze(self, /, *args: Any, **kwargs: Any) -> FilterJit[..., Any]:
-        """Returns the function with these arguments bound and their arrays made constants, such as
-        a model that is served.
-
-        It is what ``filter_jit(fun).freeze`` returns, except that Python numbers are traced. It can
-        be lowered, compiled and saved. A call does not change the Variables in the arguments. A
-        warning tells if the function tries.
-
-        Raises:
-            ValueError: if the function was jitted with shardings.
-        """
-        if self._traced.prefixes is not None:
-            raise ValueError("`freeze` is for functions without shardings")
-        traced = self._traced
-        names = [
-            p.name
-            for i, p in enumerate(traced.signature.parameters.values())
-            if not (i in traced.static.positions or p.name in traced.static.names)
-        ]
-        jitted: Any = filter_jit(traced.fun, traced=tuple(names))
-        frozen: FilterJit[..., Any] = jitted.freeze(*args, **kwargs)
-        return frozen
 
     def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.

@@ -177,7 +177,7 @@ def compiled(fun: Any, *args: Any, may_raise: bool = False, **other: Any) -> tup
     return g, inserted
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: core.CallProxy(f, (), None)])
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: core.CallProxy(f, None)])
 def test_compiled_elsewhere(wrap: Any) -> None:
     f, variant = compiled(lambda x, n, **kw: (x, n, kw), Array(1), 3)
     c, x = wrap(f), Array(2)

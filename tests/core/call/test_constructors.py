@@ -28,7 +28,7 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "FilterJit": (core.FilterJit, (fun, F._hooks, None, {})),
     "_rebuild": (core.FilterJit._rebuild, (CACHE, ())),
     "BoundMethod": (core.BoundMethod, (F, 1)),
-    "CallProxy": (core.CallProxy, (F, (), None)),
+    "CallProxy": (core.CallProxy, (F, None)),
     "Getattribute": (core.Getattribute, (Tree, fun)),
     "VariableJit": (core.VariableJit, (F, REGISTRY, Var, Key, (), Escape, 0)),
     "Direct": (core.Direct, (CONTEXT, len, len)),
@@ -74,7 +74,6 @@ WRONG: list[tuple[str, dict[int, Any], type[Exception], str]] = [
     ("_rebuild", {1: [1, 2]}, ValueError, "holds 0 arrays, not 2"),
     ("_rebuild", {1: 1}, TypeError, "not iterable"),
     ("_rebuild", {0: 1}, TypeError, ""),
-    *(("CallProxy", {1: args}, TypeError, "") for args in ([], None)),
     *(("Getattribute", {0: cls}, TypeError, "") for cls in (1, Tree())),
     ("Direct", {0: None}, TypeError, ""),
     *(
@@ -153,7 +152,7 @@ class Details:
 
 def test_attributes_of_a_proxy() -> None:
     details = Details()
-    proxy = core.CallProxy(make_jit(fun), (), details)
+    proxy = core.CallProxy(make_jit(fun), details)
     assert proxy.name == "details" and proxy.__doc__ == type(proxy).__doc__ != details.__doc__
     details.later = 3  # type: ignore[attr-defined]
     assert proxy.later == 3
@@ -161,7 +160,7 @@ def test_attributes_of_a_proxy() -> None:
     raised(TypeError, setattr, type(proxy), "name", 3)
 
 
-DIRECT, PROXY = core.Direct(CONTEXT, len, len), core.CallProxy(F, (), Details())
+DIRECT, PROXY = core.Direct(CONTEXT, len, len), core.CallProxy(F, Details())
 FIXED: list[tuple[Any, tuple[str, ...]]] = [
     (DIRECT, ("jitted", "refusal", "num_entries", "counts", "other", "name")),
     (PROXY, ("_attributes", "name", "other")),

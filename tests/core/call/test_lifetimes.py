@@ -142,7 +142,7 @@ def through_the_registry() -> Any:
 
 def through_a_proxy() -> Any:
     details: Any = Static()
-    details.proxy = core.CallProxy(make_jit(lambda x: x), (), details)
+    details.proxy = core.CallProxy(make_jit(lambda x: x), details)
     details.proxy(Array())
     return details
 
