@@ -244,7 +244,7 @@ def test_numbers_are_traced_where_the_option_says() -> None:
     assert comparable(found) == comparable(jnp.asarray(6))
 
 
-# ---- mistakes: those on docs/errors.md are run by tests/test_errors_page.py ----
+# ---- mistakes: tests/test_pages.py runs those on docs/errors.md ----
 
 fori = functools.partial(lax.fori_loop, 0, 3)
 CHANGES = "`lax.scan`: `f` must return the carry with the same structure and the same statics:\n  "

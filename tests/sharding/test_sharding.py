@@ -1,4 +1,5 @@
-"""Runs the tests of this folder in processes where JAX has eight devices.
+"""Runs the tests of this folder, and the sessions of docs/errors.md that need several devices, in
+processes where JAX has eight.
 
 JAX reads how many devices the CPU has when it starts, so tests that need several cannot run in a
 process where others have run before.
@@ -12,7 +13,10 @@ import pytest
 
 from support.processes import ROOT, environment, run
 
-FILES = sorted(Path(__file__).parent.glob("eight_*.py"))
+FILES = [
+    *map(str, sorted(Path(__file__).parent.glob("eight_*.py"))),
+    f"{ROOT}/tests/test_pages.py::test_a_session_with_devices",
+]
 FLAGS = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 

@@ -1,6 +1,6 @@
 """The table of causes for which a function compiles again, with remedies. A row is a cause.
 
-docs/errors.md shows a program for each row (`.ci/causes.py`). Many differences are normal: a flag
+docs/errors.md shows a program for each row. Many differences are normal: a flag
 has two programs. So a remedy says what is normal, and advises only numbers to become arrays.
 """
 

@@ -1,16 +1,26 @@
 """The programs in README.md and docs/ run as printed, print what is shown, and do what the text
-around them says. Those of docs/errors.md are run by test_errors_page.py.
+around them says.
 
-Each block of Python runs by itself, in an empty folder. A block of text that follows it is what it
-prints, where `...` stands for anything and the number of microseconds may be another. The name of its file is the block's title, if it has one.
+Each block runs by itself, in an empty folder. `...` in an output stands for anything.
+
+- A block of `python`: the block of `text` that follows it is what it prints. Microseconds aren't
+  compared. The block's title is the name of its file.
+- A block of `pycon`: a session that begins after the page's first block of `python`. What is shown
+  below a statement is its warnings, its error or its value. A value that isn't shown isn't
+  compared; a warning or an error that isn't shown fails the test. A block that ends in
+  ``f.explain(...)`` is followed by the call itself, which must do as explained.
 """
 
+import ast
 import doctest
 import re
 import runpy
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,7 +31,7 @@ from filterjit._observe import _forbid
 from support.processes import run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / "docs/errors.md"})]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Block(NamedTuple):
@@ -51,9 +61,11 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_forbid, "_forbids", [])
+    yield
+    jax.config.update("jax_default_matmul_precision", None)
 
 
 def execute(block: Block) -> dict[str, Any]:
@@ -82,12 +94,107 @@ def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixtu
         assert said == shown
 
 
+# ---- sessions ----
+
+
+class Session(NamedTuple):
+    page: Path
+    title: str
+    text: str
+
+    @property
+    def needs_devices(self) -> bool:
+        return re.search(r"\b(devices|mesh)\b", self.text) is not None
+
+
+def sessions(page: Path) -> list[Session]:
+    found = re.findall(r"^### ([^\n]*)\n\n```pycon\n(.*?)^```$", page.read_text(), re.M | re.S)
+    return [Session(page, title, text) for title, text in found]
+
+
+SESSIONS = [session for page in PAGES for session in sessions(page)]
+# Some texts are JAX's.
+new_jax = pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX says it otherwise")
+
+compiled: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **kwargs: (
+        compiled.append(event) if event.endswith("backend_compile_duration") else None
+    )
+)
+
+
+def name_of(cls: type) -> str:
+    module = cls.__module__.partition(".")[0]
+    return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
+
+
+def said_by(source: str, line: int, names: dict[str, Any], want: str) -> tuple[bool, str]:
+    """Runs a statement of train.py. Returns whether it warned or raised, and what it said."""
+    (node,) = ast.parse("\n" * line + source).body
+    code: ast.Expression | ast.Module = ast.Module([node], [])
+    if isinstance(node, ast.Expr):
+        code = ast.Expression(node.value)
+    value, raised = "None", []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if "RetraceWarning" not in want:  # all sessions are one file that defines `f` again
+            warnings.simplefilter("ignore", filterjit.RetraceWarning)
+        try:
+            mode = "eval" if isinstance(code, ast.Expression) else "exec"
+            value = repr(eval(compile(code, "train.py", mode), names))
+        except (Exception, SystemExit) as e:
+            text = e.args[0] if isinstance(e, KeyError) else e
+            notes = [note for note in getattr(e, "__notes__", []) if not note.startswith("-----")]
+            raised = ["\n".join([f"{name_of(type(e))}: {text}", *notes])]
+    loud = [f"{name_of(x.category)}: {x.message}" for x in warned] + raised
+    return bool(loud), "\n".join(loud or [value]) + "\n"
+
+
+def check(session: Session) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(blocks(session.page)[0].code, "begin.py", "exec"), names)
+    examples = doctest.DocTestParser().get_examples(session.text)
+    for example in examples:
+        is_loud, said = said_by(example.source, example.lineno, names, example.want)
+        if is_loud or example.want:
+            same = doctest.OutputChecker().check_output(example.want, said, doctest.ELLIPSIS)
+            assert same or said == example.want
+    assert examples[-1].want
+    if ".explain(" in examples[-1].source:
+        compiled.clear()
+        is_loud, said = said_by(examples[-1].source.replace(".explain(", "(", 1), 0, names, "")
+        if "raises an error" in examples[-1].want:
+            assert is_loud and "deleted" in said
+        else:
+            assert compiled and not is_loud, said
+
+
+@new_jax
+@pytest.mark.parametrize(
+    "session", [x for x in SESSIONS if not x.needs_devices], ids=lambda session: session.title
+)
+def test_a_session(session: Session) -> None:
+    check(session)
+
+
+@new_jax
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="tests/sharding runs these with eight devices")
+@pytest.mark.parametrize(
+    "session", [x for x in SESSIONS if x.needs_devices], ids=lambda session: session.title
+)
+def test_a_session_with_devices(session: Session) -> None:
+    check(session)
+
+
 def test_all_code_is_found() -> None:
     """A fence that is indented, or that names Python in another way, would not be run."""
     assert len(ALL) >= 10
     for page in PAGES:
         fences = re.findall(r"^ *(?:```+|~~~+) *(.*?)$", page.read_text(), re.M)[::2]
-        assert {fence.partition(" ")[0] for fence in fences} <= {"python", "text", "console"}
+        languages = {fence.partition(" ")[0] for fence in fences}
+        assert languages <= {"python", "text", "console", "pycon"}
+        assert sum(fence == "pycon" for fence in fences) == len(sessions(page)), page
         assert sum(fence.startswith("python") for fence in fences) == len(blocks(page)), page
 
 
