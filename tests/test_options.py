@@ -165,11 +165,29 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: filterjit.jit(example, traced="n"), TypeError, "numbers are traced, unless"),
     (lambda: filterjit.jit(example, donate="all"), TypeError, "'donate'. Use `donate_argnames`."),
     (lambda: filterjit.jit(functions="structure"), TypeError, "`filter_jit` has it"),
+    *(
+        (lambda name=name: getattr(filterjit, name), AttributeError, f"Use `{place}`.")
+        for name, place in (
+            ("scan", "filterjit.lax.scan"),
+            ("place", "filterjit.sharding.place"),
+            ("ShardingRules", "filterjit.sharding.ShardingRules"),
+            ("cached_partial", "filterjit.nnx.cached_partial"),
+            ("Compiled", "filterjit.types.Compiled"),
+            ("explain", "f.explain(...)"),
+            ("save", "f.compile(...).save(path)"),
+        )
+    ),
     (lambda: filterjit.filter_grad, AttributeError, "; keep `equinox.filter_grad`"),
     (lambda: filterjit.vmap, AttributeError, "; keep `jax.vmap`"),
     (lambda: JITTED.save("a"), AttributeError, "`f.compile(...).save(path)`"),
     (lambda: BOUND.save("a"), AttributeError, "`f.compile(...).save(path)`"),
 ]
+
+
+def test_names_of_other_modules_are_known() -> None:
+    for module, names in filterjit._ELSEWHERE.items():  # type: ignore[attr-defined]
+        others = {*getattr(filterjit, module).__all__} - {"jit"}
+        assert others == {*names}
 
 
 @pytest.mark.parametrize(("call", "kind", "words"), ELSEWHERE)

@@ -73,6 +73,17 @@ _MODULES = {
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }
 _PUBLIC_MODULES = ("aot", "lax", "nnx", "sharding")
+_ELSEWHERE = {
+    "aot": ("saved_info",),
+    "lax": ("cond", "fori_loop", "scan", "switch", "while_loop"),
+    "nnx": ("CachedJit", "NNXJit", "cached_partial"),
+    "sharding": ("ShardingRules", "fsdp", "place"),
+    "types": types.__all__,
+}
+_METHODS = {
+    **{name: f"f.{name}(...)" for name in ("cache_info", "compile", "explain", "lower", "warm_up")},
+    "save": "f.compile(...).save(path)",
+}
 
 
 if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
@@ -82,6 +93,9 @@ if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is
 
         if name in _PUBLIC_MODULES:
             return import_room(name, f"`filterjit.{name}`")
+        places = {n: f"filterjit.{module}.{n}" for module, ns in _ELSEWHERE.items() for n in ns}
+        if (place := (places | _METHODS).get(name)) is not None:
+            raise AttributeError(f"module 'filterjit' has no attribute {name!r}. Use `{place}`.")
         return look_up(globals(), _MODULES, name)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ._base._switches import Switches
     from ._core import Structure, Variant
     from ._jit._filter_jit import BoundFilterJit, FilterJit
-    from ._observe._causes import Cause, Explanation, Move
+    from ._observe._causes import Cause, Explanation
     from ._observe._report import CacheInfo
     from ._observe._report_output import Report
 
@@ -24,7 +24,6 @@ __all__ = [
     "Explanation",
     "FilterJit",
     "Lowered",
-    "Move",
     "Report",
     "SavedInfo",
     "Structure",
@@ -42,7 +41,7 @@ _MODULES = {
     "_base._switches": ("Switches",),
     "_core": ("Structure", "Variant"),
     "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),
-    "_observe._causes": ("Cause", "Explanation", "Move"),
+    "_observe._causes": ("Cause", "Explanation"),
     "_observe._report": ("CacheInfo",),
     "_observe._report_output": ("Report",),
 }

@@ -86,10 +86,8 @@ def test_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "  `n`: different static value: was the int 2, is the int 3",
     ]
     lines = last[2].splitlines()
-    assert (
-        lines[0].startswith("compiled 3 of 4 in ") and "  0: x=float32[1], n=2: traced " in lines[1]
-    )
-    assert "TypeError" in lines[4] and "<table" in text_of(outputs[2][-1], "text/html")
+    assert lines[0].startswith("compiled 3 of 4 in ") and "  0: float32[1], 2: traced " in lines[1]
+    assert "TypeError" in lines[4]
     assert last[3] == "CacheInfo(hits=1, misses=1, variants=1, maxsize=4096)"
 
     assert "the function `make.<locals>.<lambda>` of In [5], line 3, is a new" in last[4]
@@ -114,7 +112,5 @@ def test_results_can_be_read_at_a_prompt() -> None:
         assert repr(explanation) == str(explanation)
     warmed = f.warm_up_all([((X, 3), {}), ((X, 3), {}), ((), {})])
     assert repr(warmed) == str(warmed) and repr(warmed).startswith("compiled 1 of 3 in ")
-    html = warmed._repr_html_()
-    assert html.count("<tr>") == 4 and "1: x=float32[2], n=3: the same as number 0" in html
     report = f.report()
     assert repr(report) == str(report)

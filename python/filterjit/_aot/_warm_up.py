@@ -15,12 +15,8 @@ import jax
 from .. import _core
 from .._base._arrays import Aval
 from .._base._checks import positive_int
-from .._base._errors import format_path, short
+from .._base._errors import short
 from .._base._package import public_type
-from .._observe._wording import list_first
-from .._terminal._text import Table
-from .._trees._nodes import walk
-from .._trees._registry import registry
 from . import _stages
 from ._prepared import PreparedCall, place_of
 
@@ -30,10 +26,10 @@ logger = logging.getLogger("filterjit")
 @public_type
 @dataclasses.dataclass
 class Warmed:
-    """What ``warm_up`` or ``warm_up_all`` did for one signature; times are in seconds.
+    """The outcome of ``warm_up`` or ``warm_up_all`` for one signature; times are in seconds.
 
     Attributes:
-        signature: a description of the arguments. With several signatures, only what differs.
+        signature: a description of the arguments.
         tracing: the time of tracing and lowering.
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
@@ -45,11 +41,6 @@ class Warmed:
     compiling: float = 0.0
     error: Exception | None = None
     same_as: int | None = None
-
-    @property
-    def _is_compiled(self) -> bool:
-        """Whether a program was compiled for the signature."""
-        return self.error is None and self.same_as is None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -63,17 +54,15 @@ class Warmed:
 @public_type
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """What ``warm_up_all`` did. ``str()`` returns a readable list.
+    """The outcome of ``warm_up_all``. ``str()`` returns a readable list.
 
     Attributes:
         signatures: one `Warmed` for each signature, in order.
         seconds: the time from beginning to end.
-        threads: how many signatures were compiled at once.
     """
 
     signatures: tuple[Warmed, ...]
     seconds: float
-    threads: int
 
     @property
     def errors(self) -> tuple[Exception, ...]:
@@ -81,61 +70,21 @@ class WarmUp:
         return tuple(one.error for one in self.signatures if one.error is not None)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
-        return "\n".join([self._head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
-
-    def _repr_html_(self) -> str:
-        """Returns what a notebook shows."""
-        rows = [
-            [f"{i}: {one.signature}", f"{one.tracing:.3f} s", f"{one.compiling:.3f} s"]
-            if one._is_compiled
-            else [f"{i}: {one}", "", ""]
-            for i, one in enumerate(self.signatures)
-        ]
-        return Table(self._head, ["signature", "traced", "compiled"], rows).html()
-
-    @property
-    def _head(self) -> str:
-        compiled = sum(one._is_compiled for one in self.signatures)
-        failed = len(self.errors)
-        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s"
-        return head + f", {self.threads} at once" + (f"; {failed} failed" if failed else "")
-
-
-def _describe(x: Any) -> str:
-    try:
-        return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
-    except Exception:
-        return short(x)
+        compiled = sum(one.error is one.same_as is None for one in self.signatures)
+        failed = f"; {len(self.errors)} failed" if self.errors else ""
+        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s{failed}"
+        return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
 
 
 def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    named = (f"{key}={_describe(x)}" for key, x in kwargs.items())
-    return ", ".join([*map(_describe, args), *named])
+    def describe(x: Any) -> str:
+        try:
+            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
+        except Exception:
+            return short(x)
 
-
-def _differences(f: _core.FilterJit, pairs: Sequence[tuple[tuple[Any, ...], Any]]) -> list[str]:
-    """Returns the leaves of each call that differ between calls; empty texts if none differ."""
-    signature = f._parts()[0].signature
-    names, positional = signature.names, signature.positional
-    calls: list[dict[str, str]] = []
-    for args, kwargs in pairs:
-        call = dict(zip(names, args[:positional], strict=False))
-        if signature.varargs >= 0:
-            call[names[signature.varargs]] = args[positional:]
-        shown = {}
-        for name, argument in (call | kwargs).items():
-            arrays, structure = _core.flatten(registry, argument)
-            for node, path in walk(structure):
-                if not node.children:
-                    x = arrays[node.array] if node.kind == "array" else node.detail
-                    shown[format_path([name, *path])] = _describe(x)
-        calls.append(shown)
-    places = {path: None for call in calls for path in call}
-    differ = [path for path in places if len({call.get(path) for call in calls}) > 1]
-    return [list_first([f"{x}={call[x]}" for x in differ if x in call], 5) for call in calls]
+    named = (f"{key}={describe(x)}" for key, x in kwargs.items())
+    return ", ".join([*map(describe, args), *named])
 
 
 def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -172,34 +121,19 @@ def warm_up_all(
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     threads: int | None,
 ) -> WarmUp:
-    """Compiles a function for each ``(args, kwargs)``. A ShapeDtypeStruct may stand for an array.
-    `first` are arguments before `args`.
-
-    Traces are Python code: they run in the calling thread, with the options of JAX that are in
-    force there, such as a mesh. XLA compiles in `threads` threads. If a signature fails, its error
-    is logged and is in the result, and the others are compiled.
-
-    Raises:
-        TypeError: if a signature is not such a pair.
-        ValueError: if `threads` is below 1.
-    """
+    """Compiles a function for each ``(args, kwargs)``, with the arguments `first` in front."""
     pairs = _check_signatures(signatures)
     positive_int("warm_up_all(..., threads=...)", threads, or_none=True)
     threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
     if jax.process_count() > 1:
         threads = 1  # all processes trace in the same order
     start = time.perf_counter()
-    calls = [((*first, *args), kwargs) for args, kwargs in pairs]
-    differences = [""] * len(pairs)
-    with contextlib.suppress(Exception):  # what is no tree, which fails below
-        differences = _differences(f, calls)
-    described = zip(differences, pairs, strict=True)
-    results = [Warmed(text or _describe_call(*pair)) for text, pair in described]
-    _warm_up(f, calls, threads, results)
+    results = [Warmed(_describe_call(*pair)) for pair in pairs]
+    _warm_up(f, [((*first, *args), kwargs) for args, kwargs in pairs], threads, results)
     for i, one in enumerate(results):
         if one.error is not None:
             logger.warning("warm_up_all: signature %d failed: %s", i, one)
-    return WarmUp(tuple(results), time.perf_counter() - start, threads)
+    return WarmUp(tuple(results), time.perf_counter() - start)
 
 
 def _warm_up(
@@ -208,7 +142,10 @@ def _warm_up(
     threads: int,
     results: Sequence[Warmed],
 ) -> None:
-    """Compiles a function for each ``(args, kwargs)``. Writes into `results` what it did."""
+    """Compiles a function for each ``(args, kwargs)``. Writes the outcomes into `results`.
+
+    Traces run in the calling thread, under its options of JAX, such as a mesh.
+    """
     seen: dict[Any, int] = {}
 
     @contextlib.contextmanager

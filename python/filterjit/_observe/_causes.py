@@ -88,7 +88,6 @@ def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> li
     return lines
 
 
-@public_type
 @dataclasses.dataclass(frozen=True)
 class Move:
     """An array that each such call copies to other devices.
@@ -124,7 +123,8 @@ class Explanation:
         variants: how many compiled programs the call was compared with.
         variant: the statics of the call, in words such as ``lr=0.9``. It is empty unless only the
             arrays differ from an earlier call and the function has programs for other statics.
-        moves: a `Move` for each array that such a call copies to other devices, the largest first.
+        moves: the arrays that such a call copies to other devices, the largest first, each with its
+            `path`, `bytes`, and where it `was` and goes `to`.
             It is empty unless the program runs on several devices or the function has
             `in_shardings`.
     """
