@@ -15,7 +15,7 @@
 #   make docs      builds the site into build/site; a warning or a broken link is an error
 #   make bench     the tables of docs/benchmarks.md: filterjit and its peers, as ratios
 #   make fuzz      compares 100,000 random calls with an oracle; FUZZ_ARGS has options
-#   make mutants   changes lines of the source at random, and says which changes no test notices
+#   make mutants   MUTANTS_ARGS='csrc/walk tests/core/walk': changes that these tests do not notice
 #   make sanitize  the core's tests under gcc's address and undefined-behaviour sanitizers
 #   make valgrind  some of the core's tests under valgrind
 #   make tsan      the core's tests of threads under gcc's thread sanitizer
@@ -87,6 +87,8 @@ docs: $(VENV)/.installed $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo built $(CURDIR)/build/site/index.html
 
+coverage: $(VENV)/.gcovr
+
 sanitize valgrind tsan coverage instructions sdist: $(VENV)/.installed
 	PYTHON=$(BIN)/python .ci/$@ $(CI_ARGS)
 
@@ -97,10 +99,10 @@ windows-check:
 	.ci/windows $(CI_ARGS)
 
 versions:
-	.ci/$@ $(CI_ARGS)
+	.ci/pythons 3.11 3.12 3.13 3.14 3.15 3.14t 3.15t
 
-oldest:
-	.ci/versions 3.11-oldest=tests
+oldest: $(VENV)/.nox
+	$(BIN)/nox --session oldest
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -112,7 +114,15 @@ $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
 	touch $@
 
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[mutants]'
+	$(BIN)/python -m pip install --quiet universalmutator
+	touch $@
+
+$(VENV)/.nox: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet nox uv
+	touch $@
+
+$(VENV)/.gcovr: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet gcovr
 	touch $@
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.installed

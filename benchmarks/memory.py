@@ -103,7 +103,7 @@ def main() -> None:
         "--maxsize", type=int, default=128, help="the maxsize of filterjit (default: 128)"
     )
     parser.add_argument(
-        "--plot", metavar="PATH", help="plot the memory, for example to benchmarks/memory.svg"
+        "--plot", metavar="PATH", help="plot the memory, for example to docs/assets/memory.svg"
     )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()

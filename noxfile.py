@@ -1,0 +1,92 @@
+"""Runs the tests on several Pythons, each with the newest JAX: `nox -s tests-3.14`, `nox --list`.
+
+uv makes the environments. It takes an interpreter of the machine, of pyenv, or one that
+`.ci/get_python VERSION` built; otherwise it downloads one. Arguments after `--` go to pytest.
+"""
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "uv"
+nox.options.sessions = ["tests", "core_without_internals", "threads"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
+PYTEST = ("python", "-X", "faulthandler", "-m", "pytest", "-p", "no:cacheprovider")
+PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "worksteal")
+MOST = ("-m", "not slow and not thorough")
+# Without a GIL, the collector takes long, and other tests collect again and again.
+CORE = [f"tests/core/{name}" for name in ("structure", "tree", "walk", "call")]
+THREADED = [*CORE, *(f"tests/{name}" for name in ("parity", "nnx", "structs", "safety"))]
+# A fixture that counts the calls of one thread, and tests that change what all threads have.
+ALONE = ("-o", "thread_unsafe_fixtures=backend\nf", "-k")
+SHARED = "not (missing_can_be_replaced or found_by_the_original)"
+NO_WHEELS = {"3.15": "tensorstore", "3.15t": "tensorstore"}  # no test imports it
+
+
+def _link_pythons() -> None:
+    """Puts the interpreters of pyenv and of .ci/get_python on the path, under names like
+    python3.14."""
+    links = Path("build/pythons").resolve()
+    links.mkdir(parents=True, exist_ok=True)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    built = Path(os.environ.get("FILTERJIT_PYTHONS", Path.home() / ".cache/filterjit-pythons"))
+    for version in [*PYTHONS, "3.14t", "3.15t"]:
+        name = f"python{version}"
+        found = [*sorted(pyenv.glob(f"{version}.*/bin/{name}")), built / version / "bin" / name]
+        (links / name).unlink(missing_ok=True)
+        if (path := next(filter(Path.exists, reversed(found)), None)) is not None:
+            (links / name).symlink_to(path)
+    os.environ["PATH"] = os.pathsep.join([str(links), os.environ["PATH"]])
+
+
+_link_pythons()
+
+
+def _install(session: nox.Session, *options: str) -> None:
+    without = NO_WHEELS.get(str(session.python))
+    overrides = Path(session.create_tmp()) / "overrides.txt"
+    overrides.write_text(f"{without}; sys_platform == 'none'\n" if without else "")
+    install = ("--overrides", str(overrides), *options, "--editable", ".[test]")
+    session.install(*install, env={"FILTERJIT_TESTING": "1"})
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """All tests but the slow ones."""
+    _install(session, "--upgrade")
+    session.run(*PYTEST, *PARALLEL, *MOST, *session.posargs)
+
+
+@nox.session(python="3.11")
+def oldest(session: nox.Session) -> None:
+    """The same with the lowest versions that pyproject.toml allows."""
+    _install(session, "--resolution", "lowest-direct")
+    session.run(*PYTEST, *PARALLEL, *MOST, *session.posargs)
+
+
+@nox.session(python="3.13")
+def core_without_internals(session: nox.Session) -> None:
+    """The core as on a CPython whose internals it doesn't know."""
+    session.install("hypothesis", "pytest>=9", "pytest-xdist>=3.7", "setuptools>=77")
+    build = str(Path(session.create_tmp()) / "lib")
+    flags = {"FILTERJIT_TESTING": "1", "FILTERJIT_CFLAGS": "-Werror -DFJ_NO_INTERNALS"}
+    command = ("python", "setup.py", "-q", "build_ext", "--force", "--build-lib", build)
+    session.run(*command, "--build-temp", f"{build}/temp", env=flags)
+    where = {"FILTERJIT_CORE_DIR": build}
+    session.run(*PYTEST, *PARALLEL, *MOST, *(session.posargs or ["tests/core"]), env=where)
+
+
+@nox.session(python=["3.14t", "3.15t"])
+def threads(session: nox.Session) -> None:
+    """What runs without a GIL, and each test of the core in four threads at once."""
+    _install(session, "--upgrade")
+    session.run(*PYTEST, *PARALLEL, *MOST, *(session.posargs or THREADED))
+    if not session.posargs:
+        session.install("pytest-run-parallel")
+        alone = ("--parallel-threads=4", *ALONE, SHARED)
+        ignored = "--ignore=tests/core/call/test_threads.py"  # which has threads of its own
+        session.run(*PYTEST, *MOST, *alone, ignored, *CORE)
