@@ -70,7 +70,7 @@ class WarmUp:
         return tuple(one.error for one in self.signatures if one.error is not None)
 
     def __repr__(self) -> str:
-        compiled = sum(one.error is one.same_as is None for one in self.signatures)
+        compiled = sum(one.error is None and one.same_as is None for one in self.signatures)
         failed = f"; {len(self.errors)} failed" if self.errors else ""
         head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s{failed}"
         return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
