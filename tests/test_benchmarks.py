@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
@@ -15,16 +14,11 @@ import pytest
 
 import cases
 import dispatch
-import filterjit
-import nodes
-import ratios
-import trees
 from cases import CASES, GROWTH, Case, arrays_in
 from dispatch import Row, table
 from layout import progress
 from peers import PEERS, applies
 from support import processes
-from support.comparison import identical
 from timing import (
     each_awaited,
     in_a_row,
@@ -271,46 +265,6 @@ def test_a_picture_that_cannot_be_written_is_an_error_at_the_start(path, problem
     assert exited.value.code == 2 and problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [name for name in ratios.RATIOS if name not in ratios.SLOW])
-def test_ratios(name, capsys):
-    assert ratios.main(["--quick", name]) == 0
-    out, err = capsys.readouterr()
-    number, rest = out.split("x", 1)
-    assert float(number) > 0 and rest.strip() == ratios.RATIOS[name].__doc__ and err == ""
-
-
-def test_trees(capsys):
-    assert trees.main(["--quick", "unflatten_dict", "jit_of_group"]) == 0
-    out, err = capsys.readouterr()
-    assert "`unflatten` of a dict of 100".replace("`", "") in out and "bare array" in out
-    assert float(re.findall(r"([\d.]+)x$", out, re.M)[0]) > 0 and err == ""
-
-
-@pytest.mark.parametrize("name", [name for name in trees.PAIRS if name not in trees.MISSING])
-def test_both_of_a_pair_give_the_same_trees(name):
-    pair = trees.PAIRS[name]()
-    found, expected = pair.call(), pair.peer_call()
-    if name == "partition_dict_statics":
-        assert arrays_in(found[1]) == arrays_in(expected[1])
-        return
-    if name.startswith("flatten_"):
-        found, expected = found[0], expected[0]
-    if name == "three_ways_by_path":  # the two split the tree differently
-        found, expected = eqx.combine(*found), eqx.combine(*expected)
-    assert jtu.tree_structure(found) == jtu.tree_structure(expected)
-    if name == "jit_of_group":  # computes new arrays
-        assert float(found) == float(expected) == 1.0
-    else:
-        leaves = jtu.tree_leaves(found)
-        assert leaves and identical(leaves, jtu.tree_leaves(expected))
-
-
-def test_pytest_benchmark():
-    pytest.importorskip("pytest_benchmark")
-    chosen = ["-k", "kwargs and filterjit", "--benchmark-disable", "-p", "no:cacheprovider"]
-    assert "1 passed" in run("-m", "pytest", BENCHMARKS, *chosen, cwd=BENCHMARKS.parent)
-
-
 def test_pyperf(tmp_path):
     pytest.importorskip("pyperf")
     for peer in ("equinox", "filterjit"):
@@ -322,35 +276,11 @@ def test_pyperf(tmp_path):
     assert "equinox" in out and "filterjit" in out
 
 
-@pytest.mark.parametrize("name", [n for n in nodes.TREES if n not in ("adam", "nnx_384")])
-def test_nodes_are_returned_as_by_jax(name: str) -> None:
-    tree = nodes.TREES[name][1]()
-    ours = filterjit.filter_jit(nodes._new_arrays)(tree)
-    theirs = jax.jit(nodes._new_arrays)(tree)
-    assert jtu.tree_structure(ours) == jtu.tree_structure(theirs)
-    for x, y in zip(jtu.tree_leaves(ours), jtu.tree_leaves(theirs), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
-def test_table_of_nodes(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(nodes, "ROUNDS", 1)
-    monkeypatch.setattr(nodes, "BATCH", 1e-4)
-    monkeypatch.setattr(nodes, "SIZES", (2, 4))
-    assert nodes.main(["--quick", "--markdown", "module"]) == 0
-    assert "| 50 `equinox.Module` |" in capsys.readouterr().out
-    assert nodes.main(["--quick", "--plot", str(tmp_path / "growth.svg")]) == 0
-    assert "</svg>" in (tmp_path / "growth.svg").read_text()
-
-
 # A script, its arguments, how a line of what it prints begins, which has figures, and what else it
 # prints. Each runs in a process of its own, for which some choose the devices.
 SCRIPTS = [
     ("sharded.py", ["mlp"], "MLP 8-32x4-8", "cores, cpu"),
     ("plain_jit.py", ["array", "static"], "one array", "a static argument"),
-    ("loops.py", ["trace"], "training, an MLP of 24 layers", ""),
-    ("serving_step.py", ["240"], "240 ", "flattened by hand"),
 ]
 
 

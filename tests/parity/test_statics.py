@@ -18,7 +18,7 @@ from support.comparison import Jit
 from support.modules import Holder, Module
 from support.statics import PartlyCompared
 from support.trees import ONE
-from support.zoo import FIELDS, LEAVES
+from zoo.zoo_support import FIELDS, LEAVES
 
 
 def test_an_int_that_repr_refuses(jit: Jit) -> None:

@@ -36,9 +36,8 @@ from support.statics import (
     Stamp,
     Text,
 )
-from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, LEAVES, Static, attributed
-from support.zoo import set_frozen as set_to
+from zoo.zoo_support import FIELDS, LEAVES, Static, attributed
+from zoo.zoo_support import set_frozen as set_to
 
 fields = tuple(FIELDS)
 

@@ -31,8 +31,7 @@ from support.statics import (
     SetOfOwn,
     TupleOfOwn,
 )
-from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static, attributed, of_numbers, set_to
+from zoo.zoo_support import FIELDS, Static, attributed, of_numbers, set_to
 
 fields = tuple(FIELDS)
 

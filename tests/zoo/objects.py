@@ -11,8 +11,7 @@ import jax.tree_util as jtu
 
 from support.modules import Holder
 from support.statics import Constant
-from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static
+from zoo.zoo_support import FIELDS, Static
 
 fields = tuple(FIELDS)
 

@@ -13,9 +13,8 @@ from jaxtyping import Array, Float
 
 from support.nodes import Point
 from support.statics import Constant, Pair, Slotted
-from support.zoo import *  # noqa: F403
-from support.zoo import FIELDS, Static, of_numbers
-from support.zoo import set_frozen as set_to
+from zoo.zoo_support import FIELDS, Static, of_numbers
+from zoo.zoo_support import set_frozen as set_to
 
 fields = tuple(FIELDS)
 T = TypeVar("T")
