@@ -11,7 +11,6 @@ import functools
 import gc
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,7 +27,7 @@ import filterjit
 import filterjit.nnx
 from filterjit import filter_jit
 from filterjit.types import Explanation
-from support.processes import ROOT, environment, run_code
+from support.processes import environment, run_code
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -204,13 +203,8 @@ def test_configuration() -> None:
 
 TWO_DEVICES = """
 import itertools
-import causes  # of docs/errors.md; it chooses two devices
 import jax, jax.numpy as jnp, numpy as np
 from filterjit import filter_jit
-
-print(causes.section())
-
-# What JAX compiles without a trace is known.
 
 devices = jax.devices()
 mesh = jax.make_mesh((2,), ("a",))
@@ -235,13 +229,9 @@ for first, second in itertools.permutations(makers, 2):
 """
 
 
-def test_the_causes_of_the_page(tmp_path: Path) -> None:
-    done = run_code(TWO_DEVICES, cwd=tmp_path, timeout=500, env=environment([ROOT / ".ci"]))
-    page = (ROOT / "docs" / "errors.md").read_text()
-    causes = done.stdout.split("\n### ")[1:]
-    assert len(causes) > 50
-    if jax.__version_info__ >= (0, 12):  # older versions write some types in other words
-        assert [cause for cause in causes if cause.strip() not in page] == []
+def test_what_jax_compiles_without_a_trace_is_known() -> None:
+    flags = "--xla_force_host_platform_device_count=2"
+    run_code(TWO_DEVICES, timeout=500, env=environment(XLA_FLAGS=flags))
 
 
 def test_a_function_that_was_defined_again_is_known_when_the_first_is_gone() -> None:
