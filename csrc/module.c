@@ -2,7 +2,7 @@
  *
  * It uses multi-phase initialization, and all of its state is per module (state.h).
  *
- * Python code can run in the functions flatten (flatten.c), same_static and is_immutable
+ * Python code can run in flatten (flatten.c), same_static (snapshot_compare.c) and is_immutable
  * (statics.c).
  */
 #include "base/common.h"

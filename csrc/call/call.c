@@ -4,7 +4,7 @@
  *
  *   bind   The arguments are assigned to the parameters (bind.c).
  *   match  The arguments are compared with the Structure of the predicted variant, and their
- *          arrays are collected (match.c).  The predicted variant is the one that was called
+ *          arrays are collected (match.h).  The predicted variant is the one that was called
  *          after the last one the time before (fj_cache_predict).  Arguments that do not match
  *          it are flattened (flatten.c) and their Structure is looked up (cache.c).  If there
  *          is no variant for it, Python compiles one.

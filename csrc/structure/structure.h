@@ -3,7 +3,7 @@
  * Static values are the values in a pytree that are not arrays: leaves such as 0.1, and the
  * values of static fields.  So a Structure holds everything of a pytree but its arrays.
  * flatten.c splits a pytree into its arrays and its Structure, build.c makes a pytree from the
- * two, and match.c compares a pytree with a Structure and collects the arrays.
+ * two, and a match (match.h) compares a pytree with a Structure and collects the arrays.
  *
  * Functions marked (P) may run Python code.
  *
@@ -44,8 +44,8 @@
  *     count = 15, all_leaves = open_leaves = 4, static_leaves = NULL
  *
  * Order.  A node comes before its children, and the whole subtree of a child comes before the
- * next child.  flatten.c, match.c and build.c walk a tree in this order, so they go through
- * the arrays from start to end.  The children of a dict are in the order of its sorted keys;
+ * next child.  Flattening, matching and building walk a tree in this order, so they go
+ * through the nodes from start to end.  The children of a dict are in the order of its sorted keys;
  * the children of a Module are its dynamic fields and then its static fields.
  *
  * subtree_end.  The index of the first node after the subtree.  The subtree of node 2 consists
@@ -62,7 +62,7 @@
  * dict and the aux data of a CUSTOM node are treated in the same way.
  *
  * Constant tuples.  The tuple (2, 3) holds nothing but inert statics, so it can never change.
- * Its node keeps the tuple itself in `aux`: where match.c meets this very object, it skips the
+ * Its node keeps the tuple itself in `aux`: where a match meets this very object, it skips the
  * subtree, and build.c returns it instead of a new tuple.  None and other constant tuples may
  * be elements too.  `aux` is NULL for all other tuples.
  *

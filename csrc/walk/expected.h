@@ -3,14 +3,14 @@
  * Each function compares what the walk has met with the next node, and passes that.  There are
  * two comparisons:
  *
- * - exactly, where Python code is needed to see a hit (match.c);
+ * - exactly, in the walk of a match that holds references (compare.c);
  * - as jax.tree_util does, where the Structure has to be a *prefix* of the tree: types must be
  *   identical; static fields, aux data and keys must be equal by ==; the keys of a dict may be
  *   in any order, those of an OrderedDict may not.  A difference is a ValueError that says
- * where it is.
+ *   where it is.
  *
- * Functions marked (P) may run Python code.  Those that return -1 have set `differs`, or an
- * exception; if the Structure is a prefix, always an exception.
+ * Functions marked (P) may run Python code.  After a return value of -1 or NULL, an exception
+ * is set, or, in an exact comparison, `differs`.
  */
 #pragma once
 

@@ -15,8 +15,7 @@ typedef enum {
 /* Pushes the arrays of the arguments (or of the tree) and returns FJ_MATCH_YES if they have
  * exactly this Structure, which must have been hashed; otherwise leaves `arrays` unchanged.
  * The caller holds the objects and the Structure.  Runs Python code only if the Structure has
- * the Structure's `may_run_python`, or if the python_free walk of match.c cannot compare an
- * object.
+ * the Structure's `may_run_python`, or if the python_free walk cannot compare an object.
  *
  * `*known` is what is known of earlier arguments with this Structure, NULL at first; an
  * argument that is known is not walked.  `objects`, which is empty, receives the numbered
@@ -25,7 +24,7 @@ FjMatch fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                            PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
 
-/* ---- the python_free walk: see match.c ---- */
+/* ---- the python_free walk: see match_python_free.c ---- */
 
 /* What the python_free walk returns where it would need Python code. */
 #define FJ_MATCH_NEEDS_PYTHON (-2)

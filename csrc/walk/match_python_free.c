@@ -1,4 +1,5 @@
-/* The python_free walk of a match (match.c): a hit takes it and no other.
+/* The python_free walk of a match (match.c).  A hit begins with it unless the Structure's
+ * `may_run_python` is set, and usually ends with it.
  *
  * It runs no Python code: unless the Structure's `may_run_python`, every static (a leaf or
  * field that is not an array) is inert (statics.h) or has a python_free snapshot (snapshot.h),

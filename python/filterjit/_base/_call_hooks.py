@@ -55,7 +55,7 @@ class CallHooks(Protocol):
         When: before the cache is needed for the first time: by a call, ``_parts()``, ``hash(f)``
         or ``==``. It is called again if it raised, and by each of several threads that arrive
         before the first one is done; `f` holds the first answer. It is not called for a FilterJit
-        that ``_core.rebuild`` made, which has its cache already.
+        that ``FilterJit._rebuild`` made, which has its cache already.
 
         Returns: as many arrays as ``cache.function`` has. Anything else is a TypeError or a
         ValueError of the C core.

@@ -28,7 +28,7 @@ Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 class ObjectFields:
     """The attributes that hold the children of a class, and how an instance is built.
 
-    The fields are the details of an ``object`` in the docstring of `_core.Registry`.
+    The fields are what `read_object` in csrc/structure/node_kind.c reads.
     """
 
     dynamic: tuple[str, ...]

@@ -17,7 +17,7 @@ from ._report_output import STAGES, Report, total
 
 _OFTEN = 100  # calls that are worth a remark
 
-# Why a call is not direct, by the names of the ways in csrc/call/direct_entry.h.
+# Why a call is not direct, by the names of the ways in csrc/call/direct_argument.h.
 _REASONS = {
     "off": "direct calls are turned off",
     "waiting": "such calls had not been made often enough",

@@ -286,7 +286,7 @@ _IMMUTABLE: frozenset[type] = frozenset(
 
 
 def _key_of(cls: type) -> Any:
-    """Returns the key of a type; see the docstring of `_core.Registry`."""
+    """Returns the key of a type; `read_key` in csrc/structure/node_kind.c reads it."""
     key = static_key(cls)
     if key is _core.identity or cls in _IMMUTABLE:
         return key, True
@@ -319,7 +319,7 @@ def _item_names(cls: Any) -> tuple[str, ...]:
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
     """Returns the node kind of a type, and how the C core flattens it, given an instance.
 
-    The docstring of `_core.Registry` describes the tuples.
+    In csrc/structure/node_kind.c, a function for each kind reads the tuple (`read_object`).
     """
     if (builtin := _BUILTIN.get(cls)) is not None:
         return builtin, static_key(cls)
