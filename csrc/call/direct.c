@@ -1,12 +1,11 @@
 /* Direct calls: from arrays to an executable, past jax.jit.
  *
  * A variant's `call` is a Direct: a callable around a flat jax.jit.  At first it passes each
- * call on.  After some calls it writes down what is true of one, in an *entry*.  If jax.jit
- * makes that call, and a later call agrees with the entry, it asks Python for a *plan*: the
- * executable that jax.jit has just run for such arrays, and the handlers that make arrays of
- * its results.  From then on a call that agrees with the entry runs its executable; any other
- * call is passed on to jax.jit.  So is a call that fails before the device begins, so that its
- * error is JAX's own.
+ * call on.  After some calls it learns an *entry*, which says what is true of such calls and
+ * has a *plan*: the executable that jax.jit has run for such arrays, and the handlers that
+ * make arrays of its results (direct_entries.c).  From then on a call that agrees with the
+ * entry runs its executable; any other call is passed on to jax.jit.  So is a call that fails
+ * before the device begins, so that its error is JAX's own.
  *
  *     direct(x, y)
  *       is anything set that an executable does not know of?   off, profiler
@@ -21,10 +20,10 @@
  * Without a GIL, each lane of threads (threads.h) has a Direct of its own, which knows the
  * arrays of its threads: the one that a variant has passes the calls of other lanes on.
  *
- * Python code can run while a plan is made, in direct_entry.c, in jax.jit and its attributes,
- * and where references are dropped.  The caller holds the arguments; a call holds its entry.
+ * Python code can run in direct_entries.c, in the executable and its handlers, in jax.jit, and
+ * where references are dropped.  The caller holds the arguments; a call holds its entry.
  */
-#include "call/direct_entry.h"
+#include "call/direct_entries.h"
 
 #include <structmember.h>
 
@@ -33,26 +32,15 @@
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that have room on the stack */
-#define MAX_RESTING 256
-#define SOME 4 /* arrays, whose check takes no longer than that of the configuration */
 /* jax.jit frees such garbage at each call if there is some, which cannot be asked. */
 #define CALLS_PER_COLLECTION 16
-#define MAX_ENTRIES 4
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjDirectContext *context;
     PyObject *jitted;
-    PyObject *source;  /* what a plan is made from */
-    PyObject *refusal; /* why there was no plan the last time, a str, or NULL */
-    FjDirectEntry *entries[MAX_ENTRIES]; /* the one that was used last comes first */
-    int num_entries;
-    int num_noted;        /* calls that were noted */
-    Py_ssize_t unmatched; /* calls that no entry was for, since one was noted */
-    Py_ssize_t note_at;   /* one is noted when there are so many; -1 for `context->after` */
-    unsigned strikes;     /* checks in a row that took long and were in vain */
-    unsigned resting;     /* so many calls are passed on without a check */
-    unsigned long long epoch;
+    PyObject *source; /* what a plan is made from */
+    FjDirectEntries entries;
     unsigned long long counts[FJ_NUM_WAYS];
     int lane;                  /* of its own calls */
     PyObject *lanes[FJ_LANES]; /* the Directs of the others, or NULL */
@@ -64,219 +52,6 @@ static inline FjDirect *
 of_lane(FjDirect *self, int lane)
 {
     return lane == self->lane ? self : (FjDirect *)FJ_LOAD_POINTER(self->lanes[lane]);
-}
-
-/* (P) Forgets all calls. */
-static void
-drop_entries(FjDirect *self)
-{
-    while (self->num_entries > 0) {
-        fj_direct_entry_release(self->entries[--self->num_entries]);
-    }
-    self->num_noted = 0;
-    self->unmatched = 0;
-    self->note_at = -1;
-}
-
-/* ---- entries and plans ---- */
-
-/* Makes an entry, which is stolen, the first. */
-static void
-insert_entry(FjDirect *self, FjDirectEntry *entry)
-{
-    FjDirectEntry *oldest = NULL;
-    if (self->num_entries == MAX_ENTRIES) {
-        oldest = self->entries[--self->num_entries];
-    }
-    memmove(self->entries + 1, self->entries,
-            (size_t)self->num_entries * sizeof(FjDirectEntry *));
-    self->entries[0] = entry;
-    self->num_entries++;
-    if (oldest != NULL) {
-        fj_direct_entry_release(oldest);
-    }
-}
-
-/* (P) An exception that is set stays. */
-static void
-remove_entry(FjDirect *self, FjDirectEntry *entry)
-{
-    for (int i = 0; i < self->num_entries; i++) {
-        if (self->entries[i] == entry) {
-            self->num_entries--;
-            memmove(self->entries + i, self->entries + i + 1,
-                    (size_t)(self->num_entries - i) * sizeof(FjDirectEntry *));
-            fj_direct_entry_release(entry);
-            return;
-        }
-    }
-}
-
-/* (P) Asks for the plan of an entry, which the caller holds.  1; 0 if there is none, and then
- * the entry is removed; or -1 with an error that is no Exception. */
-static int
-make_plan(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
-{
-    PyObject *arrays = fj_tuple_from(args, nargs);
-    PyObject *plan = arrays == NULL
-                         ? NULL
-                         : PyObject_CallFunctionObjArgs(self->context->parts[FJ_PLAN],
-                                                        self->source, arrays, NULL);
-    Py_XDECREF(arrays);
-    if (plan != NULL && entry->execute == NULL) { /* else another call was faster */
-        if (PyUnicode_Check(plan)) {
-            Py_XSETREF(self->refusal, Py_NewRef(plan));
-        }
-        else {
-            fj_direct_entry_set_plan(entry, plan); /* or an error is set */
-        }
-    }
-    int made = fj_direct_differs(entry->execute != NULL);
-    Py_XDECREF(plan);
-    if (entry->execute == NULL) {
-        remove_entry(self, entry);
-    }
-    return made;
-}
-
-/* ---- choosing the way of a call ---- */
-
-/* After a call was compared with an entry: lets calls rest where that takes as long as jax.jit
- * would, again and again. */
-static void
-weigh_effort(FjDirect *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
-{
-    int in_vain = way == FJ_WAY_direct
-                      ? effort->compared > SOME && effort->compared > nargs / SOME
-                      : effort->checked > SOME;
-    if (in_vain) {
-        self->strikes++;
-        if (self->strikes > 2) {
-            unsigned rest = self->strikes < 9 ? 1U << self->strikes : MAX_RESTING;
-            self->resting = rest < MAX_RESTING ? rest : MAX_RESTING;
-        }
-    }
-    else if (way == FJ_WAY_direct) {
-        self->strikes = 0;
-    }
-}
-
-static int
-takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t nargs)
-{
-    int all = 1;
-    for (Py_ssize_t i = 0; i < nargs && all; i++) {
-        all = fj_direct_takes(context, args[i]);
-    }
-    return all;
-}
-
-/* How many calls that no entry is for are passed on before one is noted. */
-static inline Py_ssize_t
-calls_before_note(const FjDirect *self)
-{
-    return self->note_at < 0 ? self->context->after : self->note_at;
-}
-
-/* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
- * there is one.  -1 with an error that is no Exception. */
-static int
-find_entry(FjDirect *self, PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
-           FjDirectEntry **found)
-{
-    FjDirectContext *context = self->context;
-    int way = FJ_WAY_waiting;
-    FjDirectEffort effort = {0, 0}; /* of all comparisons */
-    for (int i = 0; i < self->num_entries; i++) {
-        FjDirectEntry *entry = self->entries[i];
-        entry->references++;
-        way = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
-        if (way == FJ_WAY_direct) {
-            weigh_effort(self, &effort, way, nargs);
-            if (i > 0 && i < self->num_entries && self->entries[i] == entry) {
-                memmove(self->entries + 1, self->entries, (size_t)i * sizeof(FjDirectEntry *));
-                self->entries[0] = entry;
-            }
-            *found = entry;
-            return way;
-        }
-        fj_direct_entry_release(entry);
-        if (way < 0) {
-            return way;
-        }
-    }
-    weigh_effort(self, &effort, way, nargs);
-    if (!takes_all(context, args, nargs)) {
-        return FJ_WAY_type;
-    }
-    Py_ssize_t note_at = calls_before_note(self);
-    if (self->unmatched++ < note_at) {
-        return way;
-    }
-    self->unmatched = 0;
-    if (++self->num_noted >= MAX_ENTRIES) {
-        self->note_at = 4 * note_at + 4; /* ever more seldom: they may all be different */
-    }
-    FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
-    if (entry == NULL) {
-        return fj_direct_differs(way); /* a deleted array, or memory: jax.jit will say so */
-    }
-    entry->references++;
-    insert_entry(self, entry);
-    *found = entry;
-    return way;
-}
-
-/* (P) Chooses the way of a call of a Direct that is locked.  If it is FJ_WAY_direct, or
- * jax.jit is to be observed, `*found` is an entry, which the caller owns.  -1 with an error
- * that is no Exception. */
-static int
-choose_way(FjDirect *self, PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
-{
-    FjDirectContext *context = self->context;
-    if (!FJ_LOAD_INT(context->enabled)) {
-        return FJ_WAY_off;
-    }
-    unsigned long long epoch = FJ_LOAD_COUNT(context->epoch);
-    if (self->epoch != epoch) {
-        self->epoch = epoch;
-        drop_entries(self);
-    }
-    if (self->resting > 0) {
-        self->resting--;
-        return FJ_WAY_resting;
-    }
-    if (self->num_entries == 0 && self->unmatched < calls_before_note(self)) {
-        self->unmatched++;
-        return FJ_WAY_waiting;
-    }
-    if (self->num_entries == 0 && !takes_all(context, args, nargs)) {
-        return FJ_WAY_type; /* as where Python's numbers are traced */
-    }
-    int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
-    if (profiled != 0) {
-        return fj_direct_differs(FJ_WAY_profiler);
-    }
-    PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
-    int way;
-    if (configuration != NULL && PyTuple_CheckExact(configuration)) {
-        way = find_entry(self, configuration, args, nargs, found);
-    }
-    else {
-        way = fj_direct_differs(FJ_WAY_configuration);
-    }
-    Py_XDECREF(configuration);
-    if (FJ_UNLIKELY(way == FJ_WAY_direct && (*found)->execute == NULL)) {
-        way = FJ_WAY_waiting;
-        if ((*found)->has_run) {
-            int planned = make_plan(self, *found, args, nargs);
-            way = planned < 0 ? -1 : planned > 0 ? (int)FJ_WAY_direct : (int)FJ_WAY_waiting;
-        }
-    }
-    if (way < 0 && *found != NULL) {
-        fj_direct_entry_release(*found);
-    }
-    return way;
 }
 
 /* ---- calls ---- */
@@ -391,8 +166,7 @@ new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *so
         self->context = (FjDirectContext *)Py_NewRef(context);
         self->jitted = Py_NewRef(jitted);
         self->source = Py_NewRef(source);
-        self->epoch = FJ_LOAD_COUNT(self->context->epoch);
-        self->note_at = -1;
+        fj_direct_entries_init(&self->entries, self->context);
         self->lane = fj_lane();
     }
     return (PyObject *)self;
@@ -424,7 +198,8 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     int way = FJ_WAY_type;
     if (kwnames == NULL) {
         FJ_LOCK(self);
-        way = choose_way(self, args, PyVectorcall_NARGS(nargsf), &entry);
+        way = fj_direct_entries_choose(&self->entries, context, self->source, args,
+                                       PyVectorcall_NARGS(nargsf), &entry);
         FJ_UNLOCK();
     }
     if (FJ_UNLIKELY(way != FJ_WAY_direct)) {
@@ -481,17 +256,11 @@ static int
 direct_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjDirect *self = (FjDirect *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->context, self->jitted, self->source, self->refusal);
+    FJ_VISIT_ALL(Py_TYPE(op), self->context, self->jitted, self->source);
     for (int i = 0; i < FJ_LANES; i++) {
         Py_VISIT(self->lanes[i]);
     }
-    for (int i = 0; i < self->num_entries; i++) {
-        int result = fj_direct_entry_traverse(self->entries[i], visit, arg);
-        if (result != 0) {
-            return result;
-        }
-    }
-    return 0;
+    return fj_direct_entries_traverse(&self->entries, visit, arg);
 }
 
 /* What a call needs stays, as `jitted`: the variant drops this object. */
@@ -499,8 +268,8 @@ static int
 direct_clear(PyObject *op)
 {
     FjDirect *self = (FjDirect *)op;
-    drop_entries(self);
-    Py_CLEAR(self->refusal);
+    fj_direct_entries_drop(&self->entries);
+    Py_CLEAR(self->entries.refusal);
     return 0;
 }
 
@@ -525,7 +294,7 @@ direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
             FJ_LOCK(lane);
-            drop_entries(lane);
+            fj_direct_entries_drop(&lane->entries);
             FJ_UNLOCK();
         }
     }
@@ -561,7 +330,7 @@ direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
         FjDirect *lane = of_lane((FjDirect *)op, i);
         if (lane != NULL) {
             FJ_LOCK(lane);
-            refusal = Py_XNewRef(lane->refusal);
+            refusal = Py_XNewRef(lane->entries.refusal);
             FJ_UNLOCK();
         }
     }
@@ -575,7 +344,7 @@ static PyMethodDef direct_methods[] = {
 
 static PyMemberDef direct_members[] = {
     {"jitted", T_OBJECT, offsetof(FjDirect, jitted), READONLY, NULL},
-    {"num_entries", T_INT, offsetof(FjDirect, num_entries), READONLY, NULL},
+    {"num_entries", T_INT, offsetof(FjDirect, entries.count), READONLY, NULL},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjDirect, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjDirect, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

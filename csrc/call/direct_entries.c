@@ -1,0 +1,240 @@
+/* Learning the entries of a Direct, and finding the one that a call agrees with.
+ *
+ * After some calls that no entry is for, one is noted: an entry says what is true of it
+ * (direct_entry.c).  If jax.jit makes that call, the next call that agrees with the entry asks
+ * Python for a plan, and runs it.  New entries are noted ever more seldom.  Where comparing
+ * calls takes as long as jax.jit would, calls rest.
+ *
+ * Python code can run while a plan is made, in direct_entry.c, where JAX is asked for its
+ * configuration, and where references are dropped.  The caller holds the arguments.
+ */
+#include "call/direct_entries.h"
+
+#define MAX_RESTING 256
+#define SOME 4 /* arrays, whose check takes no longer than that of the configuration */
+
+void
+fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
+{
+    *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch), .note_at = -1};
+}
+
+void
+fj_direct_entries_drop(FjDirectEntries *self)
+{
+    while (self->count > 0) {
+        fj_direct_entry_release(self->items[--self->count]);
+    }
+    self->num_noted = 0;
+    self->unmatched = 0;
+    self->note_at = -1;
+}
+
+int
+fj_direct_entries_traverse(FjDirectEntries *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->refusal);
+    for (int i = 0; i < self->count; i++) {
+        int result = fj_direct_entry_traverse(self->items[i], visit, arg);
+        if (result != 0) {
+            return result;
+        }
+    }
+    return 0;
+}
+
+/* ---- entries and plans ---- */
+
+/* Makes an entry, which is stolen, the first. */
+static void
+insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
+{
+    FjDirectEntry *oldest = NULL;
+    if (self->count == FJ_DIRECT_ENTRIES) {
+        oldest = self->items[--self->count];
+    }
+    memmove(self->items + 1, self->items, (size_t)self->count * sizeof(FjDirectEntry *));
+    self->items[0] = entry;
+    self->count++;
+    if (oldest != NULL) {
+        fj_direct_entry_release(oldest);
+    }
+}
+
+/* (P) An exception that is set stays. */
+static void
+remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (self->items[i] == entry) {
+            self->count--;
+            memmove(self->items + i, self->items + i + 1,
+                    (size_t)(self->count - i) * sizeof(FjDirectEntry *));
+            fj_direct_entry_release(entry);
+            return;
+        }
+    }
+}
+
+/* (P) Asks for the plan of an entry, which the caller holds.  1; 0 if there is none, and then
+ * the entry is removed; or -1 with an error that is no Exception. */
+static int
+make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *source,
+          FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *arrays = fj_tuple_from(args, nargs);
+    PyObject *plan = arrays == NULL ? NULL
+                                    : PyObject_CallFunctionObjArgs(context->parts[FJ_PLAN],
+                                                                   source, arrays, NULL);
+    Py_XDECREF(arrays);
+    if (plan != NULL && entry->execute == NULL) { /* else another call was faster */
+        if (PyUnicode_Check(plan)) {
+            Py_XSETREF(self->refusal, Py_NewRef(plan));
+        }
+        else {
+            fj_direct_entry_set_plan(entry, plan); /* or an error is set */
+        }
+    }
+    int made = fj_direct_differs(entry->execute != NULL);
+    Py_XDECREF(plan);
+    if (entry->execute == NULL) {
+        remove_entry(self, entry);
+    }
+    return made;
+}
+
+/* ---- choosing the way of a call ---- */
+
+/* After a call was compared with an entry: lets calls rest where that takes as long as jax.jit
+ * would, again and again. */
+static void
+weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
+{
+    int in_vain = way == FJ_WAY_direct
+                      ? effort->compared > SOME && effort->compared > nargs / SOME
+                      : effort->checked > SOME;
+    if (in_vain) {
+        self->strikes++;
+        if (self->strikes > 2) {
+            unsigned rest = self->strikes < 9 ? 1U << self->strikes : MAX_RESTING;
+            self->resting = rest < MAX_RESTING ? rest : MAX_RESTING;
+        }
+    }
+    else if (way == FJ_WAY_direct) {
+        self->strikes = 0;
+    }
+}
+
+static int
+takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t nargs)
+{
+    int all = 1;
+    for (Py_ssize_t i = 0; i < nargs && all; i++) {
+        all = fj_direct_takes(context, args[i]);
+    }
+    return all;
+}
+
+/* How many calls that no entry is for are passed on before one is noted. */
+static inline Py_ssize_t
+calls_before_note(const FjDirectEntries *self, const FjDirectContext *context)
+{
+    return self->note_at < 0 ? context->after : self->note_at;
+}
+
+/* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
+ * there is one.  -1 with an error that is no Exception. */
+static int
+find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configuration,
+           PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
+{
+    int way = FJ_WAY_waiting;
+    FjDirectEffort effort = {0, 0}; /* of all comparisons */
+    for (int i = 0; i < self->count; i++) {
+        FjDirectEntry *entry = self->items[i];
+        entry->references++;
+        way = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
+        if (way == FJ_WAY_direct) {
+            weigh_effort(self, &effort, way, nargs);
+            if (i > 0 && i < self->count && self->items[i] == entry) {
+                memmove(self->items + 1, self->items, (size_t)i * sizeof(FjDirectEntry *));
+                self->items[0] = entry;
+            }
+            *found = entry;
+            return way;
+        }
+        fj_direct_entry_release(entry);
+        if (way < 0) {
+            return way;
+        }
+    }
+    weigh_effort(self, &effort, way, nargs);
+    if (!takes_all(context, args, nargs)) {
+        return FJ_WAY_type;
+    }
+    Py_ssize_t note_at = calls_before_note(self, context);
+    if (self->unmatched++ < note_at) {
+        return way;
+    }
+    self->unmatched = 0;
+    if (++self->num_noted >= FJ_DIRECT_ENTRIES) {
+        self->note_at = 4 * note_at + 4; /* ever more seldom: they may all be different */
+    }
+    FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
+    if (entry == NULL) {
+        return fj_direct_differs(way); /* a deleted array, or memory: jax.jit will say so */
+    }
+    entry->references++;
+    insert_entry(self, entry);
+    *found = entry;
+    return way;
+}
+
+int
+fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObject *source,
+                         PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
+{
+    if (!FJ_LOAD_INT(context->enabled)) {
+        return FJ_WAY_off;
+    }
+    unsigned long long epoch = FJ_LOAD_COUNT(context->epoch);
+    if (self->epoch != epoch) {
+        self->epoch = epoch;
+        fj_direct_entries_drop(self);
+    }
+    if (self->resting > 0) {
+        self->resting--;
+        return FJ_WAY_resting;
+    }
+    if (self->count == 0 && self->unmatched < calls_before_note(self, context)) {
+        self->unmatched++;
+        return FJ_WAY_waiting;
+    }
+    if (self->count == 0 && !takes_all(context, args, nargs)) {
+        return FJ_WAY_type; /* as where Python's numbers are traced */
+    }
+    int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
+    if (profiled != 0) {
+        return fj_direct_differs(FJ_WAY_profiler);
+    }
+    PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
+    int way;
+    if (configuration != NULL && PyTuple_CheckExact(configuration)) {
+        way = find_entry(self, context, configuration, args, nargs, found);
+    }
+    else {
+        way = fj_direct_differs(FJ_WAY_configuration);
+    }
+    Py_XDECREF(configuration);
+    if (FJ_UNLIKELY(way == FJ_WAY_direct && (*found)->execute == NULL)) {
+        way = FJ_WAY_waiting;
+        if ((*found)->has_run) {
+            int planned = make_plan(self, context, source, *found, args, nargs);
+            way = planned < 0 ? -1 : planned > 0 ? (int)FJ_WAY_direct : (int)FJ_WAY_waiting;
+        }
+    }
+    if (way < 0 && *found != NULL) {
+        fj_direct_entry_release(*found);
+    }
+    return way;
+}
