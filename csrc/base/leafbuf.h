@@ -95,3 +95,17 @@ fj_leafbuf_as_tuple(const FjLeafBuf *buf)
 {
     return fj_tuple_from(buf->items, buf->count);
 }
+
+/* Moves all references into a new list; NULL with MemoryError and the buffer unchanged. */
+static inline PyObject *
+fj_leafbuf_move(FjLeafBuf *buf)
+{
+    PyObject *list = PyList_New(buf->count);
+    for (Py_ssize_t i = 0; list != NULL && i < buf->count; i++) {
+        PyList_SET_ITEM(list, i, buf->items[i]);
+    }
+    if (list != NULL) {
+        buf->count = 0;
+    }
+    return list;
+}

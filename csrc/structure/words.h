@@ -1,5 +1,5 @@
-/* What is told in words is Python: the object `words` of a Registry (_base/_words.py) makes
- * the texts of errors, notes and reprs, and the paths of leaves as text.
+/* Python formats all messages: the object `words` of a Registry (_base/_words.py) makes the
+ * texts of errors, notes and reprs.
  *
  * Functions marked (P) run Python code.
  */

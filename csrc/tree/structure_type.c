@@ -9,10 +9,10 @@
 
 #include <structmember.h>
 
+#include "structure/paths.h"
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
-#include "tree/tree_functions.h"
 
 static int
 structure_traverse(PyObject *op, visitproc visit, void *arg)
@@ -243,6 +243,51 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
+/* _key_path(index) -> list */
+static PyObject *
+structure_key_path(PyObject *op, PyObject *arg)
+{
+    FjStructure *self = (FjStructure *)op;
+    Py_ssize_t index = PyNumber_AsSsize_t(arg, PyExc_IndexError);
+    if (index == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (index < 0 || index >= self->count) {
+        PyErr_SetString(PyExc_IndexError, "no such node");
+        return NULL;
+    }
+    return fj_path_of_node(self, (uint32_t)index);
+}
+
+/* _key_paths() -> list of lists */
+static PyObject *
+structure_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return fj_paths((FjStructure *)op, FJ_PATHS_KEYS);
+}
+
+/* _node_key_paths() -> list of lists */
+static PyObject *
+structure_node_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+    return fj_paths((FjStructure *)op, FJ_PATHS_NODES);
+}
+
+/* paths -> tuple of str */
+static PyObject *
+structure_paths(PyObject *op, void *Py_UNUSED(closure))
+{
+    FjStructure *self = (FjStructure *)op;
+    PyObject *paths = FJ_LOAD_POINTER(self->paths);
+    if (paths == NULL) { /* a key's __str__ may ask for the same paths */
+        PyObject *list = fj_paths(self, FJ_PATHS_TEXT);
+        paths = list == NULL ? NULL : PyList_AsTuple(list);
+        Py_XDECREF(list);
+        paths = fj_keep_first(op, &self->paths, paths);
+    }
+    return Py_XNewRef(paths);
+}
+
 /* _has_static_leaves() -> bool */
 static PyObject *
 structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -289,7 +334,12 @@ structure_subtrees(PyObject *op, PyObject *args)
     }
     fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
     if (fj_flatten_up_to(self, tree, name, model, &leaves) == 0) {
-        list = fj_tree_open_leaves(self, &leaves);
+        list = PyList_New(self->open_leaves);
+        for (Py_ssize_t i = 0, open = 0; list != NULL && i < self->all_leaves; i++) {
+            if (fj_structure_static_leaf(self, i) == NULL) {
+                PyList_SET_ITEM(list, open++, Py_NewRef(leaves.items[i]));
+            }
+        }
     }
     fj_leafbuf_clear(&leaves);
     return list;
@@ -310,18 +360,6 @@ structure_combine(PyObject *op, PyObject *groups)
     return check_is_tree(self) < 0
                ? NULL
                : fj_words_call(self->registry, "combine", "(OO)", op, groups);
-}
-
-static PyObject *
-structure_paths(PyObject *op, void *Py_UNUSED(closure))
-{
-    FjStructure *self = (FjStructure *)op;
-    PyObject *paths = FJ_LOAD_POINTER(self->paths);
-    if (paths == NULL) { /* a key's __str__ may ask for the same paths */
-        paths = fj_words_call(self->registry, "paths_of", "(O)", op);
-        paths = fj_keep_first(op, &self->paths, paths);
-    }
-    return Py_XNewRef(paths);
 }
 
 /* ---- the type ---- */
@@ -401,6 +439,16 @@ static PyMethodDef structure_methods[] = {
     {"_equal_nodes", structure_equal_nodes, METH_VARARGS,
      "_equal_nodes($self, index, other, other_index, /)\n--\n\n"
      "Returns whether two nodes are equal, without their children: fj_structure_equal_nodes."},
+    {"_key_path", structure_key_path, METH_O,
+     "_key_path($self, index, /)\n--\n\n"
+     "Returns the path of a node: a list with a str for each name and (key,) for each item."},
+    {"_key_paths", structure_key_paths, METH_NOARGS,
+     "_key_paths($self, /)\n--\n\n"
+     "Returns the path of each open leaf, as `_key_path` does; of the arguments of a jitted\n"
+     "call, that of each array."},
+    {"_node_key_paths", structure_node_key_paths, METH_NOARGS,
+     "_node_key_paths($self, /)\n--\n\n"
+     "Returns the path of each of `_nodes()`."},
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},

@@ -94,71 +94,58 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
 
 /* ---- open and static leaves ---- */
 
-/* Makes each leaf with a negative group static: the Structure then holds it, and it is no
- * longer given when a tree is built.  0, or -1 with MemoryError. */
+/* Makes each leaf with a negative group static: moves it from the buffer to the Structure, so
+ * that it is no longer given when a tree is built.  The groups of the leaves that stay come
+ * first.  0, or -1 with MemoryError. */
 static int
-make_static(FjStructure *structure, PyObject *const *leaves, const int16_t *groups)
+make_static(FjStructure *structure, FjLeafBuf *leaves, int16_t *groups)
 {
-    Py_ssize_t count = structure->all_leaves, given = 0;
+    Py_ssize_t count = leaves->count, open = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        given += groups[i] >= 0;
+        open += groups[i] >= 0;
     }
-    if (given == count) {
+    if (open == count) {
         return 0;
     }
-    structure->static_leaves = PyMem_New(PyObject *, (size_t)count);
-    if (structure->static_leaves == NULL) {
+    PyObject **static_leaves = PyMem_New(PyObject *, (size_t)count);
+    if (static_leaves == NULL) {
         PyErr_NoMemory();
         return -1;
     }
+    leaves->count = structure->open_leaves = open;
+    open = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        structure->static_leaves[i] = groups[i] >= 0 ? NULL : Py_NewRef(leaves[i]);
+        PyObject *leaf = leaves->items[i];
+        static_leaves[i] = groups[i] >= 0 ? NULL : leaf;
+        if (groups[i] >= 0) {
+            groups[open] = groups[i];
+            leaves->items[open++] = leaf;
+        }
     }
-    structure->open_leaves = given;
+    structure->static_leaves = static_leaves;
     return 0;
-}
-
-PyObject *
-fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves)
-{
-    PyObject *list = PyList_New(structure->open_leaves);
-    for (Py_ssize_t i = 0, given = 0; list != NULL && i < structure->all_leaves; i++) {
-        if (fj_structure_static_leaf(structure, i) == NULL) {
-            PyList_SET_ITEM(list, given++, Py_NewRef(leaves->items[i]));
-        }
-    }
-    return list;
-}
-
-/* The groups of the open leaves: a new list of int. */
-static PyObject *
-list_groups(const FjStructure *structure, const int16_t *groups)
-{
-    PyObject *list = PyList_New(0);
-    for (Py_ssize_t i = 0; list != NULL && i < structure->all_leaves; i++) {
-        if (groups[i] >= 0 && fj_list_take(list, PyLong_FromLong(groups[i])) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
 }
 
 /* (tree, candidates, expressions, is_leaf) */
 static PyObject *
 groups_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *open = NULL, *list = NULL, *result = NULL;
+    PyObject *result = NULL, *list = NULL;
     int16_t *groups =
         fj_filter_groups(structure, args[0], args[3], leaves->items, args[1], args[2]);
-    if (groups != NULL && make_static(structure, leaves->items, groups) == 0 &&
-        (open = fj_tree_open_leaves(structure, leaves)) != NULL &&
-        (list = list_groups(structure, groups)) != NULL) {
+    if (groups != NULL && make_static(structure, leaves, groups) == 0) {
+        list = PyList_New(0);
+    }
+    for (Py_ssize_t i = 0; list != NULL && i < leaves->count; i++) {
+        if (fj_list_take(list, PyLong_FromLong(groups[i])) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    if (list != NULL) {
         fj_show((PyObject *)structure);
-        result = PyTuple_Pack(3, open, structure, list);
+        result = Py_BuildValue("(NON)", fj_leafbuf_move(leaves), structure, list);
     }
     PyMem_Free(groups);
-    Py_XDECREF(open);
-    Py_XDECREF(list);
     return result;
 }
 
@@ -172,14 +159,14 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     if (args[1] != Py_True) {
         int16_t *groups =
             fj_filter_groups(structure, args[0], args[2], leaves->items, args[1], NULL);
-        int result = groups == NULL ? -1 : make_static(structure, leaves->items, groups);
+        int result = groups == NULL ? -1 : make_static(structure, leaves, groups);
         PyMem_Free(groups);
         if (result < 0) {
             return NULL;
         }
     }
     fj_show((PyObject *)structure);
-    return Py_BuildValue("(NO)", fj_tree_open_leaves(structure, leaves), structure);
+    return Py_BuildValue("(NO)", fj_leafbuf_move(leaves), structure);
 }
 
 FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
@@ -188,11 +175,11 @@ FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
 /* (hole, skeleton, leaves): the Structure of `skeleton`.  A leaf for which the tuple `leaves`
  * has an item other than `hole` is static, with that item as its value. */
 static PyObject *
-from_skeleton(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *const *args)
+from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
-    PyObject *leaves = args[2];
+    PyObject *given = args[2];
     Py_ssize_t count = structure->all_leaves;
-    if (!PyTuple_Check(leaves) || PyTuple_GET_SIZE(leaves) != count) {
+    if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != count) {
         PyErr_SetString(PyExc_ValueError, "leaves must be a tuple with an item for each leaf");
         return NULL;
     }
@@ -201,9 +188,11 @@ from_skeleton(FjStructure *structure, FjLeafBuf *Py_UNUSED(leaves), PyObject *co
         return PyErr_NoMemory();
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        groups[i] = PyTuple_GET_ITEM(leaves, i) == args[0] ? 0 : -1;
+        groups[i] = PyTuple_GET_ITEM(given, i) == args[0] ? 0 : -1;
     }
-    int result = make_static(structure, ((PyTupleObject *)leaves)->ob_item, groups);
+    fj_leafbuf_clear(leaves); /* these were holes */
+    int result = fj_leafbuf_extend(leaves, ((PyTupleObject *)given)->ob_item, count);
+    result = result < 0 ? -1 : make_static(structure, leaves, groups);
     PyMem_Free(groups);
     if (result < 0) {
         return NULL;

@@ -17,7 +17,3 @@ PyObject *fj_tree_combine(PyObject *module, PyObject *const *args, Py_ssize_t na
  * TypeError.  `usage` names the arguments: "(registry, tree)". */
 FjRegistry *fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                              Py_ssize_t count, const char *usage);
-
-/* A new list of the open leaves, those that are not static, among `leaves`, which are all
- * leaves of the Structure; NULL with MemoryError. */
-PyObject *fj_tree_open_leaves(const FjStructure *structure, const FjLeafBuf *leaves);

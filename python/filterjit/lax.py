@@ -22,11 +22,10 @@ from . import _core
 from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short
 from ._base._package import public
-from ._base._words import format_pattern, key_paths
+from ._base._words import format_pattern
 from ._call import _kept_by_jax
 from ._compat import _constants_compat, _flax_compat, _jax_compat
 from ._trees._filters import Expression, as_expression, or_none
-from ._trees._nodes import walk
 from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -71,7 +70,7 @@ def _as_of_call(structure: _core.Structure) -> _core.Structure:
 
 
 def _with_keys(x: _Tree) -> tuple[list[tuple[str, Any]], _core.Structure]:
-    paths = key_paths(_as_of_call(x.structure))
+    paths = x.structure._key_paths()
     keys = [format_path(["_", *path])[1:] for path in paths]  # the key of a name begins with a dot
     return list(zip(keys, x.leaves, strict=True)), x.structure
 
@@ -239,7 +238,7 @@ _MOST_REMEDIES = 3
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
     """Returns the path of a static of `one` that was changed in place, or None."""
-    for i, (_, path) in enumerate(walk(one.structure)):
+    for i, path in enumerate(one.structure._node_key_paths()):
         if not one.structure._equal_nodes(i, other.structure, i):
             return path
     return None
@@ -248,7 +247,7 @@ def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
 def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
     """Returns a dict from the text of a path to (path, leaf), for each array and number."""
     leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
-    paths = key_paths(_as_of_call(structure))
+    paths = structure._key_paths()
     return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
 
 

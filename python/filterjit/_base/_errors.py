@@ -14,7 +14,7 @@ from .._compat import _equinox_compat, _jax_compat
 from ._call_hooks import Failure
 from ._package import is_library_class, public
 from ._unwrap import code_of, is_function
-from ._words import WHILE, key_paths
+from ._words import WHILE
 from ._words import format_path as format_path
 
 
@@ -45,8 +45,8 @@ class ProcessMismatchError(RuntimeError):
 
 def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
     """Returns the path of each array. The arrays in the function itself come first."""
-    own = [["the function", *path] for path in key_paths(function)]
-    return own + key_paths(arguments)
+    own = [["the function", *path] for path in function._key_paths()]
+    return own + arguments._key_paths()
 
 
 def short(x: Any, most: int = 80) -> str:

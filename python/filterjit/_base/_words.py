@@ -1,4 +1,4 @@
-"""Texts about a Structure: paths, its repr, errors and notes.
+"""Texts about a Structure: formatted paths, its repr, errors and notes.
 
 The C core walks, and calls these functions (`words` of a Registry) for the texts. This module
 imports only the standard library, because the tests of the core run without JAX.
@@ -31,66 +31,6 @@ def format_path(path: Sequence[Any]) -> str:
 def path_text(path: Sequence[Any]) -> str:
     """Returns a path in backquotes."""
     return f"`{format_path(path)}`" if path else "the root"
-
-
-def key_paths(structure: "_core.Structure") -> list[list[Any]]:
-    """Returns the path of each array of a jitted call's structure: a list of keys, str for a name
-    and (key,) for an item."""
-    found: list[list[Any]] = []
-    path: list[Any] = []
-    left = 1  # as in `paths_of`
-    outer: list[tuple[list[Any], int]] = []
-    for kind, arity, _, _, key in structure._nodes():
-        while not left:
-            path, left = outer.pop()
-        left -= 1
-        if kind == "array":
-            found.append([*path, *_step(key)])
-        elif arity:
-            outer.append((path, left))
-            path, left = [*path, *_step(key)], arity
-    return found
-
-
-def _step(key: Any) -> tuple[Any, ...]:
-    return () if key is None else (key,)
-
-
-def paths_of(structure: "_core.Structure") -> tuple[str, ...]:
-    """Returns the path of each open leaf, as
-    ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it."""
-    found: list[str] = []
-    hole = object()  # stands for each open leaf
-    leaves = structure._leaves(hole)
-    leaf = 0  # the number of the next one
-    prefix, left = "", 1  # for each open node, with the number of its children still to come
-    outer: list[tuple[str, int]] = []
-    for kind, arity, _, _, key in structure._nodes():
-        while not left:
-            prefix, left = outer.pop()
-        left -= 1
-        is_leaf = kind == "array"
-        if not arity and (not is_leaf or leaves[leaf] is not hole):
-            leaf += is_leaf
-            continue
-        if key is None:
-            path, below = prefix[:-1], prefix
-        else:
-            name = key[0] if type(key) is tuple else key
-            path = prefix + (name if type(name) is str else str(name))
-            below = path + "."
-        if is_leaf:
-            found.append(path)
-            leaf += 1
-        elif kind.endswith(" of leaves"):
-            for i in range(arity):
-                if leaves[leaf] is hole:
-                    found.append(f"{below}{i}")
-                leaf += 1
-        else:
-            outer.append((prefix, left))
-            prefix, left = below, arity
-    return tuple(found)
 
 
 def format_pattern(components: Sequence[Any]) -> str:

@@ -20,7 +20,6 @@ from .. import _core
 from .._base._arrays import is_spec, is_tracing, rest_of
 from .._base._errors import format_path
 from .._base._package import public
-from .._base._words import key_paths
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
 from ._rules import ShardingRules
@@ -107,7 +106,7 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
         if problem := problem_of(given, tuple(array.shape), mesh):
             spec = given.spec if isinstance(given, NamedSharding) else given
-            path = show_path(where + key_paths(structure)[i])
+            path = show_path(where + structure._key_paths()[i])
             raise ValueError(f"`{path}`, {describe(array)}, cannot have the spec {spec}: {problem}")
 
 

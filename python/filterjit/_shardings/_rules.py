@@ -14,7 +14,6 @@ from .. import _core
 from .._base._arrays import is_spec
 from .._base._errors import format_path, short
 from .._base._package import public
-from .._base._words import key_paths
 from .._trees._filters import Expression, as_expression, may_take_none, or_none
 from .._trees._partition import groups_of_arrays
 from .._trees._registry import registry
@@ -215,7 +214,7 @@ class ShardingRules:
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
             )
         arrays, structure = _core.flatten(registry, tree)
-        paths = [where + path for path in key_paths(structure)]
+        paths = [where + path for path in structure._key_paths()]
         groups, in_state = self._groups(tree, len(arrays))
         if arrays and not any(in_state):  # a rule need not take a part of a state
             self._check_all_match(tree, set(groups), where)

@@ -28,7 +28,6 @@ from .. import _core
 from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
-from .._base._words import key_paths
 from .._call._donation import same_memory, tell_unused
 from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
@@ -182,7 +181,7 @@ class ShardedCall(Programs):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
-        paths_out = key_paths(structure)
+        paths_out = structure._key_paths()
         taken: set[int] = set()  # results in the place of a donated array
         by_path: dict[Any, list[int]] = {}
         for j, path in enumerate(paths_out):

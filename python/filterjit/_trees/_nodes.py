@@ -49,7 +49,16 @@ class Node:
 
 def tree_of(structure: _core.Structure, first_array: int = 0) -> Node:
     """Returns the root node of a structure, whose arrays are numbered from `first_array` on."""
-    root: Node | None = None
+    return _nodes_of(structure, first_array)[0]
+
+
+def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
+    """Yields each node with its path, parents before their children."""
+    return zip(_nodes_of(structure), structure._node_key_paths(), strict=True)
+
+
+def _nodes_of(structure: _core.Structure, first_array: int = 0) -> list[Node]:
+    found: list[Node] = []
     open_nodes: list[tuple[Node, int]] = []  # each with the number of children still to come
     array = first_array
     for index, (kind, arity, cls, detail, key) in enumerate(structure._nodes()):
@@ -63,21 +72,10 @@ def tree_of(structure: _core.Structure, first_array: int = 0) -> Node:
             parent.children.append(node)
             if left > 1:
                 open_nodes.append((parent, left - 1))
-        else:
-            root = node
         if arity:
             open_nodes.append((node, arity))
-    assert root is not None
-    return root
-
-
-def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
-    """Yields each node with its path, parents before their children."""
-    todo: list[tuple[Node, list[Any]]] = [(tree_of(structure), [])]
-    while todo:
-        node, path = todo.pop()
-        yield node, path
-        todo.extend((child, child.path_below(path)) for child in reversed(node.children))
+        found.append(node)
+    return found
 
 
 def span(structure: _core.Structure, *path: int) -> tuple[int, int]:

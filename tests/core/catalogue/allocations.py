@@ -46,9 +46,7 @@ LEAKED: set[str] = set()
 #         print(sys.getrefcount(argument) - before)
 if sys.version_info < (3, 13):  # each that ends in words, which Python code writes
     LEAKED |= {"filters_that_fail", "trees_that_differ"}
-    LEAKED |= {
-        name for name in OPERATIONS if name.startswith(("described_", "paths_", "filtered_"))
-    }
+    LEAKED |= {name for name in OPERATIONS if name.startswith(("described_", "filtered_"))}
 if sys.version_info < (3, 12):
     LEAKED |= {"registries"}
 # The attributes of an instance that dies with its dict, if there is no memory for a copy of them.

@@ -53,13 +53,14 @@ def is_its_tree(case: Case, found: Any) -> bool:
 
 
 def described(case: Case) -> Any:
-    return repr(case.structure), cs.words.key_paths(case.structure), case.structure._nodes()
+    structure = case.structure
+    return repr(structure), structure._key_paths(), structure._node_key_paths(), structure._nodes()
 
 
 def is_described(case: Case, found: Any) -> bool:
     # A repr that an allocation fails can make the next one of the same object show {...}.
-    expected = repr(case.other), cs.words.key_paths(case.other)
-    return found[:2] == expected or "..." in found[0]
+    expected = repr(case.other), case.other._key_paths(), case.other._node_key_paths()
+    return found[:3] == expected or "..." in found[0]
 
 
 def filtered(case: Case) -> Any:

@@ -22,7 +22,6 @@ from core_support import (
     testing,
     tree_leaves,
     tree_paths,
-    words,
 )
 from node_support import wide
 from outcome_support import attempt
@@ -144,7 +143,7 @@ def uses(registry: Any, tree: Any, other: Any, made: tuple[Any, ...]) -> dict[st
             "build": lambda: flat[1].unflatten(flat[0]),
             "hash": lambda: hash(flat[1]),
             "repr": lambda: repr(flat[1]),
-            "key paths": lambda: words.key_paths(flat[1]),
+            "key paths": lambda: flat[1]._key_paths(),
         }
     if not isinstance(found, Exception):
         leaves, structure = found

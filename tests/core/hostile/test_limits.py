@@ -23,7 +23,6 @@ from core_support import (
     same,
     testing,
     tree_leaves,
-    words,
 )
 from hostile_support import NESTS, made_of, nest, unnest, uses, walks
 from outcome_support import attempt, raised
@@ -78,7 +77,7 @@ def test_deep_trees(registry: Any, name: str) -> None:
     shallow = nest(make, 50)
     arrays, structure = core.flatten(registry, shallow)
     assert testing.match(structure, shallow) == arrays and testing.match(structure, tree) is None
-    assert words.key_paths(structure) and repr(structure)
+    assert structure._key_paths() and repr(structure)
     structure = core.tree_flatten(registry, shallow, True, None)[1]
     # The walk goes as deep as the structure, and no deeper.
     assert len(structure._subtrees(tree)) == structure.num_leaves

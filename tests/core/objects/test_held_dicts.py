@@ -14,7 +14,6 @@ from core_support import (
     same,
     testing,
     tree_leaves,
-    words,
 )
 from node_support import HeldMixed
 
@@ -49,7 +48,7 @@ def test_the_metadata_of_a_variable(registry: Any) -> None:
     tree = {"a": Variable(Array(1), kind="k"), "b": Variable({"w": Array(2)}, kind="k")}
     _, outer = core.tree_flatten(registry, tree, True, None)
     _, structure = core.flatten(registry, tree)
-    assert words.key_paths(structure) == [[("a",)], [("b",), ("w",)]]
+    assert structure._key_paths() == [[("a",)], [("b",), ("w",)]]
     for metadata, error in (
         ({"kind": "other"}, "kind"),
         ({"kind": "k", "more": 1}, "keys"),

@@ -19,7 +19,6 @@ from core_support import (
     missing,
     same,
     testing,
-    words,
 )
 from statics_support import check_all_differ
 from trees_support import trees
@@ -39,7 +38,7 @@ def test_round_trip(registry: Any, name: str) -> None:
             assert identical(again, arrays)
             assert other == structure and hash(other) == hash(structure)
             assert repr(other) == repr(structure) and other._nodes() == structure._nodes()
-        keys = [[k[0] if type(k) is tuple else k for k in p] for p in words.key_paths(structure)]
+        keys = [[k[0] if type(k) is tuple else k for k in p] for p in structure._key_paths()]
         _, structure = core.tree_flatten(registry, tree, ("arrays",), None)
         assert structure.paths == tuple(".".join(map(str, path)) for path in keys)
 
