@@ -83,6 +83,9 @@ static PyMethodDef core_functions[] = {
      "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
      "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
      "and a list of the number of the filter that takes each candidate."},
+    {"tree_mask", (PyCFunction)(void (*)(void))fj_tree_mask, METH_FASTCALL,
+     "tree_mask($module, registry, tree, expression, /)\n--\n\n"
+     "Returns a byte for each leaf of a tree: 1 if `expression` takes it, else 0."},
     {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
      "from_skeleton($module, registry, hole, skeleton, leaves, /)\n--\n\n"
      "Returns the Structure of which _skeleton(hole) and _leaves(hole) returned these."},

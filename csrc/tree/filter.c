@@ -34,10 +34,12 @@ static int run_expression(FilterRun *r, PyObject *expression, uint8_t *mask);
 
 /* ---- leaves by type, by predicate ---- */
 
+/* Takes the arrays and, if `numbers` is true, the leaves of the types of `traced_in`. */
 static int
-run_arrays(FilterRun *r, uint8_t *mask)
+run_arrays(FilterRun *r, int numbers, uint8_t *mask)
 {
     FjRegistry *registry = r->structure->registry;
+    PyObject *types = numbers ? registry->traced_in : NULL;
     PyObject *const *leaves = r->leaves; /* here: a write to the mask might change `r` */
     Py_ssize_t count = r->count;
     const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
@@ -57,7 +59,8 @@ run_arrays(FilterRun *r, uint8_t *mask)
         }
         int answer = kind->code == FJ_MAYBE_ARRAY
                          ? fj_registry_is_array(registry, leaf)
-                         : fj_registry_code(registry, kind) == FJ_ARRAY;
+                         : fj_registry_code(registry, kind) == FJ_ARRAY ||
+                               fj_registry_names(types, kind->type);
         last = kind->code == FJ_MAYBE_ARRAY ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);
@@ -216,20 +219,15 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
 
 /* ---- expressions ---- */
 
-enum { ARRAYS, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
+enum { ARRAYS, TRACED, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
 
 static const struct {
     const char *name;
     Py_ssize_t size; /* of the expression */
 } operations[] = {
-    [ARRAYS] = {"arrays", 1},
-    [ARRAY] = {"array", 2},
-    [LEAF] = {"leaf", 2},
-    [PATH] = {"path", 2},
-    [PATH_OR_NONE] = {"path or none", 2},
-    [AND] = {"and", 3},
-    [OR] = {"or", 3},
-    [NOT] = {"not", 2},
+    [ARRAYS] = {"arrays", 1}, [TRACED] = {"traced", 1}, [ARRAY] = {"array", 2},
+    [LEAF] = {"leaf", 2},     [PATH] = {"path", 2},     [PATH_OR_NONE] = {"path or none", 2},
+    [AND] = {"and", 3},       [OR] = {"or", 3},         [NOT] = {"not", 2},
     [TREE] = {"tree", 3},
 };
 
@@ -255,9 +253,10 @@ run_operation(FilterRun *r, int operation, PyObject *const *operands, uint8_t *m
     int result;
     switch (operation) {
     case ARRAYS:
-        return run_arrays(r, mask);
+    case TRACED:
+        return run_arrays(r, operation == TRACED, mask);
     case ARRAY:
-        result = run_arrays(r, mask);
+        result = run_arrays(r, 0, mask);
         return result < 0 ? result : run_predicate(r, operands[0], mask);
     case LEAF:
         return run_predicate(r, operands[0], mask);

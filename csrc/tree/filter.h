@@ -5,6 +5,8 @@
  *
  *   True, False             all leaves, no leaf
  *   ("arrays",)             the arrays
+ *   ("traced",)             the arrays, and the leaves of the types that the registry has as
+ *                           `traced_in`
  *   ("array", predicate)    the arrays for which predicate(leaf) is true; the predicate is not
  *                           called for other leaves
  *   ("leaf", predicate)     the leaves for which predicate(leaf) is true

@@ -1,5 +1,6 @@
 """`filter_jit(traced=...)`: which of Python's numbers are traced, by parameter and by filter."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,20 @@ def test_a_function_of_leaves_is_asked_in_each_call() -> None:
     assert f([30, 50, "text"]) == [traced, traced, "str"]
     assert f([1, 20, "text"]) == [static, traced, "str"]
     assert asked == [1, 20, 30, 2, 30, 50, 1, 20]  # not the text
+
+
+def test_a_filter_is_what_it_was_when_it_was_given() -> None:
+    chosen: dict[str, Any] = {"rate": is_float, "n": [False, False]}
+    f = filter_jit(lambda c: [type(x).__name__ for x in jax.tree.leaves(c)], traced={"c": chosen})
+    tree = {"rate": 0.1, "n": [1, 2]}
+    before = f(tree)
+    chosen["rate"] = False
+    chosen["n"][0] = True
+    assert f(tree) == before == ["int", "int", "DynamicJaxprTracer"]
+    again = pickle.loads(pickle.dumps(f._hooks.settings)).traced
+    assert again.by_leaf == {"c"} and again.mask("c", tree, True) == bytes([1, 0, 0])
+    with pytest.raises(ValueError, match="is not a filter: 3"):
+        filter_jit(lambda c: c, traced={"c": [True, 3]})
 
 
 @pytest.mark.parametrize(

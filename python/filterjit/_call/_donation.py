@@ -78,7 +78,7 @@ class Donation:
     @property
     def depends_on_leaves(self) -> bool:
         """Whether a filter looks at arrays, besides their paths."""
-        return any(map(self.chosen.depends_on_leaves, self.chosen.names))
+        return bool(self.chosen.by_leaf)
 
     def positions(
         self,

@@ -13,9 +13,15 @@ from .._base._checks import did_you_mean
 from .._base._errors import short
 from .._base._words import some_of
 from .._compat import _jax_compat
-from .._trees._filters import Expression, as_expression, depends_on_leaves, may_take_none
+from .._trees._filters import (
+    Expression,
+    as_expression,
+    depends_on_leaves,
+    may_take_none,
+    parsed_tree,
+)
 from .._trees._nodes import tree_of
-from .._trees._registry import is_traced, leaves_of, registry
+from .._trees._registry import is_traced, leaves_of, registry, with_numbers_in_some
 from .._trees._tree_functions import tree_paths
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
@@ -226,10 +232,26 @@ class Chosen:
     Attributes:
         option: the name of the option.
         filters: pairs of a parameter name and a filter, sorted, so that equal options are equal.
+        expressions: the filters by name, as expressions.
+        by_leaf: the names whose filters look at leaves, not only at their paths.
     """
 
     option: str = ""
     filters: tuple[tuple[str, Any], ...] = ()
+    expressions: dict[str, Expression] = dataclasses.field(init=False)
+    by_leaf: frozenset[str] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        parsed = {
+            name: parsed_tree(as_expression(chosen, f"`{self.option}` of {name!r}"))
+            for name, chosen in self.filters
+        }
+        by_leaf = frozenset(name for name, x in parsed.items() if depends_on_leaves(x))
+        object.__setattr__(self, "expressions", parsed)
+        object.__setattr__(self, "by_leaf", by_leaf)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Chosen, (self.option, self.filters)
 
     @classmethod
     def of(cls, option: str, given: Any, also: str = "") -> "Chosen":
@@ -248,8 +270,6 @@ class Chosen:
                 "or a dict from such names to True, False, path patterns or other filters, not "
                 f"{short(given)}."
             )
-        for name, chosen in given.items():
-            as_expression(chosen, f"`{option}` of {name!r}")  # raises
         return cls(option, tuple(sorted(given.items(), key=lambda item: item[0])))
 
     def __bool__(self) -> bool:
@@ -275,35 +295,24 @@ class Chosen:
         """The names of parameters that were given."""
         return tuple(name for name, _ in self.filters)
 
-    def depends_on_leaves(self, name: str) -> bool:
-        """Whether the filter of a parameter looks at leaves, besides their paths."""
-        return depends_on_leaves(self.expression(name))
-
-    def expression(self, name: str) -> Expression:
-        """Returns the filter of a parameter, as an expression."""
-        return as_expression(dict(self.filters)[name], f"`{self.option}` of {name!r}")
-
     def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
         """Returns a byte for each leaf of the argument of a parameter, which is 1 if it is meant.
 
         A filter that looks at leaves is asked about those that the expression `asked` takes.
         """
-        expression = self.expression(name)
-        by_path = not depends_on_leaves(expression)
-        filters = (expression if by_path else ("and", asked, expression),)
+        expression = self.expressions[name]
+        if name in self.by_leaf:
+            return _core.tree_mask(with_numbers_in_some, argument, ("and", asked, expression))
         try:
-            groups = _core.tree_groups(registry, argument, True, filters, None)[2]
-        except ValueError as e:
-            if by_path:  # a pattern that matches no leaf
-                raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
-            raise
-        return bytes([not group for group in groups])
+            return _core.tree_mask(registry, argument, expression)
+        except ValueError as e:  # a pattern that matches no leaf
+            raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
         """Raises ValueError if a filter that looks at paths alone has `found` nothing of an
         argument, and may not do so; `what` is what it looks for."""
-        expression = self.expression(name)
-        by_path = not (isinstance(expression, bool) or depends_on_leaves(expression))
+        expression = self.expressions[name]
+        by_path = name not in self.by_leaf and not isinstance(expression, bool)
         if by_path and not found and not may_take_none(expression):
             raise self.refused(name, argument, f"matches no {what}")
 
@@ -343,16 +352,15 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
     Raises:
         ValueError: if a path pattern matches no leaf, or one that is neither an array nor a number.
     """
-    mask = traced.mask(name, argument, ("leaf", is_traced))
+    mask = traced.mask(name, argument, ("traced",))
+    if name in traced.by_leaf:
+        return mask
     traced.check_any(name, argument, any(mask), "leaf")
-    if not traced.depends_on_leaves(name):
-        for i, leaf in enumerate(leaves_of(argument)):
-            if mask[i] and not is_traced(leaf):
-                path = tree_paths(argument)[i]
-                why = (
-                    f"matches `{path}`, a `{type(leaf).__name__}`, which is no array and no number"
-                )
-                raise traced.refused(name, argument, why)
+    for i, leaf in enumerate(leaves_of(argument)):
+        if mask[i] and not is_traced(leaf):
+            path = tree_paths(argument)[i]
+            why = f"matches `{path}`, a `{type(leaf).__name__}`, which is no array and no number"
+            raise traced.refused(name, argument, why)
     return mask
 
 
@@ -363,11 +371,10 @@ def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:
     names, positional_only, positional, varargs, varkw, flags = extended
 
     def flag(name: str) -> int:
-        if name not in chosen.names or chosen.expression(name) is False:
-            return 0
-        if chosen.expression(name) is True:
-            return TRACED
-        return CHOSEN | ASKED * chosen.depends_on_leaves(name)
+        expression = chosen.expressions.get(name, False)
+        if isinstance(expression, bool):
+            return TRACED * expression
+        return CHOSEN | ASKED * (name in chosen.by_leaf)
 
     flags = bytes(x | flag(name) for name, x in zip(names, flags, strict=True))
     return names, positional_only, positional, varargs, varkw, flags

@@ -43,6 +43,7 @@ logger = logging.getLogger("filterjit.functions")
 Part = Any
 """An atom, or a tuple that begins with the name of its kind."""
 
+_AS_THEY_ARE = ATOMS | {types.CodeType}
 _MOST_BYTES = 1 << 16  # of a NumPy array that is compared by contents in each call
 _identity = _core.identity
 
@@ -59,7 +60,8 @@ class _Walk:
         self._numbers: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive
 
     def key(self, static: Any) -> Part:
-        part = self.part(static)
+        is_function = type(static) is types.FunctionType
+        part = self.function(static) if is_function else self.part(static)
         parts = [self._parts_of(f) for f in self._functions]  # which grows meanwhile
         if self.in_doubt:
             return _itself(static), *map(_identity, self._functions), part, *parts
@@ -67,7 +69,7 @@ class _Walk:
 
     def part(self, x: Any) -> Part:
         cls = type(x)
-        if cls in ATOMS:
+        if cls in _AS_THEY_ARE:
             return x
         facts = _values.known.get(id(cls))
         if facts is None or facts.ref() is not cls:
@@ -85,32 +87,36 @@ class _Walk:
 
     # ---- functions ----
 
-    def function(self, f: Any, _: Type) -> Part:
-        if f.__closure__ is None and _values.name_in_library(f) is not None:
+    def function(self, f: Any, _: Any = None) -> Part:
+        is_nested = f.__closure__ is not None or "<locals>" in f.__code__.co_qualname
+        if not is_nested and _values.name_in_library(f) is not None:
             return _identity(f)
-        number, is_new = self._number(f)
-        if is_new:
+        count = len(self._numbers)
+        number, _is_new = self._numbers.setdefault(id(f), (count, f))
+        if number == count:
             self._functions.append(f)
         return "function", number
 
     def _parts_of(self, f: Any) -> Part:
+        module, doc, annotations = f.__module__, f.__doc__, f.__annotations__
         return (
             f.__code__.co_filename,  # which the == of code objects ignores
             _identity(f.__globals__),
             _identity(f.__builtins__),
             f.__name__,
             f.__qualname__,
-            self.part(f.__module__),
-            self.part(f.__doc__),
-            self._items(f.__annotations__.items()),
+            module if type(module) is str else self.part(module),
+            doc if doc is None else self.part(doc),
+            self._items(annotations.items()) if annotations else (),
             *[
-                (kind, self.part(name), self.part(x))
+                (
+                    kind,
+                    name if type(name) is str else self.part(name),
+                    x if type(x) in _AS_THEY_ARE else self.part(x),
+                )
                 for kind, name, x in _values.parts_of_function(f)
             ],
         )
-
-    def code(self, x: Any, _: Type) -> Part:
-        return x
 
     def cell(self, x: Any, _: Type) -> Part:
         number = self._number(x)[0]

@@ -5,6 +5,7 @@ tuples. The C core evaluates an expression for all leaves of a tree.
 """
 
 import functools
+import operator
 import re
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _core
 from .._base._errors import short
 from .._base._package import public
 from .._base._words import format_pattern
@@ -107,9 +109,7 @@ class Filter:
 
 
 def _combined(op: str, *specs: Any) -> Filter:
-    combined = object.__new__(Filter)
-    combined.expression = (op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs))
-    return combined
+    return _filter_of((op, *(as_expression(spec, f"an operand of `{op}`") for spec in specs)))
 
 
 def _evaluate(expression: Expression, leaf: Any) -> bool:
@@ -186,6 +186,31 @@ def entry_expression(spec: Any) -> Expression:
             "tree; combine the two by `&` or `|`."
         )
     return _simple_expression(spec, "a leaf of the tree of filters")
+
+
+def parsed_tree(expression: Expression) -> Expression:
+    """Returns an expression in which the filters of trees of filters are parsed too, once for all
+    calls.
+
+    Raises:
+        ValueError: as `entry_expression`.
+    """
+    match expression:
+        case ("tree", spec, parse):
+            leaves, structure = _core.tree_flatten(_registry.registry, spec, True, None)
+            parsed = [
+                x if isinstance(x, bool) else _filter_of(parsed_tree(parse(x))) for x in leaves
+            ]
+            return "tree", structure.unflatten(parsed), operator.attrgetter("expression")
+        case ("and" | "or" | "not" as operation, *operands):
+            return operation, *map(parsed_tree, operands)
+    return expression
+
+
+def _filter_of(expression: Expression) -> Filter:
+    found = object.__new__(Filter)
+    found.expression = expression
+    return found
 
 
 def _not_a_filter(spec: Any, where: str) -> ValueError:
