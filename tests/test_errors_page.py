@@ -41,7 +41,6 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_load.py", "These are to belong", "several processes, other devices"),
     ("_aot/_program.py", "", "parts of `cannot be saved`, and of damaged files"),
     ("_compat/_nnx_compat.py", "", "Flax's own message"),
-    ("_trees/_nodes.py", "no such child", "filterjit's own use"),
     ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
 ]
 

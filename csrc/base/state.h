@@ -8,12 +8,11 @@
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
     NAME(_bound_type)                                                                         \
-    NAME(before_raising_call)                                                                 \
     NAME(choose)                                                                              \
     NAME(copy)                                                                                \
     NAME(dtype)                                                                               \
-    NAME(shape)                                                                               \
-    NAME(wait)
+    NAME(run)                                                                                 \
+    NAME(shape)
 
 /* The types, a base before what is derived from it: TYPE(member of FjState, spec, base or
  * NULL). */

@@ -5,7 +5,7 @@
  *
  * In fj_bind, Python code can run only if there are *args or **kwargs: finalizers that the
  * garbage collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__
- * of a keyword that is of a subclass of str.  In fj_bind_call_method, any can.  The caller
+ * of a keyword that is of a subclass of str.  In fj_bind_pack, any can.  The caller
  * holds the arguments.
  */
 #include "call/bind.h"
@@ -13,10 +13,9 @@
 #include <structmember.h>
 
 PyObject *
-fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObject *second,
-                    PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *keywords = PyDict_New(), *positional = NULL, *result = NULL;
+    PyObject *keywords = PyDict_New(), *positional = NULL;
     for (Py_ssize_t i = 0;
          keywords != NULL && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
         if (PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) {
@@ -26,15 +25,11 @@ fj_bind_call_method(PyObject *object, const char *name, PyObject *first, PyObjec
     if (keywords != NULL) {
         positional = fj_tuple_from(args, nargs);
     }
-    if (positional != NULL) {
-        result = second == NULL
-                     ? PyObject_CallMethod(object, name, "OOO", first, positional, keywords)
-                     : PyObject_CallMethod(object, name, "OOOO", first, second, positional,
-                                           keywords);
+    if (positional == NULL) {
+        Py_XDECREF(keywords);
+        return NULL;
     }
-    Py_XDECREF(positional);
-    Py_XDECREF(keywords);
-    return result;
+    return Py_BuildValue("(NN)", positional, keywords);
 }
 
 /* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except

@@ -37,12 +37,9 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
-/* Calls object.name(first, args, kwargs), or object.name(first, second, args, kwargs) if
- * `second` is not NULL, with the arguments of a vectorcall as a tuple and a dict.  The result,
- * or NULL with an error.  Any Python code may run. */
-PyObject *fj_bind_call_method(PyObject *object, const char *name, PyObject *first,
-                              PyObject *second, PyObject *const *args, Py_ssize_t nargs,
-                              PyObject *kwnames);
+/* The arguments of a vectorcall as (args, kwargs), a new tuple of a tuple and a dict; NULL
+ * with an error.  Any Python code may run. */
+PyObject *fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 static inline void
 fj_bind_release(FjPackedArgs *packed)

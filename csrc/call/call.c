@@ -12,9 +12,9 @@
  *   build  The callable returns an Output (variant.h), from which the user's tree is built
  *          (build.c).
  *
- * The work that is not on this path is done in Python, by hooks (call_hooks.c).  A hit calls
- * none, except before_raising_call, wait and run_deferred if the program can raise, and choose
- * if an argument is asked each time which of its numbers are traced.
+ * Python does the work that is not on this path, in hooks (call_hooks.c).  A hit calls none,
+ * except run if the program can raise, and choose if an argument is asked each time which of
+ * its numbers are traced.
  *
  * Python code can run in each step: see the files named above.  The call step can run any
  * code, including a call of this same FilterJit.  So a call owns a reference to the variant.
@@ -37,6 +37,8 @@ typedef struct {
     FjFilterJit *self;
     FjArgumentsHook *hook;      /* or NULL */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
+    int misfits;                /* the arguments do not fit the signature */
+    int run_by_hook;            /* the `run` hook has made the call */
     FjCache *cache;             /* that of `self` */
     FjVariant *last;            /* owned: that of the last such call, or NULL */
     FjVariant *variant;         /* owned; NULL until it is found */
@@ -50,7 +52,7 @@ typedef struct {
 
 /* ---- bind ---- */
 
-/* Assigns the arguments to the parameters.  0, or -1 with an error. */
+/* Assigns the arguments to the parameters.  0; or -1 with an error, or if they do not fit. */
 static int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -62,9 +64,7 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     }
     memset(call->arguments, 0, (size_t)signature->num_parameters * sizeof(PyObject *));
     int fits = fj_bind(signature, args, nargs, kwnames, call->arguments, &call->packed);
-    if (fits == 0) {
-        fj_hooks_raise_binding_error(call->self, args, nargs, kwnames);
-    }
+    call->misfits = fits == 0;
     return fits > 0 ? 0 : -1;
 }
 
@@ -265,23 +265,6 @@ match_arguments(Call *call)
 
 /* ---- build ---- */
 
-/* Waits for a program that can raise, so that its exception is raised by this call.  0, or -1
- * with an error. */
-static int
-wait_if_may_raise(Call *call, FjOutput *output)
-{
-    FjVariant *variant = call->variant;
-    if (fj_variant_trace_may_raise(variant, output->trace) == FJ_MAY_RAISE_UNKNOWN &&
-        fj_hooks_inspect_new_trace(call->self, variant, &call->arrays, output) < 0) {
-        return -1;
-    }
-    if (fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_YES) {
-        return 0;
-    }
-    call->started = 0; /* the device's time is not dispatch */
-    return fj_hooks_wait(call->self, output);
-}
-
 /* Builds the user's tree from what the variant's callable returned.  Steals `result`. */
 static PyObject *
 build_result(Call *call, PyObject *result)
@@ -300,8 +283,11 @@ build_result(Call *call, PyObject *result)
     }
     else if (FJ_UNLIKELY(fj_variant_trace_may_raise(variant, output->trace) !=
                          FJ_MAY_RAISE_NO) &&
-             wait_if_may_raise(call, output) < 0) {
-        goto done;
+             !call->run_by_hook) { /* a new trace */
+        call->started = 0;
+        if (fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
+            goto done;
+        }
     }
     tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
 done:
@@ -364,9 +350,8 @@ static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
     PyObject *callable = FJ_LOAD_POINTER(variant->call);
-    if (FJ_UNLIKELY(callable == NULL)) { /* the garbage collector has cleared it */
-        PyErr_SetString(PyExc_RuntimeError, "a jitted function was called while it is freed");
-        return NULL;
+    if (FJ_UNLIKELY(callable == NULL)) {
+        return fj_variant_is_freed();
     }
     return PyObject_Vectorcall(callable, call->arrays.items,
                                (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
@@ -379,25 +364,22 @@ call_and_build(Call *call)
 {
     FjVariant *variant = call->variant;
     Py_ssize_t traces_before = FJ_LOAD_SIZE(variant->num_traces);
-    /* Calls of this variant that are still running in this thread, around this call, have
-     * deferred what was deferred before. */
-    Py_ssize_t deferred_before = FJ_LOAD_SIZE(variant->deferrals);
     PyObject *result = NULL;
-    if (FJ_UNLIKELY(FJ_LOAD_INT(variant->may_raise)) &&
-        fj_hooks_before_raising_call(call->self, variant) < 0) {
-        goto done;
-    }
-    result = call_variant(call, variant);
-    if (FJ_UNLIKELY(result == NULL && FJ_LOAD_INT(variant->call_was_set)) &&
-        fj_hooks_call_again(call->self, variant, &call->arrays)) {
+    call->run_by_hook = FJ_LOAD_INT(variant->run_by_hook);
+    if (FJ_LIKELY(!call->run_by_hook)) {
         result = call_variant(call, variant);
+        if (FJ_UNLIKELY(result == NULL)) {
+            (void)fj_hooks_finish(call->self, variant, &call->arrays, NULL);
+            call->run_by_hook =
+                FJ_LOAD_INT(variant->call_was_set) && PyErr_ExceptionMatches(PyExc_Exception);
+        }
+    }
+    if (FJ_UNLIKELY(call->run_by_hook)) {
+        call->started = 0; /* the time to compile, or of the device, is not dispatch */
+        result = fj_hooks_run(call->self, variant, &call->arrays);
     }
     if (FJ_LIKELY(result != NULL)) {
         result = build_result(call, result);
-    }
-done:
-    if (FJ_UNLIKELY(fj_variant_has_deferred(variant))) {
-        result = fj_hooks_run_deferred(call->self, variant, deferred_before, result);
     }
     if (FJ_UNLIKELY(result == NULL)) {
         after_failure(call, traces_before);
@@ -426,7 +408,7 @@ start_call(Call *call, FjFilterJit *self)
     call->last = NULL;
     call->variant = NULL;
     call->started = FJ_UNLIKELY(FJ_LOAD_INT(call->cache->timed)) ? fj_compat_now() : 0;
-    call->uncompiled = 0;
+    call->uncompiled = call->misfits = call->run_by_hook = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;
@@ -457,6 +439,19 @@ end_call(Call *call)
     Py_XDECREF(call->last);
 }
 
+/* Asks Python about a call that has failed: NULL with an exception, or without one a callable,
+ * which makes the call (new reference). */
+static PyObject *
+after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *given = call->misfits ? fj_bind_pack(args, nargs, kwnames) : NULL;
+    PyObject *other = call->misfits && given == NULL
+                          ? NULL
+                          : fj_hooks_failed(call->self, call->variant, &call->arrays, given);
+    Py_XDECREF(given);
+    return other;
+}
+
 PyObject *
 fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py_ssize_t nargs,
              PyObject *kwnames)
@@ -472,15 +467,15 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py
         (void)fj_count(&call.cache->calls);
         result = call_and_build(&call);
     }
-    PyObject *reason = NULL;
+    PyObject *other = NULL;
     if (FJ_UNLIKELY(result == NULL)) {
-        fj_hooks_translate_error(self, call.variant, &call.arrays, &reason);
+        other = after_error(&call, args, nargs, kwnames);
     }
     remember(&call, result == NULL);
     end_call(&call);
-    if (FJ_UNLIKELY(reason != NULL)) {
-        result = fj_hooks_hand_over(self, reason, args, nargs, kwnames);
-        Py_DECREF(reason);
+    if (FJ_UNLIKELY(other != NULL)) {
+        result = PyObject_Vectorcall(other, args, (size_t)nargs, kwnames);
+        Py_DECREF(other);
     }
     return result;
 }
@@ -515,7 +510,14 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
                      : Py_BuildValue("(OON)", variant, structure, arrays);
     }
     if (result == NULL) {
-        fj_hooks_translate_error(self, call.variant, &call.arrays, NULL);
+        PyObject *exception = call.misfits ? NULL : fj_compat_take_exception();
+        fj_compat_give_exception(Py_XNewRef(exception));
+        PyObject *other = after_error(&call, args, nargs, kwnames);
+        if (other != NULL) { /* nothing else makes this call */
+            fj_compat_give_exception(Py_XNewRef(exception));
+            Py_DECREF(other);
+        }
+        Py_XDECREF(exception);
     }
     Py_XDECREF(structure);
     end_call(&call);

@@ -1,7 +1,7 @@
 /* The hooks of a call: methods of a FilterJit's `hooks`, a Python object, called by name.
  * `_base/_call_hooks.py` has their protocol: when each is called, with what, what it returns.
  *
- * If a hook raises, the call fails with its exception, except for translate_error: see there.
+ * If a hook raises, the call fails with its exception, except for failed: see there.
  * No exception is set while a hook runs.
  *
  * Any Python code can run in each function of this file.
@@ -16,15 +16,6 @@ static FjState *
 state_of(const FjFilterJit *self)
 {
     return self->cache->registry->state;
-}
-
-/* Calls hooks.hook(argument).  0, or -1 with the error that it raised. */
-static int
-call_hook(FjFilterJit *self, PyObject *hook, PyObject *argument)
-{
-    PyObject *answer = PyObject_CallMethodOneArg(self->hooks, hook, argument);
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
 }
 
 /* Takes the exception that is set, for a hook that is only asked about an Exception, not about
@@ -89,28 +80,6 @@ fj_hooks_choose(void *context, Py_ssize_t parameter, PyObject *argument)
                                       argument, NULL);
 }
 
-/* hooks.raise_binding_error(self, args, kwargs) */
-void
-fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames)
-{
-    PyObject *result = fj_bind_call_method(self->hooks, "raise_binding_error",
-                                           (PyObject *)self, NULL, args, nargs, kwnames);
-    if (result != NULL) { /* the hook should have raised */
-        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
-    }
-    Py_XDECREF(result);
-}
-
-/* hooks.hand_over(self, reason, args, kwargs) -> result */
-PyObject *
-fj_hooks_hand_over(FjFilterJit *self, PyObject *reason, PyObject *const *args,
-                   Py_ssize_t nargs, PyObject *kwnames)
-{
-    return fj_bind_call_method(self->hooks, "hand_over", (PyObject *)self, reason, args, nargs,
-                               kwnames);
-}
-
 /* hooks.compile(self, variant) -> callable */
 PyObject *
 fj_hooks_compile(FjFilterJit *self, FjVariant *variant)
@@ -118,120 +87,107 @@ fj_hooks_compile(FjFilterJit *self, FjVariant *variant)
     return PyObject_CallMethod(self->hooks, "compile", "OO", self, variant);
 }
 
-int
-fj_hooks_before_raising_call(FjFilterJit *self, FjVariant *variant)
-{
-    return call_hook(self, state_of(self)->str_before_raising_call, (PyObject *)variant);
-}
-
-/* hooks.inspect_new_trace(variant, arrays, arrays of the output) -> bool, or None if it cannot
- * tell yet */
-int
-fj_hooks_inspect_new_trace(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
-                           FjOutput *output)
-{
-    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    PyObject *answer = inputs == NULL
-                           ? NULL
-                           : PyObject_CallMethod(self->hooks, "inspect_new_trace", "OOO",
-                                                 variant, inputs, output->arrays);
-    Py_XDECREF(inputs);
-    if (answer == NULL) {
-        return -1;
-    }
-    if (answer != Py_None) {
-        fj_variant_set_may_raise(variant, output->trace,
-                                 answer == Py_True ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO);
-    }
-    Py_DECREF(answer);
-    return 0;
-}
-
-/* hooks.run_deferred(variant, first, again), once more if it raises.  The second Exception is
- * unraisable; an interrupt takes the place of the exception that is set. */
+/* hooks.run(self, variant, arrays, exception or None) -> Output, or None */
 PyObject *
-fj_hooks_run_deferred(FjFilterJit *self, FjVariant *variant, Py_ssize_t first,
-                      PyObject *result)
+fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
 {
-    PyObject *exception = fj_compat_take_exception(), *answer = NULL;
-    for (int again = 0; again < 2 && answer == NULL; again++) {
-        answer = PyObject_CallMethod(self->hooks, "run_deferred", "OnO", (PyObject *)variant,
-                                     first, again ? Py_True : Py_False);
-        if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-            Py_XSETREF(exception, fj_compat_take_exception());
-            Py_CLEAR(result);
-        }
-        else if (answer == NULL && again) {
-            PyErr_WriteUnraisable((PyObject *)variant);
+    FjState *state = state_of(self);
+    PyObject *exception = fj_compat_take_exception();
+    if (FJ_LOAD_POINTER(variant->call) == NULL) {
+        Py_XDECREF(exception);
+        return fj_variant_is_freed();
+    }
+    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    PyObject *result =
+        inputs == NULL
+            ? NULL
+            : PyObject_CallMethodObjArgs(self->hooks, state->str_run, self, variant, inputs,
+                                         exception == NULL ? Py_None : exception, NULL);
+    Py_XDECREF(inputs);
+    if (result == Py_None && exception != NULL) {
+        Py_CLEAR(result);
+        fj_compat_give_exception(exception);
+        return NULL;
+    }
+    Py_XDECREF(exception);
+    return result;
+}
+
+/* hooks.finish(variant, arrays, output or None), and once more without an Output if it raises,
+ * as where it is interrupted. */
+int
+fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
+                FjOutput *output)
+{
+    PyObject *exception = fj_compat_take_exception(), *error = NULL, *answer = NULL;
+    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    for (int again = 0; inputs != NULL && again < 2 && answer == NULL; again++) {
+        PyObject *given = output == NULL || again ? Py_None : (PyObject *)output;
+        answer = PyObject_CallMethod(self->hooks, "finish", "OOO", variant, inputs, given);
+        if (answer == NULL && error == NULL) {
+            error = fj_compat_take_exception();
         }
         PyErr_Clear();
     }
     Py_XDECREF(answer);
-    fj_compat_give_exception(exception);
+    if (inputs == NULL) {
+        error = fj_compat_take_exception();
+    }
+    Py_XDECREF(inputs);
+    if (error != NULL && exception != NULL &&
+        PyObject_TypeCheck(error, (PyTypeObject *)PyExc_Exception)) {
+        Py_CLEAR(error);
+    }
+    int result = error == NULL ? 0 : -1;
+    if (error == NULL) {
+        fj_compat_give_exception(exception);
+        return result;
+    }
+    Py_XDECREF(exception);
+    fj_compat_give_exception(error);
     return result;
 }
 
-int
-fj_hooks_wait(FjFilterJit *self, FjOutput *output)
-{
-    return call_hook(self, state_of(self)->str_wait, output->arrays);
-}
-
-/* hooks.call_again(variant, exception, arrays) -> bool */
-int
-fj_hooks_call_again(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
+/* hooks.failed(self, exception or None, variant or None, arrays, (args, kwargs) or None) ->
+ * exception, or a callable that makes the call.  If the hook raises an Exception itself, or
+ * returns something else, the original exception stays; if it is interrupted, the interrupt
+ * replaces the original. */
+PyObject *
+fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
+                PyObject *given)
 {
     PyObject *exception = take_exception();
-    if (exception == NULL) {
-        return 0;
+    if (exception == NULL && (given == NULL || PyErr_Occurred())) {
+        return NULL;
     }
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    int again = inputs == NULL
-                    ? -1
-                    : fj_take_truth(PyObject_CallMethod(self->hooks, "call_again", "OOO",
-                                                        variant, exception, inputs));
+    PyObject *answer =
+        inputs == NULL ? NULL
+                       : PyObject_CallMethod(self->hooks, "failed", "OOOOO", self,
+                                             exception == NULL ? Py_None : exception,
+                                             variant == NULL ? Py_None : (PyObject *)variant,
+                                             inputs, given == NULL ? Py_None : given);
     Py_XDECREF(inputs);
-    if (again == 0) {
+    if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        Py_XDECREF(exception);
+        return NULL;
+    }
+    if (answer != NULL && PyExceptionInstance_Check(answer)) {
+        Py_XDECREF(exception);
+        fj_compat_give_exception(answer);
+        return NULL;
+    }
+    if (answer != NULL && PyCallable_Check(answer)) {
+        Py_XDECREF(exception);
+        return answer;
+    }
+    PyErr_Clear();
+    Py_XDECREF(answer);
+    if (exception != NULL) {
         fj_compat_give_exception(exception);
-        return 0;
     }
-    Py_DECREF(exception);
-    return again > 0;
-}
-
-/* hooks.translate_error(self, exception, variant or None, arrays) -> exception, or a str: why
- * the call is handed over.  If the hook raises an Exception itself, or returns something else,
- * the original exception stays; if it is interrupted, the interrupt replaces the original. */
-void
-fj_hooks_translate_error(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
-                         PyObject **reason)
-{
-    PyObject *exception = take_exception();
-    if (exception == NULL) {
-        return;
+    else {
+        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
-    PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    PyObject *translated =
-        inputs == NULL
-            ? NULL
-            : PyObject_CallMethod(self->hooks, "translate_error", "OOOO", self, exception,
-                                  variant == NULL ? Py_None : (PyObject *)variant, inputs);
-    Py_XDECREF(inputs);
-    if (translated == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        Py_DECREF(exception);
-        return;
-    }
-    if (reason != NULL && translated != NULL && PyUnicode_Check(translated)) {
-        *reason = translated;
-        Py_DECREF(exception);
-        return;
-    }
-    if (translated == NULL || !PyExceptionInstance_Check(translated)) {
-        PyErr_Clear();
-        Py_XDECREF(translated);
-        fj_compat_give_exception(exception);
-        return;
-    }
-    Py_DECREF(exception);
-    fj_compat_give_exception(translated);
+    return NULL;
 }

@@ -52,7 +52,13 @@ static inline PyObject *
 call_method(FjVariableJit *self, const char *name, PyObject *first, PyObject *const *args,
             Py_ssize_t nargs, PyObject *kwnames)
 {
-    return fj_bind_call_method((PyObject *)self, name, first, NULL, args, nargs, kwnames);
+    PyObject *given = fj_bind_pack(args, nargs, kwnames);
+    PyObject *result = given == NULL ? NULL
+                                     : PyObject_CallMethod((PyObject *)self, name, "OOO",
+                                                           first, PyTuple_GET_ITEM(given, 0),
+                                                           PyTuple_GET_ITEM(given, 1));
+    Py_XDECREF(given);
+    return result;
 }
 
 /* Whether all guards have their values; else `*reason` is a new str.  1, 0, or -1 with an

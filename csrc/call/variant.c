@@ -20,8 +20,27 @@ fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure)
     if (self != NULL) {
         self->function = (FjStructure *)Py_NewRef((PyObject *)function);
         self->structure = (FjStructure *)Py_NewRef((PyObject *)structure);
+        self->run_by_hook = 1;
     }
     return self;
+}
+
+PyObject *
+fj_variant_is_freed(void)
+{
+    PyErr_SetString(PyExc_RuntimeError, "a jitted function was called while it is freed");
+    return NULL;
+}
+
+/* Sets `run_by_hook` of a variant that the caller has locked, after a change of its traces. */
+static void
+update_run_by_hook(FjVariant *self)
+{
+    int any = self->num_traces == 0;
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
+        any |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
+    }
+    FJ_STORE_INT(self->run_by_hook, any);
 }
 
 /* Doubles the capacity for traces.  0, or -1 with MemoryError.
@@ -65,26 +84,60 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
         trace = self->num_traces;
         self->traces[trace] =
             (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
-        if (may_raise != FJ_MAY_RAISE_NO) {
-            FJ_STORE_INT(self->may_raise, 1);
-        }
         FJ_STORE_SIZE(self->num_traces, trace + 1);
+        update_run_by_hook(self);
     }
     FJ_UNLOCK();
     return trace;
 }
 
-void
-fj_variant_set_may_raise(FjVariant *self, Py_ssize_t trace, FjMayRaise may_raise)
+/* The number of a trace, or -1 with an error: of an Output of another variant, say. */
+static Py_ssize_t
+trace_of(const FjVariant *self, PyObject *number)
 {
-    int any = 0;
+    Py_ssize_t trace = PyLong_AsSsize_t(number);
+    if (trace == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (trace < 0 || trace >= FJ_LOAD_SIZE(self->num_traces)) {
+        PyErr_SetString(PyExc_RuntimeError, "an Output does not belong to its variant");
+        return -1;
+    }
+    return trace;
+}
+
+/* may_raise(trace) -> bool or None */
+static PyObject *
+variant_may_raise(PyObject *op, PyObject *number)
+{
+    FjVariant *self = (FjVariant *)op;
+    Py_ssize_t trace = trace_of(self, number);
+    if (trace < 0) {
+        return NULL;
+    }
+    FjMayRaise may_raise = fj_variant_trace_may_raise(self, trace);
+    return may_raise == FJ_MAY_RAISE_UNKNOWN ? Py_NewRef(Py_None) : PyBool_FromLong(may_raise);
+}
+
+/* set_may_raise(trace, may_raise) */
+static PyObject *
+variant_set_may_raise(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjVariant *self = (FjVariant *)op;
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "set_may_raise takes (trace, may_raise)");
+        return NULL;
+    }
+    Py_ssize_t trace = trace_of(self, args[0]);
+    int may_raise = trace < 0 ? -1 : PyObject_IsTrue(args[1]);
+    if (may_raise < 0) {
+        return NULL;
+    }
     FJ_LOCK(self);
     FJ_STORE_INT(self->traces[trace].may_raise, may_raise);
-    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        any |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
-    }
-    FJ_STORE_INT(self->may_raise, any);
+    update_run_by_hook(self);
     FJ_UNLOCK();
+    Py_RETURN_NONE;
 }
 
 /* ---- Output: the Python type, and the pytree node ---- */
@@ -239,31 +292,6 @@ variant_arguments(PyObject *op, PyObject *arrays)
         fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
-/* ---- deferred functions ---- */
-
-/* defer(function) */
-static PyObject *
-variant_defer(PyObject *op, PyObject *function)
-{
-    FjVariant *self = (FjVariant *)op;
-    PyObject *list = FJ_LOAD_POINTER(self->deferred);
-    if (list == NULL && (list = fj_keep_first(op, &self->deferred, PyList_New(0))) == NULL) {
-        return NULL;
-    }
-    int result;
-    FJ_LOCK(op);
-    result = fj_list_take(
-        list, Py_BuildValue("(nkO)", self->deferrals, PyThread_get_thread_ident(), function));
-    if (result == 0) {
-        FJ_STORE_SIZE(self->deferrals, self->deferrals + 1);
-    }
-    FJ_UNLOCK();
-    if (result < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 /* call = callable.  Calls that are running do not own a reference to the callable before this
  * one: whoever sets another keeps it alive as long as the variant. */
 static int
@@ -353,8 +381,8 @@ static int
 variant_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjVariant *self = (FjVariant *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->structure, self->call, self->deferred,
-                 self->record, self->programs);
+    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->structure, self->call, self->record,
+                 self->programs);
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
         Py_VISIT(self->traces[i].structure);
     }
@@ -368,7 +396,6 @@ variant_clear(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
-    Py_CLEAR(self->deferred);
     Py_CLEAR(self->record);
     Py_CLEAR(self->programs);
     return 0;
@@ -405,11 +432,13 @@ static PyMethodDef variant_methods[] = {
     {"result", variant_result, METH_O,
      "result($self, output, /)\n--\n\n"
      "Returns the result of the function, built from the Output `output`."},
-    {"defer", variant_defer, METH_O,
-     "defer($self, function, /)\n--\n\n"
-     "Calls function() when the call that is running in this thread ends.\n\n"
-     "It is called whether the call succeeds or fails, and once more if it raises, since it\n"
-     "may have been interrupted."},
+    {"may_raise", variant_may_raise, METH_O,
+     "may_raise($self, trace, /)\n--\n\n"
+     "Returns whether the program of a trace can raise while it runs; None if it is not\n"
+     "inspected yet."},
+    {"set_may_raise", (PyCFunction)(void (*)(void))variant_set_may_raise, METH_FASTCALL,
+     "set_may_raise($self, trace, may_raise, /)\n--\n\n"
+     "Stores whether the program of a trace can raise while it runs."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -422,10 +451,6 @@ static PyMemberDef variant_members[] = {
      "The number of times that it has been traced."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
      "The nanoseconds that hits took until they returned, while the Cache is timed."},
-    {"deferred", T_OBJECT, offsetof(FjVariant, deferred), READONLY,
-     "A list of (number, thread, function): what was deferred and not run yet; or None."},
-    {"deferrals", T_PYSSIZET, offsetof(FjVariant, deferrals), READONLY,
-     "The number of functions that were ever deferred."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0,
      "What a listener keeps of it, or None."},
     {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,

@@ -6,12 +6,6 @@
  * several traces if JAX traces it again, for arrays of other shapes or dtypes, and then each
  * trace may return a tree of another Structure.
  *
- * Some work lasts for the time of a call: a logging filter or a warnings filter is set, and
- * the time that JAX takes is measured.  It begins in the before_raising_call hook
- * (call_hooks.c) or in the traced function, both of which return before JAX has lowered,
- * compiled and run the program.  So they defer a function on the variant that ends the work,
- * and the call has it run at its end, whether it succeeds or fails (_call/_deferred.py).
- *
  * Functions marked (P) may run Python code.
  */
 #pragma once
@@ -52,9 +46,8 @@ typedef struct {
     int in_cache;                /* the Cache's table contains it */
     int evicted;                 /* the Cache has dropped it for good: it is never predicted */
     int call_was_set;            /* Python has set `call`: it is asked when a call fails */
-    int may_raise;               /* a trace may, or is not inspected yet */
-    PyObject *deferred;          /* list of (number, thread, function), or NULL */
-    Py_ssize_t deferrals;        /* the number of the next one */
+    int run_by_hook;             /* it has no trace yet, or one that can raise or is not
+                                  * inspected: the `run` hook makes the calls */
     PyObject *record;            /* what a listener keeps of it, or NULL */
     PyObject *programs;          /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
@@ -71,19 +64,11 @@ fj_variant_is_kept(const FjVariant *variant)
     return FJ_LOAD_SIZE(variant->num_traces) > 0 || FJ_LOAD_INT(variant->ran);
 }
 
+/* NULL with the error of a call of a variant that the garbage collector has cleared. */
+PyObject *fj_variant_is_freed(void);
+
 /* A new variant without a callable, or NULL with an error. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
-
-/* Stores whether the program of a trace can raise while it runs. */
-void fj_variant_set_may_raise(FjVariant *variant, Py_ssize_t trace, FjMayRaise may_raise);
-
-/* Whether something is deferred, by any thread. */
-static inline int
-fj_variant_has_deferred(const FjVariant *variant)
-{
-    PyObject *deferred = FJ_LOAD_POINTER(variant->deferred);
-    return deferred != NULL && PyList_GET_SIZE(deferred) > 0;
-}
 
 /* Whether the program of a trace can raise while it runs. */
 static inline FjMayRaise

@@ -13,6 +13,7 @@
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
+#include "tree/inspect.h"
 
 static int
 structure_traverse(PyObject *op, visitproc visit, void *arg)
@@ -179,35 +180,6 @@ structure_leaves(PyObject *op, PyObject *hole)
     return leaves;
 }
 
-/* The detail of a node for `_nodes`: a new reference. */
-static PyObject *
-node_detail(FjStructure *self, const FjNode *node)
-{
-    if (fj_node_has_kind(node) && fj_node_kind(node)->names != NULL) {
-        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
-    }
-    if (node->code == FJ_REF) {
-        return fj_path_of_node(self, self->identities[fj_node_number(node)]);
-    }
-    PyObject *value = node->code == FJ_ARGUMENTS ? node->aux : fj_structure_value(node);
-    return Py_NewRef(value == NULL ? Py_None : value);
-}
-
-/* The node at `index`, which has the key `key`, for `_nodes`: a new tuple. */
-static PyObject *
-node_tuple(FjStructure *self, uint32_t index, PyObject *key)
-{
-    const FjNode *node = &self->nodes[index];
-    const char *kind = node->flags & FJ_NODE_LEAVES
-                           ? (node->code == FJ_LIST ? "list of leaves" : "tuple of leaves")
-                           : fj_code_info[node->code].name;
-    PyObject *type = (PyObject *)self->info[index].type;
-    PyObject *detail = node_detail(self, node);
-    return detail == NULL ? NULL
-                          : Py_BuildValue("(sIONO)", kind, node->arity,
-                                          type == NULL ? Py_None : type, detail, key);
-}
-
 /* Stores the keys of the children of a node in `keys`, a list with an item for each node.  0,
  * or -1 with an error. */
 static int
@@ -233,7 +205,8 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
     PyObject *list = keys == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
-        if (fj_list_take(list, node_tuple(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
+        if (fj_list_take(list, fj_structure_describe_node(self, i, PyList_GET_ITEM(keys, i))) <
+                0 ||
             store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }
@@ -449,6 +422,35 @@ static PyMethodDef structure_methods[] = {
     {"_node_key_paths", structure_node_key_paths, METH_NOARGS,
      "_node_key_paths($self, /)\n--\n\n"
      "Returns the path of each of `_nodes()`."},
+    {"_lineage", fj_structure_lineage, METH_O,
+     "_lineage($self, index, /)\n--\n\n"
+     "Returns a list of (index, node) from the root to the node at `index`; a node is as in\n"
+     "`_nodes`."},
+    {"_span", (PyCFunction)(void (*)(void))fj_structure_span, METH_FASTCALL,
+     "_span($self, /, *path)\n--\n\n"
+     "Returns which leaves are below a node: the number of the first, and how many. The path\n"
+     "has child numbers, from the root down. IndexError if there is no such child."},
+    {"_types", fj_structure_types, METH_NOARGS,
+     "_types($self, /)\n--\n\n"
+     "Returns the set of the classes of the nodes."},
+    {"_statics", fj_structure_statics, METH_VARARGS,
+     "_statics($self, with_aux=False, /)\n--\n\n"
+     "Returns a list of (index, value) for each static whose value is not a str, a bytes, a\n"
+     "number or None; and, `with_aux`, for each custom node and its aux data."},
+    {"_held", fj_structure_held, METH_O,
+     "_held($self, type, /)\n--\n\n"
+     "Returns a list of the instances of a type among the statics and in their contents, by\n"
+     "which they are compared. May hash the structure, and raise what a ``__hash__`` raises."},
+    {"_differences", fj_structure_differences, METH_VARARGS,
+     "_differences($self, other, avals, other_avals, most, /)\n--\n\n"
+     "Returns (list, more) of the nodes that differ from those of another structure. The "
+     "list\n"
+     "has (index, other index, leaf, other leaf): the numbers of the nodes and of the next\n"
+     "leaves. It has at most `most` pairs of arrays and as many of other nodes; `more` is "
+     "the\n"
+     "number of pairs left out. `avals` and `other_avals` are compared too, if they are "
+     "tuples\n"
+     "with an item for each leaf. A node that raises when it is compared differs."},
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
      "_has_static_leaves($self, /)\n--\n\n"
      "Returns whether a leaf is static; static fields and static arguments are no leaves."},

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
-    from ._call._clearing import clear_caches
+    from ._call._programs import clear_caches
     from ._install import install, uninstall
     from ._jit._decorator import filter_jit
     from ._jit._plain import jit
@@ -60,7 +60,7 @@ __all__ = [
 _MODULES = {
     "_base._errors": ("MismatchError", "ProcessMismatchError", "StaticArgumentError"),
     "_observe._forbid": ("ForbiddenCompileError", "allow_compile", "forbid_compile"),
-    "_call._clearing": ("clear_caches",),
+    "_call._programs": ("clear_caches",),
     "_observe._retraces": ("RetraceError", "RetraceWarning"),
     "_trees._filters": ("Filter", "is_array", "is_inexact_array"),
     "_base._switches": ("switches",),

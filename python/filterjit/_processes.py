@@ -98,8 +98,10 @@ class Comparison:
         self._of_all = bool(settings.same_on_all_processes)
         self._compared: set[Any] = set()
 
-    def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> None:
-        """Returns when all processes have come to run the program for these arrays.
+    @contextlib.contextmanager
+    def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> Iterator[None]:
+        """Surrounds a call. It begins when all processes have come to run the program for these
+        arrays.
 
         Arguments:
             find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered
@@ -110,6 +112,16 @@ class Comparison:
                 names the processes and the paths.
             Exception: what the trace raises.
         """
+        token = threading.get_ident(), object()
+        try:
+            self._check(arrays, find, token)
+            yield
+        finally:
+            _at_work.discard(token)
+
+    def _check(
+        self, arrays: tuple[Any, ...], find: Callable[[], Any], token: tuple[int, object]
+    ) -> None:
         variant = self._variant()
         assert variant is not None
         if jax.config.jax_disable_jit or is_tracing():
@@ -121,11 +133,16 @@ class Comparison:
             return  # no arrays of JAX, which says so itself
         key = kinds, mesh, _jax_compat.trace_context()
         if key not in self._compared:
-            self._compare(variant, arrays, mesh, lambda: find().trace(*arrays).lower())
+            self._compare(variant, arrays, mesh, lambda: find().trace(*arrays).lower(), token)
             self._compared.add(key)
 
     def _compare(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], mesh: Any, lower: Callable[[], Any]
+        self,
+        variant: _core.Variant,
+        arrays: tuple[Any, ...],
+        mesh: Any,
+        lower: Callable[[], Any],
+        token: tuple[int, object],
     ) -> None:
         programs = programs_of(variant)
         specs: Sequence[Any] = ()
@@ -141,9 +158,7 @@ class Comparison:
         def describe() -> Iterable[tuple[str, str]]:
             return _texts_of(variant, arrays, specs, mesh)
 
-        call = threading.get_ident(), object()
-        variant.defer(lambda: _at_work.discard(call))
-        _at_work.add(call)
+        _at_work.add(token)
         try:
             lowered = lower()
         except Exception as e:

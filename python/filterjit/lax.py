@@ -23,8 +23,7 @@ from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short
 from ._base._package import public
 from ._base._words import format_pattern
-from ._call import _kept_by_jax
-from ._compat import _constants_compat, _flax_compat, _jax_compat
+from ._compat import _flax_compat, _jax_compat
 from ._trees._filters import Expression, as_expression, or_none
 from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
 
@@ -156,10 +155,9 @@ class _Traced:
         __tracebackhide__ = True
         function = self.function()
         trees = [x.tree if type(x) is _Tree else x for x in args]
-        known = _known.get(id(function))
-        _kept_by_jax.forget((function, trees), functions=False)
-        if known is not None:
-            _known[id(function)] = known  # this trace is to be found again
+        for tree in args:
+            for array in tree.structure._held(np.ndarray) if type(tree) is _Tree else ():
+                _jax_compat.convert_again(array)
         if self.returns == "result":
             return _wrapped(function(*trees[0]))
         out = function(*trees)
@@ -212,8 +210,10 @@ def _differences(
             f"  {place}: was changed in place. What is static is the same in each "
             "step: a function is traced once, and not called again"
         )
-    causes = compared.told
-    lines = lines_of(causes, lambda x: line.format(x.place if x.path else root, x.was, x.now))
+    causes = compared.differences.causes
+    lines = lines_of(
+        causes, lambda x: line.format(x.place if x.path else root, x.was, x.now), compared.more
+    )
     was, now = _leaves(one), _leaves(other)
     for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
         keys, first = was.get(path, ([], None))
@@ -238,10 +238,8 @@ _MOST_REMEDIES = 3
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
     """Returns the path of a static of `one` that was changed in place, or None."""
-    for i, path in enumerate(one.structure._node_key_paths()):
-        if not one.structure._equal_nodes(i, other.structure, i):
-            return path
-    return None
+    pairs, _ = one.structure._differences(other.structure, None, None, 1)
+    return one.structure._key_path(pairs[0][0]) if pairs else None
 
 
 def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
@@ -295,9 +293,6 @@ _known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
 
 def _forget(address: int, _: Any) -> None:
     _known.pop(address, None)
-
-
-_constants_compat.when_traced_again(lambda function: _known.pop(id(function), None))
 
 
 def _traced(

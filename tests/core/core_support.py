@@ -75,7 +75,6 @@ def _load_python(file: str) -> Any:
 
 
 words = _load_python("_base/_words.py")
-deferred = _load_python("_call/_deferred.py")
 # None where it is not built: see FILTERJIT_TESTING in setup.py.
 testing: Any = load_extension("_testing")
 
@@ -482,8 +481,9 @@ class Hooks:
     """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
-    function that the hook calls first, with its arguments; it may raise. `reason` is what
-    `translate_error` returns, if it is not None, and `chosen` the filter of `choose`.
+    function that the hook calls first, with its arguments; it may raise. `answer` is what `failed`
+    returns, if it is not None, `again` whether a failed call is made again, and `chosen` the filter
+    of `choose`.
     """
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
@@ -493,7 +493,7 @@ class Hooks:
         self.on: dict[str, Callable[..., Any]] = {}
         self.may_raise: bool | None = False
         self.again = False
-        self.reason: str | None = None
+        self.answer: Any = None
         self.chosen: Any = True
         self.caches: dict[Any, Any] = {}
 
@@ -543,35 +543,32 @@ class Hooks:
 
         return Jitted(flat, run)
 
-    def raise_binding_error(self, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._note("raise_binding_error", f, args, kwargs)
-        inspect.signature(f.__wrapped__).bind(*args, **kwargs)
+    def run(self, f: Any, variant: Any, arrays: Any, failed: Exception | None) -> Any:
+        self._note("run", f, variant, arrays, failed)
+        if failed is not None and not self.again:
+            return None
+        out = variant.call(*arrays)
+        self._inspect(variant, out)
+        return out
 
-    def translate_error(self, f: Any, exception: BaseException, variant: Any, arrays: Any) -> Any:
-        self._note("translate_error", f, exception, variant, arrays)
-        return exception if self.reason is None else self.reason
+    def finish(self, variant: Any, arrays: Any, output: Any) -> None:
+        self._note("finish", variant, arrays, output)
+        self._inspect(variant, output)
 
-    def hand_over(self, f: Any, reason: str, args: tuple[Any, ...], kwargs: Any) -> Any:
-        self._note("hand_over", f, reason, args, kwargs)
-        return f.__wrapped__(*args, **kwargs)
+    def _inspect(self, variant: Any, output: Any) -> None:
+        if not isinstance(output, core.Output) or output.trace < 0:
+            return
+        if variant.may_raise(output.trace) is None and self.may_raise is not None:
+            variant.set_may_raise(output.trace, self.may_raise)
 
-    def before_raising_call(self, variant: Any) -> None:
-        self._note("before_raising_call", variant)
-
-    def run_deferred(self, variant: Any, first: int, again: bool) -> None:
-        self._note("run_deferred", variant, first, again)
-        deferred.run(variant, first, again)
-
-    def call_again(self, variant: Any, exception: Exception, arrays: Any) -> bool:
-        self._note("call_again", variant, exception, arrays)
-        return self.again
-
-    def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
-        self._note("inspect_new_trace", variant, arrays, outputs)
-        return self.may_raise
-
-    def wait(self, outputs: Any) -> None:
-        self._note("wait", outputs)
+    def failed(self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any) -> Any:
+        self._note("failed", f, exception, variant, arrays, given)
+        if given is not None:
+            try:
+                inspect.signature(f.__wrapped__).bind(*given[0], **given[1])
+            except TypeError as e:
+                exception = e
+        return exception if self.answer is None else self.answer
 
 
 if TYPE_CHECKING:

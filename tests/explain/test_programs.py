@@ -15,7 +15,7 @@ import pytest
 from explain_support import X, row_of
 
 from filterjit import filter_jit
-from filterjit._call import _jaxprs
+from filterjit._call import _traced
 from filterjit._compat import _jax_compat
 from filterjit._observe import _jaxpr
 
@@ -24,7 +24,7 @@ from filterjit._observe import _jaxpr
 
 def program_of(f: Any, *args: Any) -> tuple[int, Any]:
     """Returns how many equations a program has, and its loop."""
-    equations = _jaxprs.contents(filter_jit(f).trace(*args).jaxpr).equations
+    equations = _traced.contents(filter_jit(f).trace(*args).jaxpr).equations
     return len(equations), _jaxpr.find_loop(equations)
 
 

@@ -78,7 +78,7 @@ class PretendOptions(FunctionHooks):
         jitted = _direct.jitted_of(super().compile(f, variant))
         return Pretend(jitted.__wrapped__)
 
-    def inspect_new_trace(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
+    def inspect(self, variant: Any, arrays: Any, outputs: Any) -> bool | None:
         return False
 
 

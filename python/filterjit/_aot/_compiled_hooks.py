@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from .._base import _errors
 from .._base._arrays import Aval
-from .._base._call_hooks import CallHooks, Failure
+from .._base._call_hooks import Failure
 from .._base._errors import MismatchError
 from .._call import _direct, _events, _running, _signature
 from .._call._hooks import marked, registry_for
@@ -30,7 +30,7 @@ _REMEDY = "Compile it for these arguments too, or call the function itself."
 
 
 @dataclasses.dataclass(eq=False)
-class CompiledHooks(_running.RunningHooks, CallHooks):
+class CompiledHooks(_running.RunningHooks):
     """The hooks of a compiled function, which raise where a call would need another variant.
 
     A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
@@ -137,11 +137,11 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
         """Raises MismatchError: the structure or the static values of the arguments differ."""
         own = variant.function.num_leaves
         structures = self._structure, variant.structure
-        found = _compare.Comparison(self.registry, *structures, (), own, self._avals())
-        raise self._mismatch(found.told)
+        found = _compare.Comparison(self.registry, *structures, (), self._avals()[own:])
+        raise self._mismatch(found.differences.causes)
 
     def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
@@ -185,8 +185,8 @@ class CompiledHooks(_running.RunningHooks, CallHooks):
                 causes.append(Cause(kind, _errors.format_path(path), *differ, ""))
         return causes
 
-    def inspect_new_trace(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    def inspect(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
         return self.may_raise
 

@@ -345,7 +345,7 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
     tag = _TAGS.get(node.kind, node.kind)
     if tag not in _MAKE:
         raise Unsupported(f"a node of kind {node.kind}")
-    count = len(statics) + len(node.children)
+    count = len(statics) + node.arity
     if tag in ("namedtuple", "instance", "custom"):
         return [[tag, count + 1], coder.object(node.type), *own]
     return [[tag, count], *own]

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import _core
 from .._base._arrays import Aval, default_device, placement
-from .._call import _deferred, _events, _running, _signature
+from .._call import _events, _running, _signature
 from .._call._hooks import FunctionHooks
 from .._call._programs import programs_of
 from .._call._settings import Settings
@@ -142,18 +142,17 @@ class PreparedCall:
         At the end, it inserts the variant into the cache of `f` if the variant has been traced.
         """
         cache, variant = self.cache, self.variant
-        deferred_before = variant.deferrals
-        # Cleans up in both branches rather than in a `finally`, which a KeyboardInterrupt could
-        # interrupt although the work has succeeded.
+        call = _running.Running(variant)
         try:
+            call.begin()
             _events.tell("ahead_of_time", cache, variant)
             if self.settings.donate.is_quiet:
-                _running.ignore_donation(variant)
+                _running.ignore_donation(call)
             yield
-            _deferred.run_outside(variant, deferred_before)
+            call.end()
             cache.insert_traced(variant)
         except BaseException:
-            _deferred.run_outside(variant, deferred_before)
+            call.end()
             cache.insert_traced(variant)
             raise
 

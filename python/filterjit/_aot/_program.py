@@ -212,7 +212,7 @@ def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[st
     found: list[list[str]] = []
     avals = list(map(Aval.of, arrays))
     for node, path in walk(structure):
-        if not node.children and node.kind != "arguments":
+        if not node.arity and node.kind != "arguments":
             found.append([format_path(path), describe_node(node, avals)])
     return found
 

@@ -20,9 +20,9 @@ from .._base._generic import _P, _T
 from .._base._package import public_type, suggesting
 from .._call._caches import names_of
 from .._call._events import tell
-from .._call._jaxprs import contents
 from .._call._programs import programs_of
 from .._call._selection import HandOver
+from .._call._traced import contents
 from . import _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of

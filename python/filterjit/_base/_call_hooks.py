@@ -34,13 +34,12 @@ class Failure(NamedTuple):
 class CallHooks(Protocol):
     """What the C core asks for on the path of a call (csrc/call/call.c).
 
-    A hit calls none of these hooks, except `before_raising_call`, `wait` and `run_deferred` where
-    the program can raise while it runs, and `choose` where an argument is asked in each call. "The
-    call" is a call of a FilterJit, and also `_find` and `_find_or_compile`, which bind and flatten
-    as a call does.
+    A hit calls none of these hooks, except `run` if the program can raise while it runs, and
+    `choose` if an argument is asked in each call. "The call" is a call of a FilterJit, and also
+    `_find` and `_find_or_compile`, which bind and flatten as a call does.
 
-    An exception of a hook other than `prepare` and `translate_error` goes through
-    `translate_error`, as all exceptions of a call do.
+    An exception of a hook other than `prepare` and `failed` goes through `failed`, as all
+    exceptions of a call do.
     """
 
     settings: Any
@@ -60,7 +59,7 @@ class CallHooks(Protocol):
         Returns: as many arrays as ``cache.function`` has. Anything else is a TypeError or a
         ValueError of the C core.
 
-        Raises: anything; `translate_error` does not see it.
+        Raises: anything; `failed` does not see it.
         """
         ...
 
@@ -89,103 +88,61 @@ class CallHooks(Protocol):
         """
         ...
 
-    def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> None:
-        """Raises the TypeError of arguments that do not fit the signature of `f`.
+    def run(
+        self,
+        f: _core.FilterJit,
+        variant: _core.Variant,
+        arrays: tuple[Any, ...],
+        failed: Exception | None,
+        /,
+    ) -> _core.Output | None:
+        """Makes a call of a variant by ``variant.call``, with what has to last as long as it.
 
-        When: the C core could not bind the arguments. If the hook returns, the C core raises a
-        TypeError with a general message.
+        When: the variant has no trace yet, or one that ``Variant.may_raise`` does not say False of;
+        or the `call` of the variant was set, and it has raised `failed`. `arrays` are the arrays of
+        the call.
+
+        Returns: what ``variant.call`` returned; None if there is no other program for the call, and
+        then `failed` is raised.
+
+        Raises: anything.
         """
         ...
 
-    def translate_error(self, /, *failure: Any) -> BaseException | str:
+    def finish(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
+    ) -> None:
+        """Ends what a trace has begun; before, inspects and waits for a new program.
+
+        When: a call that `run` has not made was one of a new trace, and has returned `output`; or
+        it has failed, and then `output` is None. If it raises, it is called once more with None.
+
+        Raises: what the program raised, or anything else. After a failed call, an Exception is
+        dropped.
+        """
+        ...
+
+    def failed(
+        self,
+        f: _core.FilterJit,
+        exception: Exception | None,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        given: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        /,
+    ) -> BaseException | Callable[..., Any]:
         """Returns the exception to raise instead of `exception`, often `exception` itself.
 
         When: a call failed, in any of its steps, with an instance of Exception. It is not called
         for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
-        `exception` is not set while the hook runs. The arguments are those of a `Failure`.
+        `exception` is not set while the hook runs. `variant` and `arrays` are as in a `Failure`.
+        `given` is (args, kwargs) if these do not fit the signature, and then there is no exception.
 
-        Returns: an exception; or a str, and then the result of the call is that of `hand_over`.
-        Anything else is ignored, and `exception` is raised.
+        Returns: an exception; or a callable, which the C core calls with the arguments of the call,
+        to return its result. A call of ``_find_or_compile`` or ``_find`` raises `exception`
+        instead. Anything else is ignored, and `exception` is raised.
 
         Raises: an Exception is dropped, and `exception` is raised; any other BaseException takes
         the place of `exception`.
-        """
-        ...
-
-    def hand_over(
-        self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> Any:
-        """Makes a call without a variant of `f`, and returns its result.
-
-        When: `translate_error` has returned `reason` for an exception of the call. A call of
-        ``_find_or_compile`` or ``_find`` raises the exception instead.
-
-        Raises: anything.
-        """
-        raise AssertionError("translate_error returns no reason")
-
-    def run_deferred(self, variant: _core.Variant, first: int, again: bool, /) -> None:
-        """Runs what this thread has deferred on `variant` since its `deferrals` was `first`.
-
-        When: a call is over, has failed or not, and something is deferred. If the hook raises, as
-        where it is interrupted, it is called once `again`.
-
-        Raises: an Exception is dropped the first time, and then reported as unraisable; any other
-        BaseException is what the call raises.
-        """
-        ...
-
-    def before_raising_call(self, variant: _core.Variant, /) -> None:
-        """Prepares for a program that can raise while it runs.
-
-        When: before each call of a variant that has a trace for which `inspect_new_trace` returned
-        True, or has not returned an answer yet. What the hook sets up for the call, it undoes in
-        a function that it gives to ``variant.defer``; the C core runs such functions when the call
-        is over, also if the hook raised.
-
-        Raises: anything; the program does not run.
-        """
-        ...
-
-    def call_again(
-        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
-    ) -> bool:
-        """Returns whether to call ``variant.call`` once more.
-
-        When: a call of a variant whose attribute `call` Python has set failed with `exception`, an
-        Exception, while JAX's callable ran. `arrays` are the arrays of the call.
-
-        Returns: True if the hook has set another `call`; else `exception` is raised.
-
-        Raises: anything; it is raised in the place of `exception`.
-        """
-        raise AssertionError("nothing sets the `call` of a variant")
-
-    def inspect_new_trace(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
-    ) -> bool | None:
-        """Returns whether the program of a new trace can raise while it runs.
-
-        When: after the first call of each trace of `variant` that returns; `arrays` are the
-        arrays of the call, `outputs` the arrays that the program returned. The hook is not called
-        where JAX ran the function without compiling it (``jax_disable_jit``), nor for variants of
-        ``Cache.insert_compiled``, which is told the answer.
-
-        Returns: the answer, which the C core stores for the trace; None if there is no answer yet,
-        and then the next call of the trace asks again.
-
-        Raises: anything; the next call of the trace asks again.
-        """
-        ...
-
-    def wait(self, outputs: tuple[Any, ...], /) -> None:
-        """Returns when the device has computed `outputs`.
-
-        When: after each call of a trace that can raise, before the result is built. `outputs` are
-        the arrays that the program returned.
-
-        Raises: what the program raised.
         """
         ...

@@ -1,6 +1,7 @@
 """The errors that a jitted call raises, and the notes that it adds to other exceptions."""
 
 import dataclasses
+import itertools
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,10 +44,10 @@ class ProcessMismatchError(RuntimeError):
     """Processes that run one program together were about to run different ones."""
 
 
-def array_paths(function: _core.Structure, arguments: _core.Structure) -> list[list[Any]]:
+def array_paths(function: _core.Structure, arguments: _core.Structure | None) -> list[list[Any]]:
     """Returns the path of each array. The arrays in the function itself come first."""
     own = [["the function", *path] for path in function._key_paths()]
-    return own + arguments._key_paths()
+    return own if arguments is None else own + arguments._key_paths()
 
 
 def short(x: Any, most: int = 80) -> str:
@@ -135,7 +136,12 @@ def attributes_of(x: Any) -> list[tuple[str, Any]]:
     return [item for part in parts if isinstance(part, dict) for item in part.items()]
 
 
+_MOST_ITEMS = 100  # of a container, which are looked at
+
+
 def _has_arrays(x: Any, depth: int) -> bool:
+    if isinstance(x, (list, tuple, dict)) and len(x) > _MOST_ITEMS:
+        x = list(itertools.islice(x.values() if isinstance(x, dict) else x, _MOST_ITEMS))
     try:
         leaves = jax.tree_util.tree_leaves(x)
     except Exception:  # raised by the user's flatten function, or by keys that cannot be sorted
@@ -143,7 +149,9 @@ def _has_arrays(x: Any, depth: int) -> bool:
     if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
         return True
     return depth > 0 and any(
-        _has_arrays(value, depth - 1) for leaf in leaves[:100] for _, value in attributes_of(leaf)
+        _has_arrays(value, depth - 1)
+        for leaf in leaves[:_MOST_ITEMS]
+        for _, value in attributes_of(leaf)
     )
 
 

@@ -1,42 +1,34 @@
 """Direct calls: hits that run their executable without ``jax.jit`` (csrc/call/direct.c)."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import _core
 from .._base._switches import tell
 from .._compat import _direct_compat, _jax_compat
+from . import _running
 
 _AFTER = 16  # calls, after which a plan pays: making it takes as long as some calls
 
 
-class _WouldTrace(Exception):
-    """JAX has dropped a trace, or keeps none for the configuration."""
-
-
-def before_trace() -> None:
-    """Is called where a flat function is traced, which to make a plan must not do.
+def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
+    """Returns the plan of an entry, or why there is none.
 
     JAX finds the trace of the call that was noted in its caches, unless it has dropped it, or an
-    option changed that its traces depend on and its calls do not. The stack says whether a plan is
-    made: unlike a flag, no interrupt leaves it in a wrong state.
+    option changed that its traces depend on and its calls do not.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is _plan.__code__:
-            raise _WouldTrace
-        frame = frame.f_back  # type: ignore[assignment]
-
-
-def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
+    no_trace = _running.Running(None)
     try:
+        no_trace.begin()
         return _direct_compat.plan_of(source, arrays, _core.Output)
-    except _WouldTrace:
+    except _running.WouldTrace:
         return "JAX would trace the function again"
     except Exception as e:  # a private name is not what it was
         return f"JAX's executable was not found ({type(e).__name__}: {e})"
+    finally:
+        no_trace.end()
 
 
 def _forget() -> None:
@@ -66,27 +58,26 @@ tell("direct", _turn)
 
 
 class _After:
-    """Calls a ``jax.jit`` after something that is called with the arrays, and with what returns
-    it."""
+    """Calls a ``jax.jit`` in a context, which gets the arrays and a function that returns it."""
 
     def __init__(self, before: "Before", jitted: Any) -> None:
         self.before = before
         self.jitted = jitted
 
     def __call__(self, *arrays: Any) -> Any:
-        self.before(arrays, lambda: self.jitted)
-        return self.jitted(*arrays)
+        with self.before(arrays, lambda: self.jitted):
+            return self.jitted(*arrays)
 
 
-Before = Callable[[tuple[Any, ...], Callable[[], Any]], None]
+Before = Callable[[tuple[Any, ...], Callable[[], Any]], AbstractContextManager[None]]
 
 
 def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
     """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
 
     `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of
-    `jitted`; None for a ``jax.jit``. `before` is called with the arrays of each call that is not
-    direct, and with a function that returns `jitted`.
+    `jitted`; None for a ``jax.jit``. `before` returns a context for each call that is not
+    direct. It gets the arrays, and a function that returns `jitted`.
     """
     source = jitted if source is None else source
     if before is not None:

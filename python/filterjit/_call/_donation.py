@@ -12,9 +12,8 @@ from .. import _core
 from .._base import _errors
 from .._base._arrays import same_spec
 from .._base._checks import one_of
-from .._trees._nodes import span
 from .._trees._registry import leaves_of
-from ._frames import stack_level
+from ._events import stack_level
 from ._selection import NONE, NOTHING, Chosen, Named
 
 _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
@@ -104,7 +103,7 @@ class Donation:
         arguments = variant.arguments(holes)[1]
         found: list[int] = []
         for path in self.arguments.paths(signature, arguments, missing):
-            first, number = span(variant.structure, *path)
+            first, number = variant.structure._span(*path)
             found.extend(range(own + first, own + first + number))
         asked = arguments if tracers is None else variant.arguments(tracers)[1]
         for name in self.chosen.names:
@@ -121,7 +120,7 @@ class Donation:
             return 0, 0
         path = (0,) if signature.positional else (0, 0)
         try:
-            return span(variant.structure, *path)
+            return variant.structure._span(*path)
         except IndexError:  # *args is empty
             return 0, 0
 

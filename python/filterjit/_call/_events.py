@@ -7,13 +7,17 @@ raise.
 
 import contextlib
 import dataclasses
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from .. import _core
 from .._base import _rooms
+from .._base._package import PACKAGE
 from .._compat import _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -93,7 +97,7 @@ class Listener:
         """A call has run a program for the first time."""
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
-        """The jaxpr of a new program is known; see `_jaxprs.Contents`."""
+        """The jaxpr of a new program is known; see `_traced.Contents`."""
 
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
         """Another jit has made a call; `counts` are such calls by their reasons."""
@@ -163,3 +167,17 @@ def name_of(cache: _core.Cache) -> str:
     record, attributes = cache.record, cache.attributes
     name = f"{attributes.get('__module__', '?')}.{attributes.get('__qualname__', '?')}"
     return str(getattr(record, "name_and_place", name))
+
+
+# ---- the line of the program that made a call, for warnings ----
+
+_FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
+
+
+def stack_level() -> int:
+    """Returns the `stacklevel` that makes a warning of the caller point at the user's line: the
+    innermost frame that is neither filterjit's nor JAX's."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
+        level, frame = level + 1, frame.f_back
+    return level

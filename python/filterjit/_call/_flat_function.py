@@ -7,13 +7,14 @@ from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .. import _core
 from .._base import _errors
 from .._base._call_hooks import CallHooks
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
-from . import _direct, _events, _kept_by_jax, _leaks, _running, _signature
+from . import _direct, _events, _running, _signature, _traced
 from ._caches import names_of
 from ._donation import tell_unused
 
@@ -24,6 +25,7 @@ class TracedHooks(CallHooks, Protocol):
     """What a trace asks of the hooks of its function; see `_hooks.FunctionHooks`."""
 
     def check_result(self, out: Any) -> Any: ...
+    def silence(self, call: _running.Running) -> None: ...
 
 
 class TracedProgram(Protocol):
@@ -48,7 +50,7 @@ class FlatFunction:
         signature: the signature of the function.
         registry: the registry of the arguments.
         donated: the positions of the arrays that are donated; None if they depend on the arrays.
-        before_run: is called before the first run of a program, see `_processes.Comparison`.
+        before_run: returns a context for a call, see `_processes.Comparison`.
     """
 
     before_run: _direct.Before | None = None
@@ -76,7 +78,6 @@ class FlatFunction:
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
-            _direct.before_trace()
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
@@ -98,18 +99,33 @@ class FlatFunction:
         __equinox_jit_id__ = self.jit_id  # noqa: F841 (eqx.error_if looks for it in the frames)
         variant, hooks = self._variant(), self._hooks()
         assert variant is not None and hooks is not None
+        call = _running.under_way(variant)
+        if call is None:
+            call = _running.Running(variant, begun_by_trace=True)
+            call.begin()
+            hooks.silence(call)
+        call.is_tracing = True
+        try:
+            return self._trace_in_call(arrays, program, variant, hooks)
+        finally:
+            call.is_tracing = False
+
+    def _trace_in_call(
+        self,
+        arrays: tuple[Any, ...],
+        program: TracedProgram | None,
+        variant: _core.Variant,
+        hooks: TracedHooks,
+    ) -> _core.Output:
+        __tracebackhide__ = True
         if program is not None:
             program.before_trace(arrays)
         trace = _events.Trace(self._cache(), variant, arrays, hooks)
         with _events.tracing(trace):
-            # Whether the new program can raise is known only after its first run.
-            hooks.before_raising_call(variant)
-            if hooks.settings.donate.is_quiet:
-                _running.ignore_donation(variant)
             out = hooks.check_result(self._call_function(trace))
             output = variant.finish(out, lambda: jnp.array(0))
             if not jax.config.jax_disable_jit:
-                _leaks.refuse_tracers(output.structure, self._is_class)
+                _traced.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
             elif hooks.settings.tells_unused and not jax.config.jax_disable_jit:
@@ -121,9 +137,9 @@ class FlatFunction:
         __tracebackhide__ = True
         variant, hooks, cache = trace.variant, trace.hooks, trace.cache
         trace.fun, arguments = variant.arguments(trace.arrays)
-        _kept_by_jax.forget(
-            (trace.fun, arguments), functions=hooks.settings.functions == "structure"
-        )
+        for structure in (variant.function, variant.structure):
+            for array in structure._held(np.ndarray):
+                _jax_compat.convert_again(array)
         _events.tell("calls", trace)
 
         def call() -> Any:

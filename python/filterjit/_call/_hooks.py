@@ -2,7 +2,7 @@
 
 A miss creates a variant: a ``jax.jit`` of a flat function. This function takes the arrays of the
 arguments and returns those of the result. The static values (everything else) belong to the
-variant.
+variant. `FunctionHooks.run` makes the call that traces and compiles it.
 """
 
 import types
@@ -13,11 +13,11 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._call_hooks import CallHooks, Failure
+from .._base._call_hooks import Failure
 from .._base._rooms import room_for
 from .._compat import _jax_compat
 from .._trees import _registry
-from . import _clearing, _events, _jaxprs, _running, _signature
+from . import _events, _programs, _running, _signature, _traced
 from ._caches import MAXSIZE, caches_of, names_of
 from ._flat_function import FlatFunction
 from ._programs import Programs, programs_of
@@ -49,7 +49,7 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
-class FunctionHooks(_running.RunningHooks, CallHooks):
+class FunctionHooks(_running.RunningHooks):
     """The hooks of a jitted function; see `CallHooks`.
 
     Attributes:
@@ -107,7 +107,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
                 self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
             )
             _events.tell("made", cache, names_of(fun)[0], fun, "", f)
-            _clearing.add(cache)
+            _programs.add(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
                 for old in list(caches)[: max(0, len(caches) - MAXSIZE)]:
@@ -163,25 +163,17 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         (call,) = variant.programs.calls
         return call
 
-    def call_again(
-        self, variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...], /
-    ) -> bool:
-        """Returns whether a failed call was one of another program, as of other shardings."""
-        programs = variant.programs  # None if the garbage collector has cleared it
-        return programs is not None and programs.call_again(exception, arrays)
-
     def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Raises the TypeError of arguments that do not fit the signature."""
         _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:
-        """Returns the exception to raise in the place of `exception`."""
         return _errors.translate(failure, _errors.jit_id_of(failure.variant))
 
-    def inspect_new_trace(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    def inspect(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
         """Returns whether the program that was just traced can raise while it runs.
 
@@ -192,7 +184,7 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         _events.tell("ran", variant, arrays)
         try:
             jitted, arrays = programs_of(variant).find(arrays)
-            found = _jaxprs.contents(jitted.trace(*arrays).jaxpr)
+            found = _traced.contents(jitted.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # JAX does not tell; waiting is always correct

@@ -13,7 +13,7 @@ from .._base import _errors
 from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
-from . import _events
+from . import _events, _running
 from ._hooks import FunctionHooks
 from ._selection import HandOver
 from ._settings import Settings
@@ -24,13 +24,14 @@ _jax_compat.hide_from_tracebacks(__file__)
 class AsInJax(FunctionHooks):
     """Errors of a running program are raised as they are, and no call waits for the device."""
 
-    def before_raising_call(self, variant: _core.Variant, /) -> None:
-        pass
+    def silence(self, call: _running.Running) -> None:
+        if self.settings.donate.is_quiet:
+            _running.ignore_donation(call)
 
-    def inspect_new_trace(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...], /
+    def inspect(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
-        super().inspect_new_trace(variant, arrays, outputs)
+        super().inspect(variant, arrays, outputs)
         return False
 
     def translate(self, failure: Failure) -> BaseException | str:
@@ -125,11 +126,12 @@ class PlainHooks(AsInJax):
             return "an argument is none that JAX takes"
         return super().translate(failure)
 
-    def hand_over(
-        self, f: _core.FilterJit, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any], /
-    ) -> Any:
-        __tracebackhide__ = True
-        return hand_over(f, self.upstream, self.handed_over, reason, args, kwargs)
+    def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            return hand_over(f, self.upstream, self.handed_over, reason, args, kwargs)
+
+        return call
 
 
 def hand_over(

@@ -1,10 +1,13 @@
-"""`Programs`: the ``jax.jit`` that a variant runs, or several of them."""
+"""`Programs`: the ``jax.jit`` that a variant runs, or several of them; and dropping them."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
-from . import _direct
+from .._base._package import public
+from .._compat import _equinox_compat, _jax_compat
+from . import _direct, _events
 from ._flat_function import FlatFunction
 
 
@@ -58,7 +61,7 @@ def calls_of(variant: _core.Variant) -> list[Any]:
     return [variant.call] if variant.programs is None else variant.programs.calls
 
 
-def clear(variant: _core.Variant) -> None:
+def _drop(variant: _core.Variant) -> None:
     """Drops what JAX and direct calls hold for a variant."""
     for call in calls_of(variant):
         if isinstance(call, _core.Direct):
@@ -66,3 +69,41 @@ def clear(variant: _core.Variant) -> None:
         clear_jax = getattr(_direct.jitted_of(call), "clear_cache", None)
         if clear_jax is not None:
             clear_jax()
+
+
+# ---- dropping compiled programs: of one function, or of all ----
+
+_caches: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
+
+
+def add(cache: _core.Cache) -> None:
+    """Adds a new cache, so that `clear_caches` clears it."""
+    if not _caches:
+        _jax_compat.clears_with_jax(clear_caches)
+    _caches.add(cache)
+    clears = _equinox_compat.cache_clears()  # which the program may import meanwhile
+    if clears is not None and clear_caches not in clears:
+        clears.append(clear_caches)
+
+
+def clear(cache: _core.Cache) -> None:
+    """Drops the compiled programs of one function.
+
+    The programs that JAX holds for the variants are dropped too, because a call may hold its
+    variant.
+    """
+    variants = cache.variants()
+    cache.clear()
+    _events.tell("cleared", cache)
+    for variant in variants:
+        _drop(variant)
+
+
+@public
+def clear_caches() -> None:
+    """Drops the compiled programs of all jitted functions.
+
+    A `Compiled` keeps its program. ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
+    """
+    for cache in list(_caches):
+        clear(cache)

@@ -20,7 +20,7 @@ from .._trees._filters import (
     may_take_none,
     parsed_tree,
 )
-from .._trees._nodes import tree_of
+from .._trees._nodes import walk
 from .._trees._registry import is_traced, leaves_of, registry, with_numbers_in_some
 from .._trees._tree_functions import tree_paths
 from ._signature import ANY, Parameters, own_signature, parameters_of
@@ -332,8 +332,8 @@ NOTHING = Chosen()
 
 def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
     """Raises ValueError if an argument whose numbers are traced is a str."""
-    for node in tree_of(structure).children:
-        is_text = node.kind == "static" and isinstance(node.detail, str)
+    for node, path in walk(structure):
+        is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
         if is_text and (node.key, True) in traced.filters:
             raise ValueError(
                 f"`{traced.option}` names {node.key!r}, which is the str {short(node.detail)}: leave it out, as "

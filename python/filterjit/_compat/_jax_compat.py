@@ -7,6 +7,7 @@ same. That holds for the other files here too.
 import contextlib
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FrameType
@@ -330,3 +331,66 @@ def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """Returns the ShapeDtypeStruct of an aval."""
     weak = bool(getattr(aval, "weak_type", False))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=weak)
+
+
+# ---- conversions of NumPy arrays ----
+
+_canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
+
+
+def _conversion(x: np.ndarray[Any, Any]) -> Any:
+    """Returns JAX's conversion of an array, and makes one if there is none.
+
+    Fallback: the constant of a program.
+    """
+    if _canonicalize is not None:
+        return _canonicalize(x)
+    closed = jax.make_jaxpr(lambda: x)()
+    return closed.consts[0] if closed.consts else closed.jaxpr.outvars[0].val
+
+
+@functools.cache
+def _drop_conversion() -> Callable[[Any], object] | None:
+    """Returns the callback of JAX's weak references to arrays, which drops a conversion.
+
+    It is called with the reference when an array dies. Fallback: None.
+    """
+    x = np.zeros(1)
+    kept = _conversion(x)
+    found = [reference.__callback__ for reference in weakref.getweakrefs(x)]
+    del kept
+    return found[0] if len(found) == 1 else None
+
+
+def convert_again(x: np.ndarray[Any, Any]) -> None:
+    """Makes JAX convert a NumPy array again if it has changed since its conversion.
+
+    JAX converts an array of 64 bits to 32 once, by its identity, and keeps the copy as long as a
+    program holds it.
+
+    Fallback: the copy gets the values that the array has now. Then an older program that is lowered
+    again has them too.
+    """
+    if not weakref.getweakrefcount(x):
+        return  # JAX has no conversion of it
+    with np.errstate(all="ignore"):  # of casts to 32 bits
+        try:
+            kept = _conversion(x)
+        except (TypeError, ValueError):
+            return  # it can be in no program
+        if not isinstance(kept, np.ndarray) or _is_current(kept, x):
+            return
+        drop = _drop_conversion()
+        for reference in weakref.getweakrefs(x):
+            if drop is not None and reference.__callback__ is drop:
+                drop(reference)
+        if _conversion(x) is kept:
+            np.copyto(kept, x, casting="unsafe")
+
+
+def _is_current(kept: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> bool:
+    if kept.dtype != jax.dtypes.canonicalize_dtype(x.dtype):
+        return False  # jax_enable_x64 has changed
+    if np.may_share_memory(kept, x):
+        return True
+    return bool(np.asarray(x).astype(kept.dtype).tobytes() == kept.tobytes())

@@ -19,7 +19,7 @@ from .._base._later import later
 from .._base._package import suggesting
 from .._base._rooms import import_room
 from .._base._words import note_context
-from .._call import _clearing
+from .._call import _programs
 from .._call._caches import attributes_of
 from .._call._hooks import FunctionHooks
 from .._call._settings import OnRetrace, Settings, check_on_retrace
@@ -360,7 +360,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         Equal functions that were jitted with equal settings lose theirs too, because they share
         them.
         """
-        _clearing.clear(self._parts()[0])
+        _programs.clear(self._parts()[0])
 
     @property
     def variants(self) -> list[_core.Variant]:

@@ -12,8 +12,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._call._events import Listener, Watched, name_of
-from .._call._frames import stack_level
+from .._call._events import Listener, Watched, name_of, stack_level
 from .._compat import _flax_compat, _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -51,10 +50,7 @@ def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables |
 def _has_variables(structure: _core.Structure) -> bool:
     """Whether arguments of this structure hold a Variable of NNX."""
     cls = _flax_compat.variable_type()
-    return cls is not None and any(
-        isinstance(node_type, type) and issubclass(node_type, cls)
-        for _, _, node_type, _, _ in structure._nodes()
-    )
+    return cls is not None and any(issubclass(x, cls) for x in structure._types())
 
 
 class _LostChanges(Listener):

@@ -154,7 +154,7 @@ class NNXHooks(AsInJax):
         return super().translate(failure)
 
     def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
+        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         fun = f.__wrapped__.__wrapped__  # the traced function calls this
         raise_binding_error(fun, f._given_signature, args, kwargs)

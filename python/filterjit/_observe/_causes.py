@@ -80,11 +80,14 @@ def in_order(causes: Sequence[Cause]) -> list[Cause]:
     return sorted(causes, key=lambda cause: _ORDER[cause.kind])
 
 
-def lines_of(causes: Sequence[Cause], write: Callable[[Cause], str] = str) -> list[str]:
-    """Returns an indented line for each of the first causes, and one that counts the rest."""
+def lines_of(
+    causes: Sequence[Cause], write: Callable[[Cause], str] = str, more: int = 0
+) -> list[str]:
+    """Returns an indented line for each of the first causes, and one that counts the rest, of which
+    `more` are not in the list."""
     lines = [f"  {write(cause)}" for cause in causes[:_MOST_CAUSES]]
-    if len(causes) > _MOST_CAUSES:
-        lines.append(f"  and {len(causes) - _MOST_CAUSES} more differences")
+    if rest := len(causes[_MOST_CAUSES:]) + more:
+        lines.append(f"  and {rest:,} more differences")
     return lines
 
 
@@ -135,6 +138,7 @@ class Explanation:
     variants: int = 0
     moves: tuple[Move, ...] = ()
     variant: str = ""
+    _more: int = dataclasses.field(default=0, repr=False)
 
     def __bool__(self) -> bool:
         return self.hit
@@ -152,7 +156,7 @@ class Explanation:
         begin = "compiles" if others else "compiles again"
         if fails:
             begin = "raises an error"
-        lines = [f"{self.name}: {begin} because", *lines_of(self.causes)]
+        lines = [f"{self.name}: {begin} because", *lines_of(self.causes, more=self._more)]
         if self.variant:
             lines.append(f"  (in the variant {self.variant})")
         if self.variants > 1:
@@ -174,7 +178,7 @@ class Explanation:
         """The most important difference, in one line without the name of the function."""
         if self.hit or not self.causes:
             return "hit"
-        more = len(self.causes) - 1
+        more = len(self.causes) - 1 + self._more
         others = f", and {count(more, 'other difference')}" if more else ""
         return f"compiles again because {self.causes[0]}{others}"
 

@@ -3,8 +3,10 @@
 import dataclasses
 import enum
 import functools
+import itertools
+import operator
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from .._base._arrays import Aval
 from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
 from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
-from .._trees._nodes import Node, tree_of
+from .._trees._nodes import Node, lineage, root_of
 from . import _table
 from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
@@ -34,22 +36,29 @@ from ._wording import (
 _NEW_CLASS = "a new class of the same name"
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 
+MOST_NODES = 24  # arrays that differ, and other nodes, of which an explanation is made
+
+_Nodes = list[tuple[int, Node]]
+
 # ---- two structures ----
 
 
 class Comparison:
     """The differences between two structures.
 
+    The C core finds the nodes that differ. Only these become Python objects.
+
     Attributes:
         causes: the differences, the most important first.
+        more: how many nodes differ besides.
 
     Arguments:
         registry: the registry of the structures.
         was, now: the structures, of a compiled program and of a call.
         path: their own.
-        first_array: the number of their first array.
         avals_was, avals_now: the avals of their arrays, or None.
         cache: the cache of the function, if the structures are those of its arguments.
+        most: the number of arrays, and of other nodes, to look at.
     """
 
     def __init__(
@@ -58,18 +67,25 @@ class Comparison:
         was: _core.Structure,
         now: _core.Structure,
         path: Sequence[Any] = (),
-        first_array: int = 0,
         avals_was: Sequence[Aval] | None = None,
         avals_now: Sequence[Aval] | None = None,
         cache: _core.Cache | None = None,
+        most: int = MOST_NODES,
     ) -> None:
-        self.registry, self.cache = registry, cache
+        self.registry, self.now, self.cache, self.most = registry, now, cache, most
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self._in_field = False  # whether the nodes are a field that its class declares to be static
+        self._in_field = False  # whether the node is a field that its class declares to be static
         self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
-        self._in_model = False  # whether the nodes are below an instance of a class
-        self._compare(tree_of(was, first_array), tree_of(now, first_array), path)
+        pairs, self.more = was._differences(now, avals_was, avals_now, most)
+        for model, found in itertools.groupby(
+            (
+                (lineage(was, i, array_was), lineage(now, j, array_now))
+                for i, j, array_was, array_now in pairs
+            ),
+            key=_model_of,
+        ):
+            self._compare_model(model, list(found), path)
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers)  # one option for all of them
             self.causes = [
@@ -79,47 +95,29 @@ class Comparison:
         self.causes = in_order(self.causes)
 
     @property
-    def told(self) -> list[Cause]:
-        """The differences; never an empty list. Two structures that are equal now were unequal in
-        the call because the ``__eq__`` of a static value said so."""
+    def differences(self) -> "Differences":
+        """The differences; never none. Two structures that are equal now were unequal in the call
+        because the ``__eq__`` of a static value said so."""
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
-        return self.causes or [hidden]
+        return Differences(self.causes or [hidden], self.more)
 
-    def _compare(
-        self, was: Node, now: Node, path: Sequence[Any], parent: Any = None, is_leaf: bool = True
+    def _compare_model(
+        self, model: int | None, pairs: Sequence[tuple[_Nodes, _Nodes]], root: Sequence[Any]
     ) -> None:
-        """Collects the differences of two nodes and of those below."""
-        todo: list[tuple[Node, Node, list[Any], Any, bool]] = [(was, now, [*path], parent, is_leaf)]
-        while todo:
-            was, now, below, parent, is_leaf = todo.pop()
-            is_instance = was.kind in ("module", "object", "custom") and was.type is now.type
-            if is_instance and not self._in_model:
-                self._compare_models(was, now, below, parent, is_leaf)
-                continue
-            if was.kind == now.kind == "array":
-                self._compare_arrays(was.array, now.array, below)
-            children = list(zip(was.children, now.children, strict=False))
-            if not was.equals(now):
-                self._in_field, self._is_leaf = _is_static_field(parent, now.key), is_leaf
-                children = self._compare_nodes(was, now, below)
-            todo.extend(
-                (x, y, y.path_below(below), now.type, is_leaf and _holds_leaf(now, y.key))
-                for x, y in reversed(children)
-            )
-
-    def _compare_models(self, was: Node, now: Node, path: list[Any], *place: Any) -> None:
-        """Compares two instances of a class. Where a size and the shapes of arrays are others, they
-        are two models, which is told once."""
-        before, self._in_model = len(self.causes), True
-        self._compare(was, now, path, *place)
-        self._in_model = False
+        """Adds the differences below an instance of a class, if there is one. Where a size and the
+        shapes of arrays differ, they are two models, which is one difference."""
+        before = len(self.causes)
+        for was, now in pairs:
+            self._compare_nodes(was, now, [*root, *self.now._key_path(now[-1][0])])
         found = self.causes[before:]
         sizes = [cause for cause in found if cause.was.startswith("the int ")]
-        if sizes and any(cause.kind == "shape" for cause in found):
+        if model is not None and sizes and any(cause.kind == "shape" for cause in found):
+            nodes = [(i, node) for i, node in pairs[0][1] if i <= model]
+            path = [*root, *self.now._key_path(model)]
             size = min(sizes, key=lambda cause: cause.path.count("."))
             name = size.path.removeprefix(format_path(path)).lstrip(".")
             words = [f"{name}={x.removeprefix('the int ')}" for x in (size.was, size.now)]
-            was_now = f"`{class_name(was.type)}` with {words[0]}", f"one with {words[1]}"
+            was_now = f"`{class_name(nodes[-1][1].type)}` with {words[0]}", f"one with {words[1]}"
             del self.causes[before:]
             self._add(_table.MODEL, path, *was_now)
 
@@ -138,9 +136,14 @@ class Comparison:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
         self._add(row, path, *words, **filled)
 
-    def _compare_nodes(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
-        """Adds the difference of two nodes that are not equal themselves. Returns the pairs of
-        children to compare."""
+    def _compare_nodes(self, of_was: _Nodes, of_now: _Nodes, path: list[Any]) -> None:
+        """Adds the difference of two nodes."""
+        was, now = of_was[-1][1], of_now[-1][1]
+        if was.kind == now.kind == "array":
+            return self._compare_arrays(was.array, now.array, path)
+        above = [node for _, node in of_now]
+        self._in_field = len(above) > 1 and _is_static_field(above[-2].type, now.key)
+        self._is_leaf = all(itertools.starmap(_holds_leaf, itertools.pairwise(above)))
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
@@ -154,27 +157,23 @@ class Comparison:
             else:
                 self._add(_table.OTHER_CLASS, path, f"`{names[0]}`", f"`{names[1]}`")
         elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
-            return self._compare_keys(was, now, path)
-        elif len(was.children) != len(now.children):
+            self._compare_keys(was, now, path)
+        elif was.arity != now.arity:
             self._add_nodes(_table.LENGTH, path, was, now)
         elif isinstance(was.detail, _core.Cache) and isinstance(now.detail, _core.Cache):
             self._compare_jitted(was.detail, now.detail, path)
+        elif self._is_changed(was.detail, now.detail):
+            self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
-            if self._is_changed(was.detail, now.detail):
-                self._add_changed(path, f"aux data {shorten(now.detail)}")
-            else:
-                x, y = in_words(was.detail, now.detail, short)
-                self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
-            return list(zip(was.children, now.children, strict=True))
-        return []
+            x, y = in_words(was.detail, now.detail, short)
+            self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
 
     def _compare_jitted(self, was: _core.Cache, now: _core.Cache, path: list[Any]) -> None:
         """Compares two functions that filterjit has jitted."""
-        trees = tree_of(was.function), tree_of(now.function)
-        before = len(self.causes)
-        self._compare(*trees, path)
-        if len(self.causes) == before:
-            words = describe_node(trees[0], None), "the same function, jitted again"
+        found = Comparison(self.registry, was.function, now.function, path, most=self.most)
+        self.causes += found.causes
+        if not found.causes:
+            words = describe_node(root_of(was.function), None), "the same function, jitted again"
             self._add(_table.JITTED_AGAIN, path, *words)
 
     def _is_changed(self, x: Any, y: Any) -> bool:
@@ -188,7 +187,7 @@ class Comparison:
     def _add_changed(self, path: list[Any], now: str) -> None:
         self._add(_table.CHANGED, path, "another value when it was traced", now)
 
-    def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> list[tuple[Node, Node]]:
+    def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> None:
         """Compares dicts of other keys, and instances of a class that have other attributes, or
         others that are static."""
         is_dict = was.kind != "module"
@@ -197,10 +196,7 @@ class Comparison:
             row = _table.KEYS if changes else _table.ORDER
             changes = changes or f"one in the order {_list_keys(now.detail)}"
         words = f"a dict of {_list_keys(was.detail)}" if is_dict else describe_node(was, None)
-        changes = changes or "one of which other attributes are static"
-        self._add(row, path, words, changes)
-        of_was = {child.key: child for child in was.children}
-        return [(of_was[x.key], x) for x in now.children if x.key in of_was]
+        self._add(row, path, words, changes or "one of which other attributes are static")
 
     def _compare_kinds(self, was: Node, now: Node, path: list[Any]) -> None:
         """Adds the difference of two nodes of other kinds."""
@@ -328,13 +324,26 @@ _CONTAINERS = frozenset(
 )
 
 
-def _holds_leaf(node: Node, key: Any) -> bool:
-    """Whether a number in this place is a leaf: in a container, or in a field of a dataclass that
-    is not static. Attributes of other objects may be static."""
+def _holds_leaf(node: Node, child: Node) -> bool:
+    """True if a number in the place of a child is a leaf: in a container, or in a field of a
+    dataclass that is not static. Attributes of other objects may be static."""
     if node.kind in _CONTAINERS:
         return True
-    return key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
-        node.type, key
+    return child.key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
+        node.type, child.key
+    )
+
+
+def _model_of(pair: tuple[_Nodes, _Nodes]) -> int | None:
+    """Returns the index of the outermost instance of a class above two nodes, or of the nodes
+    themselves; None if there is none."""
+    return next(
+        (
+            i
+            for (_, was), (i, now) in zip(*pair, strict=False)
+            if was.kind in ("module", "object", "custom") and was.type is now.type
+        ),
+        None,
     )
 
 
@@ -398,9 +407,22 @@ def _look_up(x: Any, name: str, default: Any) -> Any:
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
-def distance(causes: Iterable[Cause]) -> int:
-    """Returns how different two programs are."""
-    return sum(cause._weight for cause in causes)
+@dataclasses.dataclass
+class Differences:
+    """The differences of two programs.
+
+    Attributes:
+        causes: the differences.
+        more: how many nodes differ besides.
+    """
+
+    causes: list[Cause]
+    more: int = 0
+
+    @property
+    def distance(self) -> int:
+        """How different the programs are."""
+        return self.more + sum(cause._weight for cause in self.causes)
 
 
 # ---- two traces ----
@@ -429,16 +451,35 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     return cause_of(row, where, *words, array=where)
 
 
-def compare_traces(paths: Sequence[list[Any]], was: TraceRecord, now: TraceRecord) -> list[Cause]:
+def compare_traces(
+    cache: _core.Cache, structure: _core.Structure, was: TraceRecord, now: TraceRecord
+) -> list[Cause]:
     """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
-    earlier trace of the same static structure; `paths` are those of the first arrays."""
-    found = map(_compare_avals, paths, was.avals, now.avals)
-    causes = [cause for cause in found if cause is not None]
-    for name, value in now.context.items():
-        before = was.context.get(name)
-        if before != value:
-            causes.append(cause_of(_table.CONFIG, "", f"{name}={before!r}", f"{name}={value!r}"))
-    return causes
+    earlier trace of the same static structure."""
+    return _compare_arrays(cache, structure, was.avals, now.avals) + _compare_contexts(was, now)
+
+
+def _compare_arrays(
+    cache: _core.Cache,
+    structure: _core.Structure | None,
+    was: Sequence[Aval],
+    now: Sequence[Aval],
+) -> list[Cause]:
+    """Compares the avals of arrays in a function and, if there is a structure, its arguments."""
+    differ = list(itertools.compress(itertools.count(), map(operator.ne, was, now)))
+    if not differ:
+        return []
+    paths = array_paths(cache.function, structure)
+    found = (_compare_avals(paths[i], was[i], now[i]) for i in differ)
+    return [cause for cause in found if cause is not None]
+
+
+def _compare_contexts(was: TraceRecord, now: TraceRecord) -> list[Cause]:
+    return [
+        cause_of(_table.CONFIG, "", f"{name}={was.context.get(name)!r}", f"{name}={value!r}")
+        for name, value in now.context.items()
+        if was.context.get(name) != value
+    ]
 
 
 def compare_programs(
@@ -447,14 +488,19 @@ def compare_programs(
     trace_was: TraceRecord,
     now: _core.Structure,
     trace_now: TraceRecord,
-) -> list[Cause]:
+    most: int = MOST_NODES,
+) -> Differences:
     """Returns in what two traces of a function, for arguments of these structures, differ."""
-    paths, own = array_paths(cache.function, now), cache.function.num_leaves
     if was is now:
-        return compare_traces(paths, trace_was, trace_now)
-    avals = trace_was.avals, trace_now.avals
-    found = Comparison(cache.hooks.registry, was, now, (), own, *avals, cache)
-    return in_order(found.told + compare_traces(paths[:own], trace_was, trace_now))
+        return Differences(compare_traces(cache, now, trace_was, trace_now))
+    own = cache.function.num_leaves
+    avals_was, avals_now = trace_was.avals, trace_now.avals
+    found = Comparison(
+        cache.hooks.registry, was, now, (), avals_was[own:], avals_now[own:], cache, most
+    ).differences
+    of_function = _compare_arrays(cache, None, avals_was[:own], avals_now[:own])
+    causes = [*found.causes, *of_function, *_compare_contexts(trace_was, trace_now)]
+    return Differences(in_order(causes), found.more)
 
 
 def _where(sharding: Any) -> str:

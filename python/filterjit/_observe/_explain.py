@@ -4,6 +4,7 @@ It compares the call with the function's compiled programs and with the records 
 """
 
 import dataclasses
+import operator
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,16 +15,11 @@ from .. import _core
 from .._base._errors import array_paths, format_path, is_deleted
 from .._base._unwrap import innermost, is_function
 from .._call._programs import programs_of
-from .._trees._nodes import tree_of
+from .._trees._nodes import root_of
 from .._trees._registry import registry
 from . import _records, _table
 from ._causes import WHOLE_FUNCTION, Cause, Explanation, cause_of
-from ._compare import (
-    Comparison,
-    compare_programs,
-    compare_traces,
-    distance,
-)
+from ._compare import Comparison, Differences, compare_programs, compare_traces
 from ._labels import labels_of
 from ._placement import compare_placements, moves_of
 from ._records import TraceRecord, functions
@@ -83,11 +79,12 @@ def explain_trace(
         return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
     if not earlier and (cause := evicted(cache, structure, now)):
         return Explanation(name, False, (cause,))
-    paths = array_paths(cache.function, structure)
-    found = [compare_traces(paths, trace, now) for trace in reversed(earlier)]
-    best = min(found, key=distance, default=None)
+    found = [
+        Differences(compare_traces(cache, structure, trace, now)) for trace in reversed(earlier)
+    ]
+    best = min(found, key=_distance, default=None)
     number = len(earlier)
-    if best is None or distance(best) > 1:
+    if best is None or best.distance > 1:
         programs = [
             (i, other.structure, trace)
             for other in others
@@ -99,17 +96,21 @@ def explain_trace(
             compare_programs(cache, was, trace, structure, now)
             for _, was, trace in programs[:_MOST_PROGRAMS]
         ]
-        best = min(found, key=distance)
-    best = _with_all_shapes(best, found)
-    if not best and now.placements is not None and variant is not None:
-        found = [
+        best = min(found, key=_distance)
+    causes, more = _with_all_shapes(best.causes, [x.causes for x in found]), best.more
+    if not causes and now.placements is not None and variant is not None:
+        paths = array_paths(cache.function, structure)
+        placed = [
             compare_placements(paths, trace.placements, now.placements)
             for trace in (*earlier, *_records.record_of(variant).compiled)
-            if trace.placements is not None and not compare_traces(paths, trace, now)
+            if trace.placements is not None and not compare_traces(cache, structure, trace, now)
         ]
-        best = min(found, key=len, default=[])
-    label = _label_among(variant, others) if earlier and best and variant is not None else ""
-    return Explanation(name, not best, tuple(best), number, variant=label)
+        causes = min(placed, key=len, default=[])
+    label = _label_among(variant, others) if earlier and causes and variant is not None else ""
+    return Explanation(name, not causes, tuple(causes), number, variant=label, _more=more)
+
+
+_distance = operator.attrgetter("distance")
 
 
 def _with_all_shapes(best: Sequence[Cause], found: Sequence[Sequence[Cause]]) -> list[Cause]:
@@ -188,19 +189,22 @@ def _compare_functions(
 ) -> list[Cause] | None:
     """Returns how a function differs from the closest one of the same code; None without others."""
     comparisons = [  # by the registry which functions are always classified by
-        (Comparison(registry, other.function, cache.function, [WHOLE_FUNCTION]), other.function)
+        (
+            Comparison(registry, other.function, cache.function, [WHOLE_FUNCTION]).differences,
+            other.function,
+        )
         for other in others[:_MOST_PROGRAMS]
     ]
     if not comparisons:
         return None
-    closest, was = min(comparisons, key=lambda pair: distance(pair[0].causes))
-    is_same = innermost(tree_of(was).detail) is innermost(fun)  # only what wraps it is recreated
+    closest, was = min(comparisons, key=lambda pair: pair[0].distance)
+    is_same = innermost(root_of(was).detail) is innermost(fun)  # only what wraps it is recreated
     again = "the same function, wrapped or jitted again"
     return [
         _jitted_again(cause.was, again if is_same else cause.now, fun)
         if (cause.kind, cause.path) == ("recreated", WHOLE_FUNCTION)
         else cause
-        for cause in closest.told
+        for cause in closest.causes
     ]
 
 

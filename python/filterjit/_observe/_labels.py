@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from .. import _core
 from .._base._errors import format_path, short
 from .._base._unwrap import is_function
-from .._trees._nodes import Node, walk
+from .._trees._nodes import Node, lineage
 from .._trees._registry import registry
 from ._compare import Comparison
 from ._wording import LONGEST, briefly, describe_node, place_of
 
 _MOST = 20  # variants; others are not shown
+_MOST_NODES = 1000  # that differ from the first variant's
 _WIDTH = 40  # characters of a value that are shown
 
 
@@ -22,14 +23,12 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
     A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas,
     it has a number and their paths.
     """
-    values = [
-        {
-            format_path(path): _text(node)
-            for node, path in walk(variant.structure)
-            if not node.children and node.kind != "array"
-        }
-        for variant in variants[:_MOST]
-    ]
+    structures = [variant.structure for variant in variants[:_MOST]]
+    if not structures:
+        return []
+    of_first: dict[str, str] = {}
+    of_others = [_differences(structures[0], other, of_first) for other in structures[1:]]
+    values = [of_first, *(of_first | found for found in of_others)]
     labels = told_apart(values)
     repeated = {label for label, n in Counter(labels).items() if n > 1} | {""}
     found = [
@@ -37,6 +36,24 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
         for i, label in enumerate(labels)
     ]
     return found + [f"variant {i + 1}" for i in range(len(labels), len(variants))]
+
+
+def _differences(
+    first: _core.Structure, other: _core.Structure, of_first: dict[str, str]
+) -> dict[str, str]:
+    """Returns the nodes of a structure that differ from another one, by path, in words. Adds those
+    of the other one to `of_first`."""
+    found = {}
+    for i, j, *arrays in first._differences(other, None, None, _MOST_NODES)[0]:
+        of_first.setdefault(*_place_and_text(first, i, arrays[0]))
+        place, text = _place_and_text(other, j, arrays[1])
+        found[place] = text
+    return found
+
+
+def _place_and_text(structure: _core.Structure, index: int, array: int) -> tuple[str, str]:
+    node = lineage(structure, index, array)[-1][1]
+    return format_path(structure._key_path(index)), _text(node)
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:

@@ -22,8 +22,9 @@ import jax
 
 from .. import _core
 from .._base._later import later
+from .._call import _running
 from .._call._events import Trace
-from .._call._jaxprs import Contents
+from .._call._traced import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
 from ._records import Cost, Event, FunctionRecord, TraceRecord, functions, record_of
@@ -222,7 +223,7 @@ class _Recorder:
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
         work = _Work(record, (record.cost, record_of(variant).cost), on_purpose)
-        variant.defer(lambda: self._end(stack, work))
+        _running.defer(lambda: self._end(stack, work))
         stack.append(work)
         return work
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 MANY = 8  # compilations in a row that have one cause: they are told
 _MOST_MADE = 10_000
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 Key = tuple[str, str]
 """The kind and the path of a cause."""
@@ -199,22 +198,16 @@ class Made:
 
 
 def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
-    """Returns a key that only equal structures share as long as some weak references live, and
-    these."""
-    key: list[Any] = [hash(structure)]
+    """Returns a key, and weak references. As long as these live, only structures with the same
+    hash and the same objects share the key."""
     refs = []
-    for _, _, cls, detail, _ in structure._nodes():
-        for x in (cls, *(detail if type(detail) is tuple else (detail,))):
-            if type(x) in _ATOMS:
-                key.append(hex(x) if type(x) is int else repr(x))  # repr refuses long ones
-                continue
-            try:
-                ref: Any = weakref.ref(x)  # for a living object it is always the same
-            except TypeError:
-                ref = object()
-            refs.append(ref)
-            key.append(id(ref))
-    return tuple(key), refs
+    for _, x in structure._statics(True):
+        try:
+            ref: Any = weakref.ref(x)  # for a living object it is always the same
+        except TypeError:
+            ref = object()
+        refs.append(ref)
+    return (hash(structure), *map(id, refs)), refs
 
 
 class Misses:

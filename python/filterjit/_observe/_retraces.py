@@ -18,7 +18,7 @@ from .. import _core
 from .._base._later import later
 from .._base._package import is_installed, public
 from .._base._switches import switches
-from .._call._frames import stack_level
+from .._call._events import stack_level
 from .._call._settings import OnRetrace
 from . import _forbid, _records
 from ._recorder import recorder
@@ -132,7 +132,7 @@ def _tell_of_many(
         if was is None:
             return ()
         structures = was.structure, last.trace, variant.structure, trace
-        return _compare.compare_programs(cache, *structures)
+        return _compare.compare_programs(cache, *structures, most=MANY).causes
 
     found = record.misses.add(now, compare)
     if record.cost.traces == 0:  # of this function; the same code may have earlier ones

@@ -168,6 +168,6 @@ def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
         case "ref":
             return f"the same object as {node.detail}"
         case "tuple" | "list":
-            items = count(len(node.children), "item")
-            return f"a {node.kind} of {items}" if node.children else f"an empty {node.kind}"
+            items = count(node.arity, "item")
+            return f"a {node.kind} of {items}" if node.arity else f"an empty {node.kind}"
     return f"a {class_name(node.type)}"

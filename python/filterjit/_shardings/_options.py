@@ -10,7 +10,6 @@ import jax
 from .. import _core
 from .._base._arrays import is_spec
 from .._call._selection import check_names
-from .._trees._nodes import span
 from ._place import is_value, specs_of
 from ._specs import Spec
 
@@ -142,7 +141,7 @@ class Shardings:
         found: list[int] = []
         for i, _, value in self._values(call):
             if value is not None and not is_spec(value):
-                first, count = span(call.variant.structure, i)
+                first, count = call.variant.structure._span(i)
                 found += range(own + first, own + first + count)
         return found
 

@@ -17,6 +17,7 @@ The specs of the results are known only after a trace. So a program that needs t
 then jitted again with them: JAX finds the trace of the flat function in its cache.
 """
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
@@ -213,9 +214,13 @@ class ShardedCall(Programs):
         if jax.config.jax_disable_jit:
             return self.flat.make()(*arrays)  # as under jax.jit, shardings say nothing
         arrays = self.placed(arrays)
-        if self.flat.before_run is not None:
-            self.flat.before_run(arrays, lambda: self._find(arrays).jit)
-        output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
+        before = self.flat.before_run
+        with (
+            contextlib.nullcontext()
+            if before is None
+            else before(arrays, lambda: self._find(arrays).jit)
+        ):
+            output: _core.Output = self._find(arrays, is_call=True).call(*arrays)
         return output
 
     def placed(

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Hostile, called, core, make_jit, make_registry, variants
+from core_support import (
+    Array,
+    Hooks,
+    Hostile,
+    called,
+    core,
+    make_jit,
+    make_registry,
+    variants,
+)
 from outcome_support import raised
 
 
@@ -199,7 +208,7 @@ def test_compiled_elsewhere_and_evicted(may_raise: bool) -> None:
     f, first = compiled(lambda x, n: x, Array(1), 3, may_raise=may_raise)
     cache = f._parts()[0]
     f(Array(2), 3)
-    assert f._hooks.calls == ["before_raising_call", "wait"] * may_raise
+    assert f._hooks.calls == ["run"] * may_raise
     other = make_jit(lambda x, n: x, Hooks(cache.hooks.registry))
     structure = other._find_or_compile(Array(1), 4)[0].structure
     second = cache.insert_compiled(structure, first.call, first.outputs, may_raise)

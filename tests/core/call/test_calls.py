@@ -1,8 +1,6 @@
 """Calls: the hooks that they call, what they return, what they raise, and what they leave behind."""
 
 import functools
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +14,6 @@ from core_support import (
     Value,
     called,
     core,
-    deferred,
     make_jit,
     make_registry,
     variants,
@@ -29,7 +26,7 @@ def test_a_hit_calls_no_hook() -> None:
     x = Array()
     for _ in range(5):
         assert f(x, 3) == (x, 3)
-    assert f._hooks.calls == ["prepare", "compile", "inspect_new_trace"]
+    assert f._hooks.calls == ["prepare", "compile", "run"]
     assert len(variants(f)) == 1
 
 
@@ -69,9 +66,8 @@ def test_a_function_that_calls_itself_forever() -> None:
 @pytest.mark.parametrize(
     "hook, args",
     [
-        *((hook, (Array(),)) for hook in ("prepare", "compile", "inspect_new_trace", "wait")),
-        *(("before_raising_call", (Array(),)), ("raise_binding_error", (1, 2, 3))),
-        ("translate_error", (Array(), "not a number")),
+        *((hook, (Array(),)) for hook in ("prepare", "compile", "run")),
+        *(("failed", (1, 2, 3)), ("failed", (Array(), "not a number"))),
     ],
 )
 def test_a_hook_that_fails(hook: str, args: Any, error: type[BaseException]) -> None:
@@ -79,14 +75,12 @@ def test_a_hook_that_fails(hook: str, args: Any, error: type[BaseException]) -> 
     options = f._hooks
     options.may_raise = True
     x = Array()
-    if hook == "before_raising_call":  # in a hit only
-        f(x)
 
     def fail_in_hook(*args: Any) -> None:
         raise error("on purpose")
 
     options.on[hook] = fail_in_hook
-    ignored = hook == "translate_error" and issubclass(error, Exception)
+    ignored = hook == "failed" and issubclass(error, Exception)
     raised(TypeError if ignored else error, f, *args)
     del options.on[hook]
     assert f(x) is x and f(x) is x
@@ -99,7 +93,7 @@ def test_the_function_fails() -> None:
     for _ in range(3):
         raised(ZeroDivisionError, f, Array(), 0)
     assert variants(f) == [], "a variant that was never traced is not kept"
-    assert f._hooks.count("translate_error") == 3
+    assert f._hooks.count("failed") == 3
     assert f(Array(), 1) == 1
     f = make_jit(lambda x: 1 // (not isinstance(x.value, str)))
     f(Array(1))
@@ -108,38 +102,39 @@ def test_the_function_fails() -> None:
     assert f._hooks.count("compile") == 1, "a retrace that fails keeps the variant"
 
 
-def test_arguments_of_translate_error() -> None:
+def test_arguments_of_failed() -> None:
     seen: list[Any] = []
     f = make_jit(lambda x, n: 1 // n)
-    f._hooks.on["translate_error"] = lambda *args: seen.append(args)
+    f._hooks.on["failed"] = lambda *args: seen.append(args)
     x = Array()
     raised(ZeroDivisionError, f, x, 0)
     assert "unhashable" in str(raised(TypeError, f, [x], Unhashable()))
-    (g, exception, variant, arrays), (_, second, none, more) = seen
-    assert g is f and type(exception) is ZeroDivisionError and arrays == (x,)
+    raised(TypeError, f, x, m=1)
+    (g, exception, variant, arrays, given), (_, second, none, more, _), misfit = seen
+    assert g is f and type(exception) is ZeroDivisionError and arrays == (x,) and given is None
     assert variant.structure.num_leaves == 1
     assert second.__filterjit_error_context__[:2] == ("hash", ["n"])
     assert none is None and more == (x,)
+    assert misfit[1:] == (None, None, (), ((x,), {"m": 1}))
 
 
-def test_answers_of_translate_error() -> None:
-    """It may replace the exception, but is not asked about an interrupt."""
-    f = make_jit(fail)
-    for f._hooks.reason, error in (
-        (KeyError("k"), KeyError),
-        (3, ZeroDivisionError),
-        (KeyError, ZeroDivisionError),
-    ):
+def test_answers_of_failed() -> None:
+    """It may replace the exception, or make the call, but is not asked about an interrupt."""
+    f = make_jit(lambda: 1 // 0)
+    for f._hooks.answer, error in ((KeyError("k"), KeyError), (3, ZeroDivisionError)):
         raised(error, f)
-    f._hooks.translate_error = lambda *args: None
+    f._hooks.failed = lambda *args: None
     raised(ZeroDivisionError, f)
+    assert "do not fit" in str(raised(TypeError, f, 1))
+    f._hooks.failed = lambda *args: lambda *args, **kwargs: (args, kwargs)
+    assert f() == ((), {}) and f(1, k=2) == ((1,), {"k": 2})
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     f = make_jit(interrupt)
     raised(KeyboardInterrupt, f)
-    assert f._hooks.count("translate_error") == 0
+    assert f._hooks.count("failed") == 0
 
 
 def test_errors_of_statics_in_a_match() -> None:
@@ -192,12 +187,6 @@ def test_bad_answers_of_a_callable(answer: Any) -> None:
     assert "not callable" in str(raised(TypeError, f, Array()))
 
 
-def test_raise_binding_error_that_raises_nothing() -> None:
-    f = make_jit(lambda x: x)
-    f._hooks.raise_binding_error = lambda *args: None
-    assert "do not fit" in str(raised(TypeError, f))
-
-
 # ---- programs that can raise ----
 
 
@@ -205,59 +194,72 @@ def test_programs_that_can_raise() -> None:
     f = make_jit(lambda x: x)
     f._hooks.may_raise = True
     f(Array()), f(Array())
-    assert f._hooks.calls[:4] == ["prepare", "compile", "inspect_new_trace", "wait"]
-    assert f._hooks.calls[4:] == ["before_raising_call", "wait"]
+    assert f._hooks.calls == ["prepare", "compile", *["run"] * 2]
     f = make_jit(lambda x: x)
     for f._hooks.may_raise in (None, None, False, False):  # it does not know yet
         f(Array())
-    again = ["before_raising_call", "inspect_new_trace"]
-    assert f._hooks.calls[2:] == ["inspect_new_trace", *again, *again]
+    assert f._hooks.calls[2:] == ["run"] * 3
 
 
-def test_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    unraisable: list[Any] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda u: unraisable.append(u.exc_type))
+def test_a_trace_that_is_made_again() -> None:
+    f = make_jit(lambda x: x)
+    for value in (1, 2, 0.5, 3, 0.25):
+        assert f(Array(value)).value == value
+    assert f._hooks.calls == ["prepare", "compile", "run", "finish"]
+    (variant,) = variants(f)
+    assert variant.num_traces == 2 and variant.may_raise(1) is False
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_the_end_of_a_call_that_was_not_expected_to_trace(error: Any) -> None:
+    """The hook is told of its failure, and once more if it fails itself."""
     f = make_jit(lambda x: 1 // x.value)
-    ran: list[Any] = []
-
-    def before_raising_call(variant: Any) -> None:
-        variant.defer(lambda: ran.append("first"))
-        variant.defer(lambda: ran.append("last"))
-
-    f._hooks.may_raise = True
     f(Array(1))
-    f._hooks.on["before_raising_call"] = before_raising_call
+    outputs: list[Any] = []
+    f._hooks.on["finish"] = lambda variant, arrays, output: outputs.append(output)
+    raised(ZeroDivisionError, f, Array(0))
+    assert outputs == [None]
+
+    def fails(variant: Any, arrays: Any, output: Any) -> None:
+        outputs.append(output)
+        raise error
+
+    f._hooks.on["finish"] = fails
+    raised(error, f, Array(0))
+    assert outputs == [None] * 3
+    raised(error, f, Array(1.0))
+    assert type(outputs[-2]) is core.Output and outputs[-1] is None
+    del f._hooks.on["finish"]
+    assert f(Array(1.0)) == 1
+
+
+def test_a_trace_of_another_thread() -> None:
+    """A call that did not expect a trace which is not inspected asks about it afterwards."""
+    f, variant = called(lambda x: x, Array(1))
+    before = variant.call
+
+    def call(*arrays: Any) -> Any:
+        return core.output_unflatten(*reversed(core.output_flatten(variant.finish(*arrays, int))))
+
+    variant.call = call
+    del f._hooks.calls[:]
     f(Array(1))
-    assert ran == ["last", "first"]
-    raised(ZeroDivisionError, f, Array(0.0))
-    assert ran == ["last", "first"] * 2 and unraisable == []
-    f._hooks.on["before_raising_call"] = lambda variant: variant.defer(fail)
-    assert f(Array(1)) == 1 and unraisable == [ZeroDivisionError]
+    assert f._hooks.calls == ["finish"]
+    variant.call = before
+    f(Array(1))
+    assert f._hooks.calls == ["finish"]
 
 
-def test_what_is_deferred_belongs_to_a_thread() -> None:
-    """Each thread runs its own, and what it deferred last first."""
-    ran: list[Any] = []
-    _, variant = called(lambda x: x, Array())
-
-    def other() -> None:
-        assert len(variant.deferred) == 1
-        variant.defer(lambda: ran.append("first"))
-        variant.defer(lambda: ran.append("last"))
-        deferred.run_outside(variant, variant.deferrals)
-        assert ran == [] and len(variant.deferred) == 3
-        deferred.run_outside(variant, variant.deferrals - 1)
-        deferred.run_outside(variant, 0)
-        assert ran == ["last", "first"]
-
-    mine = lambda: ran.append("mine")
-    variant.defer(mine)
-    thread = threading.Thread(target=other)
-    thread.start(), thread.join()
-    assert [function for _, _, function in variant.deferred] == [mine]
-    for _ in range(2):
-        deferred.run_outside(variant, 0)
-        assert ran == ["last", "first", "mine"] and variant.deferred == []
+def test_what_is_known_of_traces() -> None:
+    _, variant = called(lambda x: x, Array(1))
+    assert variant.may_raise(0) is False
+    variant.set_may_raise(0, True)
+    assert variant.may_raise(0) is True
+    for number in (-1, 1):
+        raised(RuntimeError, variant.may_raise, number)
+        raised(RuntimeError, variant.set_may_raise, number, True)
+    raised(TypeError, variant.may_raise, "a")
+    raised(TypeError, variant.set_may_raise, 0)
 
 
 # ---- callables that are set, and called again ----
@@ -284,8 +286,8 @@ def test_a_callable_that_is_set() -> None:
     assert variant.call is call
 
 
-def test_call_again() -> None:
-    """A callable that was set and fails is replaced by the hook, or its error is raised."""
+def test_a_callable_that_was_set_and_fails() -> None:
+    """The hook replaces it, or its error is raised."""
     f, variant = called(lambda x: x, Array())
     before, x = variant.call, Array()
     seen: list[Any] = []
@@ -294,28 +296,30 @@ def test_call_again() -> None:
     def fails(*arrays: Any) -> Any:
         raise errors[0]
 
-    def call_again(variant: Any, exception: Exception, arrays: Any) -> None:
-        seen.append((type(exception), arrays))
+    def run(f: Any, variant: Any, arrays: Any, failed: Any) -> None:
+        seen.append((type(failed), arrays))
         variant.call = before
 
     def fails_too(*args: Any) -> None:
         raise errors[1]
 
     variant.call = fails
+    del f._hooks.calls[:]
     raised(KeyError, f, x)
-    assert f._hooks.count("call_again") == 1 and not seen
+    assert f._hooks.count("run") == 1 and not seen
     f._hooks.again = True
     raised(KeyError, f, x)  # the second time
-    f._hooks.on["call_again"] = fails_too
+    f._hooks.on["run"] = fails_too
     raised(ValueError, f, x)
     errors[0] = KeyboardInterrupt
     raised(KeyboardInterrupt, f, x)  # the hook is not asked
     errors[0] = KeyError
-    f._hooks.on["call_again"] = call_again
+    f._hooks.on["run"] = run
     assert f(x) is x and seen == [(KeyError, (x,))] and f(x) is x
     g = make_jit(lambda x: 1 // x.value)
+    g(Array(1))
     raised(ZeroDivisionError, g, Array(0))
-    assert "call_again" not in g._hooks.calls, "its callable was not set"
+    assert g._hooks.count("run") == 1, "its callable was not set"
 
 
 # ---- outputs: what a trace returns to JAX, and the results that are built from it ----

@@ -15,7 +15,6 @@ from core_support import (
     Module,
     Point,
     Record,
-    called,
     core,
     make_jit,
     make_registry,
@@ -154,13 +153,6 @@ def through_a_variable_jit() -> Any:
     return cell
 
 
-def through_what_is_deferred() -> Any:
-    _, variant = called(lambda x: x, Array())
-    work = functools.partial(id, variant)
-    variant.defer(work)
-    return work
-
-
 def through_a_direct_context() -> Any:
     backend = Backend()
     backend.direct = planned(backend, DirectArray())  # type: ignore[attr-defined]
@@ -207,7 +199,7 @@ CYCLES: dict[str, Callable[[], Any]] = {
             through_a_bound_method,
             *(through_attributes_options_and_the_cache, through_the_class_of_a_node),
             *(through_the_registry, through_a_proxy, through_a_variable_jit),
-            *(through_what_is_deferred, through_a_direct_context),
+            through_a_direct_context,
         )
     },
     **{name: functools.partial(through_a_structure, make) for name, make in STRUCTURES.items()},

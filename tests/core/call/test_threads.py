@@ -54,7 +54,7 @@ def fun(x: Any, *rest: Any) -> Any:
 def jit(maxsize: int = 4096) -> Any:
     """A FilterJit whose hooks let another thread run."""
     options = Hooks(make_registry(), maxsize)
-    for hook in ("prepare", "compile", "inspect_new_trace"):
+    for hook in ("prepare", "compile", "finish"):
         options.on[hook] = give_way
     return make_jit(fun, options)
 

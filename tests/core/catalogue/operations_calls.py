@@ -63,8 +63,9 @@ class Hooks(cs.Hooks):
         self._note("compile", f, variant)
         return Jitted(f, variant)
 
-    def raise_binding_error(self, f: Any, args: Any, kwargs: Any) -> None:
-        raise TypeError("they do not fit")
+    def failed(self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any) -> Any:
+        answer = super().failed(f, exception, variant, arrays, None)
+        return TypeError("they do not fit") if given is not None else answer
 
 
 def function() -> None:
@@ -144,7 +145,7 @@ def fails_once(kept: Kept, args: Any) -> None:
     (variant,) = kept.variants()
     works, variant.call = variant.call, Fails()
     kept.hooks.again = True
-    kept.hooks.on["call_again"] = lambda variant, error, arrays: setattr(variant, "call", works)
+    kept.hooks.on["run"] = lambda f, variant, *_: setattr(variant, "call", works)
 
 
 def set_bias(kept: Kept, args: Any) -> None:
@@ -153,7 +154,6 @@ def set_bias(kept: Kept, args: Any) -> None:
 
 def may_raise(kept: Kept, args: Any) -> None:
     kept.hooks.may_raise = True
-    kept.hooks.on["before_raising_call"] = lambda variant: variant.defer(int) or variant.defer(list)
     kept.jit(X)
 
 
@@ -241,11 +241,10 @@ class HandedOver(Kept):
     def __init__(self) -> None:
         super().__init__((X,))
         self.hooks.on["compile"] = fail
-        self.hooks.reason = "why"
-        self.hooks.hand_over = self.hand_over  # type: ignore[method-assign]
+        self.hooks.answer = self.other
 
-    def hand_over(self, f: Any, reason: str, args: Any, kwargs: Any) -> Any:
-        return reason, args, kwargs
+    def other(self, *args: Any, **kwargs: Any) -> Any:
+        return "why", args, kwargs
 
 
 @kept(HandedOver, ("why", (X, 1, Y), KEYWORDS))

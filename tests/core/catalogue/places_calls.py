@@ -20,9 +20,7 @@ def watched(w: World) -> Any:
 
 
 def evicted(w: World) -> None:
-    w.hooks.on["inspect_new_trace"] = lambda variant, *_: setattr(
-        variant, "record", w.mortal(object)
-    )
+    w.hooks.on["finish"] = lambda variant, *_: setattr(variant, "record", w.mortal(object))
 
 
 def call_eight(w: World, tree: Any) -> Any:
@@ -74,11 +72,6 @@ def the_callable_of_a_variant(w: World) -> None:
     w.hooks.compile = lambda f, variant: w.after(compile(f, variant))  # type: ignore[method-assign]
 
 
-def deferred_work(w: World) -> None:
-    w.hooks.may_raise = True
-    w.hooks.on["before_raising_call"] = lambda variant: variant.defer(w.hook)
-
-
 def call_with_a_marker(w: World, tree: Any) -> Any:
     """The function has a result without arrays too."""
     f = w.once("marked", lambda: cs.make_jit(echo, w.hooks))
@@ -122,9 +115,8 @@ place(
 )
 place("finalizer_of_an_old_variant", evicted, run=call_eight, unraisable=True)
 for _name, _run in {
-    **dict.fromkeys(("prepare", "compile", "before_raising_call", "inspect_new_trace", "wait")),
-    "translate_error": failing_call,
-    "raise_binding_error": binding_call,
+    **dict.fromkeys(("prepare", "compile", "run", "finish")),
+    "failed": failing_call,
 }.items():
     place(f"options.{_name}", lambda w, name=_name: hook_of_options(w, name), run=_run)
 place("leaves_that_are_chosen", leaves_that_are_chosen, registry=lambda w: {"traced_in": (int,)})
@@ -133,7 +125,6 @@ place(
     lambda w: w.jits.append(cs.make_jit(lambda tree: w.answer(tree), w.hooks)),
 )
 place("the_callable_of_a_variant", the_callable_of_a_variant)
-place("deferred_work", deferred_work, unraisable=True)
 place("marker_of_a_result_without_arrays", run=call_with_a_marker)
 place("reprs", lambda w: Linear(weight=w.x, size=w.loud(Named, "__repr__")()), run=show_variants)
 place("instance_of_a_bound_method", run=call_a_method)

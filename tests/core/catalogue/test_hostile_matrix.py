@@ -48,10 +48,7 @@ def trap_acts(name: str, action: str, at: int, phase: str, container: Any) -> bo
         raise
     except Exception as e:
         assert w.acted and not harmless, (name, action, phase, e)
-        if action == "raises" and name not in (
-            "options.translate_error",
-            "options.raise_binding_error",
-        ):
+        if action == "raises" and name != "options.failed":
             assert isinstance(e, ActionError), e
     else:
         assert action != "interrupts" or not w.acted or name in UNRAISABLE, "swallowed"
