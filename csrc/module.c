@@ -2,8 +2,8 @@
  *
  * It uses multi-phase initialization, and all of its state is per module (state.h).
  *
- * Python code can run in flatten (flatten.c), same_static (snapshot_compare.c) and is_immutable
- * (statics.c).
+ * Python code can run in flatten (flatten.c), same_static (snapshot_compare.c) and
+ * is_immutable (statics.c).
  */
 #include "base/common.h"
 #include "base/leafbuf.h"
