@@ -173,6 +173,8 @@ class Cache:
 @disjoint_base
 class FilterJit(Generic[_P, _T]):
     __wrapped__: Any
+    @property
+    def _function(self) -> Any: ...
     __name__: str  # in the `__dict__`, if the function has one
     __qualname__: str
     def __class_getitem__(cls, item: Any, /) -> types.GenericAlias: ...

@@ -317,7 +317,7 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
         return name_untraceable(exception, failure.variant, failure.arrays, traced)
     if isinstance(exception, RecursionError) and "Recursively calling" in str(exception):
         name = getattr(failure.f, "__qualname__", "the function")
-        code = code_of(failure.f.__wrapped__)
+        code = code_of(failure.f._function)
         place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
         note = f"({name}{place} calls itself while it is traced, without end)"
         if note not in getattr(exception, "__notes__", ()):

@@ -85,7 +85,7 @@ class PlainHooks(AsInJax):
         return self._made_of
 
     def function(self, f: _core.FilterJit) -> Any:
-        fun = f.__wrapped__
+        fun = f._function
         return fun if isinstance(fun, _PLAIN_FUNCTIONS) else _Opaque(fun)
 
     def check_result(self, out: Any) -> Any:

@@ -136,7 +136,10 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
     # JAX gives a name to a partial function, and to an object without a name.
-    return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
+    attributes = attributes_of(upstream) | attributes_of(fun)
+    for name in _jax_compat.HELD_BY_JITTED & vars(upstream).keys():
+        attributes[name] = vars(upstream)[name]
+    return FilterJit(fun, hooks, signature, attributes)
 
 
 def settings_as_in_jax(

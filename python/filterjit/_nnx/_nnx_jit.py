@@ -57,7 +57,7 @@ class NNXJit(_core.VariableJit):
         return getattr(self.upstream, name)
 
     def __repr__(self) -> str:
-        return f"<nnx.jit of {self.__wrapped__!r}>"
+        return f"<nnx.jit of {self._traced.fun!r}>"
 
     def __copy__(self) -> "NNXJit":
         """Returns the function itself, as ``copy.copy`` of a function does."""
@@ -156,7 +156,7 @@ class NNXHooks(AsInJax):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any], /
     ) -> None:
-        fun = f.__wrapped__.__wrapped__  # the traced function calls this
+        fun = f._function.__wrapped__  # the traced function calls this
         raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
