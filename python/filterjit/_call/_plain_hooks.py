@@ -151,6 +151,14 @@ def hand_over(
     try:
         return upstream(*args, **kwargs)
     except (TypeError, ValueError) as e:
+        takes = "takes" * ("problematic value is of type" in str(e)) or "returns" * (
+            "not a valid JAX type" in str(e)
+        )
+        if takes and "<class 'numpy." not in str(e):
+            but = ", but does not update Variables" * cache.hooks.updates_modules
+            e.add_note(
+                f"(`filterjit.filter_jit` {takes} values that are not arrays, as static{but})"
+            )
         if reason == NO_KEY:
             static = f._hooks.settings.static
             _errors.name_unhashable(e, static.given(cache.signature.names, args, kwargs))

@@ -85,6 +85,10 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         """The function that is wrapped, bound to the instance."""
         return types.MethodType(self.__func__.__wrapped__, self.__self__)
 
+    @property
+    def _function(self) -> Any:
+        return types.MethodType(self.__func__._function, self.__self__)
+
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
         """Traces and lowers the method for these arguments, without running it.
 
