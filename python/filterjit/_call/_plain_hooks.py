@@ -155,7 +155,7 @@ def hand_over(
             "not a valid JAX type" in str(e)
         )
         if takes and "<class 'numpy." not in str(e):
-            but = ", but does not update Variables" * cache.hooks.updates_modules
+            but = ", but does not update Variables" * getattr(f._hooks, "updates_modules", False)
             e.add_note(
                 f"(`filterjit.filter_jit` {takes} values that are not arrays, as static{but})"
             )

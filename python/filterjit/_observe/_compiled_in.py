@@ -49,9 +49,10 @@ def warn_of_objects(variant: _core.Variant) -> None:
 
 def _has_bool_equality(x: Any) -> bool:
     """Whether ``==`` compares an object by its values, and not by identity or item by item."""
-    if type(x).__eq__ is object.__eq__:
+    cls: Any = type(x)
+    if cls.__eq__ is object.__eq__:
         return False
     try:
-        return isinstance(x == x, bool)  # noqa: PLR0124
+        return isinstance(x == x, bool)
     except Exception:
         return False
