@@ -41,6 +41,8 @@ typedef struct {
     FjVariant *last;            /* owned: that of the last such call, or NULL */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
+    unsigned long long waited;  /* for a program that can raise */
+    unsigned long long ran;     /* the executable, if that was timed */
     FjLeafBuf arrays;           /* of the function itself, then of the arguments */
     PyObject *arrays_inline[FJ_LEAFBUF_MANY];
     FjPackedArgs packed;
@@ -278,8 +280,10 @@ wait_if_may_raise(Call *call, FjOutput *output)
     if (fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_YES) {
         return 0;
     }
-    call->started = 0; /* the device's time is not dispatch */
-    return fj_hooks_wait(call->self, output);
+    unsigned long long before = call->started == 0 ? 0 : fj_compat_now();
+    int result = fj_hooks_wait(call->self, output);
+    call->waited = call->started == 0 ? 0 : fj_compat_now() - before;
+    return result;
 }
 
 /* Builds the user's tree from what the variant's callable returned.  Steals `result`. */
@@ -293,6 +297,7 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }
+    call->ran = output->ran;
     /* An Output that still holds its Structure has not passed through JAX, which happens under
      * jax_disable_jit: then there is no trace. */
     if (FJ_UNLIKELY(output->structure != NULL)) {
@@ -335,9 +340,9 @@ after_success(Call *call, Py_ssize_t traces_before)
     (void)fj_count(&cache->hits);
     (void)fj_count(&variant->hits);
     if (FJ_UNLIKELY(call->started != 0)) {
-        unsigned long long taken = fj_compat_now() - call->started;
-        (void)FJ_ADD(cache->hit_time, taken);
-        (void)FJ_ADD(variant->hit_time, taken);
+        unsigned long long taken = fj_compat_now() - call->started - call->waited;
+        fj_times_add(&cache->times, taken, call->waited, call->ran);
+        fj_times_add(&variant->times, taken, call->waited, call->ran);
     }
     return 0;
 }
@@ -426,6 +431,7 @@ start_call(Call *call, FjFilterJit *self)
     call->last = NULL;
     call->variant = NULL;
     call->started = FJ_UNLIKELY(FJ_LOAD_INT(call->cache->timed)) ? fj_compat_now() : 0;
+    call->waited = call->ran = 0;
     call->uncompiled = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);

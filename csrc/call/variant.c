@@ -133,6 +133,20 @@ fj_output_flatten(PyObject *module, PyObject *op)
 }
 
 PyObject *
+fj_times_as_tuple(const FjTimes *times)
+{
+    return Py_BuildValue("KKKKKK", FJ_LOAD_COUNT(times->hits), FJ_LOAD_COUNT(times->hit),
+                         FJ_LOAD_COUNT(times->waited), FJ_LOAD_COUNT(times->runs),
+                         FJ_LOAD_COUNT(times->around), FJ_LOAD_COUNT(times->ran));
+}
+
+PyObject *
+fj_times_get(PyObject *object, void *offset)
+{
+    return fj_times_as_tuple((FjTimes *)((char *)object + (size_t)offset));
+}
+
+PyObject *
 fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
 {
     FjOutput *self =
@@ -420,8 +434,6 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
-    {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
-     "The nanoseconds that hits took until they returned, while the Cache is timed."},
     {"deferred", T_OBJECT, offsetof(FjVariant, deferred), READONLY,
      "A list of (number, thread, function): what was deferred and not run yet; or None."},
     {"deferrals", T_PYSSIZET, offsetof(FjVariant, deferrals), READONLY,
@@ -440,6 +452,9 @@ static PyGetSetDef variant_getset[] = {
     {"hits", fj_get_total, NULL,
      "The number of calls that a program ran, and that did not trace.",
      (void *)offsetof(FjVariant, hits)},
+    {"times", fj_times_get, NULL,
+     "What hits took while the Cache was timed: see FjTimes in csrc/call/variant.h.",
+     (void *)offsetof(FjVariant, times)},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -65,6 +65,12 @@ def _turn(on: bool) -> None:
 tell("direct", _turn)
 
 
+def time_runs(on: bool) -> None:
+    """Turns the timing of executables on or off."""
+    if _context is not None:
+        _context.timed = on
+
+
 class _After:
     """Calls a ``jax.jit`` after something that is called with the arrays, and with what returns
     it."""

@@ -81,25 +81,30 @@ def _finish(
     import_module("jax")  # if the program has not: what waits for JAX imports the modules below
 
     from .._observe._report import report as make_report
+    from .._observe._recorder import recorder
     from .._observe._report_output import RUN_EXPLAIN, advise
 
     made = make_report()
+    since = end - (begin if recorder.first is None else recorder.first)
+
+    def said(reasons: str) -> str:
+        return advise(made, end - begin, reasons, since_first=since, jax=options.jax)
+
     if options.report:
         sys.stdout.flush()
         reasons = "the explanations above tell why" if options.explain else RUN_EXPLAIN
-        print(made, advise(made, end - begin, reasons), sep="\n", file=sys.stderr)
+        print(made, said(reasons), sep="\n", file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
     from .._observe._page import page
-    from .._observe._recorder import recorder
 
     text = page(
         made,
         list(recorder.log or ()),
         begin=begin,
         end=end,
-        advice=advise(made, end - begin, "its row below tells why"),
+        advice=said("its row below tells why"),
         title=program,
     )
     try:
