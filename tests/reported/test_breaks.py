@@ -55,7 +55,7 @@ def test_wraps_around_a_jitted_function(jit: Any) -> None:
 def test_wraps_around_a_pytree_that_jax_rebuilt() -> None:
     f = functools.wraps(named)(filterjit.filter_jit(eqx.nn.Linear(2, 2, key=jax.random.key(0))))
     other = jax.tree.map(jnp.zeros_like, f)
-    assert other(X).tolist() == [0, 0] and other.__wrapped__ is named
+    assert other(X).tolist() == [0, 0] and isinstance(other.__wrapped__, eqx.nn.Linear)
 
 
 def contains_itself(**options: Any) -> list[list[float]]:

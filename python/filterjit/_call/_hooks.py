@@ -103,8 +103,9 @@ class FunctionHooks(_running.RunningHooks, CallHooks):
         if cache is None:
             signature = _core.Signature(*parameters)
             self.check_names(signature)  # the parameters may have changed since it was jitted
+            attributes = {k: x for k, x in f.__dict__.items() if k != "__wrapped__"}
             cache = _core.Cache(
-                self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
+                self.registry, structure, signature, self, self.settings.maxsize, attributes
             )
             _events.tell("made", cache, names_of(fun)[0], fun, "", f)
             _clearing.add(cache)

@@ -80,8 +80,8 @@ def _finish(
     """Prints the report and writes the page. The exit status stays that of the program."""
     import_module("jax")  # if the program has not: what waits for JAX imports the modules below
 
-    from .._observe._report import report as make_report
     from .._observe._recorder import recorder
+    from .._observe._report import report as make_report
     from .._observe._report_output import RUN_EXPLAIN, advise
 
     made = make_report()

@@ -132,7 +132,11 @@ class NNXJit(_core.VariableJit):
         *,
         threads: int | None = None,
     ) -> "WarmUp":
-        """Compiles the function for many signatures; see FilterJit.warm_up_all."""
+        """Compiles the function for many signatures, so that calls with them are hits.
+
+        Each signature is a pair ``(args, kwargs)``. XLA compiles `threads` of them at once. Returns
+        a `WarmUp`; see FilterJit.warm_up_all.
+        """
         found: WarmUp = self._inner.warm_up_all(signatures, threads=threads)
         return found
 
