@@ -7,6 +7,7 @@
 /* Names that are interned once: of attributes, and of the hooks that a hit can call. */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
+    NAME(__wrapped__)                                                                         \
     NAME(_bound_type)                                                                         \
     NAME(choose)                                                                              \
     NAME(copy)                                                                                \

@@ -204,8 +204,8 @@ leave_counters(const FjCache *self)
         return;
     }
     PyObject *exception = fj_compat_take_exception();
-    PyObject *counters =
-        Py_BuildValue("KKK", fj_total(&self->calls), fj_total(&self->hits), self->hit_time);
+    PyObject *counters = Py_BuildValue("KKN", fj_total(&self->calls), fj_total(&self->hits),
+                                       fj_times_as_tuple(&self->times));
     if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
         PyErr_Clear();
     }
@@ -379,6 +379,7 @@ static PyMethodDef cache_methods[] = {
 static PyGetSetDef cache_getset[] = {
     {"calls", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, calls)},
     {"hits", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, hits)},
+    {"times", fj_times_get, NULL, NULL, (void *)offsetof(FjCache, times)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -389,7 +390,6 @@ static PyMemberDef cache_members[] = {
     {"attributes", T_OBJECT, offsetof(FjCache, attributes), READONLY, NULL},
     {"maxsize", T_PYSSIZET, offsetof(FjCache, maxsize), READONLY, NULL},
     {"timed", T_INT, offsetof(FjCache, timed), 0, NULL},
-    {"hit_time", T_ULONGLONG, offsetof(FjCache, hit_time), READONLY, NULL},
     {"record", T_OBJECT, offsetof(FjCache, record), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCache, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -65,10 +65,10 @@ typedef struct {
     FjTable variants;
     FjLast *last; /* of one of its FilterJits */
     size_t maxsize;
-    uint64_t clock;              /* `last_used` of the variant that was used last */
-    int timed;                   /* whether hit_time is updated */
-    unsigned long long hit_time; /* nanoseconds that hits took until they returned */
-    PyObject *record;            /* a FunctionRecord of the package _observe, or NULL */
+    uint64_t clock; /* `last_used` of the variant that was used last */
+    int timed;      /* whether hits are timed */
+    FjTimes times;
+    PyObject *record; /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
     FjCount calls;
     FjCount hits; /* calls that a program ran, and that did not trace */

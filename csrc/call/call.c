@@ -43,6 +43,8 @@ typedef struct {
     FjVariant *last;            /* owned: that of the last such call, or NULL */
     FjVariant *variant;         /* owned; NULL until it is found */
     unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
+    unsigned long long waited;  /* for a program that can raise */
+    unsigned long long ran;     /* the executable, if that was timed */
     FjLeafBuf arrays;           /* of the function itself, then of the arguments */
     PyObject *arrays_inline[FJ_LEAFBUF_MANY];
     FjPackedArgs packed;
@@ -284,11 +286,12 @@ build_result(Call *call, PyObject *result)
     else if (FJ_UNLIKELY(fj_variant_trace_may_raise(variant, output->trace) !=
                          FJ_MAY_RAISE_NO) &&
              !call->run_by_hook) { /* a new trace */
-        call->started = 0;
         if (fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
             goto done;
         }
     }
+    call->ran = output->ran;
+    call->waited = output->waited;
     tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
 done:
     Py_DECREF(result);
@@ -321,9 +324,9 @@ after_success(Call *call, Py_ssize_t traces_before)
     (void)fj_count(&cache->hits);
     (void)fj_count(&variant->hits);
     if (FJ_UNLIKELY(call->started != 0)) {
-        unsigned long long taken = fj_compat_now() - call->started;
-        (void)FJ_ADD(cache->hit_time, taken);
-        (void)FJ_ADD(variant->hit_time, taken);
+        unsigned long long taken = fj_compat_now() - call->started - call->waited;
+        fj_times_add(&cache->times, taken, call->waited, call->ran);
+        fj_times_add(&variant->times, taken, call->waited, call->ran);
     }
     return 0;
 }
@@ -375,7 +378,6 @@ call_and_build(Call *call)
         }
     }
     if (FJ_UNLIKELY(call->run_by_hook)) {
-        call->started = 0; /* the time to compile, or of the device, is not dispatch */
         result = fj_hooks_run(call->self, variant, &call->arrays);
     }
     if (FJ_LIKELY(result != NULL)) {
@@ -409,6 +411,7 @@ start_call(Call *call, FjFilterJit *self)
     call->variant = NULL;
     call->started = FJ_UNLIKELY(FJ_LOAD_INT(call->cache->timed)) ? fj_compat_now() : 0;
     call->uncompiled = call->misfits = call->run_by_hook = 0;
+    call->waited = call->ran = 0;
     call->packed.varargs = call->packed.varkw = NULL;
     fj_leafbuf_init(&call->arrays, call->arrays_inline, FJ_LEAFBUF_MANY);
     return 0;

@@ -210,7 +210,8 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
         return pass_on(self, entry, args, nargsf, kwnames);
     }
     int began;
-    PyObject *results = fj_direct_entry_run(entry, context, args, &began);
+    unsigned long long ran;
+    PyObject *results = fj_direct_entry_run(entry, context, args, &began, &ran);
     PyObject *output = results == NULL ? NULL : output_of(self, entry, results);
     if (FJ_UNLIKELY(output == NULL)) {
         if (!began && PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -222,6 +223,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
         return NULL;
     }
     release(self, entry);
+    ((FjOutput *)output)->ran = ran;
     (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
     if (fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);

@@ -69,6 +69,7 @@ static PyMethodDef context_methods[] = {
 
 static PyMemberDef context_members[] = {
     {"enabled", T_INT, offsetof(FjDirectContext, enabled), 0, NULL},
+    {"timed", T_INT, offsetof(FjDirectContext, timed), 0, NULL},
     {"after", T_PYSSIZET, offsetof(FjDirectContext, after), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };

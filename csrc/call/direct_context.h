@@ -36,6 +36,7 @@ enum {
 typedef struct {
     PyObject_HEAD PyObject *parts[FJ_NUM_PARTS];
     int enabled;
+    int timed;                /* whether executables are timed */
     Py_ssize_t after;         /* how many calls are passed on before a plan is made */
     unsigned long long epoch; /* entries of another epoch are dropped */
     FjCount calls;

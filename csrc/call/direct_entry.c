@@ -385,11 +385,12 @@ replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
 
 PyObject *
 fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
-                    PyObject *const *args, int *began)
+                    PyObject *const *args, int *began, unsigned long long *ran)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(entry->constants);
     PyObject *inputs = PyTuple_New(count + entry->num_read);
     *began = 0;
+    *ran = 0;
     if (inputs == NULL) {
         return NULL;
     }
@@ -405,7 +406,12 @@ fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
         Py_DECREF(inputs);
         return NULL;
     }
+    int timed = FJ_UNLIKELY(FJ_LOAD_INT(context->timed));
+    unsigned long long before = timed ? fj_compat_now() : 0;
     PyObject *results = PyObject_Vectorcall(entry->execute, &inputs, 1, NULL);
+    if (timed) {
+        *ran = fj_compat_now() - before;
+    }
     Py_DECREF(inputs);
     if (results == NULL) {
         return NULL;

@@ -62,9 +62,10 @@ int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context
                             FjDirectEffort *effort);
 
 /* (P) Runs the program of an entry, for arguments that agree with it: a new tuple of results,
- * or NULL with an error.  `*began` says whether the device has begun. */
+ * or NULL with an error.  `*began` says whether the device has begun.
+ * `*ran` is what the executable took, in nanoseconds, if it is timed. */
 PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
-                              PyObject *const *args, int *began);
+                              PyObject *const *args, int *began, unsigned long long *ran);
 
 /* Whether the results of a call are of use to the next. */
 static inline int

@@ -139,7 +139,7 @@ filter_jit_dealloc(PyObject *op)
 /* ---- the wrapped function ---- */
 
 static PyObject *
-filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
+filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
 {
     FjFilterJit *self = (FjFilterJit *)op;
     PyObject *function = FJ_LOAD_POINTER(self->function);
@@ -153,6 +153,37 @@ filter_jit_get_wrapped(PyObject *op, void *Py_UNUSED(closure))
             fj_build_tree(self->cache->function, ((PyTupleObject *)self->arrays)->ob_item));
     }
     return Py_XNewRef(function);
+}
+
+/* The `__wrapped__` that was set, else the function.  functools.wraps sets it; calls read
+ * `_function` alone. */
+static PyObject *
+filter_jit_get_wrapped(PyObject *op, void *closure)
+{
+    PyObject *dict = PyObject_GenericGetDict(op, NULL);
+    if (dict == NULL) {
+        return NULL;
+    }
+    PyObject *found = fj_compat_dict_get(dict, fj_state_of(Py_TYPE(op))->str___wrapped__);
+    Py_DECREF(dict);
+    return found == NULL && !PyErr_Occurred() ? filter_jit_get_function(op, closure) : found;
+}
+
+static int
+filter_jit_set_wrapped(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+    PyObject *name = fj_state_of(Py_TYPE(op))->str___wrapped__;
+    PyObject *dict = PyObject_GenericGetDict(op, NULL);
+    if (dict == NULL) {
+        return -1;
+    }
+    int result =
+        value == NULL ? PyDict_DelItem(dict, name) : PyDict_SetItem(dict, name, value);
+    Py_DECREF(dict);
+    if (result < 0 && PyErr_ExceptionMatches(PyExc_KeyError)) {
+        PyErr_SetObject(PyExc_AttributeError, name);
+    }
+    return result;
 }
 
 PyObject *
@@ -242,8 +273,11 @@ static PyMemberDef filter_jit_members[] = {
 };
 
 static PyGetSetDef filter_jit_getset[] = {
-    {"__wrapped__", filter_jit_get_wrapped, NULL,
-     "The function, or other callable pytree, that is wrapped.", NULL},
+    {"_function", filter_jit_get_function, NULL,
+     "The function, or other callable pytree, that calls run.", NULL},
+    {"__wrapped__", filter_jit_get_wrapped, filter_jit_set_wrapped,
+     "The function, or other callable pytree, that is wrapped; what was set, if it was.",
+     NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -7,7 +7,7 @@
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;       /* what is wrapped; NULL in one that JAX has unflattened, until
-                               * __wrapped__ is read */
+                               * `_function` is read */
     PyTypeObject *bound_type; /* of its bound methods */
     PyObject *hooks;          /* the Python object whose methods are the hooks: call_hooks.c */
     PyObject *signature;      /* inspect.Signature, or None to find it at the first call */

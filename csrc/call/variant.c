@@ -38,7 +38,7 @@ update_run_by_hook(FjVariant *self)
 {
     int any = self->num_traces == 0;
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        any |= self->traces[i].may_raise != FJ_MAY_RAISE_NO;
+        any |= self->traces[i].may_raise == FJ_MAY_RAISE_YES;
     }
     FJ_STORE_INT(self->run_by_hook, any);
 }
@@ -186,6 +186,20 @@ fj_output_flatten(PyObject *module, PyObject *op)
 }
 
 PyObject *
+fj_times_as_tuple(const FjTimes *times)
+{
+    return Py_BuildValue("KKKKKK", FJ_LOAD_COUNT(times->hits), FJ_LOAD_COUNT(times->hit),
+                         FJ_LOAD_COUNT(times->waited), FJ_LOAD_COUNT(times->runs),
+                         FJ_LOAD_COUNT(times->around), FJ_LOAD_COUNT(times->ran));
+}
+
+PyObject *
+fj_times_get(PyObject *object, void *offset)
+{
+    return fj_times_as_tuple((FjTimes *)((char *)object + (size_t)offset));
+}
+
+PyObject *
 fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace)
 {
     FjOutput *self =
@@ -250,6 +264,8 @@ static PyMemberDef output_members[] = {
      "The Structure of the result, until JAX has flattened it; then None."},
     {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY,
      "The number of the trace that it comes from, or -1 if it has none yet."},
+    {"waited", T_ULONGLONG, offsetof(FjOutput, waited), 0,
+     "The nanoseconds for which a program that can raise was awaited."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -449,8 +465,6 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
-    {"hit_time", T_ULONGLONG, offsetof(FjVariant, hit_time), READONLY,
-     "The nanoseconds that hits took until they returned, while the Cache is timed."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0,
      "What a listener keeps of it, or None."},
     {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,
@@ -465,6 +479,9 @@ static PyGetSetDef variant_getset[] = {
     {"hits", fj_get_total, NULL,
      "The number of calls that a program ran, and that did not trace.",
      (void *)offsetof(FjVariant, hits)},
+    {"times", fj_times_get, NULL,
+     "What hits took while the Cache was timed: see FjTimes in csrc/call/variant.h.",
+     (void *)offsetof(FjVariant, times)},
     {"outputs", variant_get_outputs, NULL,
      "The Structures of the results of its traces, a tuple.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -21,6 +21,33 @@ typedef enum {
     FJ_MAY_RAISE_YES = 1
 } FjMayRaise;
 
+/* What hits took while they were timed, in nanoseconds, and how many there were. */
+typedef struct {
+    unsigned long long hits;   /* all timed hits, */
+    unsigned long long hit;    /* and what they took until they returned, without waiting */
+    unsigned long long waited; /* what they waited for programs that can raise */
+    unsigned long long runs;   /* those that were direct calls, */
+    unsigned long long around; /* what these took, without waiting, */
+    unsigned long long ran;    /* and their executables in that */
+} FjTimes;
+
+/* Adds a hit that took `taken`; `ran` is 0 if its executable was not timed. */
+static inline void
+fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited,
+             unsigned long long ran)
+{
+    (void)FJ_ADD(times->hits, 1);
+    (void)FJ_ADD(times->hit, taken);
+    (void)FJ_ADD(times->waited, waited);
+    (void)FJ_ADD(times->runs, ran > 0);
+    (void)FJ_ADD(times->around, ran > 0 ? taken : 0);
+    (void)FJ_ADD(times->ran, ran);
+}
+
+/* A new tuple of the fields, or NULL with an error.  The getter takes their offset. */
+PyObject *fj_times_as_tuple(const FjTimes *times);
+PyObject *fj_times_get(PyObject *object, void *offset);
+
 /* What one trace returned.  The program of a trace without array results returns one array
  * that the Structure does not have, so that a call can wait for it. */
 typedef struct {
@@ -40,16 +67,16 @@ typedef struct {
     Py_ssize_t next_variant; /* which variant was called after this one the last time: 0 for
                               * this one itself, else one more than its position in the
                               * Cache's table */
-    unsigned long long hit_time; /* in nanoseconds, see FjCache */
-    int ran;                     /* a call of it has returned and there was no trace, which
-                                  * happens under jax.disable_jit */
-    int in_cache;                /* the Cache's table contains it */
-    int evicted;                 /* the Cache has dropped it for good: it is never predicted */
-    int call_was_set;            /* Python has set `call`: it is asked when a call fails */
-    int run_by_hook;             /* it has no trace yet, or one that can raise or is not
-                                  * inspected: the `run` hook makes the calls */
-    PyObject *record;            /* what a listener keeps of it, or NULL */
-    PyObject *programs;          /* the Programs of the package _call, or NULL */
+    FjTimes times;
+    int ran;          /* a call of it has returned and there was no trace, which happens under
+                       * jax.disable_jit */
+    int in_cache;     /* the Cache's table contains it */
+    int evicted;      /* the Cache has dropped it for good: it is never predicted */
+    int call_was_set; /* Python has set `call`: it is asked when a call fails */
+    int run_by_hook;  /* it has no trace yet, or one that can raise: the `run` hook makes the
+                       * calls */
+    PyObject *record; /* what a listener keeps of it, or NULL */
+    PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
     FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, of earlier arguments, or
@@ -92,9 +119,11 @@ typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL in one that JAX has unflattened */
     FjStructure *structure;         /* NULL in one that JAX has unflattened */
-    PyObject *given_trace; /* what JAX has unflattened it with if that was of a subclass
-                            * of int: see ANY_TRACE in _shardings/_sharded_call.py; or NULL */
-    Py_ssize_t trace;      /* -1 until JAX flattens it */
+    PyObject *given_trace;     /* what JAX has unflattened it with if that was of a subclass
+                                * of int: see ANY_TRACE in _shardings/_sharded_call.py; or NULL */
+    Py_ssize_t trace;          /* -1 until JAX flattens it */
+    unsigned long long ran;    /* nanoseconds of the executable, 0 if it was not timed */
+    unsigned long long waited; /* nanoseconds for which a program that can raise was awaited */
 } FjOutput;
 
 /* The Structure of what this variant's callable returned, borrowed from the one or the other.

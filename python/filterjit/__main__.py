@@ -14,9 +14,9 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
         description=(
-            "Runs a script or a module as python does, but replaces equinox.filter_jit by "
+            "Runs a script, a module or a text as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
             "the program uses and in the children that it starts with multiprocessing. SCRIPT may "
             "be a folder or a zip file with a __main__.py, or - for standard input."
@@ -44,22 +44,24 @@ def _add_run(commands: Any) -> None:
         help="print to stderr why, whenever a jitted function compiles again",
     )
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
+    parser.add_argument("-c", metavar="CODE", help="run a text instead of a script")
     parser.set_defaults(run=_run_program)
 
 
+_EXPECTED = {"-m": "-m MODULE", "-c": "-c CODE"}
 _OPTIONS = {"--jax", "--report", "--html", "--explain"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the arguments where the program of `run` begins, as everything from there on belongs
-    to the program, options too. Returns those of `run` and those of the program; ``-m`` belongs to
-    the latter."""
+    to the program, options too. Returns those of `run` and those of the program; ``-m`` and ``-c``
+    belong to the latter."""
     for i, argument in enumerate(argv[1:], 1):
         if argv[i - 1] == "--html":
             continue  # its value
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
-        if argument == "-" or not argument.startswith("-") or argument.startswith("-m"):
+        if argument == "-" or not argument.startswith("-") or argument[:2] in ("-m", "-c"):
             before = {x.partition("=")[0] for x in argv[:i]}
             late = [x for x in argv[i + 1 :] if x.partition("=")[0] in _OPTIONS - before]
             if late:
@@ -74,18 +76,20 @@ def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _run_program(options: argparse.Namespace) -> int:
     program: list[str] = options.program
-    module = bool(program) and program[0].startswith("-m")
-    if module:
-        program = [program[0][2:], *program[1:]] if program[0] != "-m" else program[1:]
+    kind = program[0][:2] if program else ""
+    if kind in ("-m", "-c"):
+        program = [program[0][2:], *program[1:]] if program[0] != kind else program[1:]
     if not program:
-        options.error("expected SCRIPT or -m MODULE" if not module else "expected -m MODULE")
+        options.error(f"expected {_EXPECTED.get(kind, 'SCRIPT, -m MODULE or -c CODE')}")
+    if not kind.startswith("-") and program[0].endswith(".ipynb"):
+        options.error("a notebook is not a script: call `filterjit.install()` in its first cell")
 
     if options.html is not None and not _can_write(options.html):
         options.error(f"can't write {options.html!r}")
 
     from ._commands import _run
 
-    _run.run(program, module, options)
+    _run.run(program, kind, options)
     return 0
 
 

@@ -109,6 +109,7 @@ class Signature:
 
 @final
 class Output:
+    waited: int
     @property
     def arrays(self) -> tuple[Any, ...]: ...
     @property
@@ -128,7 +129,7 @@ class Variant:
     @property
     def hits(self) -> int: ...
     @property
-    def hit_time(self) -> int: ...
+    def times(self) -> tuple[int, int, int, int, int, int]: ...
     @property
     def outputs(self) -> tuple[Structure, ...]: ...
     record: Any  # what a listener keeps of it
@@ -154,7 +155,7 @@ class Cache:
     @property
     def hits(self) -> int: ...
     @property
-    def hit_time(self) -> int: ...
+    def times(self) -> tuple[int, int, int, int, int, int]: ...
     timed: int
     record: Any  # the same; None until it is set
     def __new__(
@@ -183,6 +184,8 @@ class Cache:
 @disjoint_base
 class FilterJit(Generic[_P, _T]):
     __wrapped__: Any
+    @property
+    def _function(self) -> Any: ...
     __name__: str  # in the `__dict__`, if the function has one
     __qualname__: str
     def __class_getitem__(cls, item: Any, /) -> types.GenericAlias: ...
@@ -273,6 +276,7 @@ class VariableJit:
 @final
 class DirectContext:
     enabled: int
+    timed: int
     after: int
     def __new__(cls, *parts: Any) -> DirectContext: ...
     def forget(self, /) -> None: ...

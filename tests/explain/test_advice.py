@@ -8,7 +8,8 @@ from filterjit._observe._report_output import Report, advise
 
 
 def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
-    row = {"tracing": 0.0, "compiling": 0.0, "dispatch": 0.0, "cause": None, "functions": 1}
+    row = {"tracing": 0.0, "compiling": 0.0, "dispatch": 0.0, "program": None, "waiting": None}
+    row |= {"cause": None, "functions": 1, "decorator": "filter_jit"}
     return {"name": name, "calls": 1, "hits": 0, "traces": 1, **row, **figures}
 
 
@@ -21,14 +22,15 @@ ADVICE: list[tuple[list[dict[str, Any]], float, tuple[str, ...], str]] = [
     ([], 10.0, (), "No jitted function was called in 10.00 s."),
     ([function(calls=0)], 10.0, (), "No jitted function was called in 10.00 s."),
     ([FAST, FAST], 0.5, (),
-        "Dispatch of 2,000 hits took 4.0 ms, 0.8% of the 500.0 ms of the run. There is little more"),
-    ([FAST], 1e-9, (), "100.0% of the 0.0 ms"),
-    ([function(dispatch=None)], 0.0, (), "took 0.0 ms, 0.0% of"),
+        "Dispatch of 2,000 hits took 4.0 ms, and dispatch is 0.8% of the time without tracing and "
+        "compiling. There is little more"),
+    ([FAST], 1e-9, (), "dispatch is 100.0% of"),
+    ([function(dispatch=None)], 0.0, (), "took 0.0 ms, and dispatch is 0.0% of"),
     ([function(hits=5, dispatch=None)], 10.0, (), "Dispatch of 0 hits took"),  # they waited
     # The first trace of each is needed.
     ([function(compiling=2.0, functions=3, traces=3)], 10.0, (), "little more to gain"),
     ([function(compiling=2.0), LOST], 10.0, (),
-        "run. m.g was traced 3 times and compiled, which took 9.00 s; `run --explain` tells why."),
+        "compiling. m.g was traced 3 times and compiled, which took 9.00 s; `run --explain` tells why."),
     ([LOST], 10.0, (TOLD,), f"which took 9.00 s; {TOLD}."),
     ([function(traces=50, compiling=9.0, cause="m.f was traced for `lr`.")], 10.0, (),
         "m.f was traced 50 times and compiled, which took 9.00 s; the cause stands above."),
@@ -41,5 +43,5 @@ ADVICE: list[tuple[list[dict[str, Any]], float, tuple[str, ...], str]] = [
 def test_what_is_said(
     functions: list[dict[str, Any]], seconds: float, more: tuple[str, ...], expected: str
 ) -> None:
-    text = advise(Report(functions, True), seconds, *more)
+    text = advise(Report(functions, True), seconds, *more, since_first=seconds, jax=False)
     assert expected in text and "\n" not in text

@@ -13,6 +13,7 @@ from filterjit import filter_jit, report
 from filterjit._observe._page import page
 from filterjit._observe._recorder import recorder
 from filterjit._observe._records import Event
+from filterjit._observe._report_output import STAGES, TIMES
 from filterjit.types import Cause, Explanation, Report
 
 VOID = {"meta", "link"}
@@ -52,7 +53,7 @@ class Parser(html.parser.HTMLParser):
 
 
 def row(name: str, line: int = 1, **figures: Any) -> dict[str, Any]:
-    stages = dict.fromkeys(("dispatch", "tracing", "compiling"), 0.1)
+    stages = dict.fromkeys((*TIMES, *STAGES), 0.1)
     counts = {"functions": 1, "calls": 100, "hits": 90, "traces": 10, "cause": None}
     counts |= dict.fromkeys(("compiles", "direct", "from_disk"), 0)
     place = {"file": "/a/b.py", "line": line}

@@ -80,9 +80,10 @@ def test_exit_status_and_traceback(program: Path, how: str) -> None:
 
 
 USAGE: list[tuple[list[str], str]] = [
-    ([], "expected SCRIPT or -m MODULE"),
-    (["--report"], "expected SCRIPT or -m MODULE"),
+    ([], "expected SCRIPT, -m MODULE or -c CODE"),
+    (["--report"], "expected SCRIPT, -m MODULE or -c CODE"),
     (["-m"], "expected -m MODULE"),
+    (["-c"], "expected -c CODE"),
     (["--explain", "-m"], "expected -m MODULE"),
     (["--expain", "x.py"], "unrecognized arguments: --expain. Did you mean '--explain'?"),
     (["--htlm=x", "x.py"], "unrecognized arguments: --htlm=x. Did you mean '--html'?"),
@@ -106,7 +107,7 @@ def test_what_cannot_start(
             usage, line = shown.err.splitlines()
             assert ended.value.code == 2 and shown.out == ""
             assert usage.startswith(f"usage: {prog} run [-h] [--jax]")
-            assert usage.endswith("(SCRIPT | -m MODULE) [argument ...]")
+            assert usage.endswith("(SCRIPT | -m MODULE | -c CODE) [argument ...]")
             assert line == f"{prog} run: error: {error}"
 
 

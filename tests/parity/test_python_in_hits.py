@@ -160,4 +160,12 @@ def test_statics_with_keys_in_python(static: Any) -> None:
 
 def test_a_program_that_can_raise() -> None:
     found = python_of(functools.partial(filter_jit(raising), jnp.ones(3)))
-    assert found.keys() >= {"before_raising_call", "wait", "run_deferred"}
+    assert found["run"] == 1 and found.keys() >= {"inspect_and_wait"}
+
+
+def test_a_program_that_another_trace_has_traced_first() -> None:
+    """What could not be inspected then makes no later call slower."""
+    f = filter_jit(lambda x: x * 2)
+    jax.vmap(f)(jnp.ones((2, 3)))
+    f(jnp.ones(3))
+    assert python_of(lambda: f(jnp.ones(3))) == {}

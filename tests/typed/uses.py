@@ -41,6 +41,21 @@ def first(xs: Sequence[T]) -> T:
     return xs[0]
 
 
+@functools.partial(filterjit.jit, static_argnames=("n",))
+def power(x: jax.Array, n: int) -> jax.Array:
+    return x**n
+
+
+@functools.partial(filter_jit, donate="all")
+def twice(x: jax.Array) -> jax.Array:
+    return x + x
+
+
+def test_options_in_a_partial() -> None:
+    power(X, 2).sum()
+    twice(X + 1).sum()
+
+
 def test_functions() -> None:
     assert_type(scale(X, 2.0, name="a"), jax.Array)
     assert_type(count(X), dict[str, int])

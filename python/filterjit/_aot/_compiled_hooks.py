@@ -156,6 +156,11 @@ class CompiledHooks(_running.RunningHooks):
             causes = self._compare_arrays(variant, arrays)
             if causes:
                 return self._mismatch(causes).with_traceback(None)
+        if any(isinstance(x, jax.core.Tracer) for x in arrays):
+            exception.add_note(
+                f"(`{self.name}` is a compiled program, which `jax.grad`, `jax.vmap` and other "
+                "transformations cannot trace: call the function itself)"
+            )
         return _errors.translate(failure, self.jit_id)
 
     def _avals(self) -> list[Aval]:

@@ -159,7 +159,7 @@ class PreparedCall:
 
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
     """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
-    fun, hooks = f.__wrapped__, f._hooks
+    fun, hooks = f._function, f._hooks
     assert isinstance(hooks, FunctionHooks)
     with_placeholders = _with_placeholders(fun)
     if with_placeholders is not fun:  # shares its cache with a function that holds arrays

@@ -123,7 +123,7 @@ class Lowered(_Stage, Generic[_P, _T]):
         )
         name = f"{cache.record.name} (compiled)"
         f = hooks.make_filter_jit(
-            cache.function, prepared.function_arrays, name, prepared.f.__wrapped__
+            cache.function, prepared.function_arrays, name, prepared.f._function
         )
         hooks.insert_variant(f, variant.structure, variant.outputs)
         return Compiled(f, compiled, prepared)
@@ -255,7 +255,7 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
         yield
     except HandOver as e:
         raise ValueError(
-            f"`{names_of(f.__wrapped__)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
+            f"`{names_of(f._function)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
             "compiles it as `jax.jit` does."
         ) from None
 

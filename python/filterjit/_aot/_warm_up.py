@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,10 @@ from .._base._arrays import Aval
 from .._base._checks import positive_int
 from .._base._errors import short
 from .._base._package import public_type
+from .._call._events import stack_level
+from .._trees._registry import is_array, leaves_of
 from . import _stages
-from ._prepared import PreparedCall, place_of
+from ._prepared import PreparedCall, is_spec, place_of
 
 logger = logging.getLogger("filterjit")
 
@@ -106,6 +109,25 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
     return found
 
 
+def _warn_of_shapes(
+    f: _core.FilterJit, pairs: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]
+) -> None:
+    """Warns if a call without arrays has a tuple of ints as an argument: it does not stand for an
+    array of this shape."""
+    for args, kwargs in pairs:
+        if any(is_array(x) or is_spec(x) for x in leaves_of((args, kwargs))):
+            continue
+        names = f._parts()[0].signature.names
+        for name, x in [*zip(names, args, strict=False), *kwargs.items()]:
+            if type(x) is tuple and x and {type(n) for n in x} == {int}:
+                warnings.warn(
+                    f"`warm_up`: argument `{name}` is the tuple {x}. For an array of this shape, pass "
+                    f"`jax.ShapeDtypeStruct({x}, jnp.float32)`.",
+                    stacklevel=stack_level(),
+                )
+                return
+
+
 def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warmed:
     """Compiles a function for one call. Raises the error if that fails."""
     one = Warmed(_describe_call(args, kwargs))
@@ -147,6 +169,7 @@ def _warm_up(
     Traces run in the calling thread, under its options of JAX, such as a mesh.
     """
     seen: dict[Any, int] = {}
+    _warn_of_shapes(f, pairs)
 
     @contextlib.contextmanager
     def working(i: int, what: str) -> Iterator[None]:
@@ -158,8 +181,8 @@ def _warm_up(
         setattr(results[i], what, time.perf_counter() - began)
 
     def compile_one(i: int, lowered: _stages.Lowered[Any, Any]) -> None:
-        with working(i, "compiling"):
-            lowered.compile()
+        with working(i, "compiling"), lowered.prepared.working():
+            lowered.stage.compile()
 
     with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
         futures = []

@@ -98,8 +98,7 @@ class CallHooks(Protocol):
     ) -> _core.Output | None:
         """Makes a call of a variant by ``variant.call``, with what has to last as long as it.
 
-        When: the variant has no trace yet, or one that ``Variant.may_raise`` does not say False of;
-        or the `call` of the variant was set, and it has raised `failed`. `arrays` are the arrays of
+        When: the variant has no trace yet, or one of which ``Variant.may_raise`` says True; or the `call` of the variant was set, and it has raised `failed`. `arrays` are the arrays of
         the call.
 
         Returns: what ``variant.call`` returned; None if there is no other program for the call, and
@@ -114,7 +113,8 @@ class CallHooks(Protocol):
     ) -> None:
         """Ends what a trace has begun; before, inspects and waits for a new program.
 
-        When: a call that `run` has not made was one of a new trace, and has returned `output`; or
+        When: a call that `run` has not made was one of a trace that is not inspected, and has
+        returned `output`; or
         it has failed, and then `output` is None. If it raises, it is called once more with None.
 
         Raises: what the program raised, or anything else. After a failed call, an Exception is

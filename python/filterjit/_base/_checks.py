@@ -3,6 +3,7 @@
 Messages name an `option` as a call writes it, such as ``"filter_jit(..., maxsize=...)"``.
 """
 
+import contextlib
 import difflib
 import inspect
 import os
@@ -103,6 +104,23 @@ def as_path(option: str, value: Any) -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
     return os.fsdecode(value)
+
+
+class Undo(contextlib.ExitStack):
+    """What undoes a call of a function, by ``close`` or at the end of a ``with``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def __call__(self, function: Any) -> Any:
+        """Undoes the call, and raises TypeError: it is no decorator."""
+        self.close()
+        raise not_a_decorator(self._name)
+
+
+def not_a_decorator(name: str) -> TypeError:
+    return TypeError(f"`{name}()` is not a decorator: write `with {name}():` around the calls")
 
 
 class Entered(AbstractContextManager[None]):

@@ -123,6 +123,12 @@ def holds_arrays(x: Any) -> str:
     return f"Its {holds}: make `{type(x).__qualname__}` a pytree ({how}), so that JAX traces what it holds."
 
 
+def is_array_like(x: Any) -> bool:
+    """Whether NumPy makes an array of an object that is neither NumPy's nor JAX's."""
+    own = (type, np.ndarray, np.generic, jax.Array)
+    return hasattr(type(x), "__array__") and not isinstance(x, own)
+
+
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
     """Returns the contents of the ``__dict__`` and the slots of an object that is neither a class
     nor a function."""
@@ -191,6 +197,8 @@ def _field_without_hash(x: Any) -> str | None:
 
 
 def _how_to_hash(x: Any) -> str:
+    if is_array_like(x):
+        return "Pass `np.asarray(...)` of it, which is traced."
     if found := _other_value(x, also_a_dict=True) or holds_arrays(x):
         return found
     if dataclasses.is_dataclass(x):
@@ -285,21 +293,36 @@ def _how_to_be_static(x: Any) -> str:
     return other or "Make it hashable (`__eq__` and `__hash__` in its class)."
 
 
+_NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
+
+
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes to `exception`: they name NumPy arrays that do not hold numbers, and the Python
-    number whose value JAX needs although the option `traced` traces it."""
+    """Adds notes to `exception`. They name NumPy values that are not numbers, and the traced number
+    whose value JAX needs: a Python number in the option `traced`, or a NumPy scalar."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):
-        if isinstance(x, np.ndarray) and x.dtype.kind in "OSUVTMm" and x.dtype.isbuiltin != 2:
-            exception.add_note(
-                f"(argument `{format_path(path)}` is a NumPy array of dtype {x.dtype}, which JAX cannot "
-                "trace. Convert it to numbers, or to a tuple, which is static)"
-            )
         name = format_path(path)
         whole = rf"(?<![\w.]){re.escape(name)}(?!\w|\[|\.\w)"
+        if isinstance(x, (np.str_, np.bytes_)):
+            exception.add_note(
+                f"(argument `{name}` is {x!r}, which JAX cannot trace. Pass "
+                f"`{'str' if isinstance(x, str) else 'bytes'}({name})`, which is static)"
+            )
+        elif isinstance(x, np.ndarray) and x.dtype.kind in "OSUVTMm" and x.dtype.isbuiltin != 2:
+            exception.add_note(
+                f"(argument `{name}` is a NumPy array of dtype {x.dtype}, which JAX cannot "
+                "trace. Convert it to numbers, or to a tuple, which is static)"
+            )
+        elif isinstance(x, (np.bool_, np.integer, np.floating)) and re.search(whole, missed):
+            kind = next(t for t in (bool, int, float) if isinstance(x, _NUMPY[t]))
+            if path[0] not in getattr(traced, "names", ()):
+                exception.add_note(
+                    f"(argument `{name}` is {x!r}, which is traced as an array is. Pass "
+                    f"`{kind.__name__}({name})`: a Python number is static)"
+                )
         if traced and isinstance(x, int) and re.search(whole, missed):
             exception.add_note(
                 f"(argument `{name}` is {x}, and has no value in the trace since the option `traced` is "
@@ -323,9 +346,13 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
         settings = failure.f._parts()[0].hooks.settings
         traced = getattr(settings, "traced", None)
         return name_untraceable(exception, failure.variant, failure.arrays, traced)
+    if isinstance(exception, RuntimeError) and "non-empty mesh" in str(exception):
+        exception.add_note(
+            "(pass `mesh=` to `filter_jit`, or call it inside of `jax.set_mesh(mesh)`)"
+        )
     if isinstance(exception, RecursionError) and "Recursively calling" in str(exception):
         name = getattr(failure.f, "__qualname__", "the function")
-        code = code_of(failure.f.__wrapped__)
+        code = code_of(failure.f._function)
         place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
         note = f"({name}{place} calls itself while it is traced, without end)"
         if note not in getattr(exception, "__notes__", ()):

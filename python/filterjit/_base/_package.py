@@ -6,6 +6,7 @@ import os
 import sys
 import sysconfig
 import types
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ._checks import known_options
@@ -16,11 +17,12 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of the package ``filterjit``."""
 
 
-def public(x: _T, module: str = "filterjit") -> _T:
+def public(x: _T, module: str = "filterjit", others: Mapping[str, str] | None = None) -> _T:
     """Decorates a class or function of the public API: sets its ``__module__``, and makes it
-    suggest an option for a misspelt one."""
+    suggest an option for a misspelt one. `others` are options of another function, each with what
+    there is instead."""
     x.__module__ = module
-    return suggesting(x)
+    return suggesting(x) if others is None else _suggesting(x, others)
 
 
 def public_type(x: _T) -> _T:
@@ -45,7 +47,7 @@ def suggesting(x: _T) -> _T:
     return found
 
 
-def _suggesting(x: Any) -> Any:
+def _suggesting(x: Any, others: Mapping[str, str] | None = None) -> Any:
     parameters = inspect.signature(x).parameters.values()
     given_by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     names = [p.name for p in parameters if p.kind in given_by_name]
@@ -61,7 +63,7 @@ def _suggesting(x: Any) -> Any:
         except TypeError:
             if kwargs.keys() <= set(names):
                 raise
-        return known_options(x.__qualname__, kwargs, names)
+        return known_options(x.__qualname__, kwargs, names, others)
 
     return call
 

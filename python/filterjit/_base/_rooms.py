@@ -53,13 +53,18 @@ def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name
         modules: the public names of each private module.
         name: the name.
 
-    Raises AttributeError if there is no such name, and ImportError if its room was taken away."""
+    Raises AttributeError if there is no such name, and ImportError if its room was taken away, or
+    if a ``from`` statement asks for a name that another library has."""
     public = variables["__name__"]
     module = next((module for module, names in modules.items() if name in names), None)
     if module is None:
         owners = (x for x in ("equinox", "jax") if name in vars(sys.modules.get(x, object)))
         instead = "".join(f"; keep `{owner}.{name}`" for owner in owners)
-        raise AttributeError(f"module {public!r} has no attribute {name!r}{instead}")
+        text = f"module {public!r} has no attribute {name!r}{instead}"
+        # Python replaces the text of an AttributeError in a `from` statement.
+        is_from = sys._getframe(2).f_code.co_name == "_handle_fromlist"
+        is_from = is_from and name[0] != "_"
+        raise ImportError(text, name=public) if instead and is_from else AttributeError(text)
     if module not in _WITHOUT_JAX:
         # Before the room, which imports JAX too: `install` waits for JAX, and then imports
         # our modules, and none of these may be half imported.

@@ -1,18 +1,34 @@
 """`switches`: the settings of all jitted functions of the process."""
 
 import os
+import warnings
 from collections.abc import Callable
 
 from ._checks import check_bool, did_you_mean
 
+_WORDS = {"1": True, "true": True, "on": True, "yes": True}
+_WORDS |= {"0": False, "false": False, "off": False, "no": False}
 _DEFAULTS = {"direct": True, "explain": False, "progress": True, "time_calls": False}
+
+
+def _initial(name: str) -> bool:
+    """Returns the value that the environment has for a switch, or its default."""
+    variable, default = f"FILTERJIT_{name.upper()}", _DEFAULTS[name]
+    given = os.environ.get(variable, "")
+    if given.lower() not in _WORDS and given:
+        warnings.warn(
+            f"The environment variable {variable} is {given!r} and has no effect: set it to 1 or 0.",
+            stacklevel=3,
+        )
+    return _WORDS.get(given.lower(), default)
 
 
 class Switches:
     """Settings of all jitted functions of the process; `filterjit.switches` is the only instance.
 
     An environment variable sets the initial value of a switch: ``FILTERJIT_DIRECT=0`` or
-    ``FILTERJIT_EXPLAIN=1``. An assignment changes it.
+    ``FILTERJIT_EXPLAIN=1``. "false", "off" and "no" mean 0; "true", "on" and "yes" mean 1. An
+    assignment changes the value.
 
     Attributes:
         direct: whether hits like earlier ones run their executable without ``jax.jit``. On by
@@ -40,9 +56,8 @@ class Switches:
     def __init__(self) -> None:
         set_ = object.__setattr__
         set_(self, "_told", {})
-        for name, default in _DEFAULTS.items():
-            given = os.environ.get(f"FILTERJIT_{name.upper()}", "")
-            set_(self, name, given != "0" if given else default)
+        for name in _DEFAULTS:
+            set_(self, name, _initial(name))
 
     def __setattr__(self, name: str, value: bool) -> None:
         if name not in _DEFAULTS:

@@ -57,6 +57,12 @@ def _turn(on: bool) -> None:
 tell("direct", _turn)
 
 
+def time_runs(on: bool) -> None:
+    """Turns the timing of executables on or off."""
+    if _context is not None:
+        _context.timed = on
+
+
 class _After:
     """Calls a ``jax.jit`` in a context, which gets the arrays and a function that returns it."""
 

@@ -60,7 +60,7 @@ class FlatFunction:
     ) -> None:
         cache, _ = f._parts()
         hooks = cast(TracedHooks, cache.hooks)
-        self.name, self.qualname = names_of(f.__wrapped__)
+        self.name, self.qualname = names_of(f._function)
         self.jit_id = os.urandom(16)
         self._hooks = weakref.ref(hooks)
         self._variant = weakref.ref(variant)
@@ -68,8 +68,8 @@ class FlatFunction:
         self.signature = cache.signature
         self.registry = hooks.registry
         self.donated = donated
-        self._is_class = isinstance(f.__wrapped__, type)
-        self._code = code_of(f.__wrapped__)
+        self._is_class = isinstance(f._function, type)
+        self._code = code_of(f._function)
         paths = _errors.array_paths(variant.function, variant.structure)
         self._paths = tuple(map(_errors.format_path, paths))
 

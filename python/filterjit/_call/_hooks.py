@@ -82,7 +82,7 @@ class FunctionHooks(_running.RunningHooks):
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
         """Returns the cache that `f` shares with the FilterJits of equal functions with equal
         options, and the arrays in the function itself."""
-        fun = f.__wrapped__
+        fun = f._function
         try:
             arrays, structure = _core.flatten(_registry.registry, self.function(f))
             hash(structure)
@@ -103,8 +103,9 @@ class FunctionHooks(_running.RunningHooks):
         if cache is None:
             signature = _core.Signature(*parameters)
             self.check_names(signature)  # the parameters may have changed since it was jitted
+            attributes = {k: x for k, x in f.__dict__.items() if k != "__wrapped__"}
             cache = _core.Cache(
-                self.registry, structure, signature, self, self.settings.maxsize, dict(f.__dict__)
+                self.registry, structure, signature, self, self.settings.maxsize, attributes
             )
             _events.tell("made", cache, names_of(fun)[0], fun, "", f)
             _programs.add(cache)
@@ -123,11 +124,11 @@ class FunctionHooks(_running.RunningHooks):
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
         """Returns the parameters that the arguments of a call are bound to."""
-        return marked(_signature.parameters_of(f.__wrapped__, f._given_signature), self.settings)
+        return marked(_signature.parameters_of(f._function, f._given_signature), self.settings)
 
     def function(self, f: _core.FilterJit) -> Any:
         """Returns what stands for the function in its Structure, and is called by a trace."""
-        return f.__wrapped__
+        return f._function
 
     def check_result(self, out: Any) -> Any:
         """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
@@ -167,7 +168,7 @@ class FunctionHooks(_running.RunningHooks):
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Raises the TypeError of arguments that do not fit the signature."""
-        _signature.raise_binding_error(f.__wrapped__, f._given_signature, args, kwargs)
+        _signature.raise_binding_error(f._function, f._given_signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:
         return _errors.translate(failure, _errors.jit_id_of(failure.variant))

@@ -86,7 +86,7 @@ class PlainHooks(AsInJax):
         return self._made_of
 
     def function(self, f: _core.FilterJit) -> Any:
-        fun = f.__wrapped__
+        fun = f._function
         return fun if isinstance(fun, _PLAIN_FUNCTIONS) else _Opaque(fun)
 
     def check_result(self, out: Any) -> Any:
@@ -153,6 +153,14 @@ def hand_over(
     try:
         return upstream(*args, **kwargs)
     except (TypeError, ValueError) as e:
+        takes = "takes" * ("problematic value is of type" in str(e)) or "returns" * (
+            "not a valid JAX type" in str(e)
+        )
+        if takes and "<class 'numpy." not in str(e):
+            but = ", but does not update Variables" * getattr(f._hooks, "updates_modules", False)
+            e.add_note(
+                f"(`filterjit.filter_jit` {takes} values that are not arrays, as static{but})"
+            )
         if reason == NO_KEY:
             static = f._hooks.settings.static
             _errors.name_unhashable(e, static.given(cache.signature.names, args, kwargs))

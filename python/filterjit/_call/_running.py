@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -262,7 +263,9 @@ class RunningHooks(CallHooks):
         if may_raise:
             for x in output.arrays:
                 if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
+                    start = time.perf_counter_ns()
                     x.block_until_ready()
+                    output.waited = time.perf_counter_ns() - start
                     break
 
     def failed(

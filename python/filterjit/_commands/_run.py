@@ -32,16 +32,16 @@ from .._install import install
 from ._children import inherit
 
 
-def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
-    """Runs a script, or a module if `module` is true, as ``python [-m]`` does.
+def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
+    """Runs a script, a module if `kind` is ``-m``, or a text if it is ``-c``, as python does.
 
     Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
 
     Arguments:
-        argv: the path of the script or the name of the module, then the program's arguments. The
+        argv: the script's path, the module's name or the text, then the program's arguments. The
             path may be ``-`` for standard input, or that of a folder or zip file with a
             ``__main__.py``.
-        module: whether ``argv[0]`` is a module.
+        kind: ``-m``, ``-c``, or anything else for a script.
         options: the options of the command.
     """
     begin = time.perf_counter()
@@ -52,7 +52,7 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
     if options.report or html is not None:
         after_import("jax", lambda: _start_report(log_events=html is not None))
     try:
-        _run_module(argv) if module else _run_script(argv)
+        {"-m": _run_module, "-c": _run_text}.get(kind, _run_script)(argv)
     except SystemExit:
         raise
     except BaseException:
@@ -60,7 +60,7 @@ def run(argv: Sequence[str], module: bool, options: argparse.Namespace) -> None:
         raise
     finally:
         if options.report or html is not None:
-            _finish(argv[0], options, html, begin, time.perf_counter())
+            _finish(kind if kind == "-c" else argv[0], options, html, begin, time.perf_counter())
 
 
 def _start_report(log_events: bool) -> None:
@@ -80,26 +80,31 @@ def _finish(
     """Prints the report and writes the page. The exit status stays that of the program."""
     import_module("jax")  # if the program has not: what waits for JAX imports the modules below
 
+    from .._observe._recorder import recorder
     from .._observe._report import report as make_report
     from .._observe._report_output import RUN_EXPLAIN, advise
 
     made = make_report()
+    since = end - (begin if recorder.first is None else recorder.first)
+
+    def said(reasons: str) -> str:
+        return advise(made, end - begin, reasons, since_first=since, jax=options.jax)
+
     if options.report:
         sys.stdout.flush()
         reasons = "the explanations above tell why" if options.explain else RUN_EXPLAIN
-        print(made, advise(made, end - begin, reasons), sep="\n", file=sys.stderr)
+        print(made, said(reasons), sep="\n", file=sys.stderr)
     if html is None:
         return
     from .._base._files import replacing
     from .._observe._page import page
-    from .._observe._recorder import recorder
 
     text = page(
         made,
         list(recorder.log or ()),
         begin=begin,
         end=end,
-        advice=advise(made, end - begin, "its row below tells why"),
+        advice=said("its row below tells why"),
         title=program,
     )
     try:
@@ -129,6 +134,12 @@ def _run_module(argv: Sequence[str]) -> None:
     sys.argv = ["-m", *argv[1:]]  # until the module is found
     _new_main()
     _run_as_main(argv[0], True)
+
+
+def _run_text(argv: Sequence[str]) -> None:
+    sys.argv = ["-c", *argv[1:]]
+    _set_first_path("")
+    exec(compile(argv[0], "<string>", "exec", dont_inherit=True), _new_main().__dict__)
 
 
 def _run_script(argv: Sequence[str]) -> None:

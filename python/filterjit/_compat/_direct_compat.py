@@ -132,7 +132,7 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
     if ARRAYS_A_PUT * len(puts) > len(numbers):
-        return "the program has few arrays for those that each call copies to the device: make them arrays once"
+        return "the program has few arrays for the NumPy arrays and numbers among them: those that do not change can be made arrays once"
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)

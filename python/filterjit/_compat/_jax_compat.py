@@ -6,6 +6,7 @@ same. That holds for the other files here too.
 
 import contextlib
 import functools
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,11 +50,16 @@ class SeenAsJitted(type):
       Haiku (`transform`) look at to refuse a jitted function;
     - ``__wrapped__`` (chex, diffrax, Equinox, jaxtyping, optimistix), `lower`, `trace`,
       `eval_shape` and `clear_cache` (JAX; `jax.export` asks for ``jax.stages.Wrapped``),
-      `_cache_size` (tests).
+      `_cache_size` and `_clear_cache` (tests).
     """
 
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__qualname__}' (a PjitFunction)>"
+
+
+# What a function of ``jax.jit`` holds: libraries read its static arguments there. Fallback: a
+# version without them has none to read.
+HELD_BY_JITTED = frozenset({"_fun", "_jit_info"})
 
 
 # The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
@@ -94,12 +100,25 @@ def hide_from_tracebacks(file: str) -> None:
             register(file)
 
 
+class _Source:
+    """The name and the code of a function, which JAX finds at the end of ``__wrapped__``."""
+
+    def __init__(self, name: str, code: CodeType) -> None:
+        self.__name__, self.__code__ = name, code
+
+
+_ARRAYS = inspect.signature(lambda *arrays: None)
+
+
 def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
     """Tells JAX of which function and of which arguments it speaks in errors that the trace of a
-    function `flat` raises: the name and the code of the user's function, and a path for each array.
+    function `flat` raises, and where ``jax.no_tracing`` refuses one: the name and the code of the
+    user's function, and a path for each array.
 
     Fallback: JAX names the parameters and the line of `flat` itself.
     """
+    if code is not None:
+        flat.__wrapped__, flat.__signature__ = _Source(name, code), _ARRAYS
     debug_info = _private.private("jax._src.core", "DebugInfo")
     unknown = _private.private("jax._src.core", "initial_result_paths")
     if debug_info is None or unknown is None:

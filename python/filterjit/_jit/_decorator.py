@@ -87,7 +87,9 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
         if name in jitkwargs:
             raise ValueError(f"`filter_jit` has no `{name}`: {instead}")
     names = dict.fromkeys(option_names(filter_jit) + option_names(_jax_compat.jit))
-    known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
+    known_options(
+        "filter_jit", jitkwargs, ["fun", *(x for x in names if x not in _REFUSED)], _REFUSED
+    )
     check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
     for name, expected, is_one in _JIT_OPTIONS:
         value = jitkwargs.get(name)
@@ -98,11 +100,11 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
 
 
 @overload
-def filter_jit(**options: Unpack[_Options]) -> _Decorator: ...
+def filter_jit(fun: Callable[_P, _T], **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
 
 
 @overload
-def filter_jit(fun: Callable[_P, _T], **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
+def filter_jit(**options: Unpack[_Options]) -> _Decorator: ...
 
 
 @public

@@ -46,7 +46,7 @@ class _Signature:
         if f is None:
             raise AttributeError("__signature__")  # the class has that of its constructor
         try:
-            return inspect.signature(f.__wrapped__)
+            return inspect.signature(f._function)
         except (TypeError, ValueError) as e:
             raise AttributeError("__signature__") from e
 
@@ -56,7 +56,7 @@ class _Annotations:
     given its own. Since Python 3.14 a wrapper has a copy of ``__annotate__`` only."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
-        return {} if f is None else f.__wrapped__.__annotations__
+        return {} if f is None else f._function.__annotations__
 
 
 class _NoSave:
@@ -84,6 +84,10 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
     def __wrapped__(self) -> Any:
         """The function that is wrapped, bound to the instance."""
         return types.MethodType(self.__func__.__wrapped__, self.__self__)
+
+    @property
+    def _function(self) -> Any:
+        return types.MethodType(self.__func__._function, self.__self__)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
         """Traces and lowers the method for these arguments, without running it.
@@ -224,7 +228,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         def _hooks(self) -> FunctionHooks: ...
 
     def __repr__(self) -> str:
-        return f"<{self._hooks.decorator} of {self.__wrapped__!r}>"
+        return f"<{self._hooks.decorator} of {self._function!r}>"
 
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
         """Traces and lowers the function for these arguments, without running it.
@@ -333,7 +337,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
               `by`: different static value: was the int 2, is the int 3
               -> ...
         """
-        return _explain.explain(self, self.__wrapped__, args, kwargs)
+        return _explain.explain(self, self._function, args, kwargs)
 
     def report(self) -> "_report_output.Report":
         """Returns a `Report` of where the time of the function's calls went, by variant."""
@@ -362,6 +366,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         """
         _programs.clear(self._parts()[0])
 
+    _clear_cache = clear_cache
+    """The same, as ``jax.jit`` names it for its own use."""
+
     @property
     def variants(self) -> list[_core.Variant]:
         """The list of its variants, one for each static structure whose programs it keeps."""
@@ -387,7 +394,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         if is_found_by_name(self):
             return str(self.__qualname__)
         hooks = self._hooks
-        return hooks.reduce(self) or (_rebuild, (self.__wrapped__, hooks.settings))
+        return hooks.reduce(self) or (_rebuild, (self._function, hooks.settings))
 
 
 jtu.register_pytree_node(FilterJit, lambda f: f._parts()[::-1], FilterJit._rebuild)

@@ -34,10 +34,11 @@ _PASSED_ON = {
 }  # fmt: skip
 """The options that are passed to the ``jax.jit`` of a flat function, with their defaults."""
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
-_OF_FILTER_JIT = {
+OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
     "traced": "Leave it out: numbers are traced, unless `static_argnames` names their argument.",
     **dict.fromkeys(("functions", "mesh", "same_on_all_processes"), "`filter_jit` has it."),
+    **dict.fromkeys(("func", "function", "f"), "Pass the function by position."),
 }
 
 
@@ -55,11 +56,11 @@ class _Options(OptionsOfJax, total=False):
 
 
 @overload
-def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
+def jit(fun: Callable[_P, _T], /, **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
 
 
 @overload
-def jit(fun: Callable[_P, _T], /, **options: Unpack[_Options]) -> FilterJit[_P, _T]: ...
+def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], FilterJit[_P, _T]]: ...
 
 
 @public
@@ -115,7 +116,7 @@ def jit(
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
     own = own_options("jit", on_retrace, maxsize)
-    known_options("jit", options, [*option_names(_jax_compat.jit), *own], _OF_FILTER_JIT)
+    known_options("jit", options, [*option_names(_jax_compat.jit), *own], OF_FILTER_JIT)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
@@ -136,7 +137,10 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
     # JAX gives a name to a partial function, and to an object without a name.
-    return FilterJit(fun, hooks, signature, attributes_of(upstream) | attributes_of(fun))
+    attributes = attributes_of(upstream) | attributes_of(fun)
+    for name in _jax_compat.HELD_BY_JITTED & vars(upstream).keys():
+        attributes[name] = vars(upstream)[name]
+    return FilterJit(fun, hooks, signature, attributes)
 
 
 def settings_as_in_jax(

@@ -3,14 +3,14 @@
 import collections
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
-from .._base._package import public
+from .._base._package import public, suggesting
 from .._base._rooms import import_room
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
@@ -21,7 +21,7 @@ from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
-from .._jit._plain import settings_as_in_jax
+from .._jit._plain import OF_FILTER_JIT, settings_as_in_jax
 from ._trace import (
     ONCE,
     GraphFunction,
@@ -32,6 +32,7 @@ from ._trace import (
 )
 
 if TYPE_CHECKING:
+    from .._aot._warm_up import Warmed, WarmUp
     from .._observe._causes import Explanation
     from .._observe._report import CacheInfo
     from .._observe._report_output import Report
@@ -54,10 +55,15 @@ class NNXJit(_core.VariableJit):
     def __getattr__(self, name: str) -> Any:
         if name in ("upstream", "__wrapped__"):
             raise AttributeError(name)
+        if name in ("compile", "save"):
+            raise AttributeError(
+                f"`nnx.jit` has no `{name}`: `warm_up` compiles before the first call, and "
+                "`lower(...).compile()` returns what that of Flax does"
+            )
         return getattr(self.upstream, name)
 
     def __repr__(self) -> str:
-        return f"<nnx.jit of {self.__wrapped__!r}>"
+        return f"<nnx.jit of {self._traced.fun!r}>"
 
     def __copy__(self) -> "NNXJit":
         """Returns the function itself, as ``copy.copy`` of a function does."""
@@ -109,6 +115,31 @@ class NNXJit(_core.VariableJit):
         ``flax.nnx.jit`` does."""
         return self.upstream.eval_shape(*args, **kwargs)
 
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> "Warmed":
+        """Compiles the function for these arguments, so that calls with them are hits.
+
+        A ``jax.ShapeDtypeStruct`` may stand for any array, also in a Module (``nnx.eval_shape``).
+        Nothing is updated. Returns a `Warmed` with the times.
+        """
+        found: Warmed = self._inner.warm_up(*args, **kwargs)
+        return found
+
+    @suggesting
+    def warm_up_all(
+        self,
+        /,
+        signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
+        *,
+        threads: int | None = None,
+    ) -> "WarmUp":
+        """Compiles the function for many signatures, so that calls with them are hits.
+
+        Each signature is a pair ``(args, kwargs)``. XLA compiles `threads` of them at once. Returns
+        a `WarmUp`; see FilterJit.warm_up_all.
+        """
+        found: WarmUp = self._inner.warm_up_all(signatures, threads=threads)
+        return found
+
     def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
 
@@ -156,11 +187,11 @@ class NNXHooks(AsInJax):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        fun = f.__wrapped__.__wrapped__  # the traced function calls this
+        fun = f._function.__wrapped__  # the traced function calls this
         raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
-@functools.partial(public, module="filterjit.nnx")
+@functools.partial(public, module="filterjit.nnx", others=OF_FILTER_JIT)
 def jit(
     fun: Any = NOT_GIVEN,
     *,

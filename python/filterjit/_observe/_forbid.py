@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
-from .._base._checks import Entered, one_of
+from .._base._checks import Entered, Undo, not_a_decorator, one_of
 from .._base._later import later
 from .._base._package import public
 from . import _records
@@ -105,9 +105,11 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
         ...     with filterjit.allow_compile():
         ...         _ = f(y)
     """
+    if callable(action):
+        raise not_a_decorator("filterjit.forbid_compile")
     one_of("forbid_compile(action=...)", action, ("raise", "log"))
     recorder.listen()
-    found, forbid = contextlib.ExitStack(), _Forbid(action)
+    found, forbid = Undo("filterjit.forbid_compile"), _Forbid(action)
     found.callback(forbid.end)
     _forbids.append(forbid)
     return found

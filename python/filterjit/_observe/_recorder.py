@@ -114,6 +114,7 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
 class _Recorder:
     def __init__(self) -> None:
         self.log: collections.deque[Event] | None = None
+        self.first: float | None = None  # when the first trace began
         self.other_programs = Cost()  # of programs that are not filterjit's
         # Called when JAX begins to trace or to compile, with (whether it traces, a name). It may
         # raise, and ends the call then.
@@ -222,6 +223,7 @@ class _Recorder:
 
         `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
         stack = self._thread.stack
+        self.first = time.perf_counter() if self.first is None else self.first
         work = _Work(record, (record.cost, record_of(variant).cost), on_purpose)
         _running.defer(lambda: self._end(stack, work))
         stack.append(work)

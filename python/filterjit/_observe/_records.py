@@ -24,6 +24,7 @@ from .._base._arrays import Aval, Placed, placement
 from .._base._locks import RLock, taken
 from .._base._switches import tell
 from .._base._unwrap import code_of, codes_of
+from .._call import _direct
 from .._terminal import _notebook
 from ._wording import file_and_line
 
@@ -121,6 +122,34 @@ class Cost:
     def add(self, other: "Cost") -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
+
+
+class Times(NamedTuple):
+    """What timed hits took: `FjTimes` in csrc/call/variant.h, in nanoseconds.
+
+    The executable of a hit that ``jax.jit`` makes cannot be timed. It is taken to be as long as
+    those of the direct calls.
+    """
+
+    hits: int
+    hit: int
+    waited: int
+    runs: int
+    around: int
+    ran: int
+
+    @property
+    def program(self) -> float | None:
+        """The seconds of the executables; None if no call was direct."""
+        return self.ran / self.runs * self.hits * 1e-9 if self.runs else None
+
+    @property
+    def dispatch(self) -> float:
+        """The seconds of the rest, without waiting; with the executables, if no call was direct."""
+        if not self.runs:
+            return self.hit * 1e-9
+        others = self.hit - self.around - self.ran / self.runs * (self.hits - self.runs)
+        return (self.around - self.ran + max(0.0, others)) * 1e-9
 
 
 @dataclasses.dataclass
@@ -283,7 +312,7 @@ class FunctionRecord:
         codes: a hash of the code of the function and of what it wraps.
         cost: the cost of all its programs, including those no longer in its cache.
         functions: how many functions the record adds up.
-        counters: the `calls`, `hits` and `hit_time` of the cache at the last `refresh`; when the
+        counters: the `calls`, `hits` and `times` of the cache at the last `refresh`; when the
             cache dies, it leaves the last ones here.
         captured: says which arrays its last program captured; empty without.
         handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
@@ -301,7 +330,7 @@ class FunctionRecord:
     codes: int = 0
     cost: Cost = dataclasses.field(default_factory=Cost)
     functions: int = 1
-    counters: tuple[int, int, int] = (0, 0, 0)
+    counters: tuple[int, int, tuple[int, ...]] = (0, 0, (0,) * 6)
     captured: str = ""
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     misses: Misses = dataclasses.field(default_factory=Misses)
@@ -336,7 +365,7 @@ class FunctionRecord:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
         cache = self.cache()
         if cache is not None:
-            self.counters = cache.calls, cache.hits, cache.hit_time
+            self.counters = cache.calls, cache.hits, cache.times
         return cache
 
     def sum(self) -> "FunctionRecord":
@@ -349,8 +378,9 @@ class FunctionRecord:
     def add(self, other: "FunctionRecord") -> None:
         self.cost.add(other.cost)
         self.functions += other.functions
-        calls, hits, hit_time = map(operator.add, self.counters, other.counters)
-        self.counters = calls, hits, hit_time
+        (calls, hits, times), (more_calls, more_hits, more) = self.counters, other.counters
+        times = tuple(map(operator.add, times, more))
+        self.counters = calls + more_calls, hits + more_hits, times
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over.copy()  # at once: calls of other threads add to it
         self.misses.merge(other.misses)
@@ -463,6 +493,7 @@ class _Functions:
 
     def time_calls(self, on: bool) -> None:
         self.timed = on
+        _direct.time_runs(on)
         for cache, _ in self.live():
             cache.timed = int(on)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
@@ -12,8 +13,8 @@ from . import _retraces
 from ._labels import labels_of
 from ._placement import compare_placements
 from ._recorder import recorder
-from ._records import Cost, FunctionRecord, functions, record_of
-from ._report_output import STAGES, Report, total
+from ._records import Cost, FunctionRecord, Times, functions, record_of
+from ._report_output import STAGES, TIMES, Report, total
 
 _OFTEN = 100  # calls that are worth a remark
 
@@ -74,10 +75,18 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
     return {name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
 
 
-def _dispatch(hit_time: int, cost: Cost) -> float | None:
-    """Returns the seconds of timed hits, without the time in which JAX compiled; None if hits are
-    not timed."""
-    return max(0.0, hit_time * 1e-9 - cost.in_hits) if hit_time or functions.timed else None
+def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
+    """Returns the seconds of timed hits in dispatch, in the program and in waiting for it. None for
+    what was not measured."""
+    times = Times(*counted)
+    if not (times.hits or functions.timed):
+        return dict.fromkeys(TIMES)
+    return {
+        # A program that can raise may run in JAX's part of the call.
+        "dispatch": None if waits else max(0.0, times.dispatch - cost.in_hits),
+        "program": None if waits else times.program,
+        "waiting": times.waited * 1e-9,
+    }
 
 
 def _variant_row(variant: _core.Variant) -> dict[str, Any]:
@@ -87,9 +96,27 @@ def _variant_row(variant: _core.Variant) -> dict[str, Any]:
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
         "direct": _counts(variant)["direct"],
-        # A call waits for a program that can raise, so its time is not dispatch.
-        "dispatch": None if record.waits else _dispatch(variant.hit_time, record.cost),
+        **_times(variant.times, record.cost, record.waits),
         **_cost_columns(record.cost),
+    }
+
+
+def _times_of_function(
+    whole: FunctionRecord, found: list[tuple[_core.Variant, _core.Cache, dict[str, Any]]]
+) -> dict[str, float | None]:
+    """Returns the sums of the times of all variants, also of dropped ones."""
+    variants = [variant for variant, _, _ in found]
+    kept = [sum(times) for times in zip(*(v.times for v in variants), strict=True)] or [0] * 6
+    dropped = [max(0, a - b) for a, b in zip(whole.counters[2], kept, strict=True)]
+    in_hits = whole.cost.in_hits - sum(record_of(v).cost.in_hits for v in variants)
+    rows = [row for _, _, row in found]
+    if dropped[0] or not rows:
+        rows.append(_times(dropped, Cost(in_hits=in_hits)))
+    return {
+        name: sum(seconds)
+        if (seconds := [row[name] for row in rows if row[name] is not None])
+        else None
+        for name in TIMES
     }
 
 
@@ -148,9 +175,9 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         if n >= max(_OFTEN, direct + 1) and reason not in (_REASONS["waiting"], _REASONS["off"]):
             remarks.append(f"jax.jit made {n:,} of its calls: {reason}.")
     file, line = whole.place or (None, None)
-    waits = bool(variants) and all(record_of(variant).waits for variant, _, _ in found)
     return {
         "name": whole.name,
+        "decorator": whole.decorator,
         "file": file,
         "line": line,
         "functions": whole.functions,
@@ -159,7 +186,7 @@ def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str,
         "direct": direct,
         "passed_on": dict(passed_on),
         "handed_over": dict(whole.handed_over),
-        "dispatch": None if waits else _dispatch(whole.counters[2], whole.cost),
+        **_times_of_function(whole, found),
         **_cost_columns(whole.cost),
         "cause": _retraces.main_cause(whole, next(iter(caches), None)),
         "variants": variants,

@@ -11,6 +11,7 @@ from .._terminal._text import Table, escape, shorten
 from ._wording import count, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
+TIMES = ("dispatch", "program", "waiting")  # of hits
 RUN_EXPLAIN = "`run --explain` tells why"
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows of variants of one function
@@ -23,6 +24,8 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "hits": ("hits", "{:,}".format),
     "traces": ("traces", "{:,}".format),
     "dispatch": ("dispatch", show_seconds),
+    "program": ("program", show_seconds),
+    "waiting": ("waiting", show_seconds),
     "tracing": ("tracing", show_seconds),
     "compiling": ("compiling", show_seconds),
     "direct": ("direct", "{:,}".format),
@@ -33,7 +36,7 @@ _ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # also without fi
 
 def total(row: dict[str, Any]) -> float:
     """Returns all seconds of the row of a function or variant."""
-    return sum(row[name] or 0.0 for name in ("dispatch", *STAGES))
+    return sum(row.get(name) or 0.0 for name in (*TIMES, *STAGES))
 
 
 @public_type
@@ -55,8 +58,10 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures of the report, with times in seconds.
 
-        ``dispatch`` is None if it was not measured (see `switches.time_calls`). ``direct`` counts
-        the calls that went straight to their executable (see `switches.direct`), and ``passed_on``
+        ``dispatch``, ``program`` and ``waiting`` are of hits, and None if they were not measured
+        (see `switches.time_calls`). ``program`` is the time in the executable, which on many
+        devices only starts the program. If ``jax.jit`` makes all calls, it is None, and part of
+        ``dispatch``. ``waiting`` is for programs that can raise. ``direct`` counts the calls that went straight to their executable (see `switches.direct`), and ``passed_on``
         the others, which ``jax.jit`` made, by the reason. ``cause`` says why a function has many
         retraces, or is None.
 
@@ -136,24 +141,35 @@ class Report:
         return found
 
 
-def advise(report: Report, seconds: float, reasons: str = RUN_EXPLAIN) -> str:
-    """Returns the line below the report of ``filterjit run``: the share of dispatch, and where most
-    of the time went.
+def advise(
+    report: Report, seconds: float, reasons: str = RUN_EXPLAIN, *, since_first: float, jax: bool
+) -> str:
+    """Returns the line below the report of ``filterjit run``: the share of dispatch in the steady
+    state, and where most of the time went.
 
     Arguments:
         report: a report with timed calls.
         seconds: how long the program ran.
         reasons: where to find the reasons of retraces, in words.
+        since_first: the seconds since the first trace began.
+        jax: whether `filterjit.jit` took the place of ``jax.jit``.
     """
-    functions = [f for f in report.as_dict()["functions"] if f["calls"]]
+    made = report.as_dict()
+    functions, others = [f for f in made["functions"] if f["calls"]], made["others"] or {}
     if not functions:
-        return f"No jitted function was called in {show_seconds(seconds)}."
-    dispatch = sum(f["dispatch"] or 0.0 for f in functions)
+        none = f"No jitted function was called in {show_seconds(seconds)}."
+        more = " For functions of `jax.jit`, pass `--jax`."
+        return none + more * bool(others.get("compiles") and not jax)
+    dispatch, program, waiting = (sum(f[name] or 0.0 for f in functions) for name in TIMES)
     hits = sum(f["hits"] for f in functions if f["dispatch"] is not None)
-    share = min(1.0, dispatch / seconds) if seconds > 0 else 0.0
+    built = sum(f[name] for f in (*functions, others) if f for name in STAGES)
+    # The rest of the time is that of the calls, and of the Python code and devices between them.
+    steady = max(since_first - built, dispatch + program + waiting)
+    share = dispatch / steady if steady > 0 else 0.0
     said = (
-        f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}, {share:.1%} of the "
-        f"{show_seconds(seconds)} of the run."
+        f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}"
+        + f" and their programs {show_seconds(program)}" * (program > 0)
+        + f", and dispatch is {share:.1%} of the time without tracing and compiling."
     )
     retraced = [f for f in functions if f["traces"] > f["functions"]]
     worst = max(retraced, key=lambda f: f["tracing"] + f["compiling"], default=None)
@@ -166,10 +182,12 @@ def advise(report: Report, seconds: float, reasons: str = RUN_EXPLAIN) -> str:
     if share <= _MUCH:
         return f"{said} There is little more to gain."
     heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
-    each = 1e6 * (heaviest["dispatch"] or 0.0) / max(1, heaviest["hits"])
+    each, run = (1e6 * (heaviest[x] or 0.0) / max(1, heaviest["hits"]) for x in TIMES[:2])
+    in_program = f" and {run:.1f} us in its program" * (run > 0)
+    as_jax = ". `jax.jit` needs about as long" * (heaviest["decorator"] == "jit")
     return (
-        f"{said} Most is of {heaviest['name']}, {each:.1f} us a hit: do more in one call, with "
-        "jax.lax.scan for example."
+        f"{said} Most is of {heaviest['name']}, {each:.1f} us a hit{in_program}{as_jax}: do more in "
+        "one call, with jax.lax.scan for example."
     )
 
 
@@ -185,8 +203,8 @@ def _shorten_labels(labels: list[str]) -> list[str]:
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the figures of a function that are not in the rows of its variants: those of its
     other variants and of dropped programs. None if there are none."""
-    rest: dict[str, Any] = {"dispatch": None}
-    for name in ("hits", "traces", "compiles", "from_disk", "dispatch", *STAGES):
+    rest: dict[str, Any] = dict.fromkeys(TIMES)
+    for name in ("hits", "traces", "compiles", "from_disk", *TIMES, *STAGES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
     return rest if rest["traces"] or total(rest) > 1e-4 else None

@@ -79,7 +79,9 @@ def flatten_with_keys(
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[str | tuple[Any], ...]]:
     """Flattens one level of a node. Returns its children, its aux data, a function that rebuilds
     the node from aux data and children, and the keys of the children."""
-    pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    # The root is asked first. A node may be a child of its own.
+    answers = iter((False,))
+    pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda _: next(answers, True))
     children = tuple([child for _, child in pairs])
     keys = tuple([_key(path[0]) for path, _ in pairs])
     aux = treedef.node_data()[1]

@@ -120,11 +120,12 @@ def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
     cache = f._parts()[0]
-    assert cache.hit_time == 0
+    assert cache.times == (0, 0, 0, 0, 0, 0)
     cache.timed = 1
     f(Array())
     (variant,) = variants(f)
-    assert cache.hit_time > 0 and variant.hit_time == cache.hit_time
+    hits, hit, *others = cache.times
+    assert hits == 1 and hit > 0 and others == [0, 0, 0, 0] and variant.times == cache.times
 
 
 # ---- variants that a look-up makes ----
