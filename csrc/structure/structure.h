@@ -45,8 +45,8 @@
  *
  * Order.  A node comes before its children, and the whole subtree of a child comes before the
  * next child.  Flattening, matching and building walk a tree in this order, so they go
- * through the nodes from start to end.  The children of a dict are in the order of its sorted keys;
- * the children of a Module are its dynamic fields and then its static fields.
+ * through the nodes from start to end.  The children of a dict are in the order of its sorted
+ * keys; the children of a Module are its dynamic fields and then its static fields.
  *
  * subtree_end.  The index of the first node after the subtree.  The subtree of node 2 consists
  * of the nodes 2 to 4, so the next child of node 1 is node 5.

@@ -20,7 +20,7 @@ def watched(w: World) -> Any:
 
 
 def evicted(w: World) -> None:
-    w.hooks.on["finish"] = lambda variant, *_: setattr(variant, "record", w.mortal(object))
+    w.hooks.on["run"] = lambda f, variant, *_: setattr(variant, "record", w.mortal(object))
 
 
 def call_eight(w: World, tree: Any) -> Any:
