@@ -27,6 +27,8 @@ import optax
 
 import filterjit
 from cases import CASES, Case
+from filterjit._aot import _file
+from filterjit._compat import _private
 from layout import lay_out, machine, progress
 
 OPTIMIZER = optax.adam(1e-3)
@@ -34,11 +36,16 @@ WAYS = {
     "equinox": "`eqx.filter_jit`",
     "none": "filterjit",
     "jax": "filterjit, with JAX's persistent cache",
+    "keep": "`keep_programs`, the second start",
+    "xla": "XLA's deserialization of that program alone",
     "load": "`load(path)`",
     "portable": "`load(path)` of a portable file",
 }
 # What is divided by what.
 RATIOS = {
+    "`keep_programs` over JAX's cache": ("keep", "jax"),
+    "`keep_programs` over filterjit": ("keep", "none"),
+    "`keep_programs` over XLA's deserialization": ("keep", "xla"),
     "`load(path)` over JAX's cache": ("load", "jax"),
     "`load(path)` over filterjit": ("load", "none"),
 }
@@ -82,15 +89,32 @@ def one(case_name: str, way: str, path: Path) -> float:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     case = SHOWN[case_name]()
     jax.block_until_ready((case.args, jnp.ones(())))
+    if way == "xla":
+        return _deserialize(path)
     if way.startswith("save"):
         compiled = filterjit.filter_jit(case.function).compile(*case.args)
         compiled.save(path, portable=way == "save portable")
         return 0.0
     # The attributes are read before the clock starts: reading one may import a module.
     load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
+    keep_programs = filterjit.keep_programs
     start = time.process_time()
+    if way == "keep":
+        keep_programs(path, version="1")
     call: Callable[..., Any] = load(path) if way in ("load", "portable") else jit(case.function)
     jax.block_until_ready(eqx.filter(call(*case.args), eqx.is_array))
+    return time.process_time() - start
+
+
+def _deserialize(folder: Path) -> float:
+    """Returns the seconds that XLA takes for the executable of the kept program."""
+    with _file.opened(str(next(folder.iterdir()))) as file:
+        length, _ = _file.read_header(file, "")["blobs"][0]
+        data = file.read(length)
+    device = jax.devices()[0]
+    on = _private.private("jax._src.lib", "xla_client", "DeviceList")((device,))
+    start = time.process_time()
+    device.client.deserialize_executable(data, executable_devices=on)
     return time.process_time() - start
 
 
@@ -105,7 +129,8 @@ def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, d
     found = {}
     for case_name in progress(case_names):
         paths = {way: folder / f"{case_name}.{way}" for way in WAYS}
-        for way in ("save load", "save portable", "jax"):  # which writes
+        paths["xla"] = paths["keep"]
+        for way in ("save load", "save portable", "jax", "keep"):  # which writes
             _in_a_process(case_name, way, paths[way.removeprefix("save ")])
         best: dict[str, float] = {}
         for _ in range(rounds):

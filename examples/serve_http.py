@@ -111,7 +111,7 @@ class Model:
 
 
 class Jitted(Model):
-    """A model that is made and compiled here."""
+    """A model that is made here. The folder keeps its programs."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         import equinox as eqx
@@ -121,6 +121,7 @@ class Jitted(Model):
 
         model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
         predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x))
+        filterjit.keep_programs(folder, version="1")
         self.version = f"seed {seed}"
         self.row, self.dtype = (16,), np.dtype(np.float32)
         self.programs = {}

@@ -35,6 +35,8 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/walk/flatten.c", "an argument changed", "a tree that a filter changes"),
     ("_aot/_encode.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
     ("_aot/_file.py", "", "other damages of a file"),
+    ("_aot/_describe.py", "", "why a program is not kept, which is logged"),
+    ("_aot/_keep.py", "", "why a program is not kept, or compiled instead, which is logged"),
     ("_aot/_save.py", "of other leaves", "a class whose functions are not as JAX asks"),
     ("_aot/_load.py", "the number of arrays", "other damages of a file"),
     ("_aot/_load.py", "JAX cannot call it", "a program that JAX exported and then refuses"),

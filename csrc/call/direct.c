@@ -17,6 +17,10 @@
  * The words on the right are the names of the *ways*, by which calls are counted.
  * direct_entry.c says what makes a call agree with an entry.
  *
+ * Where jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
+ * exception ends its call.  Then the program is loaded, its plan is an entry, and the call
+ * runs that.
+ *
  * Without a GIL, each lane of threads (threads.h) has a Direct of its own, which knows the
  * arrays of its threads: the one that a variant has passes the calls of other lanes on.
  *
@@ -115,6 +119,8 @@ call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwna
     return PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
 }
 
+static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);
+
 /* Passes a call on to jax.jit.  `entry`, which is stolen, is that of such calls, or NULL. */
 static PyObject *
 pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
@@ -132,6 +138,10 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
         }
         fj_direct_entry_release(entry);
         FJ_UNLOCK();
+    }
+    if (output == NULL && kwnames == NULL &&
+        PyErr_ExceptionMatches(self->context->parts[FJ_KEPT])) {
+        return run_kept(self, args, nargsf);
     }
     return output;
 }
@@ -151,6 +161,39 @@ output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
         Py_CLEAR(results);
     }
     return fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+}
+
+/* After jax.jit has met a program that was kept, where it would have traced: loads it, and
+ * makes the call.  If it cannot be loaded, jax.jit makes the call after all. */
+static PyObject *
+run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
+{
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    PyObject *kept = fj_compat_take_exception();
+    PyObject *plan = PyObject_CallMethod(kept, "load", NULL);
+    Py_DECREF(kept);
+    if (plan == NULL) {
+        return NULL;
+    }
+    if (plan == Py_None) {
+        Py_DECREF(plan);
+        return call_jitted(self, args, nargsf, NULL);
+    }
+    FjDirectEntry *entry;
+    FJ_LOCK(self);
+    entry = fj_direct_entries_keep(&self->entries, self->context, plan, args, nargs);
+    FJ_UNLOCK();
+    Py_DECREF(plan);
+    if (entry == NULL) {
+        return NULL;
+    }
+    int began;
+    unsigned long long ran;
+    PyObject *results = fj_direct_entry_run(entry, self->context, args, &began, &ran);
+    PyObject *output = results == NULL ? NULL : output_of(self, entry, results);
+    release(self, entry);
+    (void)FJ_ADD(self->counts[FJ_WAY_direct], output != NULL);
+    return output;
 }
 
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,

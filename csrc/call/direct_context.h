@@ -30,6 +30,8 @@ enum {
     FJ_COLLECT,       /* () -> None: frees what other threads could not free */
     FJ_CONSUME,       /* (results of an executable, handlers) -> list of arrays */
     FJ_PLAN,          /* (source, arrays) -> a plan, or a str that says why there is none */
+    FJ_KEPT,          /* the exception of a jax.jit that is about to trace a program that was
+                       * kept: its load() returns a plan, or None if it has to trace */
     FJ_NUM_PARTS
 };
 

@@ -3,7 +3,8 @@
  * After some calls that no entry is for, one is noted: an entry says what is true of it
  * (direct_entry.c).  If jax.jit makes that call, the next call that agrees with the entry asks
  * Python for a plan, and runs it.  New entries are noted ever more seldom.  Where comparing
- * calls takes as long as jax.jit would, calls rest.
+ * calls takes as long as jax.jit would, calls rest.  A program that was kept has an entry from
+ * its first call on, which stays: jax.jit would trace.
  *
  * Python code can run while a plan is made, in direct_entry.c, where JAX is asked for its
  * configuration, and where references are dropped.  The caller holds the arguments.
@@ -22,9 +23,13 @@ fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
 void
 fj_direct_entries_drop(FjDirectEntries *self)
 {
+    self->num_kept = 0;
     while (self->count > 0) {
         fj_direct_entry_release(self->items[--self->count]);
     }
+    PyMem_Free(self->items);
+    self->items = NULL;
+    self->capacity = 0;
     self->num_noted = 0;
     self->unmatched = 0;
     self->note_at = -1;
@@ -45,22 +50,6 @@ fj_direct_entries_traverse(FjDirectEntries *self, visitproc visit, void *arg)
 
 /* ---- entries and plans ---- */
 
-/* Makes an entry, which is stolen, the first. */
-static void
-insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
-{
-    FjDirectEntry *oldest = NULL;
-    if (self->count == FJ_DIRECT_ENTRIES) {
-        oldest = self->items[--self->count];
-    }
-    memmove(self->items + 1, self->items, (size_t)self->count * sizeof(FjDirectEntry *));
-    self->items[0] = entry;
-    self->count++;
-    if (oldest != NULL) {
-        fj_direct_entry_release(oldest);
-    }
-}
-
 /* (P) An exception that is set stays. */
 static void
 remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
@@ -68,12 +57,75 @@ remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
     for (int i = 0; i < self->count; i++) {
         if (self->items[i] == entry) {
             self->count--;
+            self->num_kept -= entry->is_kept;
             memmove(self->items + i, self->items + i + 1,
                     (size_t)(self->count - i) * sizeof(FjDirectEntry *));
             fj_direct_entry_release(entry);
             return;
         }
     }
+}
+
+/* (P) Makes an entry, which is stolen, the first.  It takes the place of the learned entry
+ * that was used least recently, unless it is kept.  0, or -1 with MemoryError. */
+static int
+insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
+{
+    if (self->count == self->capacity) {
+        int larger = self->capacity == 0 ? FJ_DIRECT_ENTRIES : 2 * self->capacity;
+        FjDirectEntry **items =
+            PyMem_Realloc(self->items, (size_t)larger * sizeof(FjDirectEntry *));
+        if (items == NULL) {
+            fj_direct_entry_release(entry);
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->items = items;
+        self->capacity = larger;
+    }
+    FjDirectEntry *oldest = NULL;
+    if (!entry->is_kept && self->count - self->num_kept == FJ_DIRECT_ENTRIES) {
+        for (int i = 0; i < self->count; i++) {
+            oldest = self->items[i]->is_kept ? oldest : self->items[i];
+        }
+        oldest->references++;
+        remove_entry(self, oldest); /* runs no code: there is another reference */
+    }
+    memmove(self->items + 1, self->items, (size_t)self->count * sizeof(FjDirectEntry *));
+    self->items[0] = entry;
+    self->count++;
+    self->num_kept += entry->is_kept;
+    if (oldest != NULL) {
+        fj_direct_entry_release(oldest);
+    }
+    return 0;
+}
+
+FjDirectEntry *
+fj_direct_entries_keep(FjDirectEntries *self, FjDirectContext *context, PyObject *plan,
+                       PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
+    FjDirectEntry *entry = NULL;
+    if (configuration != NULL && fj_expect_tuple(configuration, "a configuration")) {
+        entry = fj_direct_entry_new(context, configuration, args, nargs);
+    }
+    Py_XDECREF(configuration);
+    if (entry == NULL) {
+        return NULL;
+    }
+    entry->is_kept = 1;
+    fj_direct_entry_set_plan(entry, plan);
+    if (entry->execute == NULL) { /* an error is set */
+        fj_direct_entry_release(entry);
+        return NULL;
+    }
+    entry->references++;
+    if (insert_entry(self, entry) < 0) {
+        fj_direct_entry_release(entry);
+        return NULL;
+    }
+    return entry;
 }
 
 /* (P) Asks for the plan of an entry, which the caller holds.  1; 0 if there is none, and then
@@ -185,7 +237,10 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
         return fj_direct_differs(way); /* a deleted array, or memory: jax.jit will say so */
     }
     entry->references++;
-    insert_entry(self, entry);
+    if (insert_entry(self, entry) < 0) {
+        fj_direct_entry_release(entry);
+        return fj_direct_differs(way);
+    }
     *found = entry;
     return way;
 }
@@ -202,7 +257,7 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
         self->epoch = epoch;
         fj_direct_entries_drop(self);
     }
-    if (self->resting > 0) {
+    if (self->resting > 0 && self->num_kept == 0) {
         self->resting--;
         return FJ_WAY_resting;
     }
@@ -213,8 +268,8 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     if (self->count == 0 && !takes_all(context, args, nargs)) {
         return FJ_WAY_type; /* as where Python's numbers are traced */
     }
-    int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
-    if (profiled != 0) {
+    if (self->num_kept == 0 &&
+        fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED])) != 0) {
         return fj_direct_differs(FJ_WAY_profiler);
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);

@@ -153,6 +153,9 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
         return;
     }
+    if (entry->is_kept) {
+        entry->trace = trace;
+    }
     if (trace != entry->trace) {
         PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
         return;

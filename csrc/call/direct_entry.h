@@ -13,7 +13,8 @@
  */
 typedef struct {
     Py_ssize_t references;
-    int has_run;             /* jax.jit has made such a call */
+    int has_run;             /* jax.jit has made such a call, */
+    int is_kept;             /* or its program was kept, and is never dropped for another */
     Py_ssize_t trace;        /* the number of the trace whose program ran then */
     PyObject *configuration; /* tuple */
     PyObject **settings;     /* their values */

@@ -378,6 +378,21 @@ variant_result(PyObject *op, PyObject *value)
                                ((PyTupleObject *)((FjOutput *)value)->arrays)->ob_item);
 }
 
+/* add_output(structure) -> number */
+static PyObject *
+variant_add_output(PyObject *op, PyObject *structure)
+{
+    FjVariant *self = (FjVariant *)op;
+    FjRegistry *registry = self->structure->registry;
+    if (Py_TYPE(structure) != registry->state->structure ||
+        ((FjStructure *)structure)->registry != registry) {
+        PyErr_SetString(PyExc_TypeError, "add_output takes a Structure of the same registry");
+        return NULL;
+    }
+    Py_ssize_t trace = fj_variant_add_trace(self, (FjStructure *)structure, FJ_MAY_RAISE_NO);
+    return trace < 0 ? NULL : PyLong_FromSsize_t(trace);
+}
+
 static PyObject *
 variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -454,7 +469,11 @@ static PyMethodDef variant_methods[] = {
      "inspected yet."},
     {"set_may_raise", (PyCFunction)(void (*)(void))variant_set_may_raise, METH_FASTCALL,
      "set_may_raise($self, trace, may_raise, /)\n--\n\n"
-     "Stores whether the program of a trace can raise while it runs."},
+     "Stores `may_raise`: whether the program of the trace can raise while it runs."},
+    {"add_output", variant_add_output, METH_O,
+     "add_output($self, structure, /)\n--\n\n"
+     "Adds the Structure of the result of a program that was loaded, which cannot raise.\n\n"
+     "Returns its number, as of a trace."},
     {NULL, NULL, 0, NULL},
 };
 

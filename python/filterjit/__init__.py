@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import lax as lax
     from . import nnx as nnx
     from . import sharding as sharding
+    from ._aot._keep import keep_programs
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
@@ -47,6 +48,7 @@ __all__ = [
     "is_array",
     "is_inexact_array",
     "jit",
+    "keep_programs",
     "load",
     "partition",
     "partition_dict",
@@ -69,6 +71,7 @@ _MODULES = {
     "_jit._plain": ("jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_observe._report": ("report",),
+    "_aot._keep": ("keep_programs",),
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }

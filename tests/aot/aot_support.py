@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[bytes]]:
 def write(path: Path, header: Any, blobs: Sequence[bytes]) -> None:
     """With correct checksums; `header` is any JSON value, or bytes."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    start = b"\x89FJIT\r\n\x1a" + struct.pack("<HQ", 6, len(text))
+    start = b"\x89FJIT\r\n\x1a" + struct.pack("<HQ", 7, len(text))
     digest = hashlib.sha256(start + text).digest()
     path.write_bytes(start + digest + text + b"".join(blobs))
 

@@ -243,3 +243,18 @@ for kind in KINDS:
     saved = answers(tmp_path, save, **{name: here})
     loaded = answers(tmp_path, load, **{name: there})
     assert loaded[""] + loaded[".portable"] == pytest.approx([saved["it"]] * 4)
+
+
+def test_shardings_that_xla_chooses(tmp_path: Path) -> None:
+    """Of a program over several devices whose argument has no sharding."""
+    code = """
+        import sys, jax, jax.numpy as jnp, filterjit
+        mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        sharding = jax.sharding.NamedSharding(mesh, jax.P("x"))
+        f = lambda x, y: jax.lax.with_sharding_constraint(x, sharding) + y.sum()
+        x, y = jnp.arange(8.0), jnp.ones(3)
+        filterjit.filter_jit(f).compile(x, y).save(sys.argv[1])
+        print((filterjit.load(sys.argv[1])(x, y) == x + 3).all())
+    """
+    env = environment(XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert run_code(code, tmp_path / "file", env=env).stdout == "True\n"

@@ -247,7 +247,9 @@ def test_replaced(tmp_path: Path, compiled: Any) -> None:
     path.write_bytes(b"old" * 10**6)
     for name in (path, str(path), os.fsencode(path), link):
         compiled.save(name)
-        equal(filterjit.load(name)(X, 3), X * 3)
+        equal(filterjit.load(path)(X, 3), X * 3)
+    with pytest.raises(ValueError, match="is a link; give the path of the file itself"):
+        filterjit.load(link)
     assert link.is_symlink() and [p.name for p in path.parent.iterdir()] == ["file"]
     found = []
     for name in (path, link):
@@ -435,3 +437,30 @@ def test_a_trace_is_saved_as_it_was(tmp_path: Path) -> None:
         compiled.save(tmp_path / "file", portable=portable)
         equal(filterjit.load(tmp_path / "file")(*of_settings()), expected)
     assert traces == [2.0]
+
+
+def test_a_load_compiles_nothing(tmp_path: Path) -> None:
+    """Neither do the arrays of the function, of many shapes, nor a random key."""
+    arrays = [
+        jnp.ones((i, 2), dtype) for i in range(5) for dtype in ("float32", "int32", "bfloat16")
+    ]
+    held = eqx.Partial(
+        lambda *xs: sum(x.sum() for x in xs[:-1]) + xs[-1].sum(), *arrays, np.ones(3)
+    )
+    path = tmp_path / "file"
+    filter_jit(held).compile(X).save(path)
+    with filterjit.forbid_compile():
+        loaded = filterjit.load(path)
+    equal(loaded(X), held(X))
+
+
+def test_versions(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    compiled = filter_jit(lambda x: x).compile(X)
+    compiled.save(path, "1")
+    info = filterjit.aot.saved_info(path)
+    assert info.version == "1" and "version: 1" in str(info)
+    equal(filterjit.load(path, "1")(X), filterjit.load(path)(X))
+    compiled.save(path)
+    with pytest.raises(ValueError, match="with the version None, and this is '1'"):
+        filterjit.load(path, "1")

@@ -4,6 +4,7 @@ A jitted function returns `seen` of its argument, which cannot be wrong if it is
 jit. So each value has a program of its own, equal copies share it, and a change is noticed.
 """
 
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import pytest
 
 import filterjit
 from filterjit import _core
+from filterjit._aot._describe import Description
 from filterjit._functions import _function_keys
 from filterjit._observe._compare import Comparison
 from filterjit._trees import _registry
@@ -167,3 +169,26 @@ def test_one_answer(name: str, registry: _core.Registry) -> None:
                 if static.shared and static.noticed and registry is _registry.registry:
                     assert answers == {k + len(values) == i < len(copies)}, (place, k, i)
             earlier.append((i, now))
+
+
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+@pytest.mark.parametrize("name", NAMES)
+def test_descriptions(name: str) -> None:
+    """A program that is kept in a folder is of one value: those that differ for a hit are described
+    otherwise, or not at all, and equal copies are described alike."""
+    static = STATICS[name]
+    for place in static.places:
+        put, values = PLACES[place], static.make()
+        found: list[bytes | None] = []
+        for value in [*values, *static.make()]:
+            try:
+                structure = _core.flatten(_registry.registry, put(value))[1]
+                hash(structure)
+                found.append(Description().structure(structure))
+            except (TypeError, ValueError, RecursionError):
+                found.append(None)  # it is refused
+        for i, k in itertools.combinations(range(len(found)), 2):
+            if found[i] is not None and found[i] == found[k]:
+                assert k - i == len(values), (place, values[i], i, k)
+            elif k - i == len(values) and static.shared:
+                assert found[i] is None and found[k] is None, (place, values[i])

@@ -14,7 +14,6 @@ import collections
 import contextlib
 import dataclasses
 import enum
-import inspect
 import itertools
 import sys
 import types
@@ -265,6 +264,8 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
         return "sharding", [*x.device_set, None, memory_of(x)]
     if cls is jax.sharding.NamedSharding:
         return "sharding", [x.mesh, x.spec, memory_of(x)]
+    if (of_xla := _executable_compat.parts_of_gspmd(x)) is not None:
+        return "gspmd", [*of_xla, memory_of(x)]
     if cls is jax.sharding.PartitionSpec:
         if rest_of(x):
             raise Unsupported(f"the partition {x}")
@@ -309,14 +310,17 @@ def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
 # ---- structures ----
 
 
-def encode_structure(registry: _core.Registry, structure: _core.Structure, what: str) -> Json:
+def encode_structure(
+    registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
+) -> Json:
     """Returns the names of the classes and functions in a structure, and the codes of its tree.
+    `known` are objects that `decode_tree` gets too.
 
     Raises:
         ValueError: if a file cannot hold some of the static values; the message gives their paths.
             `what` names the whole structure.
     """
-    coder = Coder()
+    coder = Coder(known)
     codes: list[Json] = []
     problems: list[str] = []
     for node, path in _nodes.walk(structure):
@@ -351,7 +355,7 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
     return [[tag, count], *own]
 
 
-def decode_tree(encoded: Json) -> Any:
+def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
     """Builds the tree of a structure, with a NumPy array in the place of each array.
 
     The sentinel of the registry stands for arguments that were not given. The arguments of a call
@@ -361,7 +365,7 @@ def decode_tree(encoded: Json) -> Any:
     codes are malformed.
     """
     names, codes = encoded
-    return Coder((), names).decode(codes)
+    return Coder(known, names).decode(codes)
 
 
 def _checked(x: Any, base: type) -> Any:
@@ -424,10 +428,15 @@ def _new_instance(cls: Any, *columns: Any) -> Any:
         raise ValueError(f"fields {other}")
     x: Any = object.__new__(cls)
     for name, value in fields.items():
-        if isinstance(inspect.getattr_static(cls, name, None), property):
+        if isinstance(_member(cls, name), property):
             raise Unsupported(f"`{name}` of {short(x)} is set by a property")
         object.__setattr__(x, name, value)
     return x
+
+
+def _member(cls: type, name: str) -> Any:
+    """Returns what a class or one of its bases has by a name, or None."""
+    return next((x for base in cls.__mro__ if (x := vars(base).get(name)) is not None), None)
 
 
 def _names_of_fields(cls: Any) -> set[str]:
@@ -487,6 +496,7 @@ _MAKE: dict[str, Callable[..., Any]] = {
     "custom": _new_custom,
     "aval": _new_aval,
     "sharding": _new_sharding,
+    "gspmd": _executable_compat.new_gspmd,
     "partition": jax.sharding.PartitionSpec,
     "mesh": _new_mesh,
     "layout": lambda *parts: _executable_compat.layout_type()(*parts),

@@ -15,13 +15,15 @@ A file contains no pickle, and reading one imports nothing. The digests detect d
 authenticate the author: when a loaded program is called, it does whatever its author wrote.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from .. import __version__
@@ -31,7 +33,7 @@ from .._observe._wording import count
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 6
+_FORMAT = 7
 _HEAD = struct.Struct("<8sHQ32s")
 
 
@@ -53,18 +55,46 @@ def damaged(path: str, what: str) -> ValueError:
     return ValueError(f"`{path}` is damaged: {what}. Write it again with `compiled.save`.")
 
 
-def read(file: BinaryIO, path: str) -> tuple[dict[str, Json], list[bytes]]:
+# Does not follow a link or wait for a pipe.
+_READ = os.O_RDONLY
+for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+    _READ |= getattr(os, _name, 0)
+
+Check = Callable[[os.stat_result, str, Callable[[int], bool]], None]
+
+
+def is_regular(path: str) -> bool:
+    """Whether a path leads to a regular file, and not to a link to one."""
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
+@contextlib.contextmanager
+def opened(path: str, check: Check | None = None) -> Iterator[BinaryIO]:
+    """Opens a regular file; `check` may raise for its owner and mode."""
+    if os.path.islink(path):
+        raise ValueError(f"`{path}` is a link; give the path of the file itself")
+    with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
+        at = os.fstat(file.fileno())
+        if not stat.S_ISREG(at.st_mode):
+            raise ValueError(f"`{path}` is not a regular file")
+        if check is not None:
+            check(at, path, stat.S_ISREG)
+        yield file
+
+
+def read(path: str, check: Check | None = None) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file, after checking their digests.
 
     Raises:
         OSError: if the file cannot be read.
         ValueError: if it is not a file of this format, or is damaged.
     """
-    header = read_header(file, path)
-    left = os.fstat(file.fileno()).st_size - file.tell()
-    if sum(length for length, _ in header["blobs"]) != left:
-        raise damaged(path, "it has another size than when it was written")
-    blobs = [file.read(length) for length, _ in header["blobs"]]
+    with opened(path, check) as file:
+        header = read_header(file, path)
+        left = os.fstat(file.fileno()).st_size - file.tell()
+        if sum(length for length, _ in header["blobs"]) != left:
+            raise damaged(path, "it has another size than when it was written")
+        blobs = [file.read(length) for length, _ in header["blobs"]]
     for blob, (_, digest) in zip(blobs, header["blobs"], strict=True):
         if hashlib.sha256(blob).hexdigest() != digest:
             raise damaged(path, "a checksum is wrong")
@@ -126,6 +156,7 @@ class SavedInfo:
         nbytes: the size of the file.
         process: if the program runs on the devices of several processes, the index of the process
             that saved this file, and the number of processes; else None.
+        version: the version that the user named, or None.
     """
 
     name: str
@@ -139,6 +170,7 @@ class SavedInfo:
     results: tuple[tuple[str, str], ...]
     nbytes: int
     process: tuple[int, int] | None = None
+    version: str | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -146,6 +178,7 @@ class SavedInfo:
             f"{count(self.devices, 'device')}, {self.nbytes:,} bytes",
             "" if self.process is None else "of process {} of {}".format(*self.process),
             f"written by filterjit {self.filterjit} on Python {self.python}",
+            "" if self.version is None else f"version: {self.version}",
             *(f"  {key}: {value}" for key, value in self.machine.items()),
             "arguments:",
             *(f"  {path}: {words}" for path, words in self.arguments),
@@ -175,12 +208,14 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         (('x', 'an array float32[2]'), ('n', 'the int 3'))
     """
     path = as_path("saved_info(path)", path)
-    with open(path, "rb") as file:
+    with opened(path) as file:
         header = read_header(file, path)
         size = os.fstat(file.fileno()).st_size
     try:
         info = {key: _as_tuples(value) for key, value in header["info"].items()}
-        return SavedInfo(**info, nbytes=size)
+        found = SavedInfo(**info, nbytes=size)
+        str(found)
+        return found
     except Exception as e:
         raise malformed(path, e) from None
 

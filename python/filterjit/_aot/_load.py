@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._checks import as_path
+from .._base._checks import as_path, check_version
 from .._base._package import public
 from .._call._hooks import registry_for
 from .._call._selection import Chosen, Named
@@ -18,7 +18,7 @@ from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
-from . import _encode, _file, _machine, _program
+from . import _describe, _encode, _file, _machine, _program
 from ._compiled_hooks import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall, unbind
@@ -31,6 +31,7 @@ _Parameter = inspect.Parameter
 @public
 def load(
     path: str | os.PathLike[str],
+    version: str | None = None,
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
 ) -> Compiled:
@@ -45,6 +46,7 @@ def load(
     Arguments:
         path: the path of the file. If the program runs on the devices of several processes, each
             process saves and loads its own file.
+        version: the version that the file must have been saved with. None accepts any.
         devices: the devices to run on: as many as the program was compiled for, in the same order,
             or a mesh of the same axes. The default is the devices with the same ids.
 
@@ -54,8 +56,9 @@ def load(
     Raises:
         OSError: if the file cannot be read.
         ValueError: if ``save`` did not write the file; if it is damaged, or is for another machine,
-            version of JAX, number of devices or process; or if it names a class or function that is
-            missing.
+            version of JAX, number of devices or process; if it was saved with another version; or if
+            it names a class or function that is missing, or a function that is another one than
+            when it was saved, by its code, its defaults or its closure.
         TypeError: if `devices` are not devices.
 
     Examples:
@@ -65,6 +68,7 @@ def load(
         Array([2., 2.], dtype=float32)
     """
     path = as_path("load(path)", path)
+    check_version("load(..., version=...)", version)
     given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
     try:
         given = None if given is None else list(given)
@@ -73,12 +77,18 @@ def load(
     for device in given or ():
         if not isinstance(device, jax.Device):
             raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
-    with open(path, "rb") as file:
-        header, blobs = _file.read(file, path)
+    header, blobs = _file.read(path)
     try:
         with _malformed(path):
             on = _devices_for(header, given)
             _check_machine(header["info"], on[0])
+            was = header["info"]["version"]
+            if version is not None and was != version:
+                raise Unsupported(f"it was saved with the version {was!r}, and this is {version!r}")
+            for names, digests in zip(
+                (header["arguments"][0], header["result"][0]), header["functions of"], strict=True
+            ):
+                _describe.check_digests(names, digests)
             mesh = devices if isinstance(devices, jax.sharding.Mesh) else None
             return _load(header, blobs, on, mesh, given is not None)
     except Unsupported as e:

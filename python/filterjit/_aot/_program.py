@@ -266,9 +266,9 @@ def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Ar
     """Returns an array of a file, with the dtype that the program takes, if that is given."""
     shape, dtype, key = header
     values = np.frombuffer(blob, _encode.decode_dtype(dtype)).reshape(shape)
-    array = jax.numpy.asarray(values)
+    if key is None and taken is not None:
+        values = values.astype(taken, copy=False)
+    array = jax.device_put(values)
     if key is not None:
         array = jax.random.wrap_key_data(array, impl=_encode.KEYS[key])
-    elif taken is not None:
-        array = array.astype(taken)
     return array if sharding is None else jax.device_put(array, sharding)

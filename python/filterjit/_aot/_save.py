@@ -9,11 +9,11 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._checks import as_path, check_bool
+from .._base._checks import as_path, check_bool, check_version
 from .._base._files import replacing
 from .._compat import _jax_compat
 from .._observe import _records
-from . import _encode, _file, _program
+from . import _describe, _encode, _file, _program
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall
 
@@ -45,6 +45,7 @@ def save(
     stage: Any,
     path: str | os.PathLike[str],
     *,
+    version: str | None = None,
     portable: bool = False,
     platforms: Sequence[str] | None = None,
 ) -> None:
@@ -53,9 +54,10 @@ def save(
     Arguments:
         prepared: the call that was compiled.
         stage: its ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` for a portable file.
-        path, portable, platforms: see `Compiled.save`.
+        path, version, portable, platforms: see `Compiled.save`.
     """
     path = as_path("save(path)", path)
+    check_version("save(..., version=...)", version)
     check_bool("save(..., portable=...)", portable)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
@@ -73,6 +75,9 @@ def save(
         header, blobs = _contents(prepared, stage, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
+    header["info"]["version"] = version
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise ValueError(f"`{path}` is not a regular file")
     with replacing(path, durable=True) as file:
         file.writelines(_file.chunks(header, blobs))
 
@@ -127,6 +132,7 @@ def _contents(
             for p in prepared.signature.parameters.values()
         ],
         "arguments": arguments,
+        "functions of": [_describe.digests_of(names) for names, _ in (arguments, nodes)],
         "own": [array for array, _ in own],
     }
     return header, [*blobs, *(data for _, data in own)]

@@ -23,7 +23,7 @@ from .._call._events import tell
 from .._call._programs import programs_of
 from .._call._selection import HandOver
 from .._call._traced import contents
-from . import _save
+from . import _keep, _save
 from ._compiled_hooks import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
 
@@ -109,24 +109,9 @@ class Lowered(_Stage, Generic[_P, _T]):
         known_options(
             "Lowered.compile", options, ["compiler_options", *option_names(self.stage.compile)]
         )
-        prepared = self.prepared
-        with prepared.working():
+        with self.prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
-        cache, variant = prepared.cache, prepared.variant
-        hooks = CompiledHooks(
-            prepared.settings,
-            prepared.name,
-            prepared.signature,
-            compiled,
-            prepared.may_raise,
-            _errors.jit_id_of(variant),
-        )
-        name = f"{cache.record.name} (compiled)"
-        f = hooks.make_filter_jit(
-            cache.function, prepared.function_arrays, name, prepared.f._function
-        )
-        hooks.insert_variant(f, variant.structure, variant.outputs)
-        return Compiled(f, compiled, prepared)
+        return _compiled(compiled, self.prepared)
 
     def save(self, path: str | os.PathLike[str], *, platforms: Sequence[str] | None = None) -> None:
         """Saves the program to a portable file, which `filterjit.load` reads.
@@ -177,6 +162,7 @@ class Compiled(_core.CallProxy[_P, _T]):
     def save(
         self,
         path: str | os.PathLike[str],
+        version: str | None = None,
         *,
         portable: bool = False,
         platforms: Sequence[str] | None = None,
@@ -188,6 +174,7 @@ class Compiled(_core.CallProxy[_P, _T]):
 
         Arguments:
             path: the path of the file.
+            version: a text, such as a release number, that `load` can compare.
             portable: False saves the executable, which runs on the same kind of machine with the
                 same version of JAX. True saves the program as StableHLO (``jax.export``), which is
                 compiled when it is loaded. The mesh and the settings of JAX are those that it was
@@ -200,7 +187,8 @@ class Compiled(_core.CallProxy[_P, _T]):
                 paths); if JAX cannot serialize the program, for example because it calls back into
                 Python; or if the function was itself loaded from a file.
         """
-        _save.save(self._prepared, self.compiled, path, portable=portable, platforms=platforms)
+        options: dict[str, Any] = {"portable": portable, "platforms": platforms}
+        _save.save(self._prepared, self.compiled, path, version=version, **options)
 
     @property
     def _prepared(self) -> PreparedCall:
@@ -241,6 +229,39 @@ class Compiled(_core.CallProxy[_P, _T]):
         return f"<Compiled of {self._prepared.name}>"
 
 
+def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
+    """Returns the compiled function of a ``jax.stages.Compiled``."""
+    cache, variant = prepared.cache, prepared.variant
+    hooks = CompiledHooks(
+        prepared.settings,
+        prepared.name,
+        prepared.signature,
+        stage,
+        prepared.may_raise,
+        _errors.jit_id_of(variant),
+    )
+    name = f"{cache.record.name} (compiled)"
+    f = hooks.make_filter_jit(cache.function, prepared.function_arrays, name, prepared.f._function)
+    hooks.insert_variant(f, variant.structure, variant.outputs)
+    return Compiled(f, stage, prepared)
+
+
+def compile(
+    f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Compiled[_P, _T]:
+    """Returns the compiled function of a call; `keep_programs` may have its program."""
+    with refusing(f):
+        prepared = prepare(f, args, kwargs)
+        kept = _keep.seek(prepared)
+        if kept is not None and (stage := kept.load(prepared.arrays)) is not None:
+            found: Compiled[_P, _T] = _compiled(stage, _with_specs(prepared, may_raise=False))
+            return found
+        compiled: Compiled[_P, _T] = trace_prepared(prepared).lower().compile()
+    if kept is not None:
+        kept.write(lambda: compiled.compiled, prepared.arrays)
+    return compiled
+
+
 def trace(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Traced[_P, _T]:
@@ -269,10 +290,14 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
             found = contents(traced.jaxpr)
             may_raise = found.callbacks
             tell("inspected", prepared.variant, prepared.arrays, found)
+    return Traced(traced, _with_specs(prepared, may_raise))
+
+
+def _with_specs(prepared: PreparedCall, may_raise: bool) -> PreparedCall:
+    """Returns a prepared call that does not hold the arguments."""
     own = prepared.function_arrays
-    specs = map(spec_of, prepared.arrays[len(own) :])  # it does not hold the arguments
-    prepared = dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)
-    return Traced(traced, prepared)
+    specs = map(spec_of, prepared.arrays[len(own) :])
+    return dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,8 +20,8 @@ from .._base._errors import short
 from .._base._package import public_type
 from .._call._events import stack_level
 from .._trees._registry import is_array, leaves_of
-from . import _stages
-from ._prepared import PreparedCall, is_spec, place_of
+from . import _keep, _stages
+from ._prepared import PreparedCall, is_spec, place_of, prepare
 
 logger = logging.getLogger("filterjit")
 
@@ -37,6 +37,7 @@ class Warmed:
         compiling: the time of XLA, including the wait for a free core.
         error: the exception if it failed, or None.
         same_as: the number of an earlier signature with the same program, or None.
+        loaded: whether the program was kept (`keep_programs`) and loaded.
     """
 
     signature: str
@@ -44,6 +45,7 @@ class Warmed:
     compiling: float = 0.0
     error: Exception | None = None
     same_as: int | None = None
+    loaded: bool = False
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -51,6 +53,8 @@ class Warmed:
             return f"{self.signature}: {type(self.error).__name__}: {first}"
         if self.same_as is not None:
             return f"{self.signature}: the same as number {self.same_as}"
+        if self.loaded:
+            return f"{self.signature}: loaded in {self.tracing:.3f} s"
         return f"{self.signature}: traced {self.tracing:.3f} s, compiled {self.compiling:.3f} s"
 
 
@@ -73,9 +77,11 @@ class WarmUp:
         return tuple(one.error for one in self.signatures if one.error is not None)
 
     def __repr__(self) -> str:
-        compiled = sum(one.error is None and one.same_as is None for one in self.signatures)
+        loaded = sum(one.loaded for one in self.signatures)
+        done = sum(one.error is None and one.same_as is None for one in self.signatures)
         failed = f"; {len(self.errors)} failed" if self.errors else ""
-        head = f"compiled {compiled} of {len(self.signatures)} in {self.seconds:.3f} s{failed}"
+        head = f"compiled {done - loaded} of {len(self.signatures)} in {self.seconds:.3f} s"
+        head += f"; {loaded} loaded" * bool(loaded) + failed
         return "\n".join([head, *(f"  {i}: {one}" for i, one in enumerate(self.signatures))])
 
 
@@ -180,22 +186,36 @@ def _warm_up(
             results[i].error = e
         setattr(results[i], what, time.perf_counter() - began)
 
-    def compile_one(i: int, lowered: _stages.Lowered[Any, Any]) -> None:
-        with working(i, "compiling"), lowered.prepared.working():
-            lowered.stage.compile()
+    def compile_one(
+        i: int,
+        lowered: _stages.Lowered[Any, Any],
+        kept: _keep.Kept | None,
+        arrays: tuple[Any, ...],
+    ) -> None:
+        with working(i, "compiling"):
+            compiled = lowered.compile()
+            if kept is not None:
+                kept.write(lambda: compiled.compiled, arrays)
 
     with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
         futures = []
         try:
             for i, (args, kwargs) in enumerate(pairs):
-                with working(i, "tracing"):
-                    traced = _stages.trace(f, args, kwargs)
-                    same = seen.setdefault(_program_key(traced.prepared), i)
-                    if same != i:
-                        results[i].same_as = same
-                    else:
+                with working(i, "tracing"), _stages.refusing(f):
+                    prepared = prepare(f, args, kwargs)
+                    key = _program_key(prepared)
+                    if key in seen:
+                        results[i].same_as = seen[key]
+                        continue
+                    kept = _keep.seek(prepared)
+                    results[i].loaded = kept is not None and kept.load(prepared.arrays) is not None
+                    if not results[i].loaded:
+                        lowered = _stages.trace_prepared(prepared).lower()
                         run = contextvars.copy_context().run
-                        futures.append(pool.submit(run, compile_one, i, traced.lower()))
+                        futures.append(
+                            pool.submit(run, compile_one, i, lowered, kept, prepared.arrays)
+                        )
+                    seen[key] = i
             for future in futures:
                 future.result()
         except BaseException:

@@ -75,6 +75,12 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
         )
 
 
+def check_version(what: str, version: Any) -> None:
+    """Raises TypeError for a version that is neither a str nor None."""
+    if not (version is None or isinstance(version, str)):
+        raise TypeError(f"`{what}` must be a str, such as '1.0', not {version!r}.")
+
+
 def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises ValueError if `value` is not a bool. With `or_none`, it may also be None."""
     if not (isinstance(value, bool) or (value is None and or_none)):

@@ -18,7 +18,11 @@ MADE_BY = {
 }
 """The module of a room by the option that it is there for."""
 
-LISTENERS = {"_observe._listener": "jax", "_nnx._lost_changes": "flax.nnx"}
+LISTENERS = {
+    "_observe._listener": "jax",
+    "_nnx._lost_changes": "flax.nnx",
+    "_aot._keep": f"{PACKAGE}._aot._keep",  # `keep_programs` imports it
+}
 """The modules of rooms with a `listener` for the events of `_call._events`, in their order, and the
 library without which there is nothing to hear."""
 

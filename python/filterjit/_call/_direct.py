@@ -13,6 +13,41 @@ from . import _running
 _AFTER = 16  # calls, after which a plan pays: making it takes as long as some calls
 
 
+class KeptProgram(BaseException):
+    """Ends a call of ``jax.jit`` that is about to trace, because its program was kept.
+
+    JAX and the user's code let it pass. csrc/call/direct.c makes the call with the program.
+
+    Arguments:
+        load: returns the ``jax.stages.Compiled``; or None, and the call is traced after all.
+        refuse: is called if the call needs ``jax.jit``, so that it is not ended again.
+        arrays: the arrays of the call.
+    """
+
+    def __init__(
+        self, load: Callable[[], Any], refuse: Callable[[], None], arrays: Sequence[Any]
+    ) -> None:
+        super().__init__()
+        self._load, self._refuse, self._arrays = load, refuse, arrays
+
+    def load(self) -> tuple[Any, ...] | None:
+        """Returns the plan of the call."""
+        compiled = self._load()
+        plan = None if compiled is None else plan_of_kept(compiled, self._arrays)
+        if isinstance(plan, tuple):
+            return plan
+        self._refuse()
+        return None
+
+
+def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
+    """Returns the plan of a ``jax.stages.Compiled``, or why there is none."""
+    try:
+        return _direct_compat.plan_of(compiled, arrays, _core.Output, must_pay=False)
+    except Exception as e:
+        return f"JAX's executable was not found ({type(e).__name__}: {e})"
+
+
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
     """Returns the plan of an entry, or why there is none.
 
@@ -40,7 +75,7 @@ def _make_context() -> _core.DirectContext | None:
     parts = _direct_compat.context_parts()
     if parts is None or not _jax_compat.clears_with_jax(_forget):
         return None
-    made = _core.DirectContext(*parts, _plan)
+    made = _core.DirectContext(*parts, _plan, KeptProgram)
     made.after = int(os.environ.get("FILTERJIT_DIRECT_AFTER", _AFTER))
     return made
 

@@ -78,6 +78,16 @@ class Listener:
     def cleared(self, cache: _core.Cache) -> None:
         """The programs of a function were dropped."""
 
+    def before_trace(self, observed: Callable[[], tuple[Any, Any]]) -> None:
+        """JAX is about to trace a variant, for a call or ahead of time. It may raise a
+        `_direct.KeptProgram`. `observed` returns the cache and the variant."""
+
+    def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
+        """A program that was kept was loaded for such arrays."""
+
+    def not_kept(self, variant: _core.Variant, why: str) -> None:
+        """A program of a variant is not kept."""
+
     def tracing(self, trace: Trace) -> contextlib.AbstractContextManager[None]:
         """Returns a context for a trace, from its beginning to its end. It may raise."""
         return contextlib.nullcontext()

@@ -71,11 +71,14 @@ def _is_setting(value: Any, setting: Any) -> bool:
     return True
 
 
-def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any, ...] | str:
+def plan_of(
+    source: Any, arrays: Sequence[Any], output_type: type, must_pay: bool = True
+) -> tuple[Any, ...] | str:
     """Returns the plan of a call, or why there is none, in which ``#3`` is the path of array 3.
 
     `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
-    ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan.
+    ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan. `must_pay` is
+    whether there is none if ``jax.jit`` makes such calls faster.
     """
     if not _private.private("jax._src.core", "trace_state_clean")():
         return "the call is being traced"
@@ -131,7 +134,7 @@ def plan_of(source: Any, arrays: Sequence[Any], output_type: type) -> tuple[Any,
     node = tree.node_data()
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
-    if ARRAYS_A_PUT * len(puts) > len(numbers):
+    if must_pay and ARRAYS_A_PUT * len(puts) > len(numbers):
         return "the program has few arrays for the NumPy arrays and numbers among them: those that do not change can be made arrays once"
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(

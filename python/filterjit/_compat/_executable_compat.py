@@ -89,6 +89,28 @@ def layout_type() -> Any:
     return _private.private("jax.experimental.layout", "Layout")
 
 
+def parts_of_gspmd(x: Any) -> tuple[tuple[Any, ...], bytes] | None:
+    """Returns the devices of a sharding that XLA has chosen, and how it divides arrays among them;
+    None of others.
+
+    Fallback: None, and executables with such shardings cannot be saved.
+    """
+    if type(x) is not _private.private("jax._src.sharding_impls", "GSPMDSharding"):
+        return None
+    devices = _private.private_attribute(x, "_device_assignment")
+    proto = _private.private_attribute(x, "_hlo_sharding", "to_proto")
+    return None if devices is None or proto is None else (devices, proto().SerializeToString())
+
+
+def new_gspmd(devices: Sequence[Any], text: bytes, memory: str | None) -> Any:
+    """Returns such a sharding. Raises TypeError if JAX lacks it."""
+    cls = _private.private("jax._src.sharding_impls", "GSPMDSharding")
+    proto = _private.private("jaxlib._hlo", "OpSharding")
+    sharding = proto()
+    sharding.ParseFromString(text)
+    return cls(list(devices), sharding, memory_kind=memory)
+
+
 def executable_parts(compiled: Any) -> dict[str, Any] | None:
     """Returns the fields of the object from which JAX builds a ``jax.stages.Compiled``.
 

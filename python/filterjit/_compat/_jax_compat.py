@@ -265,14 +265,20 @@ def is_committed(x: Any) -> bool:
     return bool(getattr(x, "committed", False))
 
 
-def jit_options(x: Any) -> tuple[str, ...] | None:
-    """Returns texts of the options of a function of ``jax.jit`` that decide what it computes and
-    where; None of others. Fallback: None, and two such functions that wrap the same one are
-    described alike."""
+def jit_options(x: Any) -> tuple[Any, ...] | None:
+    """Returns the options of a function of ``jax.jit`` that decide what it computes and where; None
+    of others. Fallback: None, and programs of such functions are not kept."""
     info = getattr(x, "_jit_info", None) if isinstance(x, type(jit(len))) else None
-    names = ("static_argnums", "static_argnames", "donate_argnums", "keep_unused", "inline")
+    names = (
+        *("static_argnums", "static_argnames", "donate_argnums", "keep_unused", "inline"),
+        *("device", "backend", "compiler_options_kvs"),
+    )
     shardings = ("in_shardings_leaves", "out_shardings_leaves")
-    return None if info is None else tuple(repr(getattr(info, k, None)) for k in names + shardings)
+    if info is None:
+        return None
+    placed = (x for k in shardings for x in getattr(info, k))
+    options = (getattr(info, k, None) for k in names)
+    return *options, *[None if is_unspecified(x) else x for x in placed]
 
 
 def settings() -> Callable[[], AbstractContextManager[None]]:

@@ -272,7 +272,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             >>> filterjit.load('times.jit')(jnp.ones(2), 3)
             Array([3., 3.], dtype=float32)
         """
-        return _stages.trace(self, args, kwargs).lower().compile()
+        return _stages.compile(self, args, kwargs)
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.

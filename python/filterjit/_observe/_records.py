@@ -107,6 +107,7 @@ class Cost:
     Attributes:
         traces, compiles: how many there were.
         from_disk: how many of the compiles JAX read from its persistent cache.
+        loads: how many programs were loaded (`keep_programs`).
         tracing, compiling: seconds, lowering with the latter. Each is counted for one function
         only.
         in_hits: the seconds of compiling that passed in timed calls that traced nothing.
@@ -115,6 +116,7 @@ class Cost:
     traces: int = 0
     compiles: int = 0
     from_disk: int = 0
+    loads: int = 0
     tracing: float = 0.0
     compiling: float = 0.0
     in_hits: float = 0.0
@@ -162,6 +164,7 @@ class VariantRecord:
         cost: what they and their programs cost.
         loop: the Python loop that made most of the program that was traced last, in words; or None.
         waits: whether a call waits for the program, since it can raise.
+        not_kept: why `keep_programs` does not keep a program, or None.
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
@@ -169,6 +172,7 @@ class VariantRecord:
     cost: Cost = dataclasses.field(default_factory=Cost)
     loop: str | None = None
     waits: bool = False
+    not_kept: str | None = None
 
 
 def record_of(variant: _core.Variant) -> VariantRecord:

@@ -30,6 +30,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "compiling": ("compiling", show_seconds),
     "direct": ("direct", "{:,}".format),
     "from disk": ("from_disk", "{:,}".format),
+    "loaded": ("loads", "{:,}".format),
 }
 _ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # also without figures
 
@@ -204,7 +205,7 @@ def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, An
     """Returns the figures of a function that are not in the rows of its variants: those of its
     other variants and of dropped programs. None if there are none."""
     rest: dict[str, Any] = dict.fromkeys(TIMES)
-    for name in ("hits", "traces", "compiles", "from_disk", *TIMES, *STAGES):
+    for name in ("hits", "traces", "compiles", "from_disk", "loads", *TIMES, *STAGES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
     return rest if rest["traces"] or total(rest) > 1e-4 else None

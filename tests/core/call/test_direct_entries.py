@@ -14,8 +14,10 @@ from direct_support import (
     Backend,
     DirectArray,
     DirectHost,
+    DirectJit,
     DirectKeys,
     Interrupt,
+    Kept,
     Sharding,
     interrupt,
     planned,
@@ -83,6 +85,76 @@ def test_forget_and_clear(backend: Backend) -> None:
         d.jitted.programs.clear()
         d(DirectArray())
     assert sharding() is None
+
+
+# ---- programs that were kept ----
+
+
+def test_kept_programs(backend: Backend) -> None:
+    """Each is an entry from its first call on. Nothing takes its place, and its calls do not rest."""
+    jit, loads = DirectJit(backend), list[Any]()
+
+    def jitted(*arrays: Any) -> Any:
+        if len(loads) < 9:
+            program = jit.program(arrays)
+            loads.append(program.trace)
+            raise Kept((program.execute, program.handlers, (), b"\1", program.trace, False, ()))
+        return jit(*arrays)
+
+    def value(*arrays: Any) -> Any:
+        (result,), trace = core.output_flatten(direct(*arrays))
+        return result.value, trace
+
+    backend.context.after = 10**6
+    jitted.__dict__.update(vars(jit), program=jit.program)
+    direct, arrays = core.Direct(backend.context, jitted, jit), kinds(9)
+    expected = [(jit.program([x]).compute([x])[0].value, jit.program([x]).trace) for x in arrays]
+    assert [value(x) for x in arrays] == expected and loads == list(range(9))
+    backend.is_profiled = True
+    for _ in range(200):  # shardings that are compared again and again, in vain
+        for x, right in zip(arrays, expected, strict=True):
+            other = DirectArray(x.value, x.aval.name, Sharding("one"))
+            assert value(other) == right
+    assert direct.counts == {"waiting": 1, "aval": 8, "direct": 9 * 201} and jit.calls == 0
+    backend.is_profiled = False
+    backend.context.after = 0
+    others = [DirectArray(i, f"f16[{i}]") for i in range(6)]
+    plan_each(direct, others)
+    assert direct.num_entries == 9 + 4
+    assert [value(x) for x in arrays] == expected
+    assert backend.wrong == []
+    backend.context.after = 10**6
+    backend.context.forget()  # as `jax.clear_caches` does
+    loads.clear()
+    assert value(arrays[3]) == expected[3] and loads == [3] and direct.num_entries == 1
+
+
+def test_a_kept_program_that_cannot_be_loaded(backend: Backend) -> None:
+    answers: list[Any] = [None, "no plan", (1, 2), interrupt, None]
+    jit, x = DirectJit(backend), DirectArray(1)
+
+    class Fails(Kept):
+        def load(self) -> Any:
+            answer = answers.pop(0)
+            return answer() if callable(answer) else answer
+
+    raises = [True]
+
+    def jitted(*arrays: Any) -> Any:
+        if raises[0]:
+            raises[0] = False
+            raise Fails(None)
+        return jit(*arrays)
+
+    direct = core.Direct(backend.context, jitted, jit)
+    for error in (None, TypeError, TypeError, Interrupt, None):
+        raises[0] = True
+        if error is None:
+            assert core.output_flatten(direct(x))[1] == 0
+        else:
+            with pytest.raises(error):
+                direct(x)
+    assert jit.calls == 2
 
 
 # ---- shardings and layouts ----
@@ -300,7 +372,17 @@ def test_arrays_without_weak_references() -> None:
     plan = lambda source, arrays: (lambda inputs: results, [1], (), b"\1", 3, False, ())
     context = core.DirectContext(
         *(Plain, asked.append, *[same] * 4, DirectKeys, same, same, DirectHost, DirectHost, same),
-        *(tuple, same, (), lambda: False, list, list, lambda results, handlers: results, plan),
+        *(
+            tuple,
+            same,
+            (),
+            lambda: False,
+            list,
+            list,
+            lambda results, handlers: results,
+            plan,
+            GeneratorExit,
+        ),
     )
     context.enabled = 1
     x, direct = Plain(), core.Direct(context, lambda x: core.output_unflatten(3, results), None)

@@ -1,0 +1,416 @@
+"""The description of a call: what a kept program is compared by.
+
+A description is bytes that are the same in every process. Two calls have the same one only if the
+traced function could not tell them apart:
+
+- **The function**: module, qualified name, code, defaults, closure and attributes, and the same of
+  the functions in these. Arrays in them count with their contents.
+- **The arguments**: the nodes of the Structure; the static values, by the rule of statics
+  (`_trees._static_keys`); the avals, shardings and layouts of the arrays.
+- **The rest**: options, settings of JAX, versions and devices.
+
+What a function reads by name (a global, an imported module) is not described: the version that the
+user names stands for it. A class counts by its name, and if it is a value also by its attributes.
+
+Anything else raises Unsupported: an object that is compared by identity or by an ``__eq__`` of its
+own, and code of an interactive ``__main__`` or of a reloaded module.
+"""
+
+import enum
+import functools
+import hashlib
+import os
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base._arrays import Aval
+from .._base._errors import format_path, short
+from .._base._package import is_library
+from .._call._plain_hooks import _Opaque
+from .._compat import _executable_compat, _jax_compat
+from .._trees import _static_keys
+from .._trees._registry import registry
+from . import _encode, _machine, _program
+from ._encode import Unsupported
+from ._prepared import place_of
+
+_LONG = 256
+
+
+def part(tag: str, *parts: bytes) -> bytes:
+    """Joins parts so that no other parts give the same bytes."""
+    return b"".join([f"{tag} {len(parts)}:".encode(), *(b"%d:%b" % (len(x), x) for x in parts)])
+
+
+def _text(x: str) -> bytes:
+    return x.encode("utf-8", "surrogatepass")
+
+
+def _bytes(x: bytes) -> bytes:
+    return x if len(x) < _LONG else hashlib.sha256(x).digest() + b"..."
+
+
+_ATOMS: dict[type, Callable[[Any], bytes]] = {
+    type(None): lambda x: b"",
+    type(...): lambda x: b"",
+    type(NotImplemented): lambda x: b"",
+    bool: lambda x: b"%d" % x,
+    int: lambda x: b"%x" % x,
+    float: lambda x: struct.pack("<d", x),
+    complex: lambda x: struct.pack("<dd", x.real, x.imag),
+    str: _text,
+    bytes: _bytes,
+}
+
+# ---- modules ----
+
+_reloaded: set[str] = set()
+
+
+class _Watch:
+    """A finder that finds nothing, and notices that a module is reloaded."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        if target is not None:
+            _reloaded.add(name)
+
+
+def watch_modules() -> None:
+    """Begins to notice which modules are reloaded."""
+    if _Watch not in sys.meta_path:
+        sys.meta_path.insert(0, _Watch)
+
+
+def _check_module(name: Any) -> None:
+    """Raises Unsupported for a module whose code no version can name."""
+    if name == "__main__":
+        main = _static_keys.dict_of(sys.modules.get(name))
+        file = main.get("__file__")
+        is_file = main.get("__spec__") or (type(file) is str and os.path.isfile(file))
+        if hasattr(sys, "ps1") or not is_file:
+            raise Unsupported("an interactive `__main__` has no version: put it into a module")
+    elif name in _reloaded:
+        raise Unsupported(f"the module `{name}` was reloaded")
+
+
+# ---- values ----
+
+
+class Description:
+    """Describes the values of one call."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, tuple[int, Any]] = {}  # by address; the objects stay alive here
+        self._open: dict[int, int] = {}  # what is being described
+        self._known: dict[Any, bytes] = {}
+
+    def value(self, x: Any) -> bytes:
+        """Describes a static value."""
+        cls = type(x)
+        if (atom := _ATOMS.get(cls)) is not None:
+            return part(cls.__name__, atom(x))
+        if cls is tuple or cls is list:
+            return self._inside(x, lambda: part(cls.__name__, *map(self.value, x)))
+        if cls is dict:
+            return self._inside(x, lambda: part("dict", *map(self.value, _encode._columns(x))))
+        if cls is set or cls is frozenset:
+            return part(cls.__name__, *sorted([Description().value(y) for y in x]))
+        if (describe := _RULES.get(cls)) is not None:
+            return self._inside(x, lambda: describe(self, x))
+        if isinstance(x, type):
+            return self._inside(x, lambda: self._class(x))
+        if isinstance(x, enum.Enum):
+            return part("enum", self.name_of(cls), self.value(x.name), self.value(x.value))
+        return self._inside(x, lambda: self._other(x, cls))
+
+    def _inside(self, x: Any, describe: Callable[[], bytes]) -> bytes:
+        """Describes a value that may contain itself."""
+        if id(x) in self._open:
+            return part("again", b"%d" % self._open[id(x)])
+        self._open[id(x)] = len(self._open)
+        try:
+            return describe()
+        finally:
+            del self._open[id(x)]
+
+    def _other(self, x: Any, cls: Any) -> bytes:
+        if isinstance(x, jax.Device):
+            return part("device", *map(self.value, (x.platform, x.id, x.device_kind)))
+        if (found := _encode._parts_of_jax(x)) is not None:
+            return part(found[0], *map(self.value, found[1]))
+        if cls.__module__.startswith("filterjit.") and (names := _fields(cls)):
+            return part("ours", self.name_of(cls), *(self.value(getattr(x, n)) for n in names))
+        if callable(x) and (named := self._in_library(x)) is not None:
+            return named
+        if callable(x) and (options := _jax_compat.jit_options(x)) is not None:
+            return part("jit", self.value(x.__wrapped__), self.value(options))
+        if (key := _static_keys.static_key(cls)) is not None:
+            contents = key(x)
+            if type(contents) is not _IDENTITY:
+                return part("static", self.name_of(cls), self.value(contents))
+        raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`, which equals itself alone")
+
+    def array(self, x: Any) -> bytes:
+        """Describes an array with its contents."""
+        if isinstance(x, jax.core.Tracer):
+            raise Unsupported("a tracer")
+        header, data = _program.encode_array(x)
+        return part("array", self.kind(x), self.value(header), _bytes(data))
+
+    def kind(self, x: Any) -> bytes:
+        """Describes what a program depends on of an array: its aval, placement and layout."""
+        aval, (sharding, is_committed) = Aval.of(x), place_of(x)
+        order = _executable_compat.order_of_layout(x) if isinstance(x, jax.Array) else None
+        layout = None if order == tuple(range(len(aval.shape))) else order
+        key = aval.shape, aval.dtype, aval.weak_type, sharding, is_committed, layout
+        if key not in self._known:  # most are alike
+            dtype = _encode.encode_dtype(aval.dtype)
+            self._known[key] = self.value((key[0], dtype, *key[2:]))
+        return self._known[key]
+
+    def own_equality(self, cls: Any) -> bytes:
+        """Describes that values are compared by their own ``==`` too, besides their contents."""
+        if not is_library(cls.__module__):
+            raise Unsupported(f"a `{cls.__qualname__}`, which has its own `==`")
+        return b"=="
+
+    # ---- functions and classes ----
+
+    def _in_library(self, x: Any) -> bytes | None:
+        """Names what an installed library has by that name."""
+        module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
+        name = name or getattr(x, "__name__", None)  # of a ufunc
+        if type(module) is not str or type(name) is not str or not is_library(module):
+            return None
+        try:
+            is_there = _encode._find((module, name)) is x
+        except Unsupported:
+            return None
+        return part("named", _text(module), _text(name)) if is_there else None
+
+    def _function(self, f: types.FunctionType) -> bytes:
+        _check_module(f.__module__)
+        name = (self.value(f.__module__), _text(f.__qualname__), code(f.__code__))
+        if self._in_library(f) is not None:
+            return part("function", *name)
+        parts = list(name)
+        for what, items in (
+            ("default", list(enumerate(f.__defaults__ or ()))),
+            ("default", list((f.__kwdefaults__ or {}).items())),
+            ("attribute", list(_attributes(f).items())),
+        ):
+            parts += [self._held(f, f"{what} {k!r}", k, x) for k, x in items]
+            parts.append(b"")
+        for variable, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
+            number, _ = self._numbers.setdefault(id(cell), (len(self._numbers), cell))
+            try:
+                x = cell.cell_contents
+            except ValueError:
+                parts.append(part("empty", b"%d" % number))
+                continue
+            parts.append(self._held(f, f"`{variable}` in the closure", number, x))
+        return part("function", *parts)
+
+    def _module(self, x: types.ModuleType) -> bytes:
+        if sys.modules.get(x.__name__) is not x:
+            raise Unsupported(f"a module `{x.__name__}` that is not imported by this name")
+        return part("module", _text(x.__name__))
+
+    def _held(self, f: Any, what: str, key: Any, x: Any) -> bytes:
+        try:
+            return part("held", self.value(key), self.tree(x))
+        except Unsupported as e:
+            raise Unsupported(f"{what} of `{f.__qualname__}`: {e}") from None
+
+    def name_of(self, cls: Any) -> bytes:
+        """Describes the class of a value, whose code the version stands for."""
+        names = cls.__module__, cls.__qualname__
+        if is_library(names[0]) and "<locals>" not in names[1]:
+            return part("named", *map(_text, names))
+        _check_module(names[0])
+        try:
+            if _encode._find(names) is cls:
+                return part("class", *map(_text, names))
+        except Unsupported:
+            pass
+        return self._inside(cls, lambda: self._class(cls))
+
+    def _class(self, cls: Any) -> bytes:
+        """Describes a class with its attributes."""
+        if (named := self._in_library(cls)) is not None:
+            return named
+        _check_module(cls.__module__)
+        attributes = [
+            part("attribute", _text(name), self._attribute(name, x))
+            for name, x in vars(cls).items()
+            if not (name.startswith("__") and name.endswith("__")) and name not in _NO_ATTRIBUTES
+        ]
+        names = _text(cls.__module__), _text(cls.__qualname__)
+        return part("class", *names, *map(self.value, cls.__bases__), *attributes)
+
+    def _attribute(self, name: str, x: Any) -> bytes:
+        if isinstance(x, (staticmethod, classmethod, functools.cached_property)):
+            return part(
+                "method", self.value(getattr(x, "__func__", None) or getattr(x, "func", None))
+            )
+        if isinstance(x, property):
+            return part("property", *map(self.value, (x.fget, x.fset, x.fdel)))
+        if isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            return b"slot"
+        try:
+            return self.tree(x)
+        except Unsupported as e:
+            raise Unsupported(f"`{name}` of a class: {e}") from None
+
+    # ---- trees ----
+
+    def tree(self, x: Any) -> bytes:
+        """Describes a pytree with the contents of its arrays."""
+        if type(x) in _ATOMS:
+            return self.value(x)
+        try:
+            arrays, structure = _core.flatten(registry, x)
+        except Exception as e:
+            raise Unsupported(f"{short(x)} cannot be flattened ({e})") from None
+        leaves = (self.array(y) if isinstance(y, jax.Array) else self.value(y) for y in arrays)
+        return part("tree", self.structure(structure), *leaves)
+
+    def structure(self, structure: _core.Structure, what: str = "") -> bytes:
+        """Describes the nodes of a Structure; `what` names it in errors."""
+        nodes, found, known = structure._nodes(), [], dict[Any, bytes]()
+        for i, (kind, arity, cls, detail, _) in enumerate(nodes):
+            key = kind, arity, id(cls), id(detail)
+            if (one := known.get(key)) is None:
+                try:
+                    of = b"" if cls is None else self.name_of(cls)
+                    one = part(kind, b"%d" % arity, of, self.value(detail))
+                except Unsupported as e:
+                    if not what:
+                        raise
+                    path = format_path(structure._key_path(i))
+                    raise Unsupported(f"`{path or what}`: {e}") from None
+                known[key] = one
+            found.append(one)
+        return b"".join(found)
+
+    def function(self, structure: _core.Structure) -> bytes:
+        return self.structure(structure, "the function")
+
+
+def _fields(cls: Any) -> list[str]:
+    """Returns the names of the fields of one of our dataclasses, but for those set later."""
+    fields = getattr(cls, "__dataclass_fields__", {})
+    return [name for name, field in fields.items() if field.init]
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """Returns the attributes of a function, but for those that we have set."""
+    own = _static_keys.OWN_ATTRIBUTES
+    return {k: y for k, y in vars(x).items() if not k.startswith(own) and k != "__wrapped__"}
+
+
+_NO_ATTRIBUTES = {"_abc_impl"}
+_IDENTITY = type(_core.identity(object()))
+
+
+def _options(hooks: Any) -> dict[str, Any]:
+    kept = {k: x for k, x in vars(hooks.settings).items() if k not in ("maxsize", "on_retrace")}
+    return {"decorator": hooks.decorator, **kept}
+
+
+_RULES: dict[Any, Callable[[Description, Any], bytes]] = {
+    types.FunctionType: Description._function,
+    types.ModuleType: Description._module,
+    types.MethodType: lambda d, x: part("method", d.value(x.__func__), d.tree(x.__self__)),
+    functools.partial: lambda d, x: part(
+        "partial", d.value(x.func), d.tree((x.args, x.keywords, _attributes(x)))
+    ),
+    types.BuiltinFunctionType: lambda d, x: part(
+        "built-in", _text(x.__qualname__), d.value(x.__self__)
+    ),
+    _static_keys.OwnEquality: lambda d, x: d.own_equality(type(x.value)),
+    _static_keys._Array: lambda d, x: d.array(x.array),
+    _core.Cache: lambda d, x: part("jitted", d.structure(x.function), d.value(_options(x.hooks))),
+    _Opaque: lambda d, x: d.tree(x.fun),
+}
+
+
+def code(x: types.CodeType) -> bytes:
+    """Returns a digest of a code object, in which files and lines do not count."""
+    parts = [x.co_code, x.co_exceptiontable, *map(_constant, x.co_consts)]
+    names = x.co_names, x.co_varnames, x.co_freevars, x.co_cellvars, x.co_name
+    counts = x.co_argcount, x.co_posonlyargcount, x.co_kwonlyargcount, x.co_flags
+    return hashlib.sha256(part("code", *parts, Description().value((names, counts)))).digest()
+
+
+def _constant(x: Any) -> bytes:
+    if type(x) is types.CodeType:
+        return code(x)
+    if type(x) is tuple:
+        return part("tuple", *map(_constant, x))
+    if type(x) is frozenset:
+        return part("frozenset", *sorted(map(_constant, x)))
+    if type(x) is slice:  # since Python 3.14
+        return part("slice", *map(_constant, (x.start, x.stop, x.step)))
+    return Description().value(x)
+
+
+# ---- functions in a file ----
+
+
+def digests_of(names: Sequence[_encode.Place]) -> list[str | None]:
+    """Returns a digest of each function that is found by a name; None of a class."""
+    found = map(_encode._find, names)
+    return [None if isinstance(x, type) else _digest(x) for x in found]
+
+
+def _digest(x: Any) -> str:
+    return hashlib.sha256(Description().value(x)).hexdigest()
+
+
+def check_digests(names: Sequence[_encode.Place], digests: Sequence[str | None]) -> None:
+    """Raises Unsupported for a function that is not the one that had the name."""
+    for (module, name), digest in zip(names, digests, strict=True):
+        if digest is not None and _digest(_encode._find((module, name))) != digest:
+            raise Unsupported(
+                f"`{name}` of `{module}` is another function than when it was saved, by its code, its "
+                "defaults or its closure"
+            )
+
+
+# ---- calls ----
+
+
+def describe_call(
+    cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]
+) -> Iterable[bytes]:
+    """Returns the parts of the description of a call. Raises Unsupported."""
+    by_name = _jax_compat.settings_by_name()
+    if by_name is None:
+        raise Unsupported("this version of JAX does not tell its settings")
+    if jax.process_count() > 1:
+        raise Unsupported("several processes run it: all must load it, or none")
+    describe = Description()
+    try:
+        return [
+            describe.value([_machine.machine(d) for d in jax.local_devices()[:1]]),
+            describe.value(jax.devices()),
+            describe.value([(k, x) for k, x in by_name]),
+            describe.value(_options(cache.hooks)),
+            describe.function(variant.function),
+            describe.structure(variant.structure, "the arguments"),
+            *map(describe.kind, arrays),
+        ]
+    except RecursionError:
+        raise Unsupported("it is nested too deeply") from None
+    except Unsupported:
+        raise
+    except Exception as e:  # of a value of the user's
+        raise Unsupported(f"it cannot be described ({type(e).__name__}: {e})") from e

@@ -1,0 +1,322 @@
+"""`keep_programs`: programs that are kept in a folder, and loaded by the next start.
+
+A program has one file, whose name is a digest of the call (`_describe`) and of the version that the
+user names. When JAX is about to trace a function for a call, the folder is asked for that file. If
+it is there, `KeptProgram` ends the call of ``jax.jit``, and the program becomes a direct entry of
+its variant (csrc/call/direct.c). Otherwise the call goes on. When the program has run, it is
+written.
+
+A loaded program is machine code, so files and folders that other users can write are not used.
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import stat
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from .. import _core
+from .._base._checks import as_path
+from .._base._files import replacing
+from .._base._package import public
+from .._call import _direct, _events
+from .._call._programs import Programs, programs_of
+from .._compat import _jax_compat
+from .._observe import _records
+from . import _describe, _encode, _file, _program
+from ._encode import Unsupported
+from ._prepared import PreparedCall, is_spec
+
+logger = logging.getLogger("filterjit")
+
+_folders: list["Folder"] = []  # those in force; the last one is used
+# Of each variant, what is loaded, by the digest of the call: a ``jax.stages.Compiled``, or False if
+# there is no file that can be loaded.
+_loaded: weakref.WeakKeyDictionary[_core.Variant, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def _forget() -> None:
+    _loaded.clear()
+
+
+_jax_compat.clears_with_jax(_forget)
+
+
+@public
+def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib.ExitStack:
+    """Keeps compiled programs in a folder, from now on, so that the next start loads them.
+
+    `version` stands for everything that is not in a call: the code, global variables, the
+    environment, data files. **If one of these changes and the version does not, the next start runs
+    the old program.** For example, take a release number, a Git revision with the arguments of the
+    command line, or a digest of a configuration file.
+
+    When a function of `filter_jit`, `filterjit.jit` or `nnx.jit` misses, its program is looked for
+    in the folder. If it is there, it is loaded, and nothing is traced. Otherwise it is compiled,
+    and written after its first run. ``compile``, ``warm_up`` and ``warm_up_all`` use the folder
+    too. `forbid_compile` lets a load pass.
+
+    A call is compared as exactly as by a hit: the function with its code, defaults and closure, the
+    structure, the statics, shapes, dtypes and shardings, JAX's settings, the versions of Python,
+    JAX and filterjit, and the kind of device. What cannot be described is not kept, such as an
+    object that equals itself alone, or a function of a notebook. The logger ``"filterjit"`` says so
+    once, at INFO.
+
+    Arguments:
+        folder: the path of the folder, which is made with mode 700. Several processes can share
+            it. A loaded program is machine code: a folder that other users can write is refused.
+        version: any text. Files of other versions stay; see ``python -m filterjit prune``.
+
+    Returns:
+        An ``ExitStack``. Leaving it as a context manager, or its ``close``, ends it. Otherwise it
+        lasts to the end of the process.
+
+    Raises:
+        TypeError: if `version` is not a str.
+        ValueError: if `folder` is not a folder, or if other users can write it.
+        OSError: if it cannot be made.
+
+    Examples:
+        >>> with filterjit.keep_programs("programs", version="1.0"):
+        ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
+    """
+    path = as_path("keep_programs(folder)", folder)
+    if not isinstance(version, str):
+        raise TypeError(
+            f"`keep_programs(..., version=...)` must be a str, such as '1.0', not {version!r}."
+        )
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    check_owner(os.stat(path), path, stat.S_ISDIR)
+    _describe.watch_modules()
+    found, new = contextlib.ExitStack(), Folder(os.path.abspath(path), version)
+    found.callback(lambda: _folders.remove(new) if new in _folders else None)
+    _folders.append(new)
+    return found
+
+
+def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
+    """Raises ValueError for a file or folder that others own or can write, and for other kinds.
+
+    Files of root are accepted, because container images have them.
+    """
+    if not is_kind(at.st_mode):
+        raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
+    if not hasattr(os, "geteuid"):
+        return
+    if at.st_uid not in (os.geteuid(), 0) or at.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ValueError(
+            f"other users can write `{path}`, and a program in it is machine code: use a folder of "
+            "your own"
+        )
+
+
+class Folder:
+    """A folder of programs of one version."""
+
+    def __init__(self, path: str, version: str) -> None:
+        self.path, self.version = path, version
+        self.told: set[str] = set()
+
+
+class Kept:
+    """The program of one call, which a folder may have.
+
+    Arguments:
+        folder: the folder.
+        cache, variant, arrays: of the call. Specs can stand for the arrays.
+
+    Raises Unsupported if the call cannot be described.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        cache: _core.Cache,
+        variant: _core.Variant,
+        arrays: Sequence[Any],
+    ) -> None:
+        if type(variant.programs) is not Programs:
+            raise Unsupported("it has shardings, or donates by a filter that looks at arrays")
+        of_call = _describe.describe_call(cache, variant, arrays)
+        text = folder.version.encode("utf-8", "surrogatepass")
+        self.digest = hashlib.sha256(_describe.part("call", *of_call, text)).hexdigest()
+        self.path = os.path.join(folder.path, f"{self.digest}.jit")
+        self.folder, self.name = folder, _events.name_of(cache)
+        # What JAX's caches hold for long keeps nothing of the user's alive.
+        self._cache, self._variant = weakref.ref(cache), weakref.ref(variant)
+
+    @property
+    def cache(self) -> _core.Cache:
+        cache = self._cache()
+        assert cache is not None
+        return cache
+
+    @property
+    def variant(self) -> _core.Variant:
+        variant = self._variant()
+        assert variant is not None
+        return variant
+
+    def is_there(self) -> bool:
+        of_variant = _loaded.get(self.variant, {})
+        return of_variant.get(self.digest, os.path.exists(self.path)) is not False
+
+    def load(self, arrays: Sequence[Any]) -> Any:
+        """Returns the ``jax.stages.Compiled``, or None. Logs a warning if a file is refused."""
+        of_variant = _loaded.setdefault(self.variant, {})
+        if self.digest not in of_variant:
+            of_variant[self.digest] = False
+            try:
+                header, blobs = _file.read(self.path, check_owner)
+                if header["call"] != [self.digest, self.folder.version]:
+                    raise ValueError("it is a file of another call")
+                of_variant[self.digest] = self._decode(header, blobs)
+            except FileNotFoundError:  # it was never there, or pruned meanwhile
+                pass
+            except Exception as e:  # a malformed file may raise anything
+                text = "filterjit compiles `%s`, because it cannot load %s: %s"
+                logger.warning(text, self.name, self.path, _text(e))
+            else:
+                self.cache.insert_traced(self.variant)  # if no call inserts it
+                logger.info("filterjit has loaded `%s` from %s", self.name, self.path)
+                _events.tell("loaded", self.cache, self.variant, arrays)
+        return of_variant[self.digest] or None
+
+    def refuse(self) -> None:
+        """Has the calls of the variant traced, as if there were no file."""
+        _loaded.setdefault(self.variant, {})[self.digest] = False
+
+    def _decode(self, header: Any, blobs: Any) -> Any:
+        ids = {device.id: device for device in jax.devices()}
+        devices = [ids[id] for id in header["devices"]]
+        with jax.enable_x64(True), _jax_compat.no_mesh():
+            result = _encode.decode_tree(header["result"], _functions(self.variant))
+            output = _core.flatten(self.cache.hooks.registry, result)[1]
+            make = _program.decode(header, blobs, devices)
+        leaves = (0,) * max(1, output.num_leaves)
+        tree = _core.output_unflatten(self.variant.add_output(output), leaves)
+        return make(jax.tree_util.tree_structure(tree))
+
+    def write(self, find: Callable[[], Any], arrays: Sequence[Any]) -> None:
+        """Writes the ``jax.stages.Compiled`` that `find` returns; `arrays` are those of the call.
+        Logs a warning if that fails."""
+        variant, registry = self.variant, self.cache.hooks.registry
+        try:
+            compiled = find()
+            if _records.record_of(variant).cost.from_disk:
+                raise Unsupported("JAX loaded it from its cache, and XLA cannot serialize it again")
+            plan = "" if any(map(is_spec, arrays)) else _direct.plan_of_kept(compiled, arrays)
+            if plan and isinstance(plan, str):
+                raise Unsupported(plan)
+            result = variant.outputs[compiled.out_tree.node_data()[1]]
+            functions, what = _functions(variant), "the result"
+            nodes = _encode.encode_structure(registry, result, what, functions)
+            header, blobs = _program.encode(self.name, compiled, nodes)
+            described = _program.described(variant.structure, arrays[variant.function.num_leaves :])
+            header["info"] |= {"version": self.folder.version, "arguments": described}
+            header["call"] = [self.digest, self.folder.version]
+            if os.path.lexists(self.path) and not _file.is_regular(self.path):
+                os.unlink(self.path)
+            with replacing(self.path) as file:
+                os.chmod(file.name, 0o600)
+                file.writelines(_file.chunks(header, blobs))
+        except OSError as e:
+            logger.warning("filterjit cannot keep `%s` in %s: %s", self.name, self.path, _text(e))
+        except Exception as e:  # of a value of the user's
+            _tell_not_kept(self.folder, self.cache, variant, e)
+        else:
+            _loaded.get(variant, {}).pop(self.digest, None)
+
+
+def _tell_not_kept(
+    folder: Folder, cache: _core.Cache, variant: _core.Variant, why: Exception
+) -> None:
+    text = " ".join(_text(why).split())
+    _events.tell("not_kept", variant, text)
+    told = f"`{_events.name_of(cache)}` is not kept: {text}"
+    if told not in folder.told:
+        folder.told.add(told)
+        logger.info("%s", told)
+
+
+def seek(prepared: PreparedCall) -> Kept | None:
+    """Returns the program of a call that is made ahead of time, which the folder may have; None if
+    there is no folder, or if it cannot be kept."""
+    return _seek(prepared.cache, prepared.variant, prepared.arrays) if _folders else None
+
+
+def _seek(cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> Kept | None:
+    folder = _folders[-1]
+    try:
+        return Kept(folder, cache, variant, arrays)
+    except Exception as e:  # of a value of the user's
+        _tell_not_kept(folder, cache, variant, e)
+        return None
+
+
+def _text(error: Exception) -> str:
+    strerror = error.strerror if isinstance(error, OSError) else None
+    return strerror or str(error) or type(error).__name__
+
+
+def _functions(variant: _core.Variant) -> list[Any]:
+    """Returns the functions among the statics of a call, in order. A result can have them again."""
+    nodes = [*variant.function._nodes(), *variant.structure._nodes()]
+    return [x for kind, _, _, x, _ in nodes if kind == "static" and callable(x)]
+
+
+class _Thread(threading.local):
+    """The calls of a thread that trace and that no program is kept for."""
+
+    def __init__(self) -> None:
+        self.sought: weakref.WeakKeyDictionary[_core.Variant, Any] = weakref.WeakKeyDictionary()
+
+
+class _Keeper(_events.Listener):
+    """Looks for programs where JAX is about to trace, and keeps those that have run."""
+
+    def __init__(self) -> None:
+        self._thread = _Thread()
+
+    def before_trace(self, observed: Callable[[], tuple[Any, Any]]) -> None:
+        cache, variant = observed()
+        if not _folders or variant is None:
+            return
+        self._thread.sought.pop(variant, None)
+        fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
+        if (
+            getattr(fun, "observed", None) != observed
+            or jax.config.jax_disable_jit
+            or not isinstance(variant.call, _core.Direct)
+            or not all(map(_is_there, arrays))
+        ):
+            return
+        kept = _seek(cache, variant, arrays)
+        if kept is not None and kept.is_there():
+            load = functools.partial(kept.load, arrays)
+            raise _direct.KeptProgram(load, kept.refuse, arrays)
+        if kept is not None:
+            self._thread.sought[variant] = kept
+
+    def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
+        kept = self._thread.sought.pop(variant, None)
+        if kept is not None:
+            jitted = programs_of(variant).find(tuple(arrays))[0]
+            kept.write(lambda: jitted.trace(*arrays).lower().compile(), arrays)  # JAX has it
+
+
+def _is_there(x: Any) -> bool:
+    """Whether an array is there, and no tracer."""
+    if isinstance(x, jax.core.Tracer):
+        return False
+    return not (isinstance(x, jax.Array) and x.is_deleted())
+
+
+listener = _Keeper()

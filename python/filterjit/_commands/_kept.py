@@ -1,0 +1,49 @@
+"""What ``show FOLDER`` and ``prune FOLDER`` do with the folder of `keep_programs`."""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from .._aot._file import SavedInfo, saved_info
+from .._observe._wording import count
+
+
+def _files(folder: str) -> Iterator[tuple[str, SavedInfo | ValueError]]:
+    """Yields the programs in a folder, the newest first."""
+    names = filter(re.compile(r"[0-9a-f]{64}\.jit").fullmatch, os.listdir(folder))
+    paths = [os.path.join(folder, name) for name in names]
+    for path in sorted(paths, key=os.path.getmtime, reverse=True):
+        try:
+            yield path, saved_info(path)
+        except ValueError as e:
+            yield path, e
+
+
+def lines_of(folder: str) -> list[str]:
+    """Returns a line for each program: function, call, version, size and age."""
+    lines = []
+    for path, info in _files(folder):
+        if isinstance(info, ValueError):
+            lines.append(str(info))
+            continue
+        top = [f"{x}={what}" for x, what in info.arguments if not set(x) & {".", "["}]
+        more = len(info.arguments) - len(top)
+        call = ", ".join([*top, *[f"{more} in containers"] * bool(more)])
+        days, seconds = divmod(max(0, int(time.time() - os.path.getmtime(path))), 86_400)
+        age = f"{days} d" if days else f"{seconds // 3600} h {seconds // 60 % 60} min"
+        size = f"{info.nbytes / 1e6:,.1f} MB"
+        lines.append(f"{info.name}: {call}; version {info.version!r}, {size}, {age}")
+    return lines
+
+
+def prune(folder: str, versions: Sequence[str]) -> str:
+    """Deletes the programs of all versions but some, and files that are damaged or of another
+    format. Returns a text."""
+    found = list(_files(folder))
+    old = [
+        path for path, info in found if isinstance(info, ValueError) or info.version not in versions
+    ]
+    for path in old:
+        os.unlink(path)
+    return f"deleted {count(len(old), 'program')}, kept {len(found) - len(old)}"
