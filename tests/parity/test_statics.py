@@ -28,6 +28,21 @@ def test_an_int_that_repr_refuses(jit: Jit) -> None:
         assert f(ONE, n) == ONE + n % 7
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(0.0, -0.0), (0j, complex(0.0, -0.0)), (1, True), (1, 1.0), ((1,), (True,))],
+    ids=["negative zero", "negative zero of a complex", "bool", "float", "tuple"],
+)
+@pytest.mark.parametrize("place", ["argument", "static field"])
+def test_equal_statics_that_are_not_the_same(place: str, one: Any, other: Any) -> None:
+    put = (FIELDS | LEAVES)[place]
+    f = filterjit.filter_jit(lambda tree: repr(tree))
+    assert one == other
+    for value in (one, other, one, other):
+        assert f(put(value)) == repr(put(value))
+    assert len(f.variants) == 2
+
+
 def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
     """By decision the order counts in a static field, where the function can see it: Equinox
     answers with the order of the first call."""
