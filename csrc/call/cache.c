@@ -379,7 +379,7 @@ static PyMethodDef cache_methods[] = {
 static PyGetSetDef cache_getset[] = {
     {"calls", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, calls)},
     {"hits", fj_get_total, NULL, NULL, (void *)offsetof(FjCache, hits)},
-    {"times", fj_times_get, NULL, NULL, (void *)offsetof(FjCache, times)},
+    {"_times", fj_times_get, NULL, NULL, (void *)offsetof(FjCache, times)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -498,7 +498,7 @@ static PyGetSetDef variant_getset[] = {
     {"hits", fj_get_total, NULL,
      "The number of calls that a program ran, and that did not trace.",
      (void *)offsetof(FjVariant, hits)},
-    {"times", fj_times_get, NULL,
+    {"_times", fj_times_get, NULL,
      "What hits took while the Cache was timed: see FjTimes in csrc/call/variant.h.",
      (void *)offsetof(FjVariant, times)},
     {"outputs", variant_get_outputs, NULL,

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import jax
 
 from .. import _core
 from .._base import _rooms
-from .._base._package import PACKAGE
+from .._base._package import PACKAGE, is_installed
 from .._compat import _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -191,3 +192,15 @@ def stack_level() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def users_line() -> tuple[str, int]:
+    """Returns the file and the line of the innermost frame that is of no installed library, or else
+    of the innermost that is neither filterjit's nor JAX's."""
+    frame: types.FrameType | None = sys._getframe(stack_level() - 1)
+    first = frame
+    while frame is not None and is_installed(frame.f_code.co_filename):
+        frame = frame.f_back
+    found = frame or first
+    assert found is not None
+    return found.f_code.co_filename, found.f_lineno

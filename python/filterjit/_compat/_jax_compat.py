@@ -144,6 +144,13 @@ def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
     return None
 
 
+def operation_under_way() -> bool:
+    """Whether `jit_call_under_way` is of a function of JAX's own, such as an operation on arrays that
+    no jitted function contains. Fallback: False."""
+    fun, _ = jit_call_under_way() or (None, ())
+    return str(getattr(fun, "__module__", "")).startswith("jax.")
+
+
 _PJIT = "jax._src.pjit"
 
 

@@ -18,8 +18,11 @@ import jax
 from .._base._checks import Entered, Undo, not_a_decorator, one_of
 from .._base._later import later
 from .._base._package import public
+from .._call._frames import users_line
+from .._compat import _jax_compat
 from . import _records
 from ._recorder import call_under_way, recorder
+from ._wording import file_and_line
 
 if TYPE_CHECKING:
     from . import _explain
@@ -32,6 +35,10 @@ logger = logging.getLogger("filterjit")
 _REMEDY = (
     "`filterjit.forbid_compile()` forbids it: make such a call before, or inside of "
     "`filterjit.allow_compile()`."
+)
+
+_OF_OPERATION = (
+    "`filterjit.forbid_compile()` forbids it: move it into a jitted function, or use NumPy there."
 )
 
 _forbids: list["_Forbid"] = []  # those in force; the last one decides
@@ -135,12 +142,13 @@ def _allowing() -> Iterator[None]:
         _here.set(tuple([one for one in _here.get() if one is not mine]))
 
 
-def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
+def refuse(explain: Callable[[], tuple[Any, ...]], own: int = 0) -> None:
     """Is called when this thread is about to trace or compile. If that is forbidden, raises or
     logs.
 
     Arguments:
-        explain: returns a text that says why, and the cause. Each cause is logged once.
+        explain: returns a text that says why, the cause, and the remedy unless it is `_REMEDY`. Each
+            cause is logged once.
         own: the number of traces that have begun for it.
     """
     forbid = next(iter(_forbids[-1:]), None)  # another thread may end it meanwhile
@@ -149,10 +157,10 @@ def refuse(explain: Callable[[], tuple[str, Any]], own: int = 0) -> None:
     if forbid.action == "log" and recorder.depth() > own:
         return  # the call that it is a part of is logged
     with _allowing():  # the text may need programs
-        text, cause = explain()
+        text, cause, *remedy = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
-        raise ForbiddenCompileError(f"{text}\n  -> {_REMEDY}")
+        raise ForbiddenCompileError("\n  -> ".join([text, *(remedy or [_REMEDY])]))
     if cause not in forbid.told:
         forbid.told.add(cause)
         logger.warning("%s", text)
@@ -166,8 +174,12 @@ def _before(is_trace: bool, name: str) -> None:
 recorder.guard = _before
 
 
-def _explain_program(name: str) -> tuple[str, Any]:
+def _explain_program(name: str) -> tuple[Any, ...]:
     """Returns the text and the cause of a program that JAX is about to compile, for `refuse`."""
+    if _jax_compat.operation_under_way():
+        where = file_and_line(*users_line())
+        text = f"`{name}` ({where}): compiles: it is an operation outside of a jitted function"
+        return text, (name, where), _OF_OPERATION
     record, variant, arrays = call_under_way()
     cache = None if record is None else record.cache()
     if cache is None or variant is None:

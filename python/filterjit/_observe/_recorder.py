@@ -23,7 +23,7 @@ import jax
 from .. import _core
 from .._base._later import later
 from .._call import _running
-from .._call._events import Trace
+from .._call._events import Trace, users_line
 from .._call._traced import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
@@ -45,6 +45,7 @@ _FROM_DISK = "/jax/compilation_cache/cache_hits"
 _SMALL = 200  # equations: no loop is looked for in smaller programs
 _CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
 _MOST_EVENTS = 100_000  # the last ones are kept
+_MOST_LINES = 10_000
 
 
 @dataclasses.dataclass(eq=False)
@@ -116,6 +117,8 @@ class _Recorder:
         self.log: collections.deque[Event] | None = None
         self.first: float | None = None  # when the first trace began
         self.other_programs = Cost()  # of programs that are not filterjit's
+        # Of the operations outside of jitted functions, by the line of the program.
+        self.operations: dict[tuple[str, int], Cost] = {}
         # Called when JAX begins to trace or to compile, with (whether it traces, a name). It may
         # raise, and ends the call then.
         self.guard: Callable[[bool, str], None] = lambda is_trace, name: None
@@ -165,6 +168,10 @@ class _Recorder:
             cost.compiles = 1
             if is_untraced:
                 self._record_compiled()
+        if record is None and not work.tracing and _jax_compat.operation_under_way():
+            place = users_line()
+            if place in self.operations or len(self.operations) < _MOST_LINES:
+                costs = [*costs, self.operations.setdefault(place, Cost())]
         self._add(costs, cost)
         self._log("compile", record, duration)
         self._exclude_from_trace(duration)

@@ -369,7 +369,7 @@ class FunctionRecord:
         """Reads the counters of the cache. Returns the cache, or None if that was collected."""
         cache = self.cache()
         if cache is not None:
-            self.counters = cache.calls, cache.hits, cache.times
+            self.counters = cache.calls, cache.hits, cache._times
         return cache
 
     def sum(self) -> "FunctionRecord":

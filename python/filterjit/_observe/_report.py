@@ -62,7 +62,14 @@ def cache_info(cache: _core.Cache) -> CacheInfo:
 def report() -> Report:
     """Returns a report of where the time of all jitted functions went."""
     rows = [_function_row(whole, caches) for whole, caches in functions.groups()]
-    return Report(rows, functions.timed, _cost_columns(recorder.other_programs))
+    others = _cost_columns(recorder.other_programs)
+    with functions.lock:
+        lines = sorted(recorder.operations.items(), key=lambda x: x[1].compiling, reverse=True)
+    others["operations"] = [
+        {"file": file, "line": line, "compiles": cost.compiles, "compiling": cost.compiling}
+        for (file, line), cost in lines
+    ]
+    return Report(rows, functions.timed, others)
 
 
 def report_of(cache: _core.Cache) -> Report:
@@ -98,7 +105,7 @@ def _variant_row(variant: _core.Variant) -> dict[str, Any]:
         "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
         "hits": variant.hits,
         "direct": _counts(variant)["direct"],
-        **_times(variant.times, record.cost, record.waits),
+        **_times(variant._times, record.cost, record.waits),
         **_cost_columns(record.cost),
     }
 
@@ -108,7 +115,7 @@ def _times_of_function(
 ) -> dict[str, float | None]:
     """Returns the sums of the times of all variants, also of dropped ones."""
     variants = [variant for variant, _, _ in found]
-    kept = [sum(times) for times in zip(*(v.times for v in variants), strict=True)] or [0] * 6
+    kept = [sum(times) for times in zip(*(v._times for v in variants), strict=True)] or [0] * 6
     dropped = [max(0, a - b) for a, b in zip(whole.counters[2], kept, strict=True)]
     in_hits = whole.cost.in_hits - sum(record_of(v).cost.in_hits for v in variants)
     rows = [row for _, _, row in found]

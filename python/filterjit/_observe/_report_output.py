@@ -8,7 +8,7 @@ from typing import Any
 from .._base import _versions
 from .._base._package import public_type
 from .._terminal._text import Table, escape, shorten
-from ._wording import count, shorten_name, show_seconds
+from ._wording import count, file_and_line, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
 TIMES = ("dispatch", "program", "waiting")  # of hits
@@ -16,6 +16,7 @@ RUN_EXPLAIN = "`run --explain` tells why"
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows of variants of one function
 _MUCH = 0.05  # of the time of a program
+_LONG = 0.5  # seconds that operations outside of jitted functions compile
 
 # By column head: the key in the row, and how to write the figure. On a narrow terminal,
 # the last ones are left out.
@@ -134,6 +135,13 @@ class Report:
         """Returns the lines below the table."""
         found = self._causes()[1:]
         found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
+        for one in (self._others or {}).get("operations", ())[:1]:
+            if one["compiles"] > 1 and one["compiling"] > _LONG:
+                found.append(
+                    f"(not jitted by filterjit): {file_and_line(one['file'], one['line'])}, outside of "
+                    f"a jitted function, compiled {one['compiles']:,} programs for its operations, in "
+                    f"{show_seconds(one['compiling'])}: a jitted function around it has one."
+                )
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
             found.append("Dispatch was not measured: set filterjit.switches.time_calls first.")

@@ -120,12 +120,12 @@ def test_hits_are_timed() -> None:
     f = make_jit(lambda x: x)
     f(Array())
     cache = f._parts()[0]
-    assert cache.times == (0, 0, 0, 0, 0, 0)
+    assert cache._times == (0, 0, 0, 0, 0, 0)
     cache.timed = 1
     f(Array())
     (variant,) = variants(f)
-    hits, hit, *others = cache.times
-    assert hits == 1 and hit > 0 and others == [0, 0, 0, 0] and variant.times == cache.times
+    hits, hit, *others = cache._times
+    assert hits == 1 and hit > 0 and others == [0, 0, 0, 0] and variant._times == cache._times
 
 
 # ---- variants that a look-up makes ----
