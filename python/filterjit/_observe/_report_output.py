@@ -63,14 +63,17 @@ class Report:
         ``dispatch``, ``program`` and ``waiting`` are of hits, and None if they were not measured
         (see `switches.time_calls`). ``program`` is the time in the executable, which on many
         devices only starts the program. If ``jax.jit`` makes all calls, it is None, and part of
-        ``dispatch``. ``waiting`` is for programs that can raise. ``direct`` counts the calls that went straight to their executable (see `switches.direct`), and ``passed_on``
-        the others, which ``jax.jit`` made, by the reason. ``cause`` says why a function has many
-        retraces, or is None.
+        ``dispatch``. ``waiting`` is for programs that can raise.
+
+        ``direct`` counts the calls that went straight to their executable (see `switches.direct`),
+        and ``passed_on`` the others, which ``jax.jit`` made, by the reason. ``cause`` says why a
+        function has many retraces, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
             calls are timed now; ``others``, the cost of the programs that JAX compiled for
-            functions that filterjit did not jit, or None in the report of one function.
+            functions that filterjit did not jit, or None in the report of one function. Its
+            ``operations`` have the cost of each line whose operations no jitted function contains.
         """
         return {"functions": self._functions, "timed": self._timed, "others": self._others}
 
