@@ -484,6 +484,8 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of times that it has been traced."},
+    {"hit_time", T_ULONGLONG, offsetof(FjVariant, times.hit), READONLY,
+     "The nanoseconds that hits took until they returned, while the Cache is timed."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0,
      "What a listener keeps of it, or None."},
     {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,

@@ -18,7 +18,7 @@ import jax
 from .._base._checks import Entered, Undo, not_a_decorator, one_of
 from .._base._later import later
 from .._base._package import public
-from .._call._frames import users_line
+from .._call._events import users_line
 from .._compat import _jax_compat
 from . import _records
 from ._recorder import call_under_way, recorder

@@ -64,9 +64,7 @@ def report() -> Report:
     rows = [_function_row(whole, caches) for whole, caches in functions.groups()]
     others = _cost_columns(recorder.other_programs)
     with functions.lock:
-        lines = sorted(
-            [*recorder.operations.items()], key=lambda x: x[1].compiling, reverse=True
-        )
+        lines = sorted([*recorder.operations.items()], key=lambda x: x[1].compiling, reverse=True)
     others["operations"] = [
         {"file": file, "line": line, "compiles": cost.compiles, "compiling": cost.compiling}
         for (file, line), cost in lines
