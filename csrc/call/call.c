@@ -38,6 +38,7 @@ typedef struct {
     FjArgumentsHook *hook;      /* or NULL */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
     int misfits;                /* the arguments do not fit the signature */
+    Py_ssize_t traces_before;   /* of the variant, when its call began */
     int run_by_hook;            /* the `run` hook has made the call */
     FjCache *cache;             /* that of `self` */
     FjVariant *last;            /* owned: that of the last such call, or NULL */
@@ -283,12 +284,12 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
-    else if (FJ_UNLIKELY(fj_variant_trace_may_raise(variant, output->trace) !=
-                         FJ_MAY_RAISE_NO) &&
-             !call->run_by_hook) { /* a new trace */
-        if (fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
-            goto done;
-        }
+    int is_new = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
+                 call->uncompiled ||
+                 fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
+    if (FJ_UNLIKELY(is_new && !call->run_by_hook) &&
+        fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
+        goto done;
     }
     call->ran = output->ran;
     call->waited = output->waited;
@@ -304,11 +305,11 @@ done:
  * traced, or has just run for the first time without a trace.  0, or -1 with an error, which
  * only happens after an insertion. */
 static int
-after_success(Call *call, Py_ssize_t traces_before)
+after_success(Call *call)
 {
     FjCache *cache = call->cache;
     FjVariant *variant = call->variant;
-    if (FJ_UNLIKELY(FJ_LOAD_SIZE(variant->num_traces) != traces_before)) {
+    if (FJ_UNLIKELY(FJ_LOAD_SIZE(variant->num_traces) != call->traces_before)) {
         return fj_cache_insert_traced(cache, variant);
     }
     if (FJ_UNLIKELY(!fj_variant_is_kept(variant))) {
@@ -334,14 +335,14 @@ after_success(Call *call, Py_ssize_t traces_before)
 /* After a call that has failed: removes a variant that is not kept, and inserts one that has
  * just been traced.  The exception that is set stays. */
 static void
-after_failure(Call *call, Py_ssize_t traces_before)
+after_failure(Call *call)
 {
     FjVariant *variant = call->variant;
     PyObject *exception = fj_compat_take_exception();
     if (!fj_variant_is_kept(variant)) {
         fj_cache_remove(call->cache, variant);
     }
-    else if (FJ_LOAD_SIZE(variant->num_traces) != traces_before &&
+    else if (FJ_LOAD_SIZE(variant->num_traces) != call->traces_before &&
              fj_cache_insert_traced(call->cache, variant) < 0) {
         PyErr_Clear();
     }
@@ -366,8 +367,8 @@ static PyObject *
 call_and_build(Call *call)
 {
     FjVariant *variant = call->variant;
-    Py_ssize_t traces_before = FJ_LOAD_SIZE(variant->num_traces);
     PyObject *result = NULL;
+    call->traces_before = FJ_LOAD_SIZE(variant->num_traces);
     call->run_by_hook = FJ_LOAD_INT(variant->run_by_hook);
     if (FJ_LIKELY(!call->run_by_hook)) {
         result = call_variant(call, variant);
@@ -384,10 +385,10 @@ call_and_build(Call *call)
         result = build_result(call, result);
     }
     if (FJ_UNLIKELY(result == NULL)) {
-        after_failure(call, traces_before);
+        after_failure(call);
         return NULL;
     }
-    if (FJ_UNLIKELY(after_success(call, traces_before) < 0)) {
+    if (FJ_UNLIKELY(after_success(call) < 0)) {
         Py_DECREF(result);
         return NULL;
     }

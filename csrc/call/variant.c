@@ -472,7 +472,8 @@ static PyMethodDef variant_methods[] = {
      "Stores `may_raise`: whether the program of the trace can raise while it runs."},
     {"add_output", variant_add_output, METH_O,
      "add_output($self, structure, /)\n--\n\n"
-     "Adds the Structure of the result of a program that was loaded, which cannot raise.\n\n"
+     "Adds `structure`, that of the result of a program that was loaded, which cannot "
+     "raise.\n\n"
      "Returns its number, as of a trace."},
     {NULL, NULL, 0, NULL},
 };

@@ -55,7 +55,7 @@ class Parser(html.parser.HTMLParser):
 def row(name: str, line: int = 1, **figures: Any) -> dict[str, Any]:
     stages = dict.fromkeys((*TIMES, *STAGES), 0.1)
     counts = {"functions": 1, "calls": 100, "hits": 90, "traces": 10, "cause": None}
-    counts |= dict.fromkeys(("compiles", "direct", "from_disk"), 0)
+    counts |= dict.fromkeys(("compiles", "direct", "from_disk", "loads"), 0)
     place = {"file": "/a/b.py", "line": line}
     return {"name": name, "variants": [], "remarks": [], **place, **stages, **counts, **figures}
 

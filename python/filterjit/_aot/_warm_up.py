@@ -193,9 +193,10 @@ def _warm_up(
         arrays: tuple[Any, ...],
     ) -> None:
         with working(i, "compiling"):
-            compiled = lowered.compile()
+            with lowered.prepared.working():
+                compiled = lowered.stage.compile()
             if kept is not None:
-                kept.write(lambda: compiled.compiled, arrays)
+                kept.write(lambda: compiled, arrays)
 
     with concurrent.futures.ThreadPoolExecutor(threads, "filterjit-warm-up") as pool:
         futures = []
