@@ -87,7 +87,7 @@ def test_programs_that_are_not_ours() -> None:
         for call, name in ((plain, "jit(<lambda>)"), (jnp.cosh, "jit(cosh)")):
             with pytest.raises(ForbiddenCompileError) as error:
                 call(ones(17))
-            assert f"`{name}`: would compile:" in str(error.value)
+            assert f"`{name}`" in str(error.value) and ": would compile:" in str(error.value)
         with allow_compile():
             plain(ones(17))
         plain(ones(17))
