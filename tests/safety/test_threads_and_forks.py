@@ -22,7 +22,7 @@ import pytest
 
 import filterjit
 from filterjit._base import _locks
-from filterjit._call import _caches
+from filterjit._call import _caches, _running
 from filterjit._observe._recorder import recorder
 from filterjit._observe._records import Misses
 from support.processes import CORE, run_code
@@ -607,3 +607,17 @@ assert f(x, 2).tolist() == [0, 2, 4]
 """,
         options=("-W", "ignore"),
     )
+
+
+def test_nothing_stays_under_way() -> None:
+    """Each call ends what its trace has begun, also one that was not expected to trace."""
+    f = filterjit.filter_jit(lambda x: x + 1, donate="all")
+    f(jnp.zeros(2))
+    f(jnp.zeros(3))
+    with jax.disable_jit():
+        f(jnp.zeros(3))
+    jax.vmap(f)(jnp.zeros((2, 4)))
+    with pytest.raises(TypeError):
+        f(jnp.zeros(5, jax.dtypes.float0))
+    jax.eval_shape(f, jnp.zeros(6))
+    assert _running._thread.stack == []
