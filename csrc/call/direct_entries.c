@@ -23,9 +23,10 @@ fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
 void
 fj_direct_entries_drop(FjDirectEntries *self)
 {
-    self->num_kept = 0;
     while (self->count > 0) {
-        fj_direct_entry_release(self->items[--self->count]);
+        FjDirectEntry *last = self->items[--self->count];
+        self->num_kept -= last->is_kept;
+        fj_direct_entry_release(last);
     }
     PyMem_Free(self->items);
     self->items = NULL;
@@ -268,8 +269,8 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
     if (self->count == 0 && !takes_all(context, args, nargs)) {
         return FJ_WAY_type; /* as where Python's numbers are traced */
     }
-    if (self->num_kept == 0 &&
-        fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED])) != 0) {
+    int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
+    if (FJ_UNLIKELY(profiled != 0) && (profiled < 0 || self->num_kept == 0)) {
         return fj_direct_differs(FJ_WAY_profiler);
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);

@@ -250,7 +250,7 @@ class Description:
         attributes = [
             part("attribute", _text(name), self._attribute(name, x))
             for name, x in vars(cls).items()
-            if not (name.startswith("__") and name.endswith("__")) and name not in _NO_ATTRIBUTES
+            if not (name.startswith("__") and name.endswith("__")) and name != "_abc_impl"
         ]
         names = _text(cls.__module__), _text(cls.__qualname__)
         return part("class", *names, *map(self.value, cls.__bases__), *attributes)
@@ -300,9 +300,6 @@ class Description:
             found.append(one)
         return b"".join(found)
 
-    def function(self, structure: _core.Structure) -> bytes:
-        return self.structure(structure, "the function")
-
 
 def _fields(cls: Any) -> list[str]:
     """Returns the names of the fields of one of our dataclasses, but for those set later."""
@@ -316,7 +313,6 @@ def _attributes(x: Any) -> dict[str, Any]:
     return {k: y for k, y in vars(x).items() if not k.startswith(own) and k != "__wrapped__"}
 
 
-_NO_ATTRIBUTES = {"_abc_impl"}
 _IDENTITY = type(_core.identity(object()))
 
 
@@ -404,7 +400,7 @@ def describe_call(
             describe.value(jax.devices()),
             describe.value([(k, x) for k, x in by_name]),
             describe.value(_options(cache.hooks)),
-            describe.function(variant.function),
+            describe.structure(variant.function, "the function"),
             describe.structure(variant.structure, "the arguments"),
             *map(describe.kind, arrays),
         ]
