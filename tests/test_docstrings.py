@@ -126,6 +126,8 @@ def test_what_is_called_first_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "keep_programs" and jax.__version_info__ < (0, 12):
+        pytest.skip("older versions of JAX lack what direct calls need")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = dict(NAMES)
     test = doctest.DocTestParser().get_doctest(EXAMPLES[name], names, name, None, 0)

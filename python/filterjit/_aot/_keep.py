@@ -79,6 +79,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
         lasts to the end of the process.
 
     Raises:
+        RuntimeError: if JAX is too old, such as 0.10.2.
         TypeError: if `version` is not a str.
         ValueError: if `folder` is not a folder, or if other users can write it.
         OSError: if it cannot be made.
@@ -94,6 +95,11 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
         )
     os.makedirs(path, mode=0o700, exist_ok=True)
     check_owner(os.stat(path), path, stat.S_ISDIR)
+    if not _direct.are_there():
+        raise RuntimeError(
+            f"`keep_programs` needs a newer JAX than {jax.__version__}, whose executables filterjit "
+            "cannot run itself"
+        )
     _describe.watch_modules()
     found, new = contextlib.ExitStack(), Folder(os.path.abspath(path), version)
     found.callback(lambda: _folders.remove(new) if new in _folders else None)

@@ -92,6 +92,11 @@ def _turn(on: bool) -> None:
 tell("direct", _turn)
 
 
+def are_there() -> bool:
+    """Returns whether this JAX has what direct calls need."""
+    return _context is not None
+
+
 def time_runs(on: bool) -> None:
     """Turns the timing of executables on or off."""
     if _context is not None:

@@ -90,6 +90,12 @@ def under_way(variant: _core.Variant) -> Running | None:
     return innermost if is_own else None
 
 
+def _end_begun_by_traces(variant: _core.Variant) -> None:
+    """Ends the calls of a variant that its traces have begun: the inspection may trace again too."""
+    while (call := under_way(variant)) is not None and call.begun_by_trace:
+        call.end()
+
+
 def defer(function: Callable[[], object]) -> None:
     """Calls `function` when the innermost call under way in this thread ends."""
     _thread.stack[-1].defer(function)
@@ -235,17 +241,12 @@ class RunningHooks(CallHooks):
         self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
     ) -> None:
         """Ends what a trace has begun in this call. Before, inspects and waits for a new program."""
-        call = under_way(variant)
-        if call is not None and not call.begun_by_trace:
-            call = None
         try:
             if output is not None:
                 self.inspect_and_wait(variant, arrays, output)
-            if call is not None:
-                call.end()
+            _end_begun_by_traces(variant)
         except BaseException:
-            if call is not None:
-                call.end()
+            _end_begun_by_traces(variant)
             raise
 
     def inspect_and_wait(
