@@ -32,6 +32,8 @@ def start(files: dict[str, str], what: str, arguments: list[str]) -> Any:
             else:
                 runpy.run_path(what, run_name="__main__")
             sys.stdout.flush()
+        except SystemExit as e:  # of a parent that has waited for its child
+            os._exit(int(bool(e.code)))
         except BaseException:
             traceback.print_exc()
             os._exit(1)
