@@ -123,10 +123,12 @@ static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);
 
 /* Passes a call on to jax.jit.  `entry`, which is stolen, is that of such calls, or NULL. */
 static PyObject *
-pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
+pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
         PyObject *kwnames)
 {
     PyObject *output = call_jitted(self, args, nargsf, kwnames);
+    int is_kept = output == NULL && kwnames == NULL &&
+                  PyErr_ExceptionMatches(self->context->parts[FJ_KEPT]);
     if (entry != NULL) {
         FJ_LOCK(self);
         /* An Output without a number has not passed through JAX (jax_disable_jit). */
@@ -139,10 +141,10 @@ pass_on(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, size_t narg
         fj_direct_entry_release(entry);
         FJ_UNLOCK();
     }
-    if (output == NULL && kwnames == NULL &&
-        PyErr_ExceptionMatches(self->context->parts[FJ_KEPT])) {
+    if (is_kept) {
         return run_kept(self, args, nargsf);
     }
+    (void)FJ_ADD(self->counts[way], 1);
     return output;
 }
 
@@ -177,6 +179,7 @@ run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
     }
     if (plan == Py_None) {
         Py_DECREF(plan);
+        (void)FJ_ADD(self->counts[FJ_WAY_waiting], 1);
         return call_jitted(self, args, nargsf, NULL);
     }
     FjDirectEntry *entry;
@@ -249,8 +252,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
         if (way < 0) {
             return NULL;
         }
-        (void)FJ_ADD(self->counts[way], 1);
-        return pass_on(self, entry, args, nargsf, kwnames);
+        return pass_on(self, way, entry, args, nargsf, kwnames);
     }
     int began;
     unsigned long long ran;
@@ -259,8 +261,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     if (FJ_UNLIKELY(output == NULL)) {
         if (!began && PyErr_ExceptionMatches(PyExc_Exception)) {
             PyErr_Clear();
-            (void)FJ_ADD(self->counts[FJ_WAY_failed], 1);
-            return pass_on(self, entry, args, nargsf, kwnames);
+            return pass_on(self, FJ_WAY_failed, entry, args, nargsf, kwnames);
         }
         release(self, entry);
         return NULL;

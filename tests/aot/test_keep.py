@@ -23,9 +23,11 @@ from flax import nnx
 import filterjit
 from filterjit import __main__ as command_line
 from filterjit import filter_jit
+from filterjit._call import _direct
+from support.direct import counts
 from support.processes import environment, run
 
-if jax.__version_info__ < (0, 12):
+if not _direct.are_there():
     pytest.skip("older versions of JAX lack what direct calls need", allow_module_level=True)
 
 ONES = jnp.ones(2)
@@ -117,6 +119,7 @@ def test_a_second_start_loads(name: str, folder: Path, caplog: pytest.LogCapture
         for _ in range(30):
             traces, result = traces_of(f, ONES)
             assert traces == 0 and np.array_equal(result, expected)
+        assert counts(f) == {"direct": 30}
         (line,) = told(caplog)
         assert line.startswith("INFO filterjit has loaded `")
         assert traces_of(f, jnp.ones(3))[0] > 0 if np.shape(expected) != (2,) else True

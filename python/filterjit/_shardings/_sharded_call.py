@@ -10,7 +10,7 @@ positions. Each program has a flat function and a ``jax.jit`` of its own.
   shardings.
 - JAX traces a program's flat function for each new list of avals and each new mesh. The function
   finds the specs again from its tracers. It raises `_OtherSpecs` if they are not those that it was
-  jitted with. The C core then asks `call_again`, which makes the `ShardedCall` the `call` of the
+  jitted with. The `run` hook then makes the `ShardedCall` the `call` of the
   variant for good: it finds the program by avals and mesh, which costs microseconds.
 
 The specs of the results are known only after a trace. So a program that needs them is traced, and
