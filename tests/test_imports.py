@@ -41,7 +41,7 @@ LEFT_OUT = {
     "_install": set(),
     "_nnx": set(),
     "_shardings": set(),
-    "_call._plain_hooks": set(),
+    "_call._as_in_jax": set(),
     "_processes": set(),
     "_jit._plain": set(),
     "_trees._partition": set(),

@@ -275,23 +275,6 @@ structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_FALSE;
 }
 
-/* _equal_nodes(index, other, other_index) -> bool */
-static PyObject *
-structure_equal_nodes(PyObject *op, PyObject *args)
-{
-    FjStructure *self = (FjStructure *)op, *other;
-    unsigned int i, j;
-    if (!PyArg_ParseTuple(args, "IO!I:_equal_nodes", &i, Py_TYPE(op), &other, &j)) {
-        return NULL;
-    }
-    if (i >= self->count || j >= other->count) {
-        PyErr_SetString(PyExc_IndexError, "no such node");
-        return NULL;
-    }
-    int same = fj_structure_equal_nodes(self, i, other, j);
-    return same < 0 ? NULL : PyBool_FromLong(same);
-}
-
 /* _subtrees(tree, name="the tree", model="the structure") -> list */
 static PyObject *
 structure_subtrees(PyObject *op, PyObject *args)
@@ -409,9 +392,6 @@ static PyMethodDef structure_methods[] = {
      "The key is that of the step from the parent, as fj_children_key says; None at the "
      "root.\n"
      "Leaves have no node in a `list of leaves` or `tuple of leaves`."},
-    {"_equal_nodes", structure_equal_nodes, METH_VARARGS,
-     "_equal_nodes($self, index, other, other_index, /)\n--\n\n"
-     "Returns whether two nodes are equal, without their children: fj_structure_equal_nodes."},
     {"_key_path", structure_key_path, METH_O,
      "_key_path($self, index, /)\n--\n\n"
      "Returns the path of a node: a list with a str for each name and (key,) for each item."},

@@ -478,7 +478,7 @@ class Jitted:
 
 
 class Hooks:
-    """The Python side of a call: what ``filterjit._call._hooks.FunctionHooks`` is, without JAX.
+    """The Python side of a call: what ``filterjit._call._miss.FunctionHooks`` is, without JAX.
 
     `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
     function that the hook calls first, with its arguments; it may raise. `answer` is what `failed`

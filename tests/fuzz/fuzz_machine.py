@@ -37,7 +37,7 @@ import filterjit
 from filterjit import _core
 from filterjit._call import _direct, _signature
 from filterjit._call._donation import Donation
-from filterjit._call._hooks import FunctionHooks
+from filterjit._call._miss import FunctionHooks
 from filterjit._call._settings import Settings
 from support.threads import at_once
 

@@ -7,7 +7,7 @@ those of a later call with arrays.
 
 **A compiled function** is a FilterJit with its own Cache, which holds one variant. The callable of
 the variant is JAX's executable (``Cache.insert_compiled``). A call takes the path of any hit. If a
-call would need another variant, the hooks (`_compiled_hooks`) raise an error with the differences
+call would need another variant, the hooks (`_compiled_calls`) raise an error with the differences
 that `_observe` finds.
 
 **A file** (`_file`, `_save`, `_load`) holds structures and static values as JSON (`_encode`), and

@@ -32,7 +32,7 @@ from .. import _core
 from .._base._arrays import Aval
 from .._base._errors import format_path, short
 from .._base._package import is_library
-from .._call._plain_hooks import _Opaque
+from .._call._as_in_jax import _Opaque
 from .._compat import _executable_compat, _jax_compat
 from .._trees import _static_keys
 from .._trees._registry import registry

@@ -12,14 +12,14 @@ import jax
 from .. import _core
 from .._base._checks import as_path, check_version
 from .._base._package import public
-from .._call._hooks import registry_for
+from .._call._miss import registry_for
 from .._call._selection import Chosen, Named
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
 from . import _describe, _encode, _file, _machine, _program
-from ._compiled_hooks import CompiledHooks
+from ._compiled_calls import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall, unbind
 from ._save import NEEDS_FLATBUFFERS, export_module

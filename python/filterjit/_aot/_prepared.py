@@ -15,7 +15,7 @@ import numpy as np
 from .. import _core
 from .._base._arrays import Aval, default_device, placement
 from .._call import _events, _running, _signature
-from .._call._hooks import FunctionHooks
+from .._call._miss import FunctionHooks
 from .._call._programs import programs_of
 from .._call._settings import Settings
 from .._compat import _jax_compat

@@ -24,7 +24,7 @@ from .._call._programs import programs_of
 from .._call._selection import HandOver
 from .._call._traced import contents
 from . import _keep, _save
-from ._compiled_hooks import CompiledHooks
+from ._compiled_calls import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
 
 # Attributes of jax.stages that are trees of the arguments, and of the results.

@@ -6,7 +6,7 @@ exception set, and holds no lock while a hook runs. So a hook may run any Python
 call of the same FilterJit. If a hook raises, the call fails with the same exception, unless the
 hook's docstring says otherwise.
 
-`_call._hooks.FunctionHooks` and `_aot._compiled_hooks.CompiledHooks` implement `CallHooks`.
+`_call._miss.FunctionHooks` and `_aot._compiled_calls.CompiledHooks` implement `CallHooks`.
 """
 
 from collections.abc import Callable

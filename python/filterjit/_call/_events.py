@@ -32,7 +32,7 @@ class Trace:
         cache: the cache of the function; None if it was collected meanwhile.
         variant: the variant.
         arrays: the tracers.
-        hooks: of the function, see `_hooks.FunctionHooks`.
+        hooks: of the function, see `_miss.FunctionHooks`.
         fun: the function, from `calls` on.
         record: what a listener keeps of it.
     """

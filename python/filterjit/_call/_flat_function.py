@@ -22,7 +22,7 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class TracedHooks(CallHooks, Protocol):
-    """What a trace asks of the hooks of its function; see `_hooks.FunctionHooks`."""
+    """What a trace asks of the hooks of its function; see `_miss.FunctionHooks`."""
 
     def check_result(self, out: Any) -> Any: ...
     def silence(self, call: _running.Running) -> None: ...

@@ -21,7 +21,7 @@ from .._base._rooms import import_room
 from .._base._words import note_context
 from .._call import _programs
 from .._call._caches import attributes_of
-from .._call._hooks import FunctionHooks
+from .._call._miss import FunctionHooks
 from .._call._settings import OnRetrace, Settings, check_on_retrace
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat

@@ -10,9 +10,9 @@ import jax
 from .._base._checks import NOT_GIVEN, known_options, option_names
 from .._base._package import public
 from .._base._rooms import import_room
+from .._call._as_in_jax import PlainHooks
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._plain_hooks import PlainHooks
 from .._call._selection import NAMING, HandOver, Named, named_by, without_iterators
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY

@@ -12,9 +12,9 @@ from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
 from .._base._package import public, suggesting
 from .._base._rooms import import_room
+from .._call._as_in_jax import NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._plain_hooks import NO_KEY, AsInJax, hand_over
 from .._call._selection import HandOver, Named, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY, raise_binding_error

@@ -16,7 +16,6 @@ from core_support import (
     Point,
     Record,
     Unhashable,
-    Value,
     core,
     make_registry,
     testing,
@@ -39,24 +38,6 @@ def test_structures_with_other_open_leaves_differ(registry: Any) -> None:
     assert structures[4] == structures[2], "both leaves are open"
     with pytest.raises(TypeError):
         structures[0] < structures[1]  # noqa: B015
-
-
-@pytest.mark.parametrize("hashed", [False, True])
-def test_single_nodes(registry: Any, hashed: bool) -> None:
-    """As explanations compare them: without their children."""
-    trees = [[1, Array(), Value(1)], [True, Array(), Value(1)], [1, (2,), Value(2)]]
-    one, other, third = (core.flatten(registry, tree)[1] for tree in trees)
-    if hashed:
-        assert len({one, other, third}) == 3
-    equal = lambda other: [one._equal_nodes(i, other, i) for i in range(4)]
-    assert equal(one) == [True] * 4
-    assert equal(other) == [True, False, True, True]
-    assert equal(third) == [True, True, False, False]
-    for i, j in ((4, 0), (0, 4)):
-        with pytest.raises(IndexError, match="no such node"):
-            one._equal_nodes(i, other, j)
-    with pytest.raises(TypeError):
-        one._equal_nodes(0, "no Structure", 0)
 
 
 # ---- errors of statics ----

@@ -14,7 +14,7 @@ from .._base._call_hooks import Failure
 from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from . import _events, _running
-from ._hooks import FunctionHooks
+from ._miss import FunctionHooks
 from ._selection import HandOver
 from ._settings import Settings
 

@@ -14,7 +14,7 @@ from .._base._arrays import Aval
 from .._base._call_hooks import Failure
 from .._base._errors import MismatchError
 from .._call import _direct, _events, _running, _signature
-from .._call._hooks import marked, registry_for
+from .._call._miss import marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat
 from .._observe import _causes, _compare
