@@ -1,14 +1,11 @@
-/* A hash table with open addressing, at most half of which is full.
- *
- * Nothing in this file runs Python code.
- */
+/* Open addressing, at most half full.  Runs no Python code. */
 #include "base/address_map.h"
 
 #include "base/hash.h"
 
-#define FEWEST 64 /* entries of a map that is not empty */
+#define FEWEST 64 /* the first capacity */
 
-/* The entry of an address, or the empty one where it belongs. */
+/* Returns the entry of an address, or the unused entry in which to store it. */
 static FjAddressEntry *
 find_entry(const FjAddressMap *map, const void *address)
 {
@@ -29,7 +26,6 @@ fj_address_map_find(const FjAddressMap *map, const void *address)
     return entry->address == NULL ? -1 : (Py_ssize_t)entry->number;
 }
 
-/* Makes room for one more address.  0, or -1 with MemoryError and the map unchanged. */
 static int
 grow(FjAddressMap *map)
 {

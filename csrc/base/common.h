@@ -1,11 +1,9 @@
-/* What every file of the core includes: Python.h, by way of the compatibility layer, and small
- * helpers.
+/* Python.h, through the compatibility layer, and small helpers that every file needs.
  *
- * Functions marked (P) may run Python code.
- */
+ * In all files, (P) marks a function that can run Python code. */
 #pragma once
 
-#include "base/compat.h" /* Python.h */
+#include "base/compat.h"
 #include "base/threads.h"
 
 #include <stddef.h>
@@ -24,8 +22,8 @@
 #define FJ_PREFETCH(address) ((void)0)
 #endif
 
-/* Checks that `result`, which the Python function `function` returned, is a tuple, as
- * PyArg_ParseTuple requires.  1, or 0 with a TypeError. */
+/* Returns 1 if `result` is a tuple, as PyArg_ParseTuple requires, or 0 with a TypeError that
+ * names the Python function `function`. */
 static inline int
 fj_expect_tuple(PyObject *result, const char *function)
 {
@@ -37,8 +35,7 @@ fj_expect_tuple(PyObject *result, const char *function)
     return 1;
 }
 
-/* (P) The truth value of `result`, which is stolen; NULL is an error that is passed on.  1, 0,
- * or -1 with an error. */
+/* (P) PyObject_IsTrue that steals `result` and returns -1 for NULL, an earlier error. */
 static inline int
 fj_take_truth(PyObject *result)
 {
@@ -47,8 +44,7 @@ fj_take_truth(PyObject *result)
     return truth;
 }
 
-/* Appends `item`, which is stolen, to a list; NULL is an error that is passed on.  0, or -1
- * with an error. */
+/* PyList_Append that steals `item` and returns -1 for NULL, an earlier error. */
 static inline int
 fj_list_take(PyObject *list, PyObject *item)
 {
@@ -57,7 +53,7 @@ fj_list_take(PyObject *list, PyObject *item)
     return result;
 }
 
-/* For a tp_traverse: visits objects, some of which may be NULL. */
+/* For tp_traverse.  Skips NULL. */
 #define FJ_VISIT_ALL(...)                                                                     \
     do {                                                                                      \
         void *const all_[] = {__VA_ARGS__};                                                   \
@@ -66,7 +62,7 @@ fj_list_take(PyObject *list, PyObject *item)
         }                                                                                     \
     } while (0)
 
-/* (P) For a tp_dealloc: drops references, some of which may be NULL. */
+/* (P) For tp_dealloc.  Skips NULL. */
 #define FJ_DROP_ALL(...)                                                                      \
     do {                                                                                      \
         void *const all_[] = {__VA_ARGS__};                                                   \
@@ -75,7 +71,7 @@ fj_list_take(PyObject *list, PyObject *item)
         }                                                                                     \
     } while (0)
 
-/* The end of a tp_dealloc: frees an object that owns no reference any more. */
+/* The last step of a tp_dealloc, after all references have been dropped. */
 static inline void
 fj_object_free(PyObject *object)
 {
@@ -84,15 +80,13 @@ fj_object_free(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Hides a new object from the garbage collector until fj_show, so that no other code finds it
- * (gc.get_objects) before it is complete: to look at a tuple or list whose items are NULL
- * would crash.  A container that is filled while other code can run is therefore hidden, or
- * its children are made before it.  On Python 3.11 such code can run in each allocation of an
- * object that has a garbage collector's header (callbacks and finalizers), and on all versions
- * where Python code runs, which may also let another thread run.
+/* Hides a new container from the garbage collector until fj_show.  Without this,
+ * gc.get_objects() could return it half-filled, and reading a NULL item crashes.  Hide a
+ * container if other code can run while it is filled, or create its children first.  Other
+ * code (of other threads, too) runs wherever Python code does and, on Python 3.11, in each
+ * allocation of a garbage-collected object (callbacks and finalizers).
  *
- * Returns `object`, or NULL if that is NULL.  The empty tuple is shared: it must not be
- * hidden. */
+ * Returns `object`, which can be NULL.  The shared empty tuple must not be hidden. */
 static inline PyObject *
 fj_hide(PyObject *object)
 {
@@ -102,21 +96,20 @@ fj_hide(PyObject *object)
     return object;
 }
 
-/* Makes a complete object that was hidden visible to the garbage collector. */
+/* Shows a hidden object to the garbage collector, once it is complete. */
 static inline void
 fj_show(PyObject *object)
 {
     PyObject_GC_Track(object);
 }
 
-/* (P) The items of an iterable as a new tuple, or NULL with an error.  Unlike
- * PySequence_Tuple, before Python 3.14, it lets nobody see the tuple while the iterator runs.
- */
+/* (P) Like PySequence_Tuple, which before Python 3.14 exposes the unfinished tuple to any code
+ * that the iterator runs. */
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {
     if (PyTuple_CheckExact(iterable) || PyList_CheckExact(iterable) ||
-        PyAnySet_CheckExact(iterable)) { /* nothing else runs */
+        PyAnySet_CheckExact(iterable)) { /* runs no other code */
         return PySequence_Tuple(iterable);
     }
     PyObject *list = PySequence_List(iterable);
@@ -125,7 +118,6 @@ fj_tuple_of(PyObject *iterable)
     return tuple;
 }
 
-/* A new tuple of `count` objects, or NULL with an error. */
 static inline PyObject *
 fj_tuple_from(PyObject *const *items, Py_ssize_t count)
 {
@@ -136,7 +128,6 @@ fj_tuple_from(PyObject *const *items, Py_ssize_t count)
     return tuple;
 }
 
-/* Types that headers name before they are defined. */
 typedef struct FjRegistry FjRegistry;
 typedef struct FjNodeKind FjNodeKind;
 typedef struct FjStructure FjStructure;

@@ -1,45 +1,42 @@
-/* The code that depends on the version of Python, except where one type or the module has
- * something more or less (filter_jit.c, module.c), and for a garbage collector that starts
- * where objects are created (fields.c).
+/* Code that depends on the version of Python.  The exceptions are slots that only some
+ * versions have (filter_jit.c, module.c) and a garbage collector that starts in allocations
+ * (fields.c).
  *
- * Two things differ between versions: the names of API functions, and the places where an
- * instance keeps its attributes and a dict its values.  These places are internal to CPython.
- * The core reads them because the public API takes four times as long as the rest of a walk.
- * Their structs come from the internal headers of the Python that the core is built against,
- * so the two always agree.  On a version for which FJ_HAVE_INSTANCE_VALUES is 0 below,
- * fields.c reads the instance's dict instead, which is slower and gives the same results.
+ * Versions differ in the names of API functions, and in the storage of an instance's
+ * attributes and a dict's values.  These places are internal to CPython.  The core reads them
+ * because the public API takes four times as long as the rest of a walk.  Their structs come
+ * from the internal headers of the Python that the core is built against, so the two always
+ * agree.  If FJ_HAVE_INSTANCE_VALUES is 0, fields.c reads the instance's dict instead, with
+ * the same results, only slower.
  *
- * What the core relies on, as read in the sources of CPython 3.14 and 3.15;
+ * The core relies on these facts, read in the sources of CPython 3.14 and 3.15.
  * tests/core/walk/test_modules.py compares the states of an instance with vars() on each
- * version:
+ * version.
  *
- * - Inline values are laid out alike from 3.13 to 3.15.  They are the attributes of the
- *   instance as long as `valid` is set.  A `__dict__` that exists then is a split dict
- *   with these very values (`embedded`), so each change is seen in both.  CPython clears
- *   `valid` when the dict is replaced, and when it gets a key that cannot be shared.
+ * - Inline values have the same layout from 3.13 to 3.15.  While `valid` is set, they are the
+ *   attributes of the instance.  Its `__dict__`, if it exists, is then a split dict with these
+ *   very values (`embedded`), so each sees the other's changes.  CPython clears `valid` when
+ *   the dict is replaced and when it gets a key that can't be shared.
  * - `capacity` is the number of keys that the type could share when the instance was
- *   allocated.  This number never grows, and it bounds the index of every key, so a place
- *   that was found is below the capacity of all instances, also of those that were
- *   allocated earlier.  A type with more than 30 fields (SHARED_KEYS_MAX_SIZE) shares the
- *   first ones only.  An instance with all of them has a combined dict, and its inline
- *   values are not valid.
- * - tp_version_tag changes when the class or a base of it changes, and no version is used
- *   twice.  Since 3.13 a class gets at most 1000 versions, and 0 after that; 0 never
- *   counts as known.  _PyType_Lookup assigns a version and returns a borrowed reference.
- * - Since 3.14 an argument may be borrowed from a local variable of the caller
- *   (LOAD_FAST_BORROW), and has one reference fewer than before.  The core never asks
- *   whether a reference is the only one.  The variable holds the argument until the call
- *   returns: a frame keeps values that are overwritten through `f_locals`.
- * - Builds without a GIL keep instances and dicts in the same places, but only with locks may
- *   another thread read them: there, the public API is used (FJ_FREE_THREADED, threads.h).
+ *   allocated.  This number never grows, and it bounds the index of every key.  So a known
+ *   place is below the capacity of all instances, old and new.  A type with more than 30
+ *   fields (SHARED_KEYS_MAX_SIZE) shares only the first 30.  An instance that sets all fields
+ *   uses a combined dict, and its inline values aren't valid.
+ * - tp_version_tag changes when the class or a base changes, and no version is used twice.
+ *   Since 3.13 a class gets at most 1000 versions, then 0, which never matches.
+ *   _PyType_Lookup assigns a version and returns a borrowed reference.
+ * - Since 3.14 an argument can be borrowed from a local variable of the caller
+ *   (LOAD_FAST_BORROW) and has one reference fewer than before.  So the core never asks if it
+ *   owns the only reference.  The variable keeps the argument alive until the call returns: a
+ *   frame keeps values that are overwritten through `f_locals`.
+ * - Builds without a GIL keep instances and dicts in the same places, but readers must lock
+ *   them.  So there the core uses the public API (FJ_FREE_THREADED, threads.h).
  *
- * Nothing in this file runs Python code, except on 3.11: fj_compat_take_exception makes the
- * exception, and where an object is created the garbage collector may start.
- */
+ * Runs no Python code, except on 3.11: fj_compat_take_exception creates the exception, and any
+ * allocation can start the garbage collector. */
 #pragma once
 
-/* PY_VERSION_HEX and Py_GIL_DISABLED.  Python.h itself must come after Py_BUILD_CORE_MODULE is
- * defined. */
+/* For PY_VERSION_HEX and Py_GIL_DISABLED.  Python.h must come after Py_BUILD_CORE_MODULE. */
 #include <patchlevel.h>
 #include <pyconfig.h>
 
@@ -47,8 +44,7 @@
 #error "filterjit needs CPython 3.11 or newer"
 #endif
 
-/* Whether threads run at once, and the core is made for it.  Before Python 3.14, a build
- * without a GIL switches one on when it imports the core. */
+/* Before Python 3.14, importing the core enables the GIL in builds without one. */
 #if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030E0000
 #define FJ_FREE_THREADED 1
 #else
@@ -79,14 +75,13 @@
 #endif
 #endif
 
-/* A new reference to the object that a weak reference points to; NULL without an error when
- * the object is dead. */
+/* Returns the referent (new reference), or NULL without an error if it died. */
 static inline PyObject *
 fj_compat_weakref_get(PyObject *ref)
 {
 #if PY_VERSION_HEX >= 0x030D0000
     PyObject *object = NULL;
-    (void)PyWeakref_GetRef(ref, &object); /* fails for what is no weak reference */
+    (void)PyWeakref_GetRef(ref, &object); /* fails if `ref` isn't a weak reference */
     return object;
 #else
     PyObject *object = PyWeakref_GetObject(ref);
@@ -94,7 +89,7 @@ fj_compat_weakref_get(PyObject *ref)
 #endif
 }
 
-/* Whether a weak reference, which may be NULL, still points to `object`. */
+/* True if a weak reference, which can be NULL, still points to `object`. */
 static inline int
 fj_compat_weakref_is(PyObject *ref, const void *object)
 {
@@ -106,11 +101,11 @@ fj_compat_weakref_is(PyObject *ref, const void *object)
 #endif
 }
 
-/* A new instance of a subclass of tuple with room for `count` items, which are NULL; NULL with
- * an error.  The caller fills it before other code can run.
+/* Returns a new instance of a subclass of tuple with `count` NULL items, or NULL with an
+ * error.  The caller fills it before other code can run.
  *
- * Since Python 3.14 a tuple keeps its hash, where -1 means that it is not known yet.  tp_alloc
- * leaves it 0, which would be taken for the hash. */
+ * Since Python 3.14 a tuple caches its hash, and -1 means unknown.  tp_alloc leaves 0, a valid
+ * hash. */
 static inline PyObject *
 fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
 {
@@ -123,7 +118,7 @@ fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
     return tuple;
 }
 
-/* Nanoseconds of a clock that never goes back. */
+/* Monotonic nanoseconds. */
 static inline unsigned long long
 fj_compat_now(void)
 {
@@ -135,8 +130,7 @@ fj_compat_now(void)
 #endif
 }
 
-/* Clears the exception that is set and returns it, normalized, as a new reference; NULL when
- * none is set. */
+/* Clears the current exception and returns it, normalized (new reference), or NULL. */
 static inline PyObject *
 fj_compat_take_exception(void)
 {
@@ -158,7 +152,7 @@ fj_compat_take_exception(void)
 #endif
 }
 
-/* Sets `exception`, which is stolen.  Does nothing when it is NULL. */
+/* Steals `exception`.  No-op if it is NULL. */
 static inline void
 fj_compat_give_exception(PyObject *exception)
 {
@@ -173,13 +167,12 @@ fj_compat_give_exception(PyObject *exception)
 #endif
 }
 
-/* Counts a C function that may recurse by way of Python code as three Python frames.  0, or -1
+/* Counts a C function that can recurse through Python code as three Python frames.  0, or -1
  * with RecursionError.
  *
- * Such a function takes much of the C stack.  Python 3.12 and 3.13 count Python frames and C
- * frames apart, and their limits are so high that a recursion with one Python frame for each
- * call of such a function would overflow the stack.  (3.11 has one count for both; 3.14
- * measures the stack itself.) */
+ * These functions use much of the C stack.  Python 3.12 and 3.13 count Python and C frames
+ * separately, with limits so high that this recursion would overflow the stack.  (3.11 has one
+ * count for both; 3.14 measures the stack.) */
 #define FJ_COMPAT_FRAMES 3
 
 static inline int
@@ -205,7 +198,8 @@ fj_compat_leave_frames(void)
 #endif
 }
 
-/* What a class has under `name`, a new reference, or NULL.  Assigns a version to the class. */
+/* Looks up `name` in the MRO.  Returns a new reference, or NULL.  Assigns a version to the
+ * class. */
 static inline PyObject *
 fj_compat_type_lookup(PyTypeObject *type, PyObject *name)
 {
@@ -216,7 +210,7 @@ fj_compat_type_lookup(PyTypeObject *type, PyObject *name)
 #endif
 }
 
-/* The namespace of a class, borrowed; NULL if it has none. */
+/* Returns the namespace of a class (borrowed), or NULL. */
 static inline PyObject *
 fj_compat_type_dict(PyTypeObject *type)
 {
@@ -229,8 +223,7 @@ fj_compat_type_dict(PyTypeObject *type)
 #endif
 }
 
-/* 1 when every key of the dict is exactly a str, so that looking up a str runs no Python
- * code. */
+/* True if every key is exactly a str.  Looking up a str then runs no Python code. */
 static inline int
 fj_compat_dict_is_unicode(PyObject *dict)
 {
@@ -253,7 +246,7 @@ fj_compat_dict_is_unicode(PyObject *dict)
 #endif
 }
 
-/* The value of `key`, a new reference; NULL if the dict has none, or with an error. */
+/* Returns a new reference, or NULL if the key is absent or with an error. */
 static inline PyObject *
 fj_compat_dict_get(PyObject *dict, PyObject *key)
 {
@@ -266,8 +259,7 @@ fj_compat_dict_get(PyObject *dict, PyObject *key)
 #endif
 }
 
-/* The value of `key` in a dict, which is set to `otherwise` if it has none: a new reference,
- * or NULL with an error. */
+/* dict.setdefault(): returns a new reference, or NULL with an error. */
 static inline PyObject *
 fj_compat_dict_set_default(PyObject *dict, PyObject *key, PyObject *otherwise)
 {
@@ -280,7 +272,7 @@ fj_compat_dict_set_default(PyObject *dict, PyObject *key, PyObject *otherwise)
 #endif
 }
 
-/* The object in a slot, a new reference; NULL if it is not set. */
+/* Returns the object in a slot (new reference), or NULL. */
 static inline PyObject *
 fj_compat_slot_get(PyObject *object, Py_ssize_t offset)
 {
@@ -296,7 +288,7 @@ fj_compat_slot_get(PyObject *object, Py_ssize_t offset)
 #endif
 }
 
-/* The address of the object in a slot, which another thread may drop. */
+/* Returns the address of the object in a slot.  Another thread can drop the object. */
 static inline const void *
 fj_compat_slot_peek(PyObject *object, Py_ssize_t offset)
 {
@@ -307,7 +299,7 @@ fj_compat_slot_peek(PyObject *object, Py_ssize_t offset)
 #endif
 }
 
-/* Stores `value`, which is stolen, in a slot.  Drops what was there. */
+/* Stores `value` (stolen) in a slot and drops the previous object. */
 static inline void
 fj_compat_slot_set(PyObject *object, Py_ssize_t offset, PyObject *value)
 {
@@ -321,8 +313,7 @@ fj_compat_slot_set(PyObject *object, Py_ssize_t offset, PyObject *value)
 #endif
 }
 
-/* Does what PyDict_Next does.  It is inlined for dicts that have only ever had keys that are
- * exactly str. */
+/* PyDict_Next, inlined for dicts that have only ever had keys of exactly str. */
 static inline int
 fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObject **value)
 {
@@ -341,10 +332,10 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
     return PyDict_Next(dict, position, key, value);
 }
 
-/* The value of `key` in a dict that has this very object as a key, borrowed; NULL if it is not
- * among the `limit` entries from `*position` on, or if the dict has ever had keys that are not
- * exactly str.  `*position` becomes that after the key, as fj_compat_dict_next takes it.
- * Hashes nothing. */
+/* Searches for this very key object, without hashing, among the `limit` entries from
+ * `*position` on.  Returns its value (borrowed) and sets `*position` for fj_compat_dict_next
+ * to continue after it.  Returns NULL if the key isn't among them, or if the dict has ever had
+ * a key that isn't exactly a str. */
 static inline PyObject *
 fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
                            Py_ssize_t *position)
@@ -373,7 +364,7 @@ fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
 
 #if FJ_HAVE_INSTANCE_VALUES
 
-/* The keys that the instances of a heap type share, or NULL. */
+/* Returns the keys that instances of a heap type share, or NULL. */
 static inline PyDictKeysObject *
 fj_compat_shared_keys(PyTypeObject *type)
 {
@@ -384,8 +375,8 @@ fj_compat_shared_keys(PyTypeObject *type)
     return ((PyHeapTypeObject *)type)->ht_cached_keys;
 }
 
-/* The index of `name` (interned) in the shared keys, -1 when it is not among them.  Shared
- * keys are only ever appended, so an index remains valid. */
+/* Returns the index of `name` (interned) in the shared keys, or -1.  Shared keys are only ever
+ * appended, so an index remains valid. */
 static inline Py_ssize_t
 fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
 {
@@ -394,7 +385,7 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
     }
     PyDictUnicodeEntry *entries = DK_UNICODE_ENTRIES(keys);
     for (Py_ssize_t i = 0; i < keys->dk_nentries; i++) {
-        /* Compare values too: a key that was added through a __dict__ need not be interned. */
+        /* Compare values too: a key added through a __dict__ need not be interned. */
         PyObject *key = entries[i].me_key;
         if (key == name || (key != NULL && PyUnicode_Compare(key, name) == 0)) {
             return i;
@@ -403,9 +394,9 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
     return -1;
 }
 
-/* The array of the instance's values, in the order of its type's shared keys; `*used` is how
- * many of them are set.  NULL when the instance has no such array; `*dict` is then its dict
- * (borrowed), or NULL when it has none yet. */
+/* Returns the array of the instance's values, in the order of its type's shared keys, and
+ * stores the number of set attributes in `*used`.  Without this array, returns NULL and sets
+ * `*dict` to its dict (borrowed), or to NULL if it isn't created yet. */
 static inline PyObject **
 fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *used,
                           PyObject **dict)
@@ -451,13 +442,12 @@ fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *
     return values == NULL ? NULL : values->values;
 }
 
-/* Stores `count` items (stolen) at once in an instance in which nothing is stored yet: item
- * `i` at `places[i]`.  All places are below `reach`; a NULL item leaves its place empty.  1,
- * or 0 when the instance has no array of values; nothing is stolen then.
+/* Fills a new instance without attributes: stores `items[i]` (stolen) at `places[i]`, a number
+ * below `reach`.  A NULL item leaves its place empty.  Returns 1, or 0 and steals nothing if
+ * the instance lacks an array of values.
  *
- * The order of insertion is recorded as _PyDictValues_AddToInsertionOrder does it, except that
- * the count is kept in a register.  A count in memory would make each store wait for the one
- * before it. */
+ * Records the order of insertion as _PyDictValues_AddToInsertionOrder does, but counts in a
+ * register.  A count in memory would make each store wait for the previous one. */
 static inline int
 fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t *places,
                      Py_ssize_t count, Py_ssize_t reach)
@@ -504,18 +494,18 @@ fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t 
 
 #endif /* FJ_HAVE_INSTANCE_VALUES */
 
-/* The entries of a dict with a table of its own: a block of `*size` words, of which each entry
- * has the same number, its key and its value among them; both are borrowed, and NULL where an
- * item was deleted.  An entry has two words where `has_str_keys`, if the dict has only ever
- * had keys that are exactly str, and three otherwise.  NULL for other dicts. */
+/* Returns the entries of a dict that doesn't share its keys, as a block of `*size` words.  An
+ * entry is two words if `has_str_keys` (all keys have always been exactly str), otherwise
+ * three.  Two of them are its key and value (borrowed; NULL for a deleted item).  Returns NULL
+ * for other dicts. */
 static inline PyObject *const *
 fj_compat_dict_entries(PyObject *dict, int has_str_keys, Py_ssize_t *size)
 {
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     if (keys->dk_kind != (has_str_keys ? DICT_KEYS_UNICODE : DICT_KEYS_GENERAL)) {
-        return NULL; /* its values are elsewhere if it shares its keys, which are of a third
-                        kind */
+        return NULL; /* a dict that shares its keys is of a third kind and keeps its values
+                      * elsewhere */
     }
     size_t words = has_str_keys ? sizeof(PyDictUnicodeEntry) : sizeof(PyDictKeyEntry);
     *size = keys->dk_nentries * (Py_ssize_t)(words / sizeof(PyObject *));

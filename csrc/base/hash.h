@@ -1,19 +1,16 @@
-/* Mixing hashes, and hashing an object by its address.  Nothing in this file runs Python
- * code. */
+/* Hash mixing, and the hash of an address.  Runs no Python code. */
 #pragma once
 
 #include "base/common.h"
 
-/* The hash of an object that is compared by identity.  The lowest bits of the address are left
- * out, because alignment makes them the same for all objects. */
+/* Drops the lowest bits, which alignment makes equal for all objects. */
 static inline Py_uhash_t
 fj_hash_address(const void *address)
 {
     return (Py_uhash_t)((uintptr_t)address >> 4);
 }
 
-/* Mixes `value` into `hash`; the order of the values matters.  This is the round of xxHash
- * that CPython uses for tuples. */
+/* Mixes `value` into `hash`, depending on order: a round of xxHash, as in CPython's tuples. */
 static inline Py_uhash_t
 fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
 {
@@ -28,7 +25,7 @@ fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
 #endif
 }
 
-/* The hash as tp_hash returns it, where -1 means an error. */
+/* tp_hash reserves -1 for errors. */
 static inline Py_hash_t
 fj_hash_finish(Py_uhash_t hash)
 {

@@ -1,8 +1,5 @@
-/* The functions of leafbuf.h that are not inlined.
- *
- * Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear, in the finalizers of the
- * objects that they drop.  Both take each reference out of the buffer before they drop it.
- */
+/* Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear, in the finalizers of
+ * dropped objects.  Both remove each reference from the buffer before dropping it. */
 #include "base/leafbuf.h"
 
 int

@@ -1,5 +1,5 @@
-/* A temporary array of object pointers, which is on the caller's stack if it is short and
- * allocated otherwise.
+/* A temporary array of object pointers: short ones on the caller's stack, long ones on the
+ * heap.
  *
  *     PyObject *room[8];
  *     PyObject **items = fj_scratch_new(room, 8, count);
@@ -9,15 +9,13 @@
  *     ...
  *     fj_scratch_free(items, room);
  *
- * The array is not initialized, and the functions below neither take nor drop references to
- * its items.  Nothing in this file runs Python code.
- */
+ * The array is uninitialized and borrows its items.  Runs no Python code. */
 #pragma once
 
 #include "base/common.h"
 
-/* An array with room for `count` items: `room`, an array of `size` items, if that is enough,
- * else a new one; NULL with MemoryError. */
+/* Returns `room`, an array of `size` items, if it can hold `count`, otherwise a new array, or
+ * NULL with MemoryError. */
 static inline PyObject **
 fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
 {
@@ -31,7 +29,7 @@ fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
     return items;
 }
 
-/* Frees the array that fj_scratch_new returned for this `room`, or does nothing for NULL. */
+/* `items` can be NULL. */
 static inline void
 fj_scratch_free(PyObject **items, PyObject **room)
 {

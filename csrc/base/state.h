@@ -1,10 +1,10 @@
 /* The module state: the objects that belong to one import of the module.  No object is global
- * to the process, so each interpreter has its own. */
+ * to the process, so interpreters share none. */
 #pragma once
 
 #include "base/common.h"
 
-/* Names that are interned once: of attributes, and of the hooks that a hit can call. */
+/* Interned names: attributes, and the hooks that a hit can call. */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
     NAME(__wrapped__)                                                                         \
@@ -15,8 +15,7 @@
     NAME(run)                                                                                 \
     NAME(shape)
 
-/* The types, a base before what is derived from it: TYPE(member of FjState, spec, base or
- * NULL). */
+/* TYPE(member of FjState, spec, base or NULL).  A base comes before its subclasses. */
 #define FJ_TYPES(TYPE)                                                                        \
     TYPE(kind, fj_node_kind_spec, NULL)                                                       \
     TYPE(registry, fj_registry_spec, NULL)                                                    \
@@ -34,7 +33,6 @@
     TYPE(direct_context, fj_direct_context_spec, NULL)                                        \
     TYPE(variable_jit, fj_variable_jit_spec, NULL)
 
-/* Each spec is in the file of its type. */
 #define FJ_DECLARE_SPEC(member, spec, base) extern PyType_Spec spec;
 FJ_TYPES(FJ_DECLARE_SPEC)
 
@@ -45,8 +43,8 @@ typedef struct {
     FJ_NAMES(FJ_DECLARE)
 } FjState;
 
-/* The state of the module that `type` belongs to: one of the types in FjState, or a subclass
- * of one, which may be in Python; borrowed. */
+/* Returns the state (borrowed) of the module that `type`, or its nearest base written in C,
+ * belongs to.  `type` is one of the types in FjState or a subclass. */
 static inline FjState *
 fj_state_of(PyTypeObject *type)
 {

@@ -1,22 +1,20 @@
-/* The hash table of table.h: open addressing with the perturbed probe of CPython's dict.
+/* Open addressing with the perturbed probe of CPython's dict, at most two thirds full.
  *
- * It is one array of (hash, value), at most two thirds full.  A deleted entry is marked
- * DELETED, so that probes continue past it.  Growing the table removes these entries.
+ * Deleted entries are marked DELETED, so probes continue past them.  Growing the table removes
+ * them.
  *
- * Invariants: `mask + 1` is a power of two; at least one entry is unused, so that every probe
- * ends; `version` changes whenever an entry is added, removed or moved.
+ * Invariants: `mask + 1` is a power of two.  At least one entry is unused, so every probe
+ * ends.  `version` changes whenever an entry is added, removed or moved.
  *
- * Python code can run in the callback of fj_table_find, and where a reference is dropped
- * (fj_table_find, fj_table_remove and fj_table_clear).  The table is consistent at these
- * points.
- */
+ * Python code can run in the callback of fj_table_find, and in fj_table_find, fj_table_remove
+ * and fj_table_clear when they drop a reference.  The table is consistent at these points. */
 #include "base/table.h"
 
 #define FJ_TABLE_SMALLEST 8
 #define FJ_PERTURB_SHIFT 5
 
-/* An address that no Python object has.  It is no variable's, since each extension has a copy
- * of this file with variables of its own, and filterjit._testing searches tables of
+/* An address that no Python object has.  It can't be the address of a variable:
+ * filterjit._testing has its own copy of this file's variables, and searches tables of
  * filterjit._core. */
 #define DELETED ((PyObject *)1)
 

@@ -1,38 +1,35 @@
-/* What several threads may use at once, in builds without a GIL.
+/* Locks, atomic loads and stores, and per-lane counters for builds without a GIL.  With the
+ * GIL, a lock is a plain block and a load a plain expression.
  *
- * With the GIL all of this is nothing: a lock is a block of code, a load an expression.
- *
- * A lock is CPython's critical section of an object.  It is given up where the thread blocks
- * or runs Python code, and taken again afterwards, as the GIL is.  So the rule is the one that
- * holds with a GIL: what runs Python code looks again at what it has seen before.  What is
- * locked, and by whom:
+ * A lock is CPython's critical section of an object.  Like the GIL, it is released while the
+ * thread blocks or runs Python code.  So the rule is the same as with a GIL: after running
+ * Python code, recheck everything read before.  What the lock of each type protects:
  *
  *   Registry     its kinds
- *   Structure    its hash and snapshots, the models of its dicts, its paths
- *   Cache        the variants, which one a FilterJit calls next, and its FilterJits
- *   Variant      its traces and what is deferred
- *   FilterJit    its cache and arrays, once, before the first call
- *   Direct       its entries, and what these have learned; each lane has one of its own
+ *   Structure    its hash, snapshots, dict models and paths
+ *   Cache        its variants, the prediction of the next variant, and its FilterJits
+ *   Variant      its traces and deferred work
+ *   FilterJit    its cache and arrays, which are set once, before the first call
+ *   Direct       its entries and what they have learned; one Direct per lane
  *   VariableJit  its states and its reason
- *   NodeKind     what has been found out of its class
+ *   NodeKind     facts learned about its class
  *
- * What each call writes would go from core to core, if all threads wrote it in one place.  So
- * some of it has a place for each *lane*: threads are dealt out to a few lanes by their
- * numbers, and those of one lane share its place.
+ * If all threads wrote to the same counter on each call, its cache line would move from core
+ * to core.  So some counters and caches keep a slot per *lane*.  Threads are assigned to lanes
+ * by their id, and threads of a lane share its slot.
  *
- * All else is never changed once other threads can see it, or is the user's: of that, a walk
- * holds each object that it has read, and reads a container by functions that lock it.
+ * Everything else either never changes once other threads can see it, or belongs to the user.
+ * A walk holds each user object that it has read, and reads containers with functions that
+ * lock them.
  *
- * No lock is held while an executable runs, or while JAX traces, lowers or compiles: those run
- * Python code, or release what they hold.
- */
+ * No lock is held while an executable runs or while JAX traces, lowers or compiles. */
 #pragma once
 
 #include "base/compat.h"
 
 #if FJ_FREE_THREADED
 
-/* A block that only one thread runs at a time: no `return` or `goto` may leave it. */
+/* A critical section, which no `return` or `goto` may leave. */
 #define FJ_LOCK(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define FJ_UNLOCK() Py_END_CRITICAL_SECTION()
 
@@ -45,14 +42,14 @@
 #define FJ_LOAD_POINTER(place) _Py_atomic_load_ptr_acquire(&(place))
 #define FJ_STORE_POINTER(place, value) _Py_atomic_store_ptr_release(&(place), (value))
 
-/* Adds to a counter, an `unsigned long long`: its new value. */
+/* Adds to an `unsigned long long` and returns its new value. */
 #define FJ_ADD(place, more) (_Py_atomic_add_uint64((uint64_t *)&(place), (more)) + (more))
 #define FJ_LOAD_COUNT(place) _Py_atomic_load_uint64_relaxed((const uint64_t *)&(place))
 #define FJ_STORE_COUNT(place, value)                                                          \
     _Py_atomic_store_uint64_relaxed((uint64_t *)&(place), value)
 
 #define FJ_LANES 8
-#define FJ_LANE_WORDS 8 /* of a place, so that no two are in one line of a cache */
+#define FJ_LANE_WORDS 8 /* pads a slot to a cache line */
 #define fj_lane() ((int)(PyThreadState_GetUnchecked()->id % FJ_LANES))
 
 #else
@@ -76,7 +73,7 @@
 
 #endif
 
-/* Puts `value` into a place: what was there. */
+/* Stores `value` and returns the previous value. */
 static inline void *
 fj_exchange(void *place, void *value)
 {
@@ -84,18 +81,17 @@ fj_exchange(void *place, void *value)
     return _Py_atomic_exchange_ptr(place, value);
 #else
     void *before;
-    memcpy(&before, place, sizeof(before)); /* pointers of any type */
+    memcpy(&before, place, sizeof(before)); /* `place` points to a pointer of any type */
     memcpy(place, &value, sizeof(value));
     return before;
 #endif
 }
 
-/* A count to which each call adds. */
 typedef struct {
     unsigned long long of_lane[FJ_LANES][FJ_LANE_WORDS];
 } FjCount;
 
-/* Adds a call: how many there were in its lane. */
+/* Counts one call.  Returns the number of calls in this lane, including this one. */
 static inline unsigned long long
 fj_count(FjCount *count)
 {
@@ -112,15 +108,16 @@ fj_total(const FjCount *count)
     return total;
 }
 
-/* The getter of a count, which an object has at an offset, the closure. */
+/* A getset getter for an FjCount.  The closure is its offset in the object. */
 static inline PyObject *
 fj_get_total(PyObject *object, void *offset)
 {
     return PyLong_FromUnsignedLongLong(fj_total((FjCount *)((char *)object + (size_t)offset)));
 }
 
-/* Stores `made`, which is stolen, in a place of `owner`, unless other code or another thread
- * has been faster.  What is there then, borrowed; NULL if `made` is NULL, with an error. */
+/* Stores `made` (stolen) in a place of `owner`, unless other code or a second thread got there
+ * first.  Returns the stored object (borrowed), or NULL if `made` is NULL, an earlier error.
+ */
 static inline PyObject *
 fj_keep_first(PyObject *owner, PyObject **place, PyObject *made)
 {
