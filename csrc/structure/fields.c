@@ -1,24 +1,22 @@
-/* Reading and setting the fields of a Module or an object.  Where they are stored is in
- * compat.h.
+/* Reads and sets the fields of a Module or an object.  compat.h describes their storage.
  *
- * Without a GIL, an attribute is read by the public API alone, which locks what it reads, and
- * set as object.__setattr__ does.
+ * Without a GIL, attributes are read through the public API alone, which locks them, and set
+ * as object.__setattr__ does.
  *
- * Without FJ_HAVE_INSTANCE_VALUES, all of this is done in the instance's dict, by functions of
- * the public API.  An instance that is built gets its dict at once, since setting items of a
- * dict is faster than setting attributes.
+ * Without FJ_HAVE_INSTANCE_VALUES, everything goes through the instance's dict and the public
+ * API.  A new instance gets its dict first, because setting items of a dict is faster than
+ * setting attributes.
  *
- * Python code can run in a look-up in a __dict__ with a key that is not exactly a str
- * (fj_fields_are_python_free is 0 then), in a data descriptor that is set and, where something
- * is allocated, in finalizers.
- */
+ * Python code can run in a look-up in a __dict__ with a key that isn't exactly a str
+ * (fj_fields_are_python_free is 0 then), in setting a data descriptor, and in finalizers when
+ * something is allocated. */
 #include "structure/fields.h"
 
 #include <structmember.h>
 
 #if !FJ_HAVE_INSTANCE_VALUES
-/* Creating an object starts the garbage collector in Python 3.11, and so it may run Python
- * code.  Newer versions start it between instructions of Python code only. */
+/* In Python 3.11, creating an object can start the garbage collector and so run Python code.
+ * Newer versions start it only between Python instructions. */
 PyObject *
 fj_fields_dict(PyObject *object)
 {
@@ -83,8 +81,8 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
     return kind->places[i];
 }
 
-/* Whether an instance, whose kind was looked up before Python code ran, still is of its class,
- * as another one has other places and fewer values: 0, or -1 with an error. */
+/* Python code can change an instance's class after its kind was looked up.  The new class has
+ * other places and can have fewer values.  0, or -1 with an error. */
 static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
@@ -95,8 +93,8 @@ check_class(PyObject *object, const FjNodeKind *kind)
     return 0;
 }
 
-/* fj_fields_view with a new reference to `dict`.  Where another thread may change the
- * instance, all attributes are in the dict. */
+/* fj_fields_view with a new reference to `dict`.  Without a GIL, all attributes are in the
+ * dict. */
 static inline int
 view_and_hold(PyObject *object, FjFieldView *view)
 {
@@ -106,12 +104,12 @@ view_and_hold(PyObject *object, FjFieldView *view)
     return dict == NULL && PyErr_Occurred() ? -1 : 0;
 #else
     int result = fj_fields_view(object, view);
-    Py_XINCREF(view->dict); /* code that runs in a look-up may give the instance another one */
+    Py_XINCREF(view->dict); /* a look-up can run code that replaces the dict */
     return result;
 #endif
 }
 
-/* (P) The value of name `i`, a new reference; NULL if it is not set, or with an error. */
+/* (P) Returns the value of name `i` (new reference), or NULL if unset or with an error. */
 static inline PyObject *
 get_field(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
 {
@@ -148,14 +146,13 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
     return result;
 }
 
-/* Whether no field, and no other attribute that an object is given, has a data descriptor in
- * the class, so that it can be set by storing its value.  The result is cached until the class
- * changes. */
+/* True if no field (and no extra attribute of an object) is a data descriptor in the class, so
+ * storing its value sets it.  Cached until the class changes. */
 static int
 stores_directly(FjNodeKind *kind, PyTypeObject *type)
 {
 #if FJ_FREE_THREADED
-    return 0; /* another thread may change the class */
+    return 0; /* another thread can change the class */
 #endif
     if (FJ_LIKELY(kind->direct_version != 0 && kind->direct_version == type->tp_version_tag)) {
         return 1;
@@ -170,13 +167,13 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
             return 0;
         }
     }
-    /* The look-ups have assigned a version to the class; 0 if there are no more versions. */
+    /* The look-ups assigned a version to the class, or 0 if no versions are left. */
     kind->direct_version = type->tp_version_tag;
     return 1;
 }
 
-/* (P) Sets a name of a new instance in its dict, or as object.__setattr__ does if `dict` is
- * NULL; steals `value`. */
+/* (P) Sets a name of a new instance in `dict`, or as object.__setattr__ does if `dict` is
+ * NULL.  Steals `value`. */
 static int
 set_field(PyObject *object, PyObject *dict, PyObject *name, PyObject *value)
 {
@@ -187,11 +184,11 @@ set_field(PyObject *object, PyObject *dict, PyObject *name, PyObject *value)
 }
 
 #if FJ_HAVE_INSTANCE_VALUES
-/* Whether each value that is not NULL has a place in the array of an instance's values. */
+/* True if each value except NULL has a place in the array of an instance's values. */
 static int
 have_places(FjNodeKind *kind, PyObject *const *values, Py_ssize_t count)
 {
-    int result = count > 0; /* a class without fields need not have such an array at all */
+    int result = count > 0; /* a class without fields need not have the array */
     for (Py_ssize_t i = 0; i < count && kind->placed < count && result; i++) {
         result =
             values[i] == NULL || kind->places[i] >= 0 || fj_fields_find_place(kind, i) >= 0;
@@ -213,7 +210,7 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
                   fj_compat_fill_fresh(object, values, kind->places, count, kind->reach))) {
         return 0;
     }
-    direct = direct && count > FJ_FIELDS_INLINE; /* CPython keeps so many in a dict */
+    direct = direct && count > FJ_FIELDS_INLINE; /* CPython keeps this many in a dict */
 #endif
     direct = direct && count > 0;
     PyObject *dict = direct ? PyObject_GenericGetDict(object, NULL) : NULL;
@@ -237,8 +234,8 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
 
 /* ---- objects ---- */
 
-/* Whether getattr of instances of the type is object.__getattribute__, or asks a __getattr__
- * where that finds nothing. */
+/* True if getattr of instances is object.__getattribute__, optionally followed by __getattr__.
+ */
 static int
 has_generic_getattr(PyTypeObject *type, PyObject *name)
 {
@@ -253,8 +250,8 @@ has_generic_getattr(PyTypeObject *type, PyObject *name)
     return same;
 }
 
-/* The offset of the slot that `descriptor`, which `type` has by the name of a field, reads; 0
- * if it leaves the attribute to the __dict__, -1 if it is neither. */
+/* `descriptor` is the class attribute with a field's name.  Returns the offset of the slot
+ * that it reads, 0 if it leaves the attribute to the __dict__, or -1 otherwise. */
 static Py_ssize_t
 offset_of(PyTypeObject *type, PyObject *descriptor)
 {
@@ -271,8 +268,8 @@ offset_of(PyTypeObject *type, PyObject *descriptor)
                                                                                : -1;
 }
 
-/* Whether all names in the namespaces of a class and its bases are exactly str.  Otherwise,
- * looking up a name in the class may run Python code. */
+/* True if all names in the namespaces of a class and its bases are exactly str.  Otherwise,
+ * looking up a name in the class can run Python code. */
 static int
 has_str_names(PyTypeObject *type)
 {
@@ -285,7 +282,7 @@ has_str_names(PyTypeObject *type)
     return result;
 }
 
-/* fj_fields_look_at_class, by one thread at a time. */
+/* fj_fields_look_at_class of a locked kind. */
 static int
 look_at_class(FjNodeKind *kind)
 {
@@ -297,7 +294,7 @@ look_at_class(FjNodeKind *kind)
         return 0;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(kind->names);
-    unsigned int version = 0; /* after the first look-up, which assigns one */
+    unsigned int version = 0; /* read after the first look-up, which assigns one */
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *descriptor = fj_compat_type_lookup(type, PyTuple_GET_ITEM(kind->names, i));
         FJ_STORE_SIZE(kind->offsets[i], offset_of(type, descriptor));
@@ -309,7 +306,7 @@ look_at_class(FjNodeKind *kind)
         version = i == 0 ? FJ_LOAD_UINT(type->tp_version_tag) : version;
     }
     if (count > 0 && version != FJ_LOAD_UINT(type->tp_version_tag)) {
-        return 0; /* another thread has changed the class meanwhile */
+        return 0; /* another thread changed the class */
     }
     FJ_STORE_UINT(kind->plain_version, FJ_LOAD_UINT(type->tp_version_tag));
     return 1;
@@ -368,7 +365,7 @@ fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i)
 #if FJ_HAVE_INSTANCE_VALUES
         else {
             FjFieldView view;
-            (void)fj_fields_view(object, &view); /* which does not fail here */
+            (void)fj_fields_view(object, &view); /* doesn't fail here */
             if (fj_fields_are_python_free(&view)) {
                 value = Py_XNewRef(fj_fields_peek(&view, kind, i));
             }

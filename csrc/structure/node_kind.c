@@ -1,11 +1,10 @@
-/* The Python type NodeKind: what `classify` and `describe` have answered, checked and read.
+/* The Python type NodeKind: checks and stores the answers of `classify` and `describe`.
  *
- * Python code can run in `describe` (fj_node_kind_described) and, by way of finalizers,
- * wherever a reference is dropped.
- */
+ * Python code can run in `describe` (fj_node_kind_described), and in finalizers wherever a
+ * reference is dropped. */
 #include "structure/node_kind.h"
 
-#define MOST_DESCRIBED 1000 /* of a described type, before they are forgotten */
+#define MOST_DESCRIBED 1000 /* per described type, before all are dropped */
 
 static int
 kind_traverse(PyObject *op, visitproc visit, void *arg)
@@ -28,8 +27,7 @@ kind_clear(PyObject *op)
     Py_CLEAR(self->flatten);
     Py_CLEAR(self->describe);
     Py_CLEAR(self->described);
-    /* The others are kept for Structures in the same reference cycle, which may still be read.
-     */
+    /* Keeps the rest, which Structures in the same cycle can still read. */
     return 0;
 }
 
@@ -75,7 +73,7 @@ fj_node_kind_new(PyTypeObject *kinds, PyTypeObject *type)
     return kind;
 }
 
-/* The concatenation of `count` tuples of str, with all items interned; a new tuple. */
+/* Joins `count` tuples of str into a new tuple and interns the items. */
 static PyObject *
 join_names(PyObject *const *groups, Py_ssize_t count)
 {
@@ -104,8 +102,7 @@ join_names(PyObject *const *groups, Py_ssize_t count)
     return names;
 }
 
-/* Sets the names of the fields and of the other attributes: tuples of str.  0, or -1 with an
- * error. */
+/* Sets the names of the fields and of the extra attributes: three tuples of str. */
 static int
 set_names(FjNodeKind *kind, PyObject *const *groups)
 {
@@ -130,8 +127,7 @@ set_names(FjNodeKind *kind, PyObject *const *groups)
     return 0;
 }
 
-/* Sets the keys of the fields: a tuple, or None if the keys are the names.  0, or -1 with an
- * error. */
+/* Sets the keys of the fields: a tuple, or None if the keys are the names. */
 static int
 set_keys(FjNodeKind *kind, PyObject *keys)
 {
@@ -154,7 +150,6 @@ set_keys(FjNodeKind *kind, PyObject *keys)
     return 0;
 }
 
-/* Reads the details of a module: (dynamic, static, wrapper).  0, or -1 with an error. */
 static int
 read_module(FjNodeKind *kind, PyObject *answer)
 {
@@ -167,8 +162,8 @@ read_module(FjNodeKind *kind, PyObject *answer)
                : -1;
 }
 
-/* Reads how an object is built: (mode, dict from a name to its factory).  `*names` becomes a
- * new tuple of the names.  0, or -1 with an error. */
+/* Reads how to build an object: the mode, and a dict from names to factories.  `*names`
+ * becomes a new tuple of the names.  0, or -1 with an error. */
 static int
 read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **names)
 {
@@ -192,8 +187,6 @@ read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **n
     return *names == NULL || kind->factories == NULL ? -1 : 0;
 }
 
-/* Reads the details of an object: (dynamic, static, keys, dict_fields, mode, factories).  0,
- * or -1 with an error. */
 static int
 read_object(FjNodeKind *kind, PyObject *answer)
 {
@@ -229,8 +222,6 @@ read_object(FjNodeKind *kind, PyObject *answer)
     return 0;
 }
 
-/* Reads the details of a named tuple: (fill directly, names), which may be left out.  0, or -1
- * with an error. */
 static int
 read_namedtuple(FjNodeKind *kind, PyObject *answer)
 {
@@ -245,8 +236,6 @@ read_namedtuple(FjNodeKind *kind, PyObject *answer)
     return names != NULL && kind->names == NULL ? -1 : 0;
 }
 
-/* Reads the details of a custom node: (flatten, is itself), which may be left out.  0, or -1
- * with an error. */
 static int
 read_custom(FjNodeKind *kind, PyObject *answer)
 {
@@ -260,7 +249,6 @@ read_custom(FjNodeKind *kind, PyObject *answer)
     return 0;
 }
 
-/* Reads the details of a described type: (describe,).  0, or -1 with an error. */
 static int
 read_described(FjNodeKind *kind, PyObject *answer)
 {
@@ -294,7 +282,6 @@ const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {
     [FJ_REF] = {"ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL},
 };
 
-/* A new kind of the same type with these fields; NULL with an error. */
 static FjNodeKind *
 new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject *statics)
 {
@@ -310,8 +297,9 @@ new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject
     return made;
 }
 
-/* Reads what classify() says of the type's values: a key or None, or (key, immutable), or
- * (key, immutable, contents), which are None, names or True.  0, or -1 with an error. */
+/* Reads how values of the type compare: a key, (key, immutable) or (key, immutable, contents).
+ * `key` and `immutable` can be None.  `contents` is None, True or a tuple of names.  0, or -1
+ * with an error. */
 static int
 read_key(FjNodeKind *kind, PyObject *key)
 {
@@ -366,7 +354,6 @@ fj_node_kind_read(FjNodeKind *kind, PyObject *answer)
     return fj_code_info[code].read == NULL ? 0 : fj_code_info[code].read(kind, answer);
 }
 
-/* A new FJ_MODULE kind for what an instance has described; NULL with an error. */
 static FjNodeKind *
 new_described(const FjNodeKind *kind, PyObject *description)
 {
@@ -402,12 +389,11 @@ fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **describe
         return 0;
     }
     if (PyDict_GET_SIZE(kind->described) >= MOST_DESCRIBED) {
-        PyDict_Clear(
-            kind->described); /* the next trees do not equal the earlier ones: a miss */
+        PyDict_Clear(kind->described); /* later trees then differ from earlier ones: a miss */
     }
     PyObject *found = fj_compat_dict_get(kind->described, description);
     if (found == NULL && !PyErr_Occurred()) {
-        /* A finalizer may have described another instance alike meanwhile. */
+        /* A finalizer might have added an equal description meanwhile. */
         PyObject *made = (PyObject *)new_described(kind, description);
         found = made == NULL ? NULL
                              : fj_compat_dict_set_default(kind->described, description, made);

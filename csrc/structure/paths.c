@@ -1,30 +1,27 @@
-/* Paths of the leaves or nodes of a Structure, in one pass.
- *
- * Python code can run in the __str__ of the keys of dicts and of custom nodes.  It cannot
- * change the Structure.
- */
+/* Python code can run in the __str__ of keys of dicts and custom nodes.  It can't change the
+ * Structure. */
 #include "structure/paths.h"
 
-/* A node that the walk is in. */
+/* One level of the walk. */
 typedef struct {
-    FjChildren next; /* the child to visit next */
-    PyObject *above; /* owned, see path_below */
+    FjChildren next;
+    PyObject *above; /* the path of the node, owned */
 } Level;
 
 typedef struct {
     const FjStructure *structure;
     FjPathsWhat what;
-    Level *levels; /* of the root, of a child of it, and so on */
+    Level *levels; /* the root first */
     size_t depth;
     size_t capacity;
-    Py_ssize_t leaf; /* the number of leaves before the next one */
+    Py_ssize_t leaf; /* number of the next leaf */
     PyObject *paths; /* a list */
 } Walk;
 
-/* (P) The path of a child of the node with the path `above`, from its key; steals `key`, where
- * NULL is an error that is passed on.  A new reference, or NULL with an error.
+/* (P) Returns the path of a child (new reference), or NULL with an error.  `above` is the path
+ * of its parent.  Steals `key`; NULL passes on an earlier error.
  *
- * As text, the path of a node with children ends with a dot, if it is not empty. */
+ * The text path of a node with children ends with a dot, unless it is empty. */
 static PyObject *
 path_below(const Walk *w, PyObject *above, PyObject *key, int has_children)
 {
@@ -52,7 +49,7 @@ path_below(const Walk *w, PyObject *above, PyObject *key, int has_children)
     return path;
 }
 
-/* Whether the path of the next leaf is collected.  Advances to the leaf after it. */
+/* True if the walk collects the next leaf's path.  Advances to the leaf after it. */
 static int
 takes_leaf(Walk *w)
 {
@@ -74,8 +71,7 @@ visit_leaves(Walk *w, uint32_t index, PyObject *above)
     return result;
 }
 
-/* Makes the children of the node at `index` the next to visit; steals `above`, the path of the
- * node.  0, or -1 with an error. */
+/* Descends into the node at `index`.  Steals `above`, its path.  0, or -1 with an error. */
 static int
 push_level(Walk *w, uint32_t index, PyObject *above)
 {
@@ -94,8 +90,8 @@ push_level(Walk *w, uint32_t index, PyObject *above)
     return 0;
 }
 
-/* (P) Visits a child of a node whose path is `above`; the root if that is NULL.  0, or -1 with
- * an error. */
+/* (P) Visits a child of the node with the path `above`, or the root if that is NULL.  0, or -1
+ * with an error. */
 static int
 visit(Walk *w, const FjChildren *c, PyObject *above)
 {

@@ -1,16 +1,13 @@
-/* Making and checking flat records; record.h says what they are.
- *
- * Nothing in this file runs Python code.
- */
+/* Makes and checks flat records (record.h).  Runs no Python code. */
 #include "structure/record.h"
 
 #include "structure/fields.h"
 #include "structure/statics.h"
 
-#define AHEAD 8     /* how many containers ahead a check fetches one into the cache */
-#define DICT_ITEM 3 /* the largest number of words in the block of a dict for each item */
+#define AHEAD 8     /* containers to prefetch in a check */
+#define DICT_ITEM 3 /* most words per item in the block of a dict */
 
-/* Stands for the references of a container that has none. */
+/* For a container without references. */
 static PyObject *const nothing[1] = {NULL};
 
 /* ---- arrays ---- */
@@ -35,7 +32,7 @@ int
 fj_vector_append_addresses(FjVector *vector, PyObject *const *addresses, Py_ssize_t count)
 {
     PyObject **place = fj_vector_append(vector, count, sizeof(PyObject *));
-    if (place != NULL && count > 0) { /* with none, `addresses` may be NULL */
+    if (place != NULL && count > 0) { /* `addresses` can be NULL otherwise */
         memcpy(place, addresses, (size_t)count * sizeof(PyObject *));
     }
     return place != NULL;
@@ -58,9 +55,8 @@ fj_record_clear(FjRecord *record)
     record->failed = 0;
 }
 
-/* The block of a container and its size.  NULL if it has no such block, as an instance that
- * keeps its attributes in a dict has no array of them, and a dict that shares its keys has no
- * entries. */
+/* Returns the block of a container and its size.  NULL without a block: an instance can keep
+ * its attributes in a dict, and a dict can share its keys. */
 static inline PyObject *const *
 block_of(PyObject *object, FjPlace place, Py_ssize_t *size)
 {
@@ -78,7 +74,7 @@ block_of(PyObject *object, FjPlace place, Py_ssize_t *size)
     }
 }
 
-/* Adds a container, of which the last `size` items are the references; NULL without memory. */
+/* Adds a container.  Its references are the last `size` items.  NULL without memory. */
 static FjRecorded *
 add_container(FjRecord *record, PyObject *object, FjPlace place, Py_ssize_t size)
 {
@@ -126,7 +122,6 @@ fj_record_add_dict(FjRecord *record, PyObject *dict)
     fj_record_add(record, dict, place, entries, size);
 }
 
-/* The place of the fields of an object, which has `view`. */
 static FjPlace
 place_of_fields(const FjFieldView *view, const FjNodeKind *kind)
 {
@@ -173,7 +168,7 @@ fj_record_add_static(FjRecord *record, PyObject *value, void *snapshot, FjSameSt
 
 /* ---- checking ---- */
 
-/* The bits in which the slots of an object differ from the copy. */
+/* Returns the bits in which an object's slots differ from the copy. */
 static inline uintptr_t
 difference_of_slots(const FjRecorded *container, PyObject *const *expected, PyObject **arrays)
 {
@@ -192,7 +187,6 @@ difference_of_slots(const FjRecorded *container, PyObject *const *expected, PyOb
     return difference;
 }
 
-/* Whether an object has these fields. */
 static int
 has_fields(PyObject *object, FjNodeKind *kind, PyObject *const *expected)
 {
@@ -204,7 +198,7 @@ has_fields(PyObject *object, FjNodeKind *kind, PyObject *const *expected)
     return same;
 }
 
-/* Whether a container that has no block, and is not in slots, is the same. */
+/* For containers in neither a block nor slots. */
 static FJ_NOINLINE int
 is_same_elsewhere(const FjRecorded *container, PyObject *const *expected)
 {
@@ -243,8 +237,7 @@ is_same(const FjRecorded *container, PyObject *const *expected, PyObject **array
     return difference == 0;
 }
 
-/* Whether getattr reads the attributes of an object where they were recorded, and nowhere
- * else. */
+/* True if getattr reads the object's attributes only from where they were recorded. */
 static inline int
 is_kept_there(FjNodeKind *kind, FjPlace place)
 {

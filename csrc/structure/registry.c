@@ -1,13 +1,11 @@
-/* The Python type Registry.
+/* The Python type Registry: a hash table from the address of a type to its NodeKind.
  *
- * It is a hash table from the address of a type to its NodeKind.  A NodeKind holds its type
- * by a weak reference, whose callback removes the NodeKind from the table, so the table never
- * holds the address of a type that has died.
+ * A NodeKind refers to its type weakly.  When the type dies, the callback of the weak
+ * reference removes the NodeKind from the table.
  *
- * Python code can run in `classify` (fj_registry_kind), in `is_array` (fj_registry_is_array)
- * and, by way of finalizers, wherever a reference is dropped.  fj_registry_cached_kind runs no
- * Python code, which the match of a call depends on.
- */
+ * Python code can run in `classify` (fj_registry_kind), in `is_array` (fj_registry_is_array),
+ * and in finalizers wherever a reference is dropped.  fj_registry_cached_kind runs none: the
+ * match of a call depends on this. */
 #include "structure/registry.h"
 
 #include <structmember.h>
@@ -21,9 +19,9 @@ hash_type(const PyTypeObject *type)
     return (Py_hash_t)fj_hash_address(type);
 }
 
-/* The address alone does not tell whether it is that type: the garbage collector of
- * Python 3.14 clears the weak references that finalizers have made without calling their
- * callbacks, so that the table may have the kind of a class that has died. */
+/* The address alone isn't enough.  Python 3.14's garbage collector clears weak references made
+ * by finalizers without calling their callbacks, which leaves the kinds of dead classes in the
+ * table. */
 static inline int
 is_kind_of(const FjNodeKind *kind, const PyTypeObject *type)
 {
@@ -36,7 +34,7 @@ kind_has_type(PyObject *value, const void *probe)
     return is_kind_of((FjNodeKind *)value, (const PyTypeObject *)probe);
 }
 
-/* Whether it is the kind of a class that was at this address and has died. */
+/* True for the kind of a dead class that used this address. */
 static int
 kind_is_dead(PyObject *value, const void *probe)
 {
@@ -44,7 +42,7 @@ kind_is_dead(PyObject *value, const void *probe)
     return kind->type == (const PyTypeObject *)probe && !is_kind_of(kind, kind->type);
 }
 
-/* The kind of a type in the table, borrowed, or NULL; the caller has locked the Registry. */
+/* Borrowed, or NULL.  The caller has locked the Registry. */
 static FjNodeKind *
 find_kind(FjRegistry *types, PyTypeObject *type)
 {
@@ -67,7 +65,7 @@ fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type)
     FJ_LOCK(registry->types);
     kind = find_kind(registry->types, type);
     FJ_UNLOCK();
-    return kind; /* which stays in the table as long as the type lives */
+    return kind; /* stays in the table while the type lives */
 }
 
 int
@@ -81,8 +79,8 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
     return found;
 }
 
-/* (P) Adds the kind of a type to the table, unless that has one by now.  `*kind`, a reference
- * of the caller's, becomes the one in the table.  0, or -1 with an error. */
+/* (P) Adds the kind of a type, unless the table has one by then.  `*kind`, an owned reference,
+ * becomes the one in the table.  0, or -1 with an error. */
 static int
 add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
 {
@@ -104,12 +102,12 @@ add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
                : fj_table_add(&types->kinds, hash_type(type), (PyObject *)*kind);
 }
 
-/* (P) Calls `classify`, and adds the kind to the table.  A new reference. */
+/* (P) Calls `classify` and adds the kind to the table.  Returns a new reference. */
 static FjNodeKind *
 classify_type(FjRegistry *registry, PyObject *object)
 {
     PyObject *answer = NULL;
-    /* A new reference, since classify() can give the instance another class. */
+    /* Hold the type: classify() can change the instance's class. */
     PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
     FjNodeKind *kind = fj_node_kind_new(registry->state->kind, type);
     if (kind == NULL) {
@@ -126,12 +124,12 @@ classify_type(FjRegistry *registry, PyObject *object)
     if (kind->code == FJ_OBJECT) {
         fj_fields_note_class(kind);
     }
-    if (Py_TYPE(object) != type) { /* the caller would flatten it by the wrong kind */
+    if (Py_TYPE(object) != type) { /* the caller would use the wrong kind */
         PyErr_SetString(PyExc_RuntimeError,
                         "an object changed its class while classify() was called for it");
         goto error;
     }
-    /* classify() may have flattened another instance, which added a kind for this type. */
+    /* classify() can flatten a second instance, which adds a kind for this type. */
     int added;
     FJ_LOCK(registry);
     added = add_kind(registry, type, &kind);
@@ -183,7 +181,7 @@ fj_registry_is_array(FjRegistry *registry, PyObject *object)
     return fj_take_truth(PyObject_CallOneArg(registry->types->is_array, object));
 }
 
-/* (P) Removes the kind that has this weak reference. */
+/* (P) Removes the kind with this weak reference. */
 static void
 remove_kind(FjRegistry *types, const PyObject *weak)
 {
@@ -198,7 +196,7 @@ remove_kind(FjRegistry *types, const PyObject *weak)
     }
 }
 
-/* (P) The callback of the weak references: removes the kind of a type that has died. */
+/* (P) The weak references' callback, after a type has died. */
 static PyObject *
 forget_kind(PyObject *self_ref, PyObject *weak)
 {
@@ -215,8 +213,8 @@ forget_kind(PyObject *self_ref, PyObject *weak)
 
 static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
 
-/* 0, or -1 with TypeError if an item of the tuple, which may be NULL, is no type or, where
- * they are `keyed`, no pair of a type and its key. */
+/* 0, or -1 with TypeError if an item of `types`, which can be NULL, isn't a type or, if
+ * `keyed`, a pair of a type and its key. */
 static int
 check_types(PyObject *types, int keyed)
 {
@@ -318,8 +316,8 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     return fj_table_traverse(&self->kinds, visit, arg);
 }
 
-/* The callables and `missing` stay: finalizers may still use the Registry.  Each cycle through
- * them is broken by another object. */
+/* Keeps the callables and `missing`, because finalizers can still use the Registry.  Other
+ * objects break the cycles through them. */
 static int
 registry_clear(PyObject *op)
 {
@@ -383,7 +381,7 @@ registry_set_missing(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
     FjRegistry *types = ((FjRegistry *)op)->types;
     PyObject *before = types->missing;
     FJ_STORE_POINTER(types->missing, Py_NewRef(value));
-    if (!FJ_FREE_THREADED) { /* where a walk of another thread may borrow it */
+    if (!FJ_FREE_THREADED) { /* without a GIL, a walk might be borrowing it */
         Py_DECREF(before);
     }
     return 0;

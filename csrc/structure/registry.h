@@ -1,14 +1,11 @@
-/* What each type is, and which leaves are traced.
+/* The Registry: the kind of each type, and the policy that decides which leaves are traced.
  *
- * A Registry calls the Python function `classify` once for each type and stores the result as
- * a NodeKind.  It holds types weakly: when a class dies, the Registry drops its kind.
+ * A Registry calls the Python function `classify` once per type and stores the result as a
+ * NodeKind.  It holds types weakly: when a class dies, the Registry drops its kind.
  *
- * What a type is does not depend on who asks.  What does is the *policy*: which static leaves
- * are traced all the same, how some static values are compared, and whether an object that
- * occurs twice is one.  Registries of different policies share the kinds of one of them.
- *
- * Functions marked (P) may run Python code.
- */
+ * The kinds are the same for all callers.  The *policy* differs: which static leaves are
+ * traced anyway, how some static values are compared, and if an object that occurs twice is
+ * one.  Registries with different policies share the kinds of one Registry. */
 #pragma once
 
 #include "base/common.h"
@@ -17,48 +14,45 @@
 #include "structure/node_kind.h"
 
 struct FjRegistry {
-    PyObject_HEAD FjRegistry *types; /* the Registry whose kinds these are: itself (borrowed),
-                                      * or the one that this was made of (owned) */
+    PyObject_HEAD FjRegistry *types; /* the owner of the kinds: this Registry (borrowed), or
+                                      * the original of with_policy (owned) */
     PyTypeObject *array_type;        /* the type of most arrays */
     FjState *state;                  /* borrowed: the Registry's type holds the module */
 
     /* The policy: tuples, or NULL. */
-    PyObject *traced;      /* types of leaves, static by their kind, that are traced */
-    PyObject *traced_in;   /* the same, where FJ_TRACED_ARGUMENT says so of a parameter */
-    PyObject *keyed;       /* pairs (type, key): see statics.h */
-    PyObject *by_identity; /* types whose instances occur once in the arguments of a call: see
-                            * structure.h */
+    PyObject *traced;      /* types of leaves that are static by kind but traced */
+    PyObject *traced_in;   /* the same, in arguments with FJ_TRACED_ARGUMENT */
+    PyObject *keyed;       /* pairs (type, key), see statics.h */
+    PyObject *by_identity; /* types with one node per instance, see Sharing in structure.h */
 
-    /* What the types are; read in `types` only. */
-    FjTable kinds;               /* from a type to its NodeKind */
-    FjNodeKind *recent;          /* borrowed from `kinds`: the kind found last, or NULL */
+    /* Set in `types` only. */
+    FjTable kinds;               /* type -> NodeKind */
+    FjNodeKind *recent;          /* the kind found last, borrowed from `kinds`, or NULL */
     PyObject *classify;          /* (type, instance) -> (name of the kind, details...) */
     PyObject *is_array;          /* (instance of an FJ_MAYBE_ARRAY type) -> bool */
     PyObject *flatten_one_level; /* (FJ_CUSTOM instance) -> (children, aux data) */
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
     PyObject *missing;           /* a field with this value counts as absent */
-    PyObject *words;             /* see words.h */
-    PyObject *forget;            /* the callback of the weak references to types */
+    PyObject *words;             /* words.h */
+    PyObject *forget;            /* callback of the weak references to types */
 
     PyObject *weakrefs;
 };
 
-/* (P) The kind of `object`'s type: a new reference, or NULL with an error. */
+/* (P) Returns the kind of `object`'s type (new reference), or NULL with an error. */
 FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 
-/* The kind of a type, borrowed; NULL without an error when `classify` has not been called for
+/* Returns the kind of a type (borrowed), or NULL without an error if `classify` hasn't seen
  * the type.  Runs no Python code. */
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 
-/* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type by the function that the type
- * is registered with.  A new reference that holds `*children`, an iterable, and `*aux`; NULL
+/* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type with the type's registered
+ * function.  Returns a new reference that owns `*children`, an iterable, and `*aux`, or NULL
  * with an error. */
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 
-/* Whether a policy, a tuple of types or NULL, names this very type: `traced` those of leaves,
- * which are static by their kind, `traced_in` the same in an argument with FJ_TRACED_ARGUMENT.
- */
+/* True if `types`, a tuple of the policy or NULL, contains exactly this type. */
 static inline int
 fj_registry_names(PyObject *types, const PyTypeObject *type)
 {
@@ -70,7 +64,7 @@ fj_registry_names(PyObject *types, const PyTypeObject *type)
     return 0;
 }
 
-/* The code of a kind under the policy: FJ_ARRAY for leaves that it traces. */
+/* Returns the code of a kind under the policy: FJ_ARRAY for leaves that it traces. */
 static inline FjKindCode
 fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
 {
@@ -80,8 +74,8 @@ fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
                : kind->code;
 }
 
-/* Whether instances of the type are traced as arrays.  0 also when `classify` has not been
- * called for the type.  Runs no Python code. */
+/* True if instances of the type are traced.  False if `classify` hasn't seen the type.  Runs
+ * no Python code. */
 static inline int
 fj_registry_is_array_type(FjRegistry *registry, PyTypeObject *type)
 {
@@ -92,15 +86,14 @@ fj_registry_is_array_type(FjRegistry *registry, PyTypeObject *type)
     return kind != NULL && fj_registry_code(registry, kind) == FJ_ARRAY;
 }
 
-/* Whether a type is one of `by_identity`, or a subclass of one.  Runs no Python code. */
+/* True if `by_identity` contains a type or a base of it.  Runs no Python code. */
 int fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type);
 
-/* A field with this value counts as absent; borrowed. */
 static inline PyObject *
 fj_registry_missing(const FjRegistry *registry)
 {
     return FJ_LOAD_POINTER(registry->types->missing);
 }
 
-/* (P) Whether an instance of an FJ_MAYBE_ARRAY type is an array: 1, 0, -1 with an error. */
+/* (P) For an instance of an FJ_MAYBE_ARRAY type: 1, 0, or -1 with an error. */
 int fj_registry_is_array(FjRegistry *registry, PyObject *object);

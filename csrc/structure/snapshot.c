@@ -1,9 +1,8 @@
-/* Taking snapshots of static values, and their hashes; snapshot.h says what they are.
+/* Takes snapshots of static values and hashes them (snapshot.h).
  *
  * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
- * classify() for a type that the Registry has no kind for, and in finalizers.  What can change
- * is read at once, before any of that runs, into a tuple that holds it.
- */
+ * classify() for a new type, and in finalizers.  Before any of it runs, mutable contents are
+ * copied to a tuple that holds them. */
 #include "structure/snapshot.h"
 
 #include "base/hash.h"
@@ -11,8 +10,7 @@
 #include "structure/fields.h"
 #include "structure/statics.h"
 
-/* The values whose snapshots are being taken: each one contains those before it in the list.
- */
+/* The values around the current one, innermost first. */
 typedef struct Ancestors {
     PyObject *value;
     const struct Ancestors *next;
@@ -22,7 +20,6 @@ typedef struct Ancestors {
 static Py_ssize_t take(FjSnapshot *self, PyObject *value, int field,
                        const Ancestors *ancestors);
 
-/* Makes room for more parts.  0, or -1 with MemoryError. */
 static int
 grow(FjSnapshot *self)
 {
@@ -45,7 +42,7 @@ grow(FjSnapshot *self)
 
 /* Functions that add parts return the index of the first one, or -1 with an error. */
 
-/* Adds a part, which has this hash as long as it has no children. */
+/* `hash` is final if the part has no children. */
 static Py_ssize_t
 add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash)
 {
@@ -73,7 +70,7 @@ take_inert(FjSnapshot *self, PyObject *value)
                : add_part(self, FJ_PART_INERT, value, hash);
 }
 
-/* How many levels above `value` stands in itself; 0 if it does not. */
+/* Returns how many levels up `value` contains itself, or 0. */
 static uint32_t
 levels_up(const Ancestors *ancestors, PyObject *value)
 {
@@ -97,7 +94,6 @@ add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
     return index;
 }
 
-/* Mixes the hashes of the children of a part into its own. */
 static void
 hash_children(FjSnapshot *self, uint32_t index)
 {
@@ -115,8 +111,8 @@ hash_children(FjSnapshot *self, uint32_t index)
     part->hash = fj_hash_finish(fj_hash_mix(fj_hash_mix(hash, sum), part->children));
 }
 
-/* Adds a part of a value, with the items of a tuple as its children; steals `items`, where
- * NULL is an error that is passed on. */
+/* Adds a part for a value, with the items of a tuple as its children.  Steals `items`; NULL
+ * passes on an earlier error. */
 static Py_ssize_t
 take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
            const Ancestors *ancestors)
@@ -145,7 +141,7 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     return index;
 }
 
-/* The keys and values of a dict in turn: a new tuple, or NULL with an error. */
+/* Returns a new tuple of alternating keys and values, or NULL with an error. */
 static PyObject *
 dict_items(PyObject *dict)
 {
@@ -161,29 +157,28 @@ dict_items(PyObject *dict)
     return items;
 }
 
-/* The items of a set: a new tuple, or NULL with an error. */
 static PyObject *
 set_items(PyObject *set)
 {
     if (PyAnySet_CheckExact(set)) {
         return fj_tuple_of(set);
     }
-    PyObject *iterator = PyFrozenSet_Type.tp_iter(set); /* whatever its `__iter__` says */
+    PyObject *iterator = PyFrozenSet_Type.tp_iter(set); /* ignores an overridden `__iter__` */
     PyObject *items = iterator == NULL ? NULL : fj_tuple_of(iterator);
     Py_XDECREF(iterator);
     return items;
 }
 
-/* The fields of an object that are compared: a new tuple; NULL without an error if they are
- * not all where they are stored, or where another thread may change them.  Runs no Python
- * code, but for Python 3.11's collector, where the fields have been read. */
+/* Returns a new tuple of an object's compared fields.  NULL without an error if a field isn't
+ * in its storage, or if another thread can change it.  Runs no Python code, except that Python
+ * 3.11 can start a garbage collection after the fields have been read. */
 static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
     PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
     PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
     PyObject *fields = NULL;
-    FjLeafBuf buf; /* which holds them while the tuple is made */
+    FjLeafBuf buf; /* holds the fields until the tuple does */
     fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);
     if (stored != NULL && fj_leafbuf_extend(&buf, stored, fj_node_kind_fields(kind)) == 0) {
         fields = fj_leafbuf_as_tuple(&buf);
@@ -198,8 +193,7 @@ has_no_hash(PyObject *value)
     return Py_TYPE(value)->tp_hash == PyObject_HashNotImplemented;
 }
 
-/* Takes a value whose type has an __eq__ of its own, and no key; a field that cannot be hashed
- * is compared by its identity. */
+/* Takes a value with its own __eq__ and no key.  An unhashable field compares by identity. */
 static Py_ssize_t
 take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
              const Ancestors *ancestors)
@@ -227,7 +221,7 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
         return add_part(self, code, value, hash);
     }
     Py_ssize_t index = take_items(self, code, value, fields, 1, ancestors);
-    if (index >= 0) { /* two values are compared by their own __eq__ */
+    if (index >= 0) { /* different objects compare by their own __eq__ */
         self->parts[index].kind = (FjNodeKind *)Py_NewRef((PyObject *)contents);
         self->parts[index].hash = hash;
         self->parts[index].children = 0;
@@ -235,8 +229,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     return index;
 }
 
-/* Takes the key of a value; steals `key`, where NULL is an error that is passed on.  `stays`
- * if nothing changes the value itself. */
+/* Takes the key of a value.  Steals `key`; NULL passes on an earlier error.  `stays` if the
+ * value itself is immutable. */
 static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)
@@ -251,7 +245,7 @@ take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
     return index;
 }
 
-/* Takes a value of a type with fields, or with a key, in this kind. */
+/* Takes a value by the fields or the key of its kind. */
 static Py_ssize_t
 take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
              const Ancestors *ancestors)
@@ -263,7 +257,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
     }
-    /* Of a type that says which values are immutable, equal fields are more than equal keys.
+    /* If `immutable` decides by value, equal fields are a stricter condition than equal keys.
      */
     PyObject *fields = kind->contents == NULL || kind->immutable != NULL
                            ? NULL
@@ -278,7 +272,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (PyErr_Occurred()) {
         return -1;
     }
-    /* Before and after the key is made, since another thread may run. */
+    /* Checked before and after making the key, which can let another thread run. */
     int stays = kind->key_is_contents && fj_static_has_no_attributes(value);
     PyObject *key = fj_static_key(kind->key, value);
     stays = stays && fj_static_has_no_attributes(value);
@@ -289,8 +283,8 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     return index;
 }
 
-/* Drops what can change in an immutable value, which nothing compares by its address.  The
- * type may ask whether anyone else holds it, as that of Flax's HashableMapping does. */
+/* Drops the mutable objects inside an immutable value: nothing compares them by address.
+ * Types such as Flax's HashableMapping check that nobody else holds them. */
 static void
 forget_inside(FjSnapshot *self, Py_ssize_t index)
 {
@@ -324,7 +318,6 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     return index;
 }
 
-/* Takes a value that is not inert. */
 static Py_ssize_t
 take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
                const Ancestors *ancestors)
@@ -350,7 +343,6 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
     }
 }
 
-/* Adds the parts of a value inside of `ancestors`. */
 static Py_ssize_t
 take(FjSnapshot *self, PyObject *value, int field, const Ancestors *ancestors)
 {

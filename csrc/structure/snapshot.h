@@ -1,6 +1,5 @@
-/* The snapshot of a static value: a copy of its contents at one moment, which cannot change.
- * statics.h has the rule by which values are compared; snapshots are what is hashed and
- * compared of a value that is not inert.
+/* The snapshot of a static value: a copy of its contents at one moment, which can't change.  A
+ * value that isn't inert is hashed and compared by its snapshot, by the rule in statics.h.
  *
  * A snapshot is an array of *parts*, each before its children:
  *
@@ -17,12 +16,8 @@
  *     6   INERT               "net"
  *     7   ANCESTOR            1 level up
  *
- * It holds all of these objects, so none of their addresses becomes that of another object.  A
- * comparison reads what can change in an object (the items of a list) from the parts, never
- * from the object.
- *
- * Functions marked (P) may run Python code.
- */
+ * It owns all of these objects, so their addresses can't be reused.  A comparison reads
+ * mutable contents (the items of a list) from the parts, never from the object. */
 #pragma once
 
 #include "base/common.h"
@@ -30,59 +25,59 @@
 #include "structure/registry.h"
 
 typedef enum {
-    FJ_PART_INERT,    /* an inert value */
-    FJ_PART_OWN,      /* a value with an __eq__ and a __hash__ of its own; after it, what the
-                       * hash is made of, if that is known: then the object itself is compared
-                       * by these fields */
-    FJ_PART_IDENTITY, /* a value that is compared by its address */
-    FJ_PART_ANCESTOR, /* the value of the part so many levels up */
+    FJ_PART_INERT,
+    FJ_PART_OWN,      /* a value with its own __eq__ and __hash__.  If the fields behind its
+                       * hash are known, they follow, and the same object is compared by them
+                       */
+    FJ_PART_IDENTITY, /* a value that compares by its address */
+    FJ_PART_ANCESTOR, /* the value of a part some levels up */
     /* With children: */
-    FJ_PART_SEQUENCE, /* a tuple or a list: its items */
+    FJ_PART_SEQUENCE, /* a tuple or list: its items */
     FJ_PART_DICT,     /* a dict: its keys and values, in order */
-    FJ_PART_SET,      /* a set or a frozenset: its items */
-    FJ_PART_FIELDS,   /* an object: the fields by which its type says that it is compared */
+    FJ_PART_SET,      /* a set or frozenset: its items */
+    FJ_PART_FIELDS,   /* an object: the fields by which its type compares */
     FJ_PART_KEY       /* a value of a type with a key: the key */
 } FjSnapshotCode;
 
 typedef struct {
-    PyObject *object;   /* the value, owned; or NULL inside of an immutable one */
+    PyObject *object;   /* the value, owned; NULL inside an immutable value */
     PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
-    FjNodeKind *kind;   /* FIELDS, OWN, and an immutable KEY: the FjNodeKind.contents of the
-                         * type, owned; or NULL */
-    struct FjSnapshot *equal; /* of the last other value that Python code found equal, and that
-                               * can be seen to be unchanged; or NULL */
+    FjNodeKind *kind;   /* FIELDS, OWN, immutable KEY: FjNodeKind.contents of the type, owned;
+                         * or NULL */
+    struct FjSnapshot *equal; /* of the last other value that Python code found equal and a
+                               * match can check; or NULL */
     Py_hash_t hash;
     uint32_t children; /* their number; the levels of an ANCESTOR */
-    uint32_t end;      /* the index of the first part after the subtree */
+    uint32_t end;      /* the first part after the subtree */
     uint8_t code;      /* an FjSnapshotCode */
-    uint8_t immutable; /* nothing changes what the value is equal to */
-    uint8_t stays;     /* KEY, SET: nothing changes the value itself, but perhaps what is in it
-                        */
-    uint8_t empty_dict; /* KEY: this is so as long as the value's __dict__ is empty */
-    uint8_t deep;       /* its depth is a multiple of FJ_SNAPSHOT_DEEP */
+    uint8_t immutable; /* nothing changes what the value equals */
+    uint8_t stays;     /* KEY, SET: the value itself is immutable, its contents might not be */
+    uint8_t empty_dict; /* KEY: `stays` only holds while the value's __dict__ is empty */
+    uint8_t deep;       /* the depth is a multiple of FJ_SNAPSHOT_DEEP */
 } FjSnapshotPart;
 
-/* A comparison looks at the stack at the parts of each such depth: see FJ_STRUCTURE_DEEP. */
+/* A comparison checks the stack at multiples of this depth: see FJ_STRUCTURE_DEEP. */
 #define FJ_SNAPSHOT_DEEP 24
 
 typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */
     FjSnapshotPart *parts;
     uint32_t count, capacity;
-    FjRecord record;        /* of all objects in the value that can change, once they have been
-                             * found to be those of the parts: as long as they refer to the
-                             * same objects, the value equals the snapshot */
-    int recorded;           /* whether there is a record, or cannot be one (`failed`) */
-    int python_free;        /* no part needs Python code to see that the value is unchanged */
-    int cyclic;             /* there is an ANCESTOR: only all of it can be compared */
-    FjSnapshotPart room[2]; /* of a few parts */
+    FjRecord record;        /* of all mutable objects in the value, once they matched the
+                             * parts: while they refer to the same objects, the value equals
+                             * the snapshot */
+    int recorded;           /* `record` is complete, or can't be made (`failed`) */
+    int python_free;        /* a match needs no Python code to see that the value is unchanged
+                             */
+    int cyclic;             /* contains an ANCESTOR, so parts can't be compared alone */
+    FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
 
-/* (P) The snapshot of a value, for fj_snapshot_free.  NULL with an error, which is a TypeError
- * if the value is not hashable and `field`, whether it counts as a field (statics.h), is 0. */
+/* (P) Returns a new snapshot, for fj_snapshot_free, or NULL with an error: a TypeError if the
+ * value is unhashable and not a `field` (statics.h). */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
-/* (P) Drops a snapshot, which may be NULL.  Keeps the exception that is set, if one is. */
+/* (P) `snapshot` can be NULL.  Keeps the current exception. */
 void fj_snapshot_free(FjSnapshot *snapshot);
 
 int fj_snapshot_traverse(const FjSnapshot *snapshot, visitproc visit, void *arg);
@@ -93,22 +88,21 @@ fj_snapshot_hash(const FjSnapshot *snapshot)
     return snapshot->parts[0].hash;
 }
 
-/* (P) Whether two snapshots are equal: 1, 0, or -1 with an error. */
+/* (P) 1, 0, or -1 with an error. */
 int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 
-/* What fj_snapshot_match returns where it would need Python code. */
+/* fj_snapshot_match would need Python code. */
 #define FJ_SNAPSHOT_UNSEEN (-2)
 
-/* Whether a value, which the caller holds, equals the snapshot now: 1, 0 or
- * FJ_SNAPSHOT_UNSEEN.  Runs no Python code, and does not fail. */
+/* True if `value`, which the caller holds, equals the snapshot at the moment: 1, 0 or
+ * FJ_SNAPSHOT_UNSEEN.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 
-/* Whether fj_snapshot_match is 1 for a value in a record: an FjSameStatic. */
+/* An FjSameStatic: true if fj_snapshot_match is 1 for the recorded value. */
 int fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot);
 
-/* (P) The same with Python code, where it is needed: 1, 0, or -1 with an error. */
+/* (P) fj_snapshot_match, with Python code if necessary.  1, 0, or -1 with an error. */
 int fj_snapshot_has(FjSnapshot *snapshot, PyObject *value);
 
-/* (P) Whether two values, both of which count as fields, are equal now: 1, 0, or -1 with an
- * error. */
+/* (P) Compares two values, both as fields, at this moment.  1, 0, or -1 with an error. */
 int fj_static_equal_now(FjRegistry *registry, PyObject *a, PyObject *b);

@@ -1,12 +1,11 @@
-/* Comparing snapshots with each other, and with values as they are now; snapshot.h says what
- * they are.
+/* Compares snapshots with each other, and with values at the moment (snapshot.h).
  *
- * Python code can run where two snapshots are compared (the __eq__ of values), and in
- * fj_static_equal_now and fj_snapshot_has, which take some.  The caller holds the snapshots.
- * fj_snapshot_match runs none, so nothing changes while it looks.  Nor does fj_snapshot_has
- * until it has looked at the whole value, and holds what is left to Python code.  Without a
- * GIL, both compare with a new snapshot instead, which holds all that it has read.
- */
+ * Python code can run when two snapshots are compared (the __eq__ of values), and in
+ * fj_static_equal_now and fj_snapshot_has, which take snapshots.  The caller holds the
+ * snapshots.  fj_snapshot_match runs none, so nothing changes while it looks.  fj_snapshot_has
+ * first looks at the whole value, also without Python code, and holds the objects that need
+ * it.  Without a GIL, both leave everything to a new snapshot, which holds all that it has
+ * read. */
 #include "base/address_map.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
@@ -17,7 +16,6 @@
 
 static int equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k);
 
-/* A child of a set. */
 typedef struct {
     Py_hash_t hash;
     uint32_t index;
@@ -31,8 +29,7 @@ compare_hashes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The children of a part in the order of their hashes: an array for PyMem_Free, or NULL with
- * an error. */
+/* Returns the children of a part sorted by hash, for PyMem_Free, or NULL with an error. */
 static Item *
 by_hash(const FjSnapshot *snapshot, uint32_t index)
 {
@@ -50,11 +47,12 @@ by_hash(const FjSnapshot *snapshot, uint32_t index)
     return items;
 }
 
-/* Whether each of the `count` items `x` can be paired with an equal one of `y`. */
+/* Pairs each of the `count` items in `x` with an equal one in `y`.  1, 0, or -1 with an error.
+ */
 static int
 pair_items(const FjSnapshot *a, const Item *x, const FjSnapshot *b, Item *y, uint32_t count)
 {
-    uint32_t start = 0; /* of the items of `y` with the hash of x[i] */
+    uint32_t start = 0; /* of the items in `y` with the hash of x[i] */
     for (uint32_t i = 0; i < count; i++) {
         int same = 0;
         start = i > 0 && x[i].hash == x[i - 1].hash ? start : i;
@@ -93,7 +91,7 @@ equal_children(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     return same;
 }
 
-/* Whether two parts and their subtrees are equal: 1, 0, or -1 with an error. */
+/* Compares two parts with their subtrees.  1, 0, or -1 with an error. */
 static int
 equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
 {
@@ -106,8 +104,7 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
     case FJ_PART_INERT:
         return fj_static_equal(a->registry, x->object, y->object);
     case FJ_PART_OWN:
-        /* One object may be in both, and may have changed in between: then the hashes differ.
-         */
+        /* If one object is in both and has changed in between, the hashes differ. */
         return PyObject_RichCompareBool(x->object, y->object, Py_EQ);
     case FJ_PART_IDENTITY:
         return x->object == y->object;
@@ -132,21 +129,20 @@ fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b)
 
 /* ---- a snapshot and a value ---- */
 
-/* The state of a comparison. */
 typedef struct {
     const FjSnapshot *snapshot;
-    /* Values that Python code has to compare, owned, and the index of the part of each; there
-     * is room for all parts.  NULL if none may run. */
+    /* Values left to Python code (owned), and the index of each value's part, with room for
+     * all parts.  NULL if no Python code can run. */
     FjLeafBuf *unseen;
     uint32_t *indices;
-    /* The record that is being made of the objects in the value that can change; or NULL. */
+    /* Records the mutable objects of the value; or NULL. */
     FjRecord *record;
-    FjAddressMap *seen; /* these objects */
+    FjAddressMap *seen; /* objects in the record */
 } Comparison;
 
 static int match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value);
 
-/* Whether Python code has found a value equal to a part, and it has not changed since. */
+/* True if Python code once found `value` equal, and it hasn't changed since. */
 static int
 is_known(const FjSnapshotPart *part, PyObject *value)
 {
@@ -154,8 +150,8 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code, if it is not known and some may run: 1; or
- * FJ_SNAPSHOT_UNSEEN. */
+/* Leaves a value to Python code unless it is known to be equal.  1, or FJ_SNAPSHOT_UNSEEN if
+ * no Python code can run. */
 static int
 leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -172,7 +168,7 @@ leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     return 1;
 }
 
-/* Whether a record is made, and the object is not in it yet. */
+/* True if a record is made and lacks the object. */
 static inline int
 is_new(const Comparison *c, PyObject *object)
 {
@@ -180,12 +176,12 @@ is_new(const Comparison *c, PyObject *object)
         return 0;
     }
     if (fj_address_map_add(c->seen, object, 0) < 0) {
-        PyErr_Clear(); /* it is recorded again where it occurs again */
+        PyErr_Clear(); /* the record then repeats it */
     }
     return 1;
 }
 
-/* Matches a child; returns the part after it, or NULL with the result in `*result`. */
+/* Matches a child.  Returns the next child, or NULL and sets `*result`. */
 static inline const FjSnapshotPart *
 match_child(const Comparison *c, const FjSnapshotPart *part, PyObject *value, int *result)
 {
@@ -207,7 +203,7 @@ match_items(const Comparison *c, const FjSnapshotPart *part, PyObject *const *it
     return result;
 }
 
-/* The items of a tuple or a list, if there are so many; else NULL. */
+/* Returns the items of a tuple or list with this size, or NULL. */
 static inline PyObject *const *
 items_of(uint32_t count, PyObject *value)
 {
@@ -262,7 +258,7 @@ are_equal_inert(FjRegistry *registry, PyObject *a, PyObject *b)
                       fj_static_equal(registry, a, b) > 0);
 }
 
-/* Whether two dicts have the same inert items in the same order. */
+/* True if two dicts have the same inert items in the same order. */
 static int
 have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
 {
@@ -278,8 +274,8 @@ have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
     return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
 }
 
-/* Whether the fields of a value are seen to equal those of the object of an immutable part: so
- * that Python code need not compare the keys. */
+/* True if the fields of `value` visibly equal the fields of an immutable part's object.
+ * Python code then doesn't need to compare the keys. */
 static int
 has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *value)
 {
@@ -301,8 +297,8 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches a value that cannot change itself: what it consists of is in the children.  Any
- * other one is left to Python code. */
+/* Matches a value that can't change itself: its contents are the children.  Leaves any other
+ * value to Python code. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -351,18 +347,18 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
 static int
 match_inert(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
-    /* A class may have been given an __eq__ since the snapshot was taken. */
+    /* A class can gain an __eq__ after the snapshot was taken. */
     return Py_TYPE(value) == Py_TYPE(part->object) &&
            fj_static_is_inert(c->snapshot->registry, value) &&
            fj_static_equal(c->snapshot->registry, part->object, value) > 0;
 }
 
-/* A comparison goes no deeper than the snapshot, and looks at the stack here only. */
+/* The only stack check: a comparison goes no deeper than the snapshot. */
 static int
 match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     if (Py_EnterRecursiveCall(" while comparing static values")) {
-        PyErr_Clear(); /* taking a snapshot raises it again */
+        PyErr_Clear(); /* taking a snapshot raises it later */
         return leave(c, part, value);
     }
     int result = match_container(c, part, value);
@@ -370,8 +366,8 @@ match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     return result;
 }
 
-/* Matches a value that is not the object of an immutable part.  There is only a record of the
- * very objects of the parts, which the snapshot holds. */
+/* Matches a value that isn't the object of an immutable part.  Only the objects of the parts,
+ * which the snapshot holds, can be recorded. */
 static int
 match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -391,7 +387,7 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
                                    : match_container(c, part, value);
 }
 
-/* Matches the value that the snapshot was taken of, and records it where it is the same. */
+/* Matches the value that the snapshot was taken of.  Records it if it is the same. */
 static int
 match_and_record(FjSnapshot *self)
 {
@@ -434,8 +430,7 @@ fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
     return match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
-/* (P) Whether a value equals the part of this index, and what is in it: 1, 0, or -1 with an
- * error. */
+/* (P) Compares a value with the subtree of a part.  1, 0, or -1 with an error. */
 static int
 has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 {

@@ -1,14 +1,13 @@
-/* What is inert, and hashing and comparing inert values; statics.h has the rule.
+/* Recognizes, hashes and compares inert values (statics.h).
  *
- * Python code can run where fj_static_is_immutable asks the Registry for a kind (classify),
- * and in the `immutable` of a kind.
- */
+ * Python code can run when fj_static_is_immutable asks the Registry for a kind (classify), and
+ * in the `immutable` of a kind. */
 #include "structure/statics.h"
 
 #include "base/hash.h"
 
-/* Whether all items of a tuple are inert.  A tuple in a tuple counts as not inert: it is rare,
- * and following it would need a recursion check, which can raise. */
+/* A tuple inside a tuple doesn't count as inert.  It is rare, and following it would need a
+ * recursion check, which can raise. */
 static int
 has_inert_items(FjRegistry *registry, PyObject *tuple)
 {
@@ -75,9 +74,8 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* Mixes the hash of an int into `hash`.  0, or -1 with an error.
- *
- * Python's hash is not used because hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1). */
+/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1).  0, or -1 with
+ * an error. */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
@@ -135,7 +133,6 @@ fj_static_identity(FjState *state, PyObject *value)
 
 /* ---- hash and equality ---- */
 
-/* Mixes the hashes of the items of an inert tuple into `hash`.  0, or -1 with MemoryError. */
 static int
 hash_items(FjRegistry *registry, PyObject *tuple, Py_uhash_t *hash)
 {
@@ -149,7 +146,6 @@ hash_items(FjRegistry *registry, PyObject *tuple, Py_uhash_t *hash)
     return 0;
 }
 
-/* Mixes Python's own hash of a value into `hash`.  0, or -1 with an error. */
 static int
 hash_by_value(PyObject *value, Py_uhash_t *hash)
 {

@@ -1,10 +1,8 @@
-/* Appending nodes to Structures, hashing and comparing Structures, and the paths in errors.
+/* Appends nodes to Structures, hashes and compares Structures, and adds paths to errors.
  *
- * Python code can run where static values are hashed and compared (their __hash__ and __eq__,
- * and `is_array` for instances of FJ_MAYBE_ARRAY types), where the context of an error is set,
- * and where references are dropped.  It cannot change the nodes, so indices of nodes and
- * pointers to them stay valid.
- */
+ * Python code can run when static values are hashed and compared (their __hash__ and __eq__,
+ * and `is_array` for FJ_MAYBE_ARRAY types), when an error context is set, and when references
+ * are dropped.  It can't change the nodes, so indices and pointers of nodes stay valid. */
 #include "structure/structure.h"
 
 #include "base/hash.h"
@@ -32,7 +30,7 @@ fj_structure_new(FjRegistry *registry)
     return self;
 }
 
-/* Both arrays are in one allocation, which realloc can often extend in place. */
+/* One allocation for both arrays, which realloc can often extend in place. */
 int
 fj_structure_grow(FjStructure *self)
 {
@@ -87,8 +85,8 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 
 /* ---- hash and equality ---- */
 
-/* (P) Hashes a node's value, and takes its snapshot if it is not inert; mixes the hash into
- * `hash`.  0, or -1 with an error. */
+/* (P) Mixes the hash of a node's value into `hash`.  Takes a snapshot if the value isn't
+ * inert.  0, or -1 with an error. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
@@ -118,13 +116,13 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
         self->may_run_python |= !snapshot->python_free && !(node->flags & FJ_NODE_SELF_EQUAL);
     }
     *hash = fj_hash_mix(*hash, (Py_uhash_t)info->hash);
-    FjSnapshot *before = info->snapshot; /* of an attempt that failed at a later node */
+    FjSnapshot *before = info->snapshot; /* from an attempt that failed at a later node */
     info->snapshot = snapshot;
     fj_snapshot_free(before);
     return 0;
 }
 
-/* (P) Mixes the hashes of the static leaves into `hash`.  0, or -1 with an error. */
+/* (P) 0, or -1 with an error. */
 static int
 hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
@@ -143,7 +141,7 @@ hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
     return 0;
 }
 
-/* fj_structure_hash of a Structure that the caller has locked. */
+/* (P) fj_structure_hash of a locked Structure. */
 static int
 hash_structure(FjStructure *self)
 {
@@ -156,7 +154,7 @@ hash_structure(FjStructure *self)
             fj_structure_add_error_context(self, i, "hash");
             return -1;
         }
-        if (self->hashed) { /* by Python code that has run meanwhile */
+        if (self->hashed) { /* by Python code in between */
             return 0;
         }
     }
@@ -192,8 +190,8 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
     return same > 0 && value != expected ? fj_snapshot_match(snapshot, expected) : same;
 }
 
-/* (P) Whether the node's value, from which the next trace is made, is as it was when the
- * Structure was hashed, if it was, and no array: 1, 0, or -1 with an error. */
+/* (P) 1 if the node's value, which the next trace will use, isn't an array and, if the
+ * Structure was hashed, hasn't changed since.  0, or -1 with an error. */
 static int
 is_unchanged(const FjStructure *self, const FjNode *node)
 {
@@ -221,8 +219,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
     return same > 0 && value != expected ? is_unchanged(self, node) : same;
 }
 
-/* (P) Whether the values of two nodes are equal, if they have one.  1, 0, or -1 with an error.
- */
+/* (P) Compares the values of two nodes.  1 if they have none.  0, or -1 with an error. */
 static int
 equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const FjNode *y)
 {
@@ -264,7 +261,7 @@ fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
     return equal_values(a, x, b, y);
 }
 
-/* (P) Whether the static leaves are equal.  1, 0, or -1 with an error. */
+/* (P) 1, 0, or -1 with an error. */
 static int
 equal_static_leaves(FjStructure *a, FjStructure *b)
 {
@@ -307,7 +304,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
 
 /* ---- children and paths ---- */
 
-/* The key that the kind of a node has for a child, borrowed; NULL if it has none. */
+/* Returns the kind's key for a child (borrowed), or NULL. */
 static PyObject *
 key_of_kind(const FjNode *node, uint32_t number)
 {
@@ -344,8 +341,8 @@ fj_children_key(const FjChildren *c)
     return key != NULL ? Py_NewRef(key) : Py_BuildValue("(n)", (Py_ssize_t)c->number);
 }
 
-/* Appends `key`, which is stolen, to the list `*path`, unless it is None.  With an error,
- * `*path` is set to NULL; `key` may be NULL with an error. */
+/* Appends `key` (stolen) to the list `*path`, unless it is None.  On failure, or if `key` is
+ * NULL (an earlier error), clears `*path`. */
 static void
 extend_path(PyObject **path, PyObject *key)
 {
@@ -363,7 +360,7 @@ fj_path_of_node(const FjStructure *self, uint32_t target)
     PyObject *path = PyList_New(0);
     for (uint32_t at = 0; path != NULL && at != target;) {
         FjChildren c = fj_children_of(self, at);
-        /* A child that is not closed has subtree_end 0; the target is below it. */
+        /* An open child has subtree_end 0, and the target is below it. */
         while (self->info[c.at].subtree_end != 0 && self->info[c.at].subtree_end <= target) {
             fj_children_next(&c);
         }
@@ -393,8 +390,8 @@ fj_path_of_leaf(const FjStructure *self, Py_ssize_t leaf)
 
 /* ---- errors ---- */
 
-/* Sets the error context of `exception`, and sets the exception.  Steals `exception` and
- * `path`, which may be NULL with an error. */
+/* Adds an error context to `exception` and raises it.  Steals `exception` and `path`; `path`
+ * can be NULL with an error. */
 static void
 set_context(PyObject *exception, const char *operation, PyObject *path, PyObject *value)
 {
@@ -422,7 +419,7 @@ fj_structure_add_error_context(const FjStructure *self, uint32_t index, const ch
 {
     PyObject *exception = fj_compat_take_exception();
     if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
-        /* Its path may be as deep as the tree, and too little stack is left for its text. */
+        /* The path can be as deep as the tree, and too little stack is left to format it. */
         fj_compat_give_exception(exception);
         return;
     }

@@ -1,7 +1,5 @@
-/* Calls of the functions that make words.
- *
- * All functions run Python code: those, and the reprs of keys and values that they ask for.
- */
+/* All functions run Python code: the formatters in _base/_words.py, and the reprs of keys and
+ * values that these call. */
 #include "structure/words.h"
 
 PyObject *

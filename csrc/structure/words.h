@@ -1,19 +1,15 @@
 /* Python formats all messages: the object `words` of a Registry (_base/_words.py) makes the
- * texts of errors, notes and reprs.
- *
- * Functions marked (P) run Python code.
- */
+ * texts of errors, notes and reprs. */
 #pragma once
 
 #include "base/common.h"
 #include "structure/registry.h"
 
-/* (P) What `words.name(...)` returns: a new reference, or NULL with an error.  `format`, which
- * is in parentheses, and what follows are as Py_BuildValue takes them. */
+/* (P) Calls `words.name(...)`.  Returns a new reference, or NULL with an error.  `format`,
+ * which includes parentheses, and the rest are Py_BuildValue arguments. */
 PyObject *fj_words_call(FjRegistry *registry, const char *name, const char *format, ...);
 
-/* Raises a ValueError with `text`, which is stolen; NULL is an error that is passed on. Always
- * -1. */
+/* Raises a ValueError with `text` (stolen).  NULL passes on an earlier error.  Always -1. */
 static inline int
 fj_words_raise(PyObject *text)
 {
@@ -24,6 +20,6 @@ fj_words_raise(PyObject *text)
     return -1;
 }
 
-/* (P) Replaces the `__filterjit_error_context__` of the exception that is set, if it has one,
- * by an exception note.  For errors that are not raised by a call of a jitted function. */
+/* (P) Replaces the `__filterjit_error_context__` of the current exception, if any, with an
+ * exception note.  For errors outside the calls of jitted functions. */
 void fj_words_note_context(FjRegistry *registry);
