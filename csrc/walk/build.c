@@ -1,12 +1,10 @@
-/* Builds trees from Structures, in one pass over the nodes in their order: of a tree, or of
- * the arguments of a call.
+/* Builds a tree, or the arguments of a call, in one pass over a Structure's nodes.
  *
- * Python code can run where the readers build what is no leaf (reader.h).  Such code, and
- * other threads meanwhile, can find the parts of a tree that is being built in
- * gc.get_objects().  So a part is complete when the garbage collector sees it: its children
- * are built first, or it is hidden until it has them all (fj_hide).  Only dicts, which are
- * valid at any time, can be seen before they have all values.
- */
+ * Python code can run when the readers build containers (reader.h).  This code and other
+ * threads can find unfinished containers with gc.get_objects().  So a container must be
+ * complete when the garbage collector sees it: its children are built first, or it is hidden
+ * until it has them all (fj_hide).  Dicts are the exception: they are always valid, and can be
+ * seen before they have all values. */
 #include "walk/build.h"
 
 #include "walk/reader.h"
@@ -15,7 +13,7 @@ static PyObject *
 build_node_of_its_own(FjBuilder *b, const FjNode *node)
 {
     PyObject *(*build)(FjBuilder *, const FjNode *) = fj_readers[node->code]->build;
-    /* A node without grandchildren needs no recursion. */
+    /* A node without grandchildren needs no recursion check. */
     if (node->arity == 0 || node->flags & FJ_NODE_SHALLOW) {
         return build(b, node);
     }
@@ -27,7 +25,7 @@ build_node_of_its_own(FjBuilder *b, const FjNode *node)
     return result;
 }
 
-/* Builds a node with FJ_NODE_IDENTITY, to which REF nodes may refer. */
+/* For a node with FJ_NODE_IDENTITY, a target of REF nodes. */
 static PyObject *
 build_numbered(FjBuilder *b, const FjNode *node)
 {
@@ -46,7 +44,6 @@ fj_build_container(FjBuilder *b)
                : build_node_of_its_own(b, node);
 }
 
-/* Frees what run_build has allocated. */
 static void
 end_build(FjBuilder *b)
 {
@@ -108,8 +105,8 @@ fj_build_open(FjStructure *structure, PyObject *const *given)
     return tree;
 }
 
-/* Builds the arguments of a call as a new list.  The registry stands for an argument that was
- * not given, because `missing` could have been given as one. */
+/* Returns a new list.  The registry stands for an argument that was not given, because
+ * `missing` itself could be passed as an argument. */
 static PyObject *
 build_root(FjBuilder *b)
 {

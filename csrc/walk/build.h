@@ -1,4 +1,4 @@
-/* Building (unflattening) a tree from its Structure and its arrays. */
+/* Builds (unflattens) a tree from its Structure and its arrays. */
 #pragma once
 
 #include "base/common.h"
@@ -6,24 +6,22 @@
 #include "structure/fields.h"
 #include "structure/structure.h"
 
-/* These functions return a new reference, or NULL with an error, and may run Python code: see
+/* These functions return a new reference, or NULL with an error, and can run Python code: see
  * build.c.  The caller holds the Structure and the leaves. */
 
-/* The tree with these arrays, one for each array leaf of the Structure; they may be any
- * objects. */
+/* `arrays` are any objects, one per array leaf. */
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
 
-/* The tree with these leaves in the places of the open leaves; static leaves are taken from
- * the Structure. */
+/* `given` are the open leaves.  Static leaves come from the Structure. */
 PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 
-/* The arguments of a call, as a new list with the registry in the place of each argument that
- * was not given. */
+/* Returns the arguments of a call as a new list.  The registry stands for an argument that was
+ * not given. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
 /* ---- for build.c and the readers (reader.h): the state of a walk that builds a tree ---- */
 
-#define FJ_BUILD_FACTORIES 4 /* factories whose results have room in a FjBuilder */
+#define FJ_BUILD_FACTORIES 4 /* factories with a cached result */
 
 typedef struct {
     FjStructure *structure;
@@ -32,20 +30,20 @@ typedef struct {
     PyObject *registry;
     PyObject *missing;
     PyObject *no_arguments; /* the empty tuple */
-    /* The results of factories (FjNodeKind.factories), which a tree shares. */
+    /* Results of factories (FjNodeKind.factories), which a tree shares. */
     PyObject *factories[FJ_BUILD_FACTORIES]; /* borrowed from the kinds */
     PyObject *made[FJ_BUILD_FACTORIES];      /* owned */
     int num_factories;
-    /* If there are REF nodes: the objects that they may refer to, by number; NULL while one is
-     * being built. */
+    /* For REF nodes: the objects by number, NULL until they are built.  Owned; NULL without
+     * any REF. */
     PyObject **numbered; /* owned, or NULL */
     uint32_t next_number;
 } FjBuilder;
 
-/* (P) Builds the subtree at the next node, which is no leaf. */
+/* (P) Builds the subtree at the next node, which isn't a leaf. */
 PyObject *fj_build_container(FjBuilder *b);
 
-/* (P) Builds the subtree at the next node of the Structure. */
+/* (P) Builds the subtree at the next node. */
 static inline PyObject *
 fj_build_node(FjBuilder *b)
 {
@@ -61,8 +59,8 @@ fj_build_node(FjBuilder *b)
     return fj_build_container(b);
 }
 
-/* (P) Builds the children of a node as the items of `container`, a new tuple or list, which it
- * steals, or NULL with an error. */
+/* (P) Builds the children of a node into `container`, a new tuple or list (stolen).  Returns
+ * it, or NULL with an error. */
 PyObject *fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container);
 
 static inline void
@@ -73,8 +71,8 @@ fj_drop_children(PyObject **children, uint32_t count)
     }
 }
 
-/* (P) Builds the children of a node, before the node itself: an absent one of a Module, where
- * they `are_fields`, becomes NULL.  0, or -1 with an error and no references. */
+/* (P) Builds the children before the node itself.  With `are_fields`, an absent child becomes
+ * NULL.  0, or -1 with an error and no references. */
 static inline int
 fj_build_children(FjBuilder *b, const FjNode *node, int are_fields, PyObject **children)
 {
@@ -91,8 +89,8 @@ fj_build_children(FjBuilder *b, const FjNode *node, int are_fields, PyObject **c
     return 0;
 }
 
-/* (P) Builds the children of a node as fj_build_children does, and then makes the object of
- * them, which `make` steals and which have room for `size`. */
+/* (P) fj_build_children, then `make`, which steals the children.  Their array has room for
+ * `size`. */
 static inline PyObject *
 fj_build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_t size,
                      PyObject *(*make)(FjBuilder *, const FjNode *, PyObject **))

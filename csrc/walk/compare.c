@@ -1,18 +1,16 @@
-/* The walk that compares a tree with a Structure exactly (expected.h): that of flatten.c, and
- * where there is no GIL, one that flatten.c asks first.
+/* Compares a tree exactly with a Structure (expected.h): the walk of flatten.c, preceded by a
+ * faster comparison in builds without a GIL.
  *
- * Without a GIL, another thread may change a container at any time.  So what is in it is read
- * at one moment, while it is locked, and held: but for the very statics that the Structure
- * has, which need no reference.  Most of what is in a model is of this kind, and is passed
- * without a look-up. What a node is a kind of, the Structure knows, so the registry is not
- * asked either.
+ * Without a GIL, other threads can change a container at any time.  So its contents are read
+ * in one step, under its lock, and held.  Only statics that are the Structure's very objects
+ * need no reference.  Most of a model consists of these, and they pass without a look-up.  The
+ * nodes store the kinds, which saves asking the registry.
  *
- * The readers of the common kinds use what is here (FjReader.compare).  flatten.c compares all
- * others, and dicts whose keys are not those of the node.
+ * The readers of common kinds call these functions (FjReader.compare).  flatten.c compares all
+ * other kinds, and dicts with keys that aren't the node's.
  *
- * No Python code runs while a container is locked.  It can run where values are compared
- * (expected.c), where a field is not where it is stored, and where references are dropped.
- */
+ * No Python code runs while a container is locked.  It can run when values are compared
+ * (expected.c), when a field isn't in its storage, and when references are dropped. */
 #include "walk/flatten.h"
 #include "walk/reader.h"
 
@@ -21,11 +19,11 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-/* To pass so many names for each key that is found takes as long as to look the keys up. */
+/* Skipping this many names per key takes as long as looking the keys up. */
 #define PASSED 16
 
-/* The index of `key` among the first `count` names, which are looked at from `first` on; -1 if
- * it is not among them.  Runs no Python code. */
+/* Returns the index of `key` among the first `count` names, or -1.  Starts at `first`.  Runs
+ * no Python code. */
 static inline Py_ssize_t
 find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t first)
 {
@@ -36,7 +34,7 @@ find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t fi
         }
         i = i + 1 == count ? 0 : i + 1;
     }
-    /* Compare values too: a key that was added through a __dict__ need not be interned. */
+    /* Compare values too: a key added through a __dict__ need not be interned. */
     for (Py_ssize_t tried = 0; tried < count && PyUnicode_CheckExact(key); tried++) {
         if (PyUnicode_CheckExact(names[i]) && PyUnicode_Compare(key, names[i]) == 0) {
             return i;
@@ -46,10 +44,9 @@ find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t fi
     return -1;
 }
 
-/* Sets `values` to the values of the first `count` of `names`, borrowed, NULL where one is not
- * set, if the dict has no other keys.  The caller has locked it.  Looks up no key and runs no
- * Python code.  1, or 0 if there is another key, or if the keys are in such another order that
- * it takes long to find them. */
+/* Sets `values` to the values of the first `count` names (borrowed), or NULL for unset ones,
+ * unless the dict contains other keys.  The caller has locked it.  Hashes no key and runs no
+ * Python code.  1, or 0 with other keys, or if their order makes the search slow. */
 static int
 read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
 {
@@ -59,8 +56,8 @@ read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
-        /* The next key is nearly always that of the next field.  An __init__ often sets the
-         * static fields first. */
+        /* Nearly always the next field's key comes next.  An __init__ often sets the static
+         * fields first. */
         Py_ssize_t i = find_name(key, ((PyTupleObject *)names)->ob_item, count, next);
         passed += i < next ? i - next + count : i - next;
         if (i < 0 || passed > PASSED * count) {
@@ -72,10 +69,9 @@ read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
     return 1;
 }
 
-/* Holds what was read in a container that is locked, whose first child is `node`.  An item
- * becomes NULL where nothing remains to be compared: it is the very static of its node, which
- * the Structure holds, or is absent as the node says.  1, or 0 if another item is absent,
- * without any references. */
+/* Holds the items read from a locked container.  `node` is its first child.  Items that need
+ * no comparison become NULL: the very static of its node, which the Structure holds, or an
+ * item absent in both.  1, or 0 without references if any other item is absent. */
 static int
 hold(FjStructure *structure, const FjNode *node, PyObject **items, Py_ssize_t count)
 {
@@ -102,7 +98,7 @@ hold(FjStructure *structure, const FjNode *node, PyObject **items, Py_ssize_t co
     return 1;
 }
 
-/* (P) Drops what `hold` has held. */
+/* (P) Drops the references of `hold`. */
 static void
 drop(PyObject *const *items, Py_ssize_t count)
 {
@@ -144,7 +140,7 @@ fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count)
     return 1;
 }
 
-/* Reads the items of a list that the caller has locked, as read_dict does. */
+/* For a locked list; see read_dict. */
 static int
 read_list(PyObject *list, Py_ssize_t count, PyObject **items)
 {
@@ -183,7 +179,7 @@ fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container, PyO
     return result;
 }
 
-/* (P) Compares an object, which the caller holds: an FjFlattener's `compare`. */
+/* (P) The `compare` of an FjFlattener. */
 static int
 compare_object(FjFlattener *f, PyObject *object)
 {

@@ -1,15 +1,13 @@
-/* Nodes whose type is flattened one level at a time by a function of its own, and built by
- * another: how these are called (reader.h).
+/* Reads nodes through the functions registered for their type: one flattens an object by one
+ * level, the other builds it (reader.h).
  *
- * Python code can run in both functions, wherever a child is walked or built, and where a
- * reference is dropped.
- */
+ * Python code can run in both functions, wherever a child is walked or built, and when a
+ * reference is dropped. */
 #include "walk/reader.h"
 
 #include "structure/statics.h"
 
-/* Whether `keys` are the keys of `count` children, in the form that fj_children_key returns.
- */
+/* True if `keys` are `count` keys in the form that fj_children_key returns. */
 static int
 are_keys(PyObject *keys, Py_ssize_t count)
 {
@@ -26,7 +24,7 @@ are_keys(PyObject *keys, Py_ssize_t count)
     return 1;
 }
 
-/* flatten_custom where the node is compared with another, which needs no keys. */
+/* flatten_custom for a comparison, which needs no keys. */
 static int
 compare_custom(FjFlattener *f, PyObject *object)
 {

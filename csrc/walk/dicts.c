@@ -1,14 +1,13 @@
-/* Dicts, OrderedDicts and defaultdicts: how they are flattened, built and compared (reader.h).
+/* Reads dicts, OrderedDicts and defaultdicts (reader.h).
  *
- * Python code can run where keys are sorted and compared, in the classes of an OrderedDict and
- * a defaultdict, in OrderedDict's __setitem__, wherever a child is walked or built, and where
- * a reference is dropped.
- */
+ * Python code can run when keys are sorted and compared, in the classes of an OrderedDict and
+ * a defaultdict, in OrderedDict's __setitem__, wherever a child is walked or built, and when a
+ * reference is dropped. */
 #include "walk/reader.h"
 
 /* ---- flatten ---- */
 
-/* The keys of a dict for a new node: a new tuple. */
+/* Returns the keys for a new node as a new tuple. */
 static PyObject *
 dict_keys(FjFlattener *f, FjKindCode code, PyObject *dict)
 {
@@ -19,13 +18,13 @@ dict_keys(FjFlattener *f, FjKindCode code, PyObject *dict)
     return keys;
 }
 
-/* Walks the values of a dict, which are static fields if `is_static`. */
+/* With `is_static`, the values are static fields. */
 static int
 walk_dict_values(FjFlattener *f, PyObject *dict, PyObject *keys, int is_static)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
         PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
-        if (value == NULL) { /* where it is compared, it has other keys */
+        if (value == NULL) { /* or, in a comparison, the keys differ */
             return PyErr_Occurred() ? -1 : fj_flatten_changed(f, dict);
         }
         int result = is_static ? fj_flatten_field(f, value) : fj_flatten_object(f, value);
@@ -80,7 +79,7 @@ flatten_dict(FjFlattener *f, PyObject *dict, FjNodeKind *kind)
 
 /* ---- build ---- */
 
-/* Whether all values of a dict are statics, so that all trees have equal dicts there. */
+/* True if all values are statics: this dict is then equal in all trees. */
 static int
 has_only_statics(const FjNode *node)
 {
@@ -92,9 +91,9 @@ has_only_statics(const FjNode *node)
     return 1;
 }
 
-/* A new dict to be filled.  With PLAIN_KEYS, it is a copy of a dict that the Structure holds,
- * and copying hashes no key.  It has these keys already, each with the value None, or with its
- * value if `*is_full` becomes 1. */
+/* Returns a new dict to fill.  With PLAIN_KEYS, copies a dict that the Structure keeps, which
+ * hashes no keys.  The copy already contains all keys, with the value None or, if `*is_full`
+ * becomes 1, with their values. */
 static PyObject *
 new_dict(FjBuilder *b, const FjNode *node, int *is_full)
 {

@@ -1,18 +1,17 @@
-/* Comparing what a walk meets with the nodes that are expected: expected.h.
+/* Compares parts of a tree with the expected nodes (expected.h).
  *
- * Python code can run in `classify` for a new type, in `is_array` for types that are asked
- * each time (tracers), in keys, __hash__ and __eq__ of mutable statics, where the keys of a
- * dict are sorted and compared, and where the text of an error is made (words.c).
- */
+ * Python code can run in `classify` for a new type, in `is_array` for types such as tracers,
+ * in keys, __hash__ and __eq__ of mutable statics, in sorting and comparing the keys of a
+ * dict, and in formatting an error (words.c). */
 #include "walk/expected.h"
 
 #include "structure/words.h"
 
 /* ---- differences ---- */
 
-/* Raises a ValueError: the tree has `found` in the place of a node, the Structure `expected`.
- * `what` says what they are (`difference` in _base/_words.py).  Steals both; one that is NULL
- * is an error that is passed on.  Always -1. */
+/* Raises a ValueError: the tree has `found` at a node, the Structure `expected`.  `what` names
+ * the difference (`difference` in _base/_words.py).  Steals both; NULL passes on an earlier
+ * error.  Always -1. */
 static int
 raise_difference(const FjExpected *e, const FjNode *node, const char *what, PyObject *found,
                  PyObject *expected)
@@ -35,8 +34,7 @@ raise_difference(const FjExpected *e, const FjNode *node, const char *what, PyOb
     return -1;
 }
 
-/* The tree has `found` in the place of a node, and the Structure `expected`; NULL for nothing.
- * `what` as raise_difference takes it.  Always -1. */
+/* The tree has `found` at a node, the Structure `expected`; NULL if absent.  Always -1. */
 static int
 differ(FjExpected *e, const FjNode *node, const char *what, PyObject *found,
        PyObject *expected)
@@ -48,7 +46,7 @@ differ(FjExpected *e, const FjNode *node, const char *what, PyObject *found,
                                   Py_NewRef(expected == NULL ? Py_None : expected));
 }
 
-/* The type of the object that a node stands for; NULL if it is a leaf, or absent. */
+/* Returns the type of the node's object, or NULL for a leaf or an absent node. */
 static PyTypeObject *
 type_of(const FjExpected *e, const FjNode *node)
 {
@@ -58,7 +56,7 @@ type_of(const FjExpected *e, const FjNode *node)
                                     : fj_structure_info(e->structure, node)->type;
 }
 
-/* The name of a type, and the size of a tuple or list; a new tuple. */
+/* Returns a new tuple.  The size is -1 for other types than tuple and list. */
 static PyObject *
 type_and_size(const PyTypeObject *type, Py_ssize_t size)
 {
@@ -66,7 +64,7 @@ type_and_size(const PyTypeObject *type, Py_ssize_t size)
     return Py_BuildValue("(sn)", type->tp_name, is_sized ? size : -1);
 }
 
-/* The tree has an object of this type, and of this size if it is a tuple or list. */
+/* `size` is the size of a tuple or list in the tree. */
 static int
 differ_in_type(FjExpected *e, const FjNode *node, const PyTypeObject *type, Py_ssize_t size)
 {
@@ -78,8 +76,7 @@ differ_in_type(FjExpected *e, const FjNode *node, const PyTypeObject *type, Py_s
 
 /* ---- values ---- */
 
-/* Whether an object is an array where one is expected, and pushes it.  1, 0, or -1 with an
- * error. */
+/* Pushes an object if it's an array.  1, 0 if not, or -1 with an error. */
 static int
 match_array(const FjExpected *e, const FjNode *node, PyObject *object)
 {
@@ -118,7 +115,7 @@ match_value(const FjExpected *e, const FjNode *node, PyObject *object)
         return 0;
     }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_MAYBE_ARRAY)) {
-        /* It may have become an array, even if it is the same object. */
+        /* Even the same object can have become an array. */
         int is_array = fj_registry_is_array(e->structure->registry, object);
         if (is_array != 0) {
             return is_array < 0 ? -1 : 0;
@@ -129,7 +126,7 @@ match_value(const FjExpected *e, const FjNode *node, PyObject *object)
 
 /* ---- nodes ---- */
 
-/* fj_expected_meet, exactly. */
+/* fj_expected_meet for an exact comparison. */
 static int
 meet(FjExpected *e, const FjNode *node, PyObject *object)
 {
@@ -263,7 +260,7 @@ fj_expected_open_custom(FjExpected *e, Py_ssize_t arity, PyTypeObject *type,
                                   PyLong_FromUnsignedLong(node->arity));
 }
 
-/* Whether a dict has the keys of the node, by ==.  1, 0, or -1 with an error. */
+/* True if a dict has the node's keys, by ==. 1, 0, or -1 with an error. */
 static int
 has_keys(const FjNode *node, PyObject *dict)
 {
@@ -300,7 +297,7 @@ fj_expected_keys(FjExpected *e, FjKindCode code, PyObject *dict)
     }
     else if (!in_own_order && node->flags & FJ_NODE_PLAIN_KEYS &&
              fj_compat_dict_is_unicode(dict)) {
-        same = 1; /* each is looked up, without Python code */
+        same = 1; /* looking up these keys runs no Python code */
         keys = Py_NewRef(node->aux);
     }
     else {
@@ -308,7 +305,7 @@ fj_expected_keys(FjExpected *e, FjKindCode code, PyObject *dict)
         same = keys == NULL ? -1 : fj_structure_has(e->structure, node, keys);
         if (keys == NULL && PyErr_ExceptionMatches(PyExc_Exception) &&
             !PyErr_ExceptionMatches(PyExc_MemoryError)) {
-            PyErr_Clear(); /* flattening raises it again, with the path */
+            PyErr_Clear(); /* flattening raises it later, with the path */
             same = 0;
         }
     }

@@ -1,17 +1,16 @@
 /* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
- * It asks the registry for the kind of each type that it meets, and writes the nodes of a new
- * Structure.  fj_flatten_up_to and fj_flatten_compare compare them with those of another
+ * It asks the registry for the kind of each type, and appends nodes to a new Structure.
+ * fj_flatten_up_to and fj_flatten_compare compare the tree with an existing Structure instead
  * (expected.h).
  *
- * How each kind of container is walked, its reader says (reader.h).
+ * Each container kind has a reader, which defines its traversal (reader.h).
  *
- * Python code can run nearly anywhere in this file: `classify` and `is_array` for a type or an
- * instance that is met, the caller's `is_leaf` and `choose`, what expected.c and the readers
- * say, and finalizers.  So the walk holds a strong reference to each
- * object while it walks it, and checks sizes again after each child.  It refers to nodes by
- * their index, since the array of nodes moves when it grows.
- */
+ * Python code can run nearly anywhere in this file: in `classify` and `is_array` for new types
+ * and some instances, in the caller's `is_leaf` and `choose`, in expected.c and the readers,
+ * and in finalizers.  So the walk holds a strong reference to each object while walking it,
+ * and rechecks sizes after each child.  It refers to nodes by index, because growing the array
+ * moves them. */
 #include "walk/flatten.h"
 
 #include "structure/statics.h"
@@ -30,7 +29,6 @@ add_array(FjFlattener *f, PyObject *object)
     return fj_leafbuf_push(f->arrays, object);
 }
 
-/* Adds a static that is not inert. */
 static FJ_NOINLINE int
 add_mutable_static(FjFlattener *f, PyObject *object, int flag)
 {
@@ -45,9 +43,8 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
     return 0;
 }
 
-/* Adds a static: a value that is not an array.  `flag` is FJ_NODE_FIELD for a static field,
- * FJ_NODE_MAYBE_ARRAY for a leaf of such a type, FJ_NODE_ARGUMENT for a static argument, or 0
- * for another leaf. */
+/* Adds a non-array.  `flag` is FJ_NODE_FIELD for a static field, FJ_NODE_MAYBE_ARRAY for a
+ * leaf of such a type, FJ_NODE_ARGUMENT for a static argument, or 0 for any other leaf. */
 static int
 add_static(FjFlattener *f, PyObject *object, int flag)
 {
@@ -75,7 +72,7 @@ fj_flatten_add_context(FjFlattener *f, PyObject *object, const char *operation)
 {
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
-    PyErr_Clear(); /* without memory for the path, the exception goes without it */
+    PyErr_Clear(); /* the exception matters more than its path */
     fj_compat_give_exception(exception);
     if (index >= 0) {
         fj_structure_add_error_context(f->structure, (uint32_t)index, operation);
@@ -94,7 +91,6 @@ fj_flatten_changed(FjFlattener *f, PyObject *object)
     return -1;
 }
 
-/* Adds a REF to the object that has this number.  0, or -1 with an error. */
 static int
 add_ref(FjFlattener *f, uint32_t number)
 {
@@ -109,7 +105,7 @@ add_ref(FjFlattener *f, uint32_t number)
 static int
 walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    if (f->expected != NULL) { /* the caller sees to it that no two of them are one */
+    if (f->expected != NULL) { /* the caller checks that they are all distinct */
         int met = fj_expected_identity(f->expected, object, f->objects);
         return met < 0   ? -1
                : met > 0 ? 0
@@ -132,8 +128,8 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Adds an object that `is_leaf` or what is expected takes for a leaf.  1, 0 if it is none, or
- * -1 with an error. */
+/* Adds an object if `is_leaf` or the expected node makes it a leaf.  1, 0 if not, or -1 with
+ * an error. */
 static FJ_NOINLINE int
 stop_at_leaf(FjFlattener *f, PyObject *object)
 {
@@ -144,11 +140,11 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return is_leaf <= 0 ? is_leaf : add_array(f, object) < 0 ? -1 : 1;
 }
 
-/* Of `array_flags`: some leaves of the argument are chosen, those for which NUMBERS is set
- * too. */
+/* In `array_flags`: leaves of this argument are chosen one by one.  NUMBERS is set for a
+ * chosen leaf. */
 #define CHOOSING (1 << 16)
 
-/* Takes what was chosen for the next leaf. */
+/* Looks up the choice for the next leaf. */
 static void
 take_choice(FjFlattener *f)
 {
@@ -157,7 +153,7 @@ take_choice(FjFlattener *f)
     f->next_choice++;
 }
 
-/* The code of a kind in an argument in which numbers may be traced. */
+/* code_of for an argument in which numbers can be traced. */
 static FJ_NOINLINE FjKindCode
 code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
 {
@@ -173,7 +169,7 @@ code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
                : fj_registry_code(registry, kind);
 }
 
-/* The code of a kind under the policy, in this argument.  Called once for each object. */
+/* Returns the code of a kind under the policy, in this argument.  Called once per object. */
 static inline FjKindCode
 code_of(FjFlattener *f, const FjNodeKind *kind)
 {
@@ -181,7 +177,6 @@ code_of(FjFlattener *f, const FjNodeKind *kind)
                                             : fj_registry_code(f->structure->registry, kind);
 }
 
-/* Adds a leaf. */
 static int
 add_leaf(FjFlattener *f, PyObject *object, FjKindCode code)
 {
@@ -193,7 +188,6 @@ add_leaf(FjFlattener *f, PyObject *object, FjKindCode code)
                         : add_static(f, object, is_asked ? FJ_NODE_MAYBE_ARRAY : 0);
 }
 
-/* Walks an object that is no leaf. */
 static int
 walk_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
@@ -234,7 +228,7 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         }
     }
     else {
-        /* Adding an array or a static runs no Python code, so a borrowed kind is safe here. */
+        /* A borrowed kind is safe: adding an array or a static runs no Python code. */
         kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
         if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
             if (!f->is_tree_structure && code_of(f, kind) != FJ_ARRAY) {
@@ -250,7 +244,7 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         return -1;
     }
     if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) {
-        /* A leaf where an object is expected that occurs again, or it was a container. */
+        /* A leaf instead of an expected REF, or no longer a container. */
         Py_DECREF(kind);
         f->expected->differs = 1;
         return -1;
@@ -263,7 +257,7 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     return result;
 }
 
-/* Walks `tree` and returns `f->structure`, or NULL with an error. */
+/* Walks `tree`.  Returns `f->structure`, or NULL with an error. */
 static FjStructure *
 walk_tree(FjFlattener *f, PyObject *tree)
 {
@@ -316,7 +310,7 @@ fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const
     return fj_flatten_object(&f, tree);
 }
 
-/* Notes which nodes have a number.  0, or -1 with MemoryError. */
+/* Records the nodes of numbered objects.  0, or -1 with MemoryError. */
 static int
 note_identities(FjStructure *structure)
 {
@@ -333,7 +327,6 @@ note_identities(FjStructure *structure)
     return 0;
 }
 
-/* Walks the argument of a parameter. */
 static int
 walk_argument(FjFlattener *f, PyObject *argument, int flags)
 {
@@ -344,7 +337,6 @@ walk_argument(FjFlattener *f, PyObject *argument, int flags)
                                         : fj_flatten_object(f, argument);
 }
 
-/* Walks an argument of which some leaves are chosen. */
 static int
 walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
 {

@@ -1,13 +1,12 @@
-/* Objects of which some attributes are children: Modules, objects, and described instances.
- * How they are flattened, built and compared (reader.h); fields.h reads and stores attributes.
+/* Reads objects with attributes as children: Modules, objects, and described instances
+ * (reader.h).  fields.h reads and stores the attributes.
  *
- * Modules are created without __init__, by object.__new__ and object.__setattr__, as Equinox
- * does in its own unflatten.
+ * Modules are built without __init__, by object.__new__ and object.__setattr__, as in
+ * Equinox's own unflatten.
  *
- * Python code can run in `describe`, in getattr for objects, in the class of an object that is
- * called, in the factories of its other attributes, in a descriptor in the place of a field,
- * wherever a child is walked or built, and where a reference is dropped.
- */
+ * Python code can run in `describe`, in getattr for objects, in calling the class of an
+ * object, in factories, in a descriptor with a field's name, wherever a child is walked or
+ * built, and when a reference is dropped. */
 #include "walk/reader.h"
 
 #include "base/scratch.h"
@@ -15,7 +14,7 @@
 
 /* ---- flatten ---- */
 
-/* Walks field `i` of a Module or object; `value` is NULL if it is absent. */
+/* `value` is NULL if the field is absent. */
 static int
 walk_field(FjFlattener *f, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
 {
@@ -60,12 +59,11 @@ done:
     return result;
 }
 
-/* Whether the values of the dict fields are dicts, as they are in all instances that were made
- * as their class intends.  1, 0, or -1 with an error. */
+/* True if all held fields are dicts, as their class intends.  1, 0, or -1 with an error. */
 static int
 holds_dicts(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    if (f->expected != NULL && f->expected->name == NULL) { /* flatten_fields looks at them */
+    if (f->expected != NULL && f->expected->name == NULL) { /* flatten_fields checks them */
         return f->expected->next->code == FJ_OBJECT;
     }
     for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
@@ -121,7 +119,7 @@ flatten_object(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 static int
 flatten_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 {
-    /* An instance is not asked for what is expected. */
+    /* If a Module is expected, don't ask the instance for its description. */
     FjNodeKind *described = f->expected == NULL ? NULL : fj_expected_kind(f->expected);
     Py_XINCREF(described);
     if (described == NULL && fj_node_kind_described(kind, object, &described) < 0) {
@@ -130,7 +128,7 @@ flatten_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     if (described == NULL) {
         return fj_custom_reader.flatten(f, object, kind);
     }
-    int is_other = fj_fields_is_wrapper(object, described); /* has more or fewer attributes */
+    int is_other = fj_fields_is_wrapper(object, described); /* more or fewer attributes */
     int result = is_other < 0 ? -1
                  : is_other   ? fj_flatten_changed(f, object)
                               : flatten_module(f, object, described);
@@ -140,7 +138,7 @@ flatten_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
 
 /* ---- build ---- */
 
-/* Sets an attribute of a wrapper in its __dict__.  0, or -1 with an error. */
+/* Stores it in the __dict__.  0, or -1 with an error. */
 static int
 set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 {
@@ -150,16 +148,16 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
     return result;
 }
 
-/* Makes a Module.  No other code can see the instance yet, so all its fields are stored at
- * once.  An absent attribute of a wrapper is set to `missing`, as Equinox does, so that the
- * instance still has more attributes than fields. */
+/* Creates a Module.  No other code can see the instance yet, so all its fields are stored
+ * together.  Like Equinox, sets absent attributes of a wrapper to `missing`, to keep more
+ * attributes than fields. */
 static PyObject *
 make_module(FjBuilder *b, const FjNode *node, PyObject **values)
 {
     FjNodeKind *kind = fj_node_kind(node);
     uint32_t fields = (uint32_t)fj_node_kind_fields(kind);
-    /* object.__new__ gives the instance its array of values.  An instance that is only
-     * allocated would create a dict for its attributes later. */
+    /* Calling object.__new__ allocates the array of values.  Without it, the instance would
+     * later create a dict for its attributes. */
     PyObject *object = PyBaseObject_Type.tp_new(kind->type, b->no_arguments, NULL);
     if (FJ_UNLIKELY(object == NULL)) {
         fj_drop_children(values, node->arity);
@@ -185,7 +183,7 @@ build_module(FjBuilder *b, const FjNode *node)
     return fj_build_of_children(b, node, 1, node->arity, make_module);
 }
 
-/* (P) What `factory` makes for this tree: a new reference, or NULL with an error. */
+/* (P) Returns the result of `factory` for this tree (new reference), or NULL with an error. */
 static PyObject *
 make_once(FjBuilder *b, PyObject *factory)
 {
@@ -202,8 +200,8 @@ make_once(FjBuilder *b, PyObject *factory)
     return made;
 }
 
-/* (P) Sets the fields, and what their factories make for the other attributes, in a new
- * instance; steals the `fields` first `values`, which has room for all. */
+/* (P) Creates an instance, and sets its fields and the results of its factories.  Steals the
+ * first `fields` items of `values`, which has room for all. */
 static PyObject *
 fill_object(FjBuilder *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
 {
@@ -227,9 +225,9 @@ fill_object(FjBuilder *b, FjNodeKind *kind, PyObject **values, uint32_t fields)
     return object;
 }
 
-/* (P) Builds a subclass of functools.partial from its positional arguments, its keywords and
- * its function, by functools.partial.__new__; but this would take a function that is a partial
- * apart. */
+/* (P) Builds a subclass of functools.partial from its positional arguments, keywords and
+ * function.  If the function is itself a partial, calls the class, because
+ * functools.partial.__new__ would unwrap it. */
 static PyObject *
 build_partial(PyTypeObject *type, PyObject *const *values)
 {
@@ -260,7 +258,7 @@ done:
     return result;
 }
 
-/* Whether an object is built by setting its attributes, without a call of its class. */
+/* True if building sets the attributes without calling the class. */
 static int
 is_filled(FjNodeKind *kind)
 {
@@ -307,7 +305,7 @@ compare_module(FjFlattener *f, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* Compares a field of an object that is a dict. */
+/* Compares a held field: its value must be a dict. */
 static int
 compare_dict_field(FjFlattener *f, PyObject *value, int is_static)
 {
@@ -333,7 +331,7 @@ compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
         }
         result = kind->dict_fields[i] ? compare_dict_field(f, value, i >= kind->dynamic)
                                       : fj_compare_held(f, &value, 1);
-        Py_XDECREF(value); /* NULL if the buffer has it */
+        Py_XDECREF(value); /* NULL if the buffer took it */
     }
     return result;
 }
@@ -342,5 +340,5 @@ compare_fields(FjFlattener *f, const FjNode *node, PyObject *object)
 
 const FjReader fj_module_reader = {flatten_module, build_module, FJ_COMPARE(compare_module)};
 const FjReader fj_object_reader = {flatten_object, build_object, FJ_COMPARE(compare_fields)};
-/* The nodes of described instances are those of Modules, or custom. */
+/* Nodes of described instances are MODULE or CUSTOM. */
 const FjReader fj_described_reader = {flatten_described, NULL, FJ_COMPARE(NULL)};

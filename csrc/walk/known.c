@@ -1,49 +1,46 @@
-/* What is known of large arguments, by addresses.
+/* Remembers large arguments by their addresses.
  *
- * A serving loop passes the same model on each call, and matching it looks at each of its
- * nodes.  But a Module, a list, a tuple and a dict each keep the references to their children
- * in one block of memory, and an object with slots keeps each in a place that does not change.
- * If a container's references are unchanged, each child is the same object as before, and only
- * those of the children need to be compared.
+ * A serving loop passes the same model on each call, and matching it looks at every node.  But
+ * a Module, a list, a tuple and a dict each keep the references to their children in one block
+ * of memory, and an object with slots keeps each at a fixed offset.  If a container's
+ * references are unchanged, its children are the same objects, and only the children's own
+ * references need to be compared.
  *
- * So the record of an argument consists of, for each container, parents before children, its
- * address, its type and a copy of its block; and of the addresses of the array leaves and of
- * the numbered objects (Sharing in structure.h).  Comparing it takes a few instructions a
- * node.  If nothing differs, the arrays and objects are passed on without a walk.
+ * So the record of an argument consists of the address, the type and a copy of the block of
+ * each container, parents first, and of the addresses of the array leaves and the numbered
+ * objects (Sharing in structure.h).  Comparing it takes a few instructions per node.  If
+ * nothing differs, the arrays and objects are passed on without a walk.
  *
- * A record holds no reference to any of these objects, so that a model is freed as soon as the
- * user drops it.  Any address in it may therefore be that of a dead object, or of a new object
- * in the same place.  A check is exact all the same:
+ * A record holds no references: a model is freed as soon as the user drops it.  An address in
+ * a record can therefore belong to a dead object, or to a new object in its place.  The check
+ * is exact nevertheless:
  *
- * 1. No Python code runs from the start of a check until the walk has pushed the arrays, so no
- *    object changes, dies or is created in that time.
- * 2. An address is only followed if it is that of a live object.  The first container is
- *    compared with the argument, which the caller holds.  Any other is looked at after its
- *    parent's block has been found to be equal to the copy, so its address is among the
- *    references that the parent, which is alive, holds now.
- * 3. The live object may be another one than was recorded.  This does no harm: its type and
- *    its block are compared, and a walk would look at nothing else of a Module, a list, a
- *    tuple, a named tuple or a dict; of an object, it would look at where the class keeps its
- *    attributes, which is compared too.
- * 4. A type's address stands for the type, since no type in a record can die before it: the
- *    Structure holds the classes of its nodes, and Python holds its own types.
- * 5. A static leaf's address stands for its value.  There is a record only if each static leaf
- *    is the very object that the Structure holds, so it cannot die, and if it is immutable
- *    (FJ_NODE_SELF_EQUAL), so it cannot change.  Any other static is compared with its
- *    snapshot in each check.  The same goes for None, and for a tuple of nothing but such
- *    values that the Structure holds as a whole.  The keys of a dict stand for themselves in
- *    the same way: each is the very object that the Structure holds, a str or an int.
- * 6. An array leaf may be another array than was recorded, in the same place.  Its type is
- *    compared, and the array that is there now is passed on, as a walk would do.  The only
- *    child of an object with slots may be replaced by another array, as a training loop does
- *    with the value of a Variable: its address is not compared, but read again in each check.
- * 7. An object that occurs again is not followed: its address is in its parent's block, and is
- *    compared with that of the object of this number in the same call.
+ * 1. No Python code runs from the start of a check until the walk has pushed the arrays.
+ *    During that time no object changes, dies or is created.
+ * 2. The check only follows addresses of live objects.  It compares the first container with
+ *    the argument, which the caller holds.  It reads any other container after its parent's
+ *    block equaled the copy: a live parent holds the address at that moment.
+ * 3. The live object can be a different one than recorded.  That does no harm, because its
+ *    type and block are compared, and a walk would read nothing else of a Module, list, tuple,
+ *    named tuple or dict.  Of an object, a walk would also read where its class keeps its
+ *    attributes, and the check compares that, too.
+ * 4. A type's address identifies the type, because no type in a record can die before it: the
+ *    Structure holds the classes of its nodes, and Python its own types.
+ * 5. A static leaf's address identifies its value.  To be recorded by address, it must be the
+ *    Structure's very object (it can't die) and immutable (FJ_NODE_SELF_EQUAL).  The same goes
+ *    for None, and for a constant tuple of such values that the Structure holds.  Every other
+ *    static is compared with its snapshot in each check.  Dict keys are the Structure's very
+ *    objects, too: a str or an int.
+ * 6. An array leaf can be a different array at the same address.  Its type is compared and the
+ *    current array is passed on, as a walk would do.  If an array is the only child of an
+ *    object with slots, its address isn't compared but read in each check: a training loop
+ *    replaces the value of a Variable.
+ * 7. A further occurrence of an object isn't followed: its address is in its parent's block,
+ *    and is compared with the address of the object with this number in the same call.
  *
- * There is no record of an argument that contains any other kind of node.
+ * An argument with any other kind of node isn't recorded.
  *
- * No Python code runs in this file.
- */
+ * Runs no Python code. */
 #include "walk/known.h"
 
 #include "base/address_map.h"
@@ -51,31 +48,30 @@
 #include "structure/record.h"
 
 #define LONGEST_STREAK 64
-#define TRIED 1000 /* how many entries of a dict are searched for a key */
+#define TRIED 1000 /* entries of a dict that are searched for a key */
 
-/* An object that occurs again. */
+/* A further occurrence of a numbered object. */
 typedef struct {
     PyObject *object;
     uint32_t number;
 } Ref;
 
 struct FjKnownArgument {
-    PyObject *object;         /* the address of the argument; NULL while nothing is known */
-    PyObject *candidate;      /* the address of the argument of the last call */
-    uint32_t parameter;       /* its index */
-    uint32_t streak;          /* how many calls in a row had the candidate */
-    uint32_t required_streak; /* the streak at which it is recorded */
-    FjRecord record;          /* its containers */
-    FjVector arrays;          /* addresses of the array leaves, in order */
-    FjVector objects;         /* addresses of the numbered objects, in order */
-    FjVector refs;            /* of Ref */
+    PyObject *object;    /* address of the recorded argument, or NULL */
+    PyObject *candidate; /* address of the last call's argument */
+    uint32_t parameter;
+    uint32_t streak;          /* calls in a row with the candidate */
+    uint32_t required_streak; /* the streak that starts a recording */
+    FjRecord record;
+    FjVector arrays;  /* addresses of the array leaves, in order */
+    FjVector objects; /* addresses of the numbered objects, in order */
+    FjVector refs;
 };
 
 struct FjKnownArguments {
     Py_ssize_t count; /* of large arguments */
     FjKnownArgument arguments[FJ_KNOWN_ARGUMENTS];
-    FjVector distinct; /* addresses of the numbered objects of the last call, which are
-                        * distinct */
+    FjVector distinct; /* addresses of the numbered objects of the last call, all distinct */
 };
 
 static void
@@ -88,8 +84,8 @@ forget(FjKnownArgument *argument)
     argument->object = NULL;
 }
 
-/* Forgets an argument that has changed or cannot be recorded, and doubles the streak that the
- * next record requires: an argument that keeps changing is not worth one. */
+/* Forgets an argument that has changed or can't be recorded, and doubles the streak required
+ * for the next record: an argument that keeps changing isn't worth one. */
 static void
 give_up(FjKnownArgument *argument)
 {
@@ -193,7 +189,7 @@ fj_known_check(FjKnownArgument *argument, FjRegistry *registry, PyObject *object
         argument->streak = 0;
         return 1;
     }
-    give_up(argument); /* it has changed, or is another object at the same address */
+    give_up(argument); /* changed, or a different object at the same address */
     return 0;
 }
 
@@ -222,7 +218,7 @@ fj_known_start(FjKnownArgument *argument, PyObject *object)
     argument->streak = object == argument->candidate ? argument->streak + 1 : 1;
     argument->candidate = object;
     if (argument->streak < argument->required_streak) {
-        return 0; /* another argument that is known may come back */
+        return 0; /* the argument recorded before could come back */
     }
     forget(argument);
     return 1;
@@ -247,7 +243,7 @@ fj_known_fail(FjKnownArgument *argument)
     argument->record.failed = 1;
 }
 
-/* Whether the first `count` keys are, as these very objects, keys of the dict. */
+/* True if the first `count` keys are, as these very objects, keys of the dict. */
 static int
 has_keys(PyObject *dict, PyObject *keys, uint32_t count)
 {
@@ -262,7 +258,6 @@ has_keys(PyObject *dict, PyObject *keys, uint32_t count)
     return 1;
 }
 
-/* Adds a dict with these keys. */
 static void
 add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *dict)
 {
@@ -275,7 +270,7 @@ add_dict(FjKnownArgument *argument, PyObject *keys, uint32_t count, PyObject *di
     }
 }
 
-/* Adds a Module that is no wrapper, and has no other attributes. */
+/* For a Module that isn't a wrapper, without extra attributes. */
 static void
 add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
 {
@@ -289,7 +284,7 @@ add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
         fj_known_fail(argument);
     }
     else if (view.values != NULL && kind->placed == view.used && kind->reach <= view.used) {
-        /* The first values are those of the fields, none of which may be absent. */
+        /* The first values are the fields, none of them absent. */
         fj_record_add(&argument->record, object, FJ_IN_VALUES, view.values, view.used);
     }
     else if (view.values == NULL && view.dict != NULL) {
@@ -301,7 +296,6 @@ add_module(FjKnownArgument *argument, const FjNode *node, PyObject *object)
     }
 }
 
-/* Adds an object. */
 static void
 add_object(FjKnownArgument *argument, const FjNode *node, PyObject *object,
            Py_ssize_t num_arrays)
@@ -324,7 +318,7 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
         record->failed = 1;
     }
     else if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
-        /* A tuple that never changes is known by its address, a static by its snapshot. */
+        /* A constant tuple is known by its address, a static by its snapshot. */
     }
     else if (type == &PyDict_Type) {
         add_dict(argument, node->aux, node->arity, object);

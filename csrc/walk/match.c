@@ -1,32 +1,31 @@
 /* The walk of a cache hit: compares a tree with a Structure and collects the tree's arrays.
  *
- * It goes through the nodes of the Structure and through the tree side by side, pushes each
- * array when it meets it, and stops at the first difference.  There are two kinds of walk:
+ * It walks the nodes and the tree side by side, pushes each array it meets, and stops at the
+ * first difference.  There are two kinds of walk:
  *
- * python_free       The walk runs no Python code, so it borrows references
- *                   (match_python_free.c).  An object that cannot be compared without Python
- *                   code ends it with FJ_MATCH_NEEDS_PYTHON.
- * holds_references  The walk may run Python code, so it holds a reference to each object that
- *                   it looks at: it is that of flatten.c (fj_flatten_compare).
+ *   python_free       runs no Python code and borrows references
+ *                     (match_python_free.c).  Returns FJ_MATCH_NEEDS_PYTHON if an
+ *                     object can't be compared without Python code.
+ *   holds_references  can run Python code, and holds a reference to each object
+ *                     it looks at: the walk of flatten.c (fj_flatten_compare).
  *
- * match_all starts with the python_free walk unless `may_run_python`.  After
- * FJ_MATCH_NEEDS_PYTHON it starts over with the other one.  Without a GIL, other threads may
- * change a tree at any time, and there is only the walk that holds what it looks at: compare.c
- * does most of it.
+ * match_all starts with the python_free walk, unless the Structure has `may_run_python`.
+ * After FJ_MATCH_NEEDS_PYTHON it starts over with the other walk.  Without a GIL, other
+ * threads can change a tree at any time, and only the reference-holding walk is used:
+ * compare.c does most of it.
  *
- * A numbered object (Sharing in structure.h) is pushed as well, before its children.  A REF
- * matches the object of its number, and no two numbered objects may be one.
+ * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
+ * matches the object with its number, and all numbered objects must be distinct.
  *
  * Invariant: unless the result is FJ_MATCH_YES, the buffers are truncated to their former
  * sizes.
  *
- * Python code runs in the walk that holds references, and nowhere else.
- */
+ * Python code runs only in the reference-holding walk. */
 #include "walk/match.h"
 
 #include "walk/flatten.h"
 
-/* Empties the buffers again after a walk that has found a difference. */
+/* Truncates the buffers after a failed walk. */
 static void
 take_back(FjMatcher *m, Py_ssize_t arrays_before)
 {
@@ -36,7 +35,7 @@ take_back(FjMatcher *m, Py_ssize_t arrays_before)
     }
 }
 
-/* The result of a walk: whether the numbered objects that it has pushed are distinct, too. */
+/* Also checks that the numbered objects are distinct. */
 static inline int
 end_walk(FjMatcher *m, int result, Py_ssize_t arrays_before, FjKnownArguments *known)
 {
@@ -64,7 +63,7 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
     if (m->structure->is_asked) {
         return FJ_MATCH_NO;
     }
-    /* What was learned before Python code runs is nothing to rely on, if it is not taken. */
+    /* Use nothing remembered from before Python code ran, except what this call owns. */
     return (FjMatch)end_walk(
         m, fj_flatten_compare(m->structure, first, objects, count, m->arrays, m->objects),
         before, FJ_FREE_THREADED ? known : NULL);
@@ -87,7 +86,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
         return FJ_MATCH_ERROR;
     }
 #if FJ_FREE_THREADED
-    /* Only which objects are distinct is known here.  While it is taken, it is this call's. */
+    /* Only remembers distinct objects.  While taken, it belongs to this call. */
     FjKnownArguments *taken = structure->num_identities > 0 ? fj_exchange(known, NULL) : NULL;
     if (structure->num_identities > 0 && taken == NULL) {
         taken = fj_known_new(structure);

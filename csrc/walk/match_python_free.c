@@ -1,29 +1,27 @@
-/* The python_free walk of a match (match.c).  A hit begins with it unless the Structure's
- * `may_run_python` is set, and usually ends with it.
+/* The python_free walk of a match (match.c).  A hit starts with it, unless the Structure has
+ * `may_run_python`, and usually ends with it.
  *
- * It runs no Python code: unless the Structure's `may_run_python`, every static (a leaf or
- * field that is not an array) is inert (statics.h) or has a python_free snapshot (snapshot.h),
- * no leaf has to be asked whether it is an array, all keys are plain, and every container is
- * read directly.  So nothing can change or be freed during the walk, and borrowed references
- * are safe.  For the common containers nothing is allocated as long as the buffer is large
- * enough; a key of a dict is hashed only where it is not the very object that the node has.
- * An object that cannot be compared without Python code ends the walk with
- * FJ_MATCH_NEEDS_PYTHON; so does a node of a kind that is not named here.
+ * No Python code runs.  Without `may_run_python`, every static (a leaf or field that isn't an
+ * array) is inert (statics.h) or has a python_free snapshot (snapshot.h), no leaf needs
+ * `is_array`, all keys are plain, and every container is read directly.  So nothing can change
+ * or be freed during the walk, and borrowed references are safe.  Common containers allocate
+ * nothing while the buffer is large enough.  A dict's key is hashed only if it isn't the
+ * node's very object.  If an object can't be compared without Python code, or the node's kind
+ * isn't handled here, the walk returns FJ_MATCH_NEEDS_PYTHON.
  *
- * A large argument that has been the same object for some calls is recorded while the walk
- * goes through it (known.h), and is not walked as long as it is unchanged.
- */
+ * If a large argument has been the same object for some calls, the walk records it (known.h).
+ * While it is unchanged, it isn't walked. */
 #include "walk/match.h"
 
 #include "structure/fields.h"
 #include "structure/statics.h"
 
-#define VALUES_AT_ONCE 32 /* how many values of a dict match_values passes on together */
-#define TRIED 16          /* how many entries it searches for a key before it hashes the key */
+#define VALUES_AT_ONCE 32 /* values of a dict that match_values passes on together */
+#define TRIED 16          /* entries searched for a key before hashing it */
 
 static int match_node(FjMatcher *m, PyObject *object);
 
-/* Is called where an address does not stand for what it has matched. */
+/* Stops recording: this address no longer identifies the object. */
 static inline void
 fail_record(FjMatcher *m)
 {
@@ -34,7 +32,7 @@ fail_record(FjMatcher *m)
 
 /* ---- leaves ---- */
 
-/* Matches a leaf whose type is not that of arrays with the node before `m->next`. */
+/* Matches an object of a different type than most arrays with the node before `m->next`. */
 static FJ_NOINLINE int
 match_other(FjMatcher *m, PyObject *object)
 {
@@ -57,8 +55,8 @@ match_array(FjMatcher *m, PyObject *object)
     return match_other(m, object);
 }
 
-/* A static or aux data that is not inert may have changed in place, even if it is the same
- * object: it is compared with its snapshot. */
+/* A static or aux data that isn't inert can change in place, so even the same object is
+ * compared with its snapshot. */
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -72,7 +70,7 @@ match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
     return same;
 }
 
-/* Matches two inert statics, which are not one object. */
+/* Two inert statics that are different objects. */
 static FJ_NOINLINE int
 match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
 {
@@ -80,7 +78,7 @@ match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
     return fj_static_equal(m->registry, expected, object);
 }
 
-/* Matches a static or the aux data of a custom node with the node's own, `expected`. */
+/* Matches a static or the aux data of a custom node with `expected`, the node's own. */
 static inline int
 match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
 {
@@ -90,8 +88,7 @@ match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *obje
     if (Py_TYPE(object) != Py_TYPE(expected)) {
         return FJ_MATCH_NO;
     }
-    /* FJ_NODE_SELF_EQUAL is not enough here: the class may have been given an __eq__ since the
-     * flag was set. */
+    /* FJ_NODE_SELF_EQUAL isn't enough: the class could have gained an __eq__ since then. */
     return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
                                                      : match_mutable_static(m, node, object);
 }
@@ -105,7 +102,7 @@ match_missing(FjMatcher *m, PyObject *object)
     return object == NULL || object == fj_registry_missing(m->registry);
 }
 
-/* Matches a child, which is NULL if it is absent. */
+/* `object` is NULL if the child is absent. */
 static inline int
 match_child(FjMatcher *m, PyObject *object)
 {
@@ -116,7 +113,7 @@ match_child(FjMatcher *m, PyObject *object)
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
 }
 
-/* Matches a child: match_items for a single one. */
+/* match_items for one child. */
 static inline int
 match_item(FjMatcher *m, PyObject *object)
 {
@@ -133,9 +130,8 @@ match_item(FjMatcher *m, PyObject *object)
     return match_child(m, object);
 }
 
-/* Matches the children in an array.  Nearly all children are either
- * inert statics that are the same object or arrays of the most common type: both are matched
- * here, without a function call. */
+/* Matches the children in an array.  Nearly all are arrays of the most common type or the very
+ * inert statics of the Structure.  Both are matched here, without a function call. */
 static int
 match_items(FjMatcher *m, PyObject *const *items, uint32_t count)
 {
@@ -181,9 +177,9 @@ match_list(FjMatcher *m, const FjNode *node, PyObject *object)
                : FJ_MATCH_NO;
 }
 
-/* Matches values of a dict, up to the first key of which the dict does
- * not have the very object, and adds the number of values to `*count`.  It looks up no key:
- * the dict's next key is nearly always the node's next key, and a small dict is searched. */
+/* Matches values of a dict until a key isn't the node's very object, and adds the number of
+ * values to `*count`.  Nearly always the dict's next key is the node's next key; otherwise a
+ * few entries are searched.  No key is hashed. */
 static int
 match_values(FjMatcher *m, const FjNode *node, PyObject *object, Py_ssize_t *count)
 {
@@ -233,7 +229,7 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *object)
         result = match_values(m, node, object, &i);
     }
     if (result == FJ_MATCH_YES && i < size && !fj_compat_dict_is_unicode(object)) {
-        return FJ_MATCH_NEEDS_PYTHON; /* looking up a key may run an __eq__ */
+        return FJ_MATCH_NEEDS_PYTHON; /* looking up a key can run an __eq__ */
     }
     for (; i < size && result == FJ_MATCH_YES; i++) {
         PyObject *value = PyDict_GetItemWithError(object, PyTuple_GET_ITEM(node->aux, i));
@@ -245,7 +241,6 @@ match_dict(FjMatcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* Matches the fields of a Module one by one. */
 static inline int
 match_fields(FjMatcher *m, const FjNode *node, const FjFieldView *view)
 {
@@ -276,7 +271,7 @@ match_module(FjMatcher *m, const FjNode *node, PyObject *object)
                                             : FJ_MATCH_NEEDS_PYTHON;
 }
 
-/* A field that is not where it is stored is left to getattr. */
+/* Leaves a field that isn't in its storage to getattr. */
 static int
 match_object(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -301,7 +296,7 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
 
 /* ---- the walk ---- */
 
-/* Pushes a numbered object, and adds a container to the record that is being made. */
+/* Pushes a numbered object, and adds a container to the current record. */
 static FJ_NOINLINE void
 note_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -322,7 +317,7 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
     }
     switch (node->code) {
     case FJ_TUPLE:
-        if (object == node->aux) { /* it cannot have changed */
+        if (object == node->aux) { /* can't have changed */
             m->next = fj_structure_skip(m->structure, node);
             return FJ_MATCH_YES;
         }
@@ -356,7 +351,7 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
     }
 }
 
-/* The walk goes no deeper than the Structure, and looks at the stack here only. */
+/* The only stack check: the walk goes no deeper than the Structure. */
 static int
 match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -368,7 +363,7 @@ match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* The object of this number comes before the REF. */
+/* The object with this number was pushed before the REF. */
 static FJ_NOINLINE int
 match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
 {
@@ -401,7 +396,7 @@ match_node(FjMatcher *m, PyObject *object)
                                                    : match_container(m, node, object);
 }
 
-/* Matches a large argument, and records it if that is worth it. */
+/* Checks a large argument, or matches it and records it if that is worthwhile. */
 static FJ_NOINLINE int
 match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 {
@@ -427,7 +422,7 @@ match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 static int
 match_argument(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
 {
-    /* Not match_child, which takes registry->missing for absent: a caller may pass it. */
+    /* Not match_child, which treats registry->missing as absent: a caller can pass it. */
     if (m->next->code == FJ_MISSING) {
         m->next++;
         return object == NULL;

@@ -1,7 +1,5 @@
-/* The table of the readers, and those of nodes without children (reader.h).
- *
- * Python code can run where the readers say so.
- */
+/* The table of readers, and the readers of nodes without children.  Python code can run in the
+ * other readers. */
 #include "walk/reader.h"
 
 static int
@@ -16,7 +14,6 @@ build_none(FjBuilder *Py_UNUSED(b), const FjNode *Py_UNUSED(node))
     return Py_NewRef(Py_None);
 }
 
-/* The object of an earlier node. */
 static PyObject *
 build_ref(FjBuilder *b, const FjNode *node)
 {

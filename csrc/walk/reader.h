@@ -1,25 +1,21 @@
-/* What the walks do with each kind of node that is no leaf: a row for each, in the file that
- * reads the kind.
- *
- * Functions marked (P) may run Python code.
- */
+/* Each kind of node except leaves has a reader, which flattens, builds and compares it. */
 #pragma once
 
 #include "walk/build.h"
 #include "walk/flatten.h"
 
 typedef struct {
-    /* (P) Walks an object of the kind: opens its node, walks its children, and closes it.  0,
-     * or -1 with an error. */
+    /* (P) Opens the object's node, walks its children, and closes the node.  0, or -1 with an
+     * error. */
     int (*flatten)(FjFlattener *f, PyObject *object, FjNodeKind *kind);
 
-    /* (P) Builds the object of a node, which `next` has just passed: a new reference, or NULL
-     * with an error. */
+    /* (P) Builds the object of a node that `next` has just passed.  Returns a new reference,
+     * or NULL with an error. */
     PyObject *(*build)(FjBuilder *b, const FjNode *node);
 
 #if FJ_FREE_THREADED
-    /* (P) Compares an object of the type that the node has (compare.c): 1, 0 if `flatten` has
-     * to do so, with everything as it was, or -1; NULL if it always has to. */
+    /* (P) Compares an object of the node's type (compare.c).  1, 0 if `flatten` must do it
+     * (nothing has changed then), or -1.  NULL if `flatten` always does. */
     int (*compare)(FjFlattener *f, const FjNode *node, PyObject *object);
 #define FJ_COMPARE(function) (function)
 #else
@@ -27,8 +23,8 @@ typedef struct {
 #endif
 } FjReader;
 
-/* The codes that have a reader, and the name of each.  Leaves have none, nor have the
- * root of a call and what is absent there, or of a Module: whoever has them walks them. */
+/* The codes with a reader.  Leaves, the call root and absent arguments or fields have none:
+ * their callers walk them directly. */
 #define FJ_READERS(ROW)                                                                       \
     ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
     ROW(FJ_LIST, fj_list_reader)                                                              \
@@ -46,4 +42,4 @@ typedef struct {
 #define FJ_DECLARE_READER(code, reader) extern const FjReader reader;
 FJ_READERS(FJ_DECLARE_READER)
 
-extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL where there is none */
+extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL for codes without a reader */

@@ -1,15 +1,14 @@
-/* Tuples, lists and named tuples: how they are flattened, built and compared (reader.h).
+/* Reads tuples, lists and named tuples (reader.h).
  *
- * Python code can run wherever a child is walked or built, in the class of a named tuple that
- * has a __new__ of its own, and where a reference is dropped.
- */
+ * Python code can run wherever a child is walked or built, in a named tuple's class with its
+ * own __new__, and when a reference is dropped. */
 #include "walk/reader.h"
 
 #include "base/scratch.h"
 
 /* ---- flatten ---- */
 
-/* Whether the tuple whose node has just been closed can never change: see structure.h. */
+/* True if the tuple of a just closed node can never change: Constant tuples in structure.h. */
 static int
 is_constant(const FjStructure *structure, uint32_t index)
 {
@@ -28,9 +27,9 @@ is_constant(const FjStructure *structure, uint32_t index)
     return 1;
 }
 
-/* Pushes all `items` if a prefix has leaves in their places, or if the registry has
- * classified their types, and each item is a leaf, so that they need no nodes.  Runs no Python
- * code.  1 if it has pushed them, 0 if not, or -1 with an error. */
+/* Pushes all `items` if a prefix has leaves for them, or if all their types are known to be
+ * leaves.  They then need no nodes.  Runs no Python code.  1 if pushed, 0 if not, or -1 with
+ * an error. */
 static int
 add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
 {
@@ -51,7 +50,7 @@ add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
             if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
                                   kind->code == FJ_MAYBE_ARRAY ||
                                   (kind->code == FJ_NONE && f->none_is_leaf))) {
-                /* The tree holds the items too, so that dropping them runs no Python code. */
+                /* The tree holds the items too, so dropping them here runs no Python code. */
                 fj_leafbuf_truncate(f->arrays, before);
                 return 0;
             }
@@ -69,10 +68,9 @@ add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
     return 1;
 }
 
-/* Removes the children's nodes of a tuple or list if all its children are leaves, and sets
- * FJ_NODE_LEAVES.  The children have nodes if their types were not classified yet in
- * add_leaves, or if there is an `is_leaf`; equal trees must have equal Structures in any case.
- */
+/* Sets FJ_NODE_LEAVES and removes the child nodes of a tuple or list if all children are
+ * leaves.  They have nodes after all if add_leaves met an unknown type, or with an `is_leaf`,
+ * but equal trees must have equal Structures. */
 static void
 remove_leaf_nodes(FjFlattener *f, Py_ssize_t index)
 {
@@ -116,7 +114,7 @@ fj_flatten_items(FjFlattener *f, PyObject *items, Py_ssize_t size)
     return 0;
 }
 
-/* The items of a list that another thread may change are those of one moment, in a tuple. */
+/* Without a GIL, copies a list to a tuple first, because other threads can change it. */
 static int
 flatten_sequence(FjFlattener *f, PyObject *sequence, FjNodeKind *kind)
 {
@@ -163,10 +161,10 @@ flatten_sequence(FjFlattener *f, PyObject *sequence, FjNodeKind *kind)
 
 /* ---- build ---- */
 
-/* Builds the children of a node as the items of a new tuple or list.  0, or -1 with an error.
+/* Builds the children of a node into a new tuple or list.  0, or -1 with an error.
  *
- * Most containers hold only leaves, and nothing else runs while they are filled; others are
- * hidden meanwhile. */
+ * While most containers are filled, only with leaves, no other code runs.  Containers with
+ * other children are hidden meanwhile. */
 static int
 fill_items(FjBuilder *b, const FjNode *node, PyObject *container, PyObject **items)
 {
@@ -218,7 +216,7 @@ fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container)
 static PyObject *
 build_tuple(FjBuilder *b, const FjNode *node)
 {
-    if (node->aux != NULL) { /* a tuple that can never change, shared by all trees */
+    if (node->aux != NULL) { /* a constant tuple, shared by all trees */
         b->next = fj_structure_skip(b->structure, node);
         return Py_NewRef(node->aux);
     }
@@ -265,7 +263,7 @@ compare_list(FjFlattener *f, const FjNode *node, PyObject *list)
     return fj_compare_children(f, node, list, NULL, 0);
 }
 
-/* The caller holds the tuple, and that its items. */
+/* The caller holds the tuple, which holds its items. */
 static int
 compare_tuple(FjFlattener *f, const FjNode *node, PyObject *tuple)
 {
