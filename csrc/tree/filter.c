@@ -1,48 +1,46 @@
-/* Evaluates filter expressions: one after the other, each for all leaves that remain.
+/* Evaluates filter expressions one after the other, each for the remaining leaves.
  *
- * An expression is evaluated in place on a mask, with one byte for each leaf: before, the mask
- * has the leaves that the expression is evaluated for, and after, those of them that it takes.
- * So the second operand of `and` is evaluated only for the leaves that the first takes, and
- * that of `or` only for those that the first does not take.
+ * An expression edits a mask in place, with a byte per leaf: the mask selects the leaves to
+ * evaluate, and afterwards those that the expression takes.  So the second operand of `and` is
+ * only evaluated for leaves that the first takes, and the second operand of `or` only for the
+ * rest.
  *
- * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and
- * where flatten.c and pattern.c say.  It may change the tree.  The leaves are
- * safe, since the caller holds them; only a tree of filters looks at the tree again, and it
- * checks that the tree still has the same leaves.
- */
+ * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and in
+ * flatten.c and pattern.c.  It can change the tree.  The leaves are safe because the caller
+ * holds them.  Only a tree of filters looks at the tree later, and checks that it still has
+ * the same leaves. */
 #include "tree/filter.h"
 
 #include "walk/flatten.h"
 #include "tree/pattern.h"
 
-/* The tree or subtree that expressions are evaluated for.  All pointers are borrowed. */
+/* The tree or subtree to filter.  All pointers are borrowed. */
 typedef struct {
     FjStructure *structure; /* of the whole tree */
     PyObject *tree;
     PyObject *is_leaf; /* or NULL */
     PyObject *const *leaves;
-    Py_ssize_t first; /* index of the first of the leaves in the whole tree */
+    Py_ssize_t first; /* index of leaves[0] in the whole tree */
     Py_ssize_t count;
-    int depth; /* of trees of filters inside trees of filters */
+    int depth; /* of nested trees of filters */
 } FilterRun;
 
 #define MAX_DEPTH 50
 
-/* Evaluates an expression: clears the byte of each leaf in the mask that it does not take.
- * 0, or -1 with an error. */
+/* Clears the mask of leaves that an expression doesn't take.  0, or -1 with an error. */
 static int run_expression(FilterRun *r, PyObject *expression, uint8_t *mask);
 
 /* ---- leaves by type, by predicate ---- */
 
-/* Takes the arrays and, if `numbers` is true, the leaves of the types of `traced_in`. */
+/* Takes arrays and, with `numbers`, leaves of the types in `traced_in`. */
 static int
 run_arrays(FilterRun *r, int numbers, uint8_t *mask)
 {
     FjRegistry *registry = r->structure->registry;
     PyObject *types = numbers ? registry->traced_in : NULL;
-    PyObject *const *leaves = r->leaves; /* here: a write to the mask might change `r` */
+    PyObject *const *leaves = r->leaves; /* copied: a write to the mask might alias `r` */
     Py_ssize_t count = r->count;
-    const PyTypeObject *last = NULL; /* a type of which all instances have `last_answer` */
+    const PyTypeObject *last = NULL; /* a type with `last_answer` for all instances */
     int last_answer = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *leaf = leaves[i];
@@ -72,7 +70,7 @@ run_arrays(FilterRun *r, int numbers, uint8_t *mask)
     return 0;
 }
 
-/* Asks a predicate about each leaf; a note with the path is added to its error. */
+/* If the predicate raises, adds a note with the path. */
 static int
 run_predicate(FilterRun *r, PyObject *predicate, uint8_t *mask)
 {
@@ -99,7 +97,7 @@ run_predicate(FilterRun *r, PyObject *predicate, uint8_t *mask)
 
 /* ---- combinations of filters, path patterns ---- */
 
-/* The leaves that `p` does not take or, if there is a `q`, that `p` or `q` takes. */
+/* Takes leaves that `p` doesn't take or, with a `q`, leaves that `p` or `q` takes. */
 static int
 run_not_or(FilterRun *r, PyObject *p, PyObject *q, uint8_t *mask)
 {
@@ -140,9 +138,8 @@ run_path(FilterRun *r, PyObject *components, int is_strict, uint8_t *mask)
 
 /* ---- a tree of filters ---- */
 
-/* Flattens the tree of `part` again and sets its count to the number of leaves, which are at
- * most `rest`.  1 if they are the leaves from its first one on, 0 if they are not, or -1 with
- * an error. */
+/* Flattens `part`'s tree and sets its count to the number of leaves, at most `rest`.  1 if
+ * they are the leaves from its first one on, 0 if not, or -1 with an error. */
 static int
 count_leaves(FilterRun *part, Py_ssize_t rest)
 {
@@ -161,7 +158,7 @@ count_leaves(FilterRun *part, Py_ssize_t rest)
     return result;
 }
 
-/* Evaluates one filter of a tree of filters for the subtree in its place. */
+/* Evaluates one filter of a tree of filters for its subtree. */
 static int
 run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, uint8_t *mask)
 {
@@ -179,8 +176,8 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
     FjLeafBuf filters, subtrees;
     FilterRun part = *r;
-    Py_ssize_t done = 0; /* how many leaves have been asked about */
-    /* A level uses more stack than Python's own limit allows for. */
+    Py_ssize_t done = 0; /* leaves filtered so far */
+    /* A level uses more stack than Python's own limit assumes. */
     if (part.depth++ == MAX_DEPTH) {
         PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
         return -1;
@@ -189,7 +186,7 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
     FjStructure *prefix =
         fj_flatten_leaves(r->structure->registry, filter_tree, NULL, 0, &filters);
-    /* 1 as long as the trees fit, 0 where they do not, or -1 with an error. */
+    /* 1 while the trees fit, 0 if they don't, or -1 with an error. */
     int result = prefix != NULL && fj_flatten_up_to(prefix, r->tree, "the tree", "the filter",
                                                     &subtrees) == 0
                      ? 1
@@ -231,7 +228,7 @@ static const struct {
     [TREE] = {"tree", 3},
 };
 
-/* The operation of an expression that is not a bool, or -1 with a ValueError. */
+/* Returns the operation of a non-bool expression, or -1 with a ValueError. */
 static int
 operation_of(PyObject *expression)
 {
@@ -313,7 +310,7 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
         PyErr_NoMemory();
         return NULL;
     }
-    /* The masks, a byte for each leaf, are behind the groups. */
+    /* The masks follow the groups in the same allocation. */
     uint8_t *remaining = (uint8_t *)(groups + size), *taken = remaining + size;
     memset(remaining, 1, size);
     int result = run_expression(&r, candidates, remaining);
@@ -324,7 +321,7 @@ fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
     for (int16_t group = 0; result == 0 && group < count; group++) {
         memcpy(taken, remaining, size);
         result = run_expression(&r, PyTuple_GET_ITEM(expressions, group), taken);
-        /* Without a branch, so that the compiler can vectorize the loop. */
+        /* Branch-free, for vectorization. */
         for (size_t i = 0; i < size; i++) {
             remaining[i] ^= taken[i];
             groups[i] = taken[i] ? group : groups[i];

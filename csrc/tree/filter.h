@@ -1,41 +1,37 @@
-/* Filters: which of several filters takes each leaf of a tree.
+/* Filters: assigns each leaf of a tree to one of several filters.
  *
- * _trees/_filters.py translates each filter that the user gives into a filter expression,
- * which is one of
+ * _trees/_filters.py translates each user filter into a filter expression:
  *
- *   True, False             all leaves, no leaf
- *   ("arrays",)             the arrays
- *   ("traced",)             the arrays, and the leaves of the types that the registry has as
- *                           `traced_in`
- *   ("array", predicate)    the arrays for which predicate(leaf) is true; the predicate is not
+ *   True, False             all leaves, no leaves
+ *   ("arrays",)             arrays
+ *   ("traced",)             arrays, and leaves of types in the registry's `traced_in`
+ *   ("array", predicate)    arrays for which predicate(leaf) is true; the predicate isn't
  *                           called for other leaves
- *   ("leaf", predicate)     the leaves for which predicate(leaf) is true
- *   ("path", components)    the leaves whose path matches a pattern: see pattern.h. It is an
- *                           error if there are none
+ *   ("leaf", predicate)     leaves for which predicate(leaf) is true
+ *   ("path", components)    leaves with a path that matches a pattern (pattern.h); raises if
+ *                           no leaf matches
  *   ("path or none", components)
  *                           the same without the error
- *   ("and", p, q)           the leaves that both expressions take
- *   ("or", p, q)            the leaves that at least one of two expressions takes
- *   ("not", p)              the leaves that an expression does not take
+ *   ("and", p, q)           leaves that both expressions select
+ *   ("or", p, q)            leaves that at least one expression selects
+ *   ("not", p)              leaves that the expression doesn't select
  *   ("tree", filters, expression_of)
- *                           `filters` is a prefix of the tree, and each of its leaves is a
- *                           filter for the subtree in its place: True, False, or an object of
- *                           which expression_of(filter) returns the expression
- */
+ *                           `filters` is a prefix of the tree, with a filter for each subtree
+ *                           as its leaves: True, False, or an object that
+ * expression_of(filter) translates */
 #pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* The group of each leaf of a tree that fj_flatten_leaves has flattened, as a new array to be
- * freed by PyMem_Free; NULL with an error.  If a predicate raised the error, a note with the
- * path of the leaf is added to it.  May run Python code: see filter.c.
+/* Returns a new array with the group of each leaf, for PyMem_Free, or NULL with an error.  If
+ * a predicate raises, adds a note with the leaf's path.  Can run Python code: see filter.c.
  *
- * The group of a leaf is the index of the first item of `expressions`, a tuple or NULL, that
- * takes the leaf, or the number of expressions if none does.  `candidates` is an expression
- * too, and each leaf that it does not take is in group -1.  `is_leaf` is the one that the tree
- * was flattened with, or None. */
+ * The group is the index of the first of the `expressions` (a tuple or NULL) that selects the
+ * leaf, or the number of expressions if none does.  It is -1 for leaves that the expression
+ * `candidates` doesn't select.  `leaves` and `structure` come from fj_flatten_leaves with this
+ * `is_leaf` (or None). */
 int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                           PyObject *const *leaves, PyObject *candidates,
                           PyObject *expressions);

@@ -1,24 +1,23 @@
-/* Looking into a Structure: single nodes, statics, and the differences from another Structure.
+/* Looks into a Structure: single nodes, statics, and differences from another Structure.
  *
  * A comparison goes through the nodes of both Structures in step:
  *
  *     was   ARGUMENTS  DICT("a","b")  ARRAY  STATIC 1           STATIC "relu"
  *     now   ARGUMENTS  DICT("b","c")  STATIC 2  ARRAY           STATIC "tanh"
  *
- * The dicts differ, so their common children are paired by key: the two values of "b".  Of all
- * other nodes that differ, the children are left out, except those of custom nodes with other
- * aux data.  The result is the pairs (1, 1), (3, 2) and (4, 4).
+ * The dicts differ, so their common children are paired by key: the two values of "b".  Below
+ * other differing nodes it skips the children, unless only the aux data of a custom node
+ * differs.  The result is the pairs (1, 1), (3, 2) and (4, 4).
  *
  * Python code can run in the __eq__ and __hash__ of statics and keys, in the __eq__ of avals,
- * and where a Structure is hashed.  It cannot change the nodes.
- */
+ * and in hashing a Structure.  It can't change the nodes. */
 #include "tree/inspect.h"
 
 #include "structure/record.h"
 
 /* ---- single nodes ---- */
 
-/* The detail of a node: a new reference. */
+/* Returns a new reference. */
 static PyObject *
 node_detail(const FjStructure *self, const FjNode *node)
 {
@@ -46,8 +45,8 @@ fj_structure_describe_node(const FjStructure *self, uint32_t index, PyObject *ke
                                           type == NULL ? Py_None : type, detail, key);
 }
 
-/* Appends (index, description) of a node to a list; steals `key`, where NULL is an error that
- * is passed on.  0, or -1 with an error. */
+/* Appends (index, description) of a node to a list.  Steals `key`; NULL passes on an earlier
+ * error.  0, or -1 with an error. */
 static int
 append_node(PyObject *list, const FjStructure *self, uint32_t index, PyObject *key)
 {
@@ -56,7 +55,6 @@ append_node(PyObject *list, const FjStructure *self, uint32_t index, PyObject *k
     return node == NULL ? -1 : fj_list_take(list, Py_BuildValue("(IN)", index, node));
 }
 
-/* _lineage(index) -> list */
 PyObject *
 fj_structure_lineage(PyObject *op, PyObject *index)
 {
@@ -95,7 +93,6 @@ leaves_between(const FjStructure *self, uint32_t from, uint32_t to)
     return leaves;
 }
 
-/* _span(*path) -> (first, count) */
 PyObject *
 fj_structure_span(PyObject *op, PyObject *const *path, Py_ssize_t depth)
 {
@@ -122,7 +119,7 @@ fj_structure_span(PyObject *op, PyObject *const *path, Py_ssize_t depth)
 
 /* ---- statics and types ---- */
 
-/* Whether a value is a number, a text, or None, and of no subclass. */
+/* True for numbers, text and None, but not for subclasses. */
 static int
 is_atom(PyObject *value)
 {
@@ -132,7 +129,6 @@ is_atom(PyObject *value)
            value == Py_None;
 }
 
-/* _statics(with_aux=False) -> list */
 PyObject *
 fj_structure_statics(PyObject *op, PyObject *args)
 {
@@ -153,7 +149,6 @@ fj_structure_statics(PyObject *op, PyObject *args)
     return list;
 }
 
-/* _types() -> set */
 PyObject *
 fj_structure_types(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -170,7 +165,6 @@ fj_structure_types(PyObject *op, PyObject *Py_UNUSED(ignored))
     return found;
 }
 
-/* _held(type) -> list */
 PyObject *
 fj_structure_held(PyObject *op, PyObject *type)
 {
@@ -196,22 +190,22 @@ fj_structure_held(PyObject *op, PyObject *type)
 
 /* ---- differences ---- */
 
-/* A row of nodes of one Structure, and as many in step with them in the other one. */
+/* A row of nodes in one Structure, and equally many in the other. */
 typedef struct {
     uint32_t at, end, other;
-    Py_ssize_t leaf, other_leaf; /* the number of the next leaf of each */
+    Py_ssize_t leaf, other_leaf; /* number of the next leaf in each */
 } Range;
 
 typedef struct {
     const FjStructure *self, *other;
     PyObject *avals, *other_avals; /* tuples, or NULL */
     Py_ssize_t most, arrays, others, more;
-    FjVector todo;   /* of Ranges, the next one last */
-    PyObject *found; /* list */
+    FjVector todo;   /* a stack of Ranges */
+    PyObject *found; /* a list */
 } Comparison;
 
-/* (P) Whether the first nodes of a Range are equal, and their avals if they are arrays.  An
- * Exception counts as a difference.  1, 0, or -1 with another exception. */
+/* (P) Compares the first nodes of a Range, and the avals of arrays.  An Exception counts as a
+ * difference.  1, 0, or -1 with any other exception. */
 static int
 equal_first(const Comparison *c, const Range *r)
 {
@@ -230,7 +224,8 @@ equal_first(const Comparison *c, const Range *r)
     return same;
 }
 
-/* Adds the first nodes of a Range to the result, or counts them.  0, or -1 with an error. */
+/* Adds the first nodes of a Range to the result, or counts them if it is full.  0, or -1 with
+ * an error. */
 static int
 add_first(Comparison *c, const Range *r)
 {
@@ -265,8 +260,8 @@ is_keyed(const FjNode *node)
     return node->code == FJ_MODULE || fj_code_info[node->code].keys == FJ_KEYS_AUX_ITEMS;
 }
 
-/* The children of a node of the first Structure, by key: a new dict from key to the bytes of a
- * Range, or NULL with an error. */
+/* Returns a new dict from the key of each child to the bytes of its Range, or NULL with an
+ * error. */
 static PyObject *
 children_by_key(const FjStructure *self, uint32_t parent, Py_ssize_t leaf)
 {
@@ -286,7 +281,7 @@ children_by_key(const FjStructure *self, uint32_t parent, Py_ssize_t leaf)
     return found;
 }
 
-/* (P) Pairs the children of two nodes by key, for later.  0, or -1 with an error. */
+/* (P) Pairs the children of two nodes by key and pushes them.  0, or -1 with an error. */
 static int
 pair_children(Comparison *c, const Range *r)
 {
@@ -310,7 +305,7 @@ pair_children(Comparison *c, const Range *r)
         }
         leaf += leaves_between(c->other, child.at, c->other->info[child.at].subtree_end);
     }
-    Range *pushed = (Range *)c->todo.items + first; /* the first child is the next one */
+    Range *pushed = (Range *)c->todo.items + first; /* pop the first child first */
     for (Py_ssize_t i = 0, j = c->todo.count - first - 1; result == 0 && i < j; i++, j--) {
         Range range = pushed[i];
         pushed[i] = pushed[j];
@@ -320,7 +315,7 @@ pair_children(Comparison *c, const Range *r)
     return result;
 }
 
-/* (P) Compares the nodes of a Range.  0, or -1 with an error. */
+/* (P) 0, or -1 with an error. */
 static int
 compare_range(Comparison *c, Range r)
 {
@@ -351,7 +346,6 @@ compare_range(Comparison *c, Range r)
     return 0;
 }
 
-/* _differences(other, avals, other_avals, most) -> (list, more) */
 PyObject *
 fj_structure_differences(PyObject *op, PyObject *args)
 {

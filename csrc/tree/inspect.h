@@ -1,13 +1,10 @@
-/* What reports, warnings and traces ask of a Structure: methods of the Python type.  Their
- * docstrings are in structure_type.c.
- *
- * Functions marked (P) may run Python code.
- */
+/* Methods of the Python type Structure for reports, warnings and traces.  structure_type.c has
+ * their docstrings. */
 #pragma once
 
 #include "structure/structure.h"
 
-/* (kind, arity, type or None, detail, key): a new reference, or NULL with an error. */
+/* Returns (kind, arity, type or None, detail, key), or NULL with an error. */
 PyObject *fj_structure_describe_node(const FjStructure *structure, uint32_t index,
                                      PyObject *key);
 
@@ -17,5 +14,5 @@ PyObject *fj_structure_types(PyObject *structure, PyObject *unused); /* (P) */
 PyObject *fj_structure_statics(PyObject *structure, PyObject *args);
 PyObject *fj_structure_held(PyObject *structure, PyObject *type); /* (P) */
 
-/* (P) Compares two Structures node by node. */
+/* (P) */
 PyObject *fj_structure_differences(PyObject *structure, PyObject *args);

@@ -1,14 +1,12 @@
-/* Matches path patterns: a nondeterministic finite automaton that moves down the tree.
+/* Matches path patterns with a nondeterministic finite automaton that moves down the tree.
  *
- * State i means that the first i components match the path so far; a set of states is an
- * integer with a bit for each state.  The set of a node follows from the set of its parent and
- * from the key between them.  So each key is looked at once for all leaves below it, the keys
- * below a node with an empty set are not looked at, and nothing is stored between calls.
+ * State i means that the first i components match the path so far.  A set of states is an
+ * integer with one bit per state.  A node's set follows from its parent's set and the key
+ * between them.  So each key is compared once for all leaves below it, keys below an empty set
+ * aren't compared, and nothing is stored between calls.
  *
- * Python code can run in the function of a glob, in the __str__ of a dict's keys, and in the
- * repr of a key or a component in an error message, which words.c makes. The Structure cannot
- * change meanwhile.
- */
+ * Python code can run in the function of a glob, in the __str__ of a dict's keys, and in
+ * formatting an error (words.c).  It can't change the Structure. */
 #include "tree/pattern.h"
 
 #include "structure/words.h"
@@ -19,15 +17,14 @@ typedef struct {
     FjStructure *structure;
     PyObject *const *components; /* of a tuple that the caller holds */
     int count;
-    /* By component: the index that it is, or the number that is written as its name; -1 for
-     * any other name. */
+    /* Per component: an int's value, or the number that a name spells; -1 for other names. */
     Py_ssize_t numbers[MAX_COMPONENTS];
     uint8_t *mask;
-    Py_ssize_t leaf;     /* index of the next leaf */
-    int is_deep;         /* whether the last component is "deep" */
-    int has_match;       /* whether a leaf has matched */
-    uint32_t inner_node; /* 1 + index of the first inner node that matched, or 0; with
-                            `is_deep` this may be one without children */
+    Py_ssize_t leaf;     /* of the next leaf */
+    int is_deep;         /* the last component is "deep" */
+    int has_match;       /* a leaf has matched */
+    uint32_t inner_node; /* index + 1 of the first inner node that matched, or 0; with
+                          * `is_deep` it can lack children */
 } PatternRun;
 
 /* ---- the components ---- */
@@ -38,13 +35,13 @@ is_deep(PyObject *component)
     return component == Py_Ellipsis;
 }
 
-/* The number n for which str(n) is `text`, or -1 if there is none below 10**9. */
+/* Returns the number n with str(n) == `text`, or -1 if there is none below 10**9. */
 static Py_ssize_t
 parse_number(PyObject *text)
 {
     Py_ssize_t size = PyUnicode_GET_LENGTH(text), number = 0;
     for (Py_ssize_t i = 0; i < size; i++) {
-        Py_UCS4 figure = PyUnicode_READ_CHAR(text, i) - '0'; /* large for what is none */
+        Py_UCS4 figure = PyUnicode_READ_CHAR(text, i) - '0'; /* huge if it isn't a digit */
         if (figure > 9 || size > 9 || (figure == 0 && i == 0 && size > 1)) {
             return -1;
         }
@@ -65,9 +62,9 @@ in_slice(PyObject *slice, Py_ssize_t position, Py_ssize_t size)
     return offset % step == 0 && offset / step >= 0 && offset / step < count;
 }
 
-/* Whether component `i`, which is not "deep", matches the key of a child.  `key` is NULL for
- * an item of a sequence, which is at `position` of `size`; else it is the name of a field or
- * the key of an item.  1, 0, or -1 with an error. */
+/* True if component `i`, which isn't "deep", matches a child's key.  `key` is the name of a
+ * field, the key of an item, or NULL for the item of a sequence at `position` of `size`.  1,
+ * 0, or -1 with an error. */
 static int
 matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize_t size)
 {
@@ -102,7 +99,7 @@ matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize
 
 /* ---- the machine ---- */
 
-/* Adds to each state before a "deep" the state after it, since a "deep" may match no key. */
+/* "deep" can match no key at all, so the state before it implies the state after it. */
 static uint64_t
 add_states_after_deep(const PatternRun *m, uint64_t set)
 {
@@ -120,8 +117,8 @@ accepts(const PatternRun *m, uint64_t set)
     return (int)(set >> m->count & 1);
 }
 
-/* Sets `*below` to the states of a child of a node that has the states `set`.  0, or -1 with
- * an error. */
+/* Sets `*below` to the states of a child of a node with the states `set`.  0, or -1 with an
+ * error. */
 static int
 find_states_below(PatternRun *m, const FjChildren *c, uint64_t set, uint64_t *below)
 {
@@ -199,8 +196,7 @@ match_node(PatternRun *m, uint32_t index, uint64_t set)
     return result;
 }
 
-/* Raises a ValueError: no leaf matched. It names the first inner node that did, if one did.
- * Always -1. */
+/* Raises a ValueError that names the first matching inner node, if any.  Always -1. */
 static int
 raise_no_leaf_matches(const PatternRun *m, PyObject *components)
 {
@@ -229,7 +225,7 @@ fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict, ui
         if (PyUnicode_Check(component)) {
             m.numbers[m.count] = parse_number(component);
         }
-        else if (PyLong_Check(component)) { /* clipped, as indices are */
+        else if (PyLong_Check(component)) { /* clipped, like indices */
             m.numbers[m.count] = PyNumber_AsSsize_t(component, NULL);
         }
         else if (component != Py_None && !m.is_deep && !PySlice_Check(component) &&

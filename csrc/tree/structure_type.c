@@ -1,10 +1,8 @@
 /* The Python type Structure: its methods, operators and attributes.
  *
- * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (all
- * leaves and fields that are not arrays) and of keys, in the iterator of the leaves that
- * `unflatten` is given, where flatten.c, build.c and words.c say, and where references are
- * dropped.
- */
+ * Python code can run in the __hash__, __eq__, __repr__ and __str__ of static values (leaves
+ * and fields that aren't arrays) and keys, in the iterator passed to `unflatten`, in
+ * flatten.c, build.c and words.c, and when references are dropped. */
 #include "structure/structure.h"
 
 #include <structmember.h>
@@ -59,8 +57,8 @@ structure_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
-/* Adds a note with the path to the error of a static's __hash__ or __eq__.  For the Structures
- * of jitted calls, add_path in _base/_errors.py does this. */
+/* Adds a note with the path to an error of a static's __hash__ or __eq__.  For jitted calls,
+ * add_path in _base/_errors.py does this. */
 static void
 note_path(const FjStructure *self)
 {
@@ -94,8 +92,7 @@ structure_richcompare(PyObject *a, PyObject *b, int operation)
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
 
-/* 0, or -1 with a ValueError if fj_flatten_leaves did not make the Structure: one of a jitted
- * call. */
+/* 0, or -1 with a ValueError for a Structure of a jitted call. */
 static int
 check_is_tree_structure(const FjStructure *self)
 {
@@ -106,9 +103,7 @@ check_is_tree_structure(const FjStructure *self)
     return 0;
 }
 
-/* 0, or -1 with a ValueError if the Structure is that of a call's arguments, which are no
- * tree.
- */
+/* 0, or -1 with a ValueError for the Structure of a call's arguments, which aren't a tree. */
 static int
 check_is_tree(const FjStructure *self)
 {
@@ -147,7 +142,6 @@ structure_unflatten(PyObject *op, PyObject *leaves)
     return tree;
 }
 
-/* _skeleton(hole) -> tree */
 static PyObject *
 structure_skeleton(PyObject *op, PyObject *hole)
 {
@@ -167,7 +161,6 @@ structure_skeleton(PyObject *op, PyObject *hole)
     return skeleton;
 }
 
-/* _leaves(hole) -> tuple */
 static PyObject *
 structure_leaves(PyObject *op, PyObject *hole)
 {
@@ -180,8 +173,8 @@ structure_leaves(PyObject *op, PyObject *hole)
     return leaves;
 }
 
-/* Stores the keys of the children of a node in `keys`, a list with an item for each node.  0,
- * or -1 with an error. */
+/* Stores the keys of a node's children in `keys`, a list with one item per node.  0, or -1
+ * with an error. */
 static int
 store_keys(FjStructure *self, uint32_t index, PyObject *keys)
 {
@@ -216,7 +209,6 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _key_path(index) -> list */
 static PyObject *
 structure_key_path(PyObject *op, PyObject *arg)
 {
@@ -232,27 +224,24 @@ structure_key_path(PyObject *op, PyObject *arg)
     return fj_path_of_node(self, (uint32_t)index);
 }
 
-/* _key_paths() -> list of lists */
 static PyObject *
 structure_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return fj_paths((FjStructure *)op, FJ_PATHS_KEYS);
 }
 
-/* _node_key_paths() -> list of lists */
 static PyObject *
 structure_node_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     return fj_paths((FjStructure *)op, FJ_PATHS_NODES);
 }
 
-/* paths -> tuple of str */
 static PyObject *
 structure_paths(PyObject *op, void *Py_UNUSED(closure))
 {
     FjStructure *self = (FjStructure *)op;
     PyObject *paths = FJ_LOAD_POINTER(self->paths);
-    if (paths == NULL) { /* a key's __str__ may ask for the same paths */
+    if (paths == NULL) { /* a key's __str__ can ask for the same paths */
         PyObject *list = fj_paths(self, FJ_PATHS_TEXT);
         paths = list == NULL ? NULL : PyList_AsTuple(list);
         Py_XDECREF(list);
@@ -261,7 +250,6 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
     return Py_XNewRef(paths);
 }
 
-/* _has_static_leaves() -> bool */
 static PyObject *
 structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -275,7 +263,6 @@ structure_has_static_leaves(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_FALSE;
 }
 
-/* _subtrees(tree, name="the tree", model="the structure") -> list */
 static PyObject *
 structure_subtrees(PyObject *op, PyObject *args)
 {
@@ -379,7 +366,7 @@ PyDoc_STRVAR(structure_num_leaves_doc,
              "The number of open leaves: how many leaves `unflatten` takes, as `num_leaves`\n"
              "of the treedefs of JAX and optree. Static leaves are not counted.");
 
-/* Methods whose name starts with an underscore are for filterjit's own Python modules. */
+/* Methods with a leading underscore are for filterjit's own Python modules. */
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},

@@ -1,11 +1,10 @@
-/* Functions over whole trees: they flatten, do something with the leaves, and build.
+/* Functions on whole trees: they flatten, process the leaves, and build.
  *
- * As in jax.tree_util, a buffer holds all leaves before anything is done with them.  So a
- * filter that changes the tree meanwhile has no effect on the result.
+ * As in jax.tree_util, a buffer holds all leaves before they are processed.  So a filter that
+ * changes the tree doesn't affect the result.
  *
- * Python code can run in filters and `is_leaf`, where flatten.c, filter.c and build.c say,
- * where the note of an error is made (words.c), and where references are dropped.
- */
+ * Python code can run in filters and `is_leaf`, in flatten.c, filter.c and build.c, in adding
+ * a note to an error (words.c), and when references are dropped. */
 #include "tree/tree_functions.h"
 
 #include "base/state.h"
@@ -28,23 +27,21 @@ fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t nargs, Py_s
     return (FjRegistry *)args[0];
 }
 
-/* A function of the module that flattens one of its arguments and works on the leaves.  Its
- * first argument is the registry; the other arguments are numbered from 0. */
+/* A function of the module that flattens one of its arguments and processes the leaves.  The
+ * first argument is the registry; the rest are numbered from 0. */
 typedef struct {
-    const char *usage;    /* all arguments, for error messages: "(registry, tree, ...)" */
+    const char *usage;    /* all arguments, for errors: "(registry, tree, ...)" */
     int argument_count;   /* without the registry */
-    int tree_argument;    /* number of the argument that is flattened */
-    int is_leaf_argument; /* number of `is_leaf`, which is a callable or None; -1 if the
-                           * function has no such argument */
-    int takes_trees;      /* whether the argument is not a tree but a non-empty tuple of trees,
-                           * of which the first is flattened, with None as a leaf */
-    /* The function itself: a new reference, or NULL with an error.  `args` leaves out the
-     * registry. */
+    int tree_argument;    /* number of the argument to flatten */
+    int is_leaf_argument; /* number of `is_leaf`, a callable or None; -1 without it */
+    int takes_trees;      /* the argument is a nonempty tuple of trees; flattens the first,
+                           * with None as a leaf */
+    /* `args` leaves out the registry.  Returns a new reference, or NULL with an error. */
     PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
 } TreeFunction;
 
-/* Checks the arguments of a call, flattens the tree and applies the function.  If that fails,
- * a note with the path is added to the error. */
+/* Checks the arguments, flattens the tree and applies the function.  If that fails, adds a
+ * note with the path to the error. */
 static PyObject *
 call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFunction *function)
 {
@@ -84,7 +81,7 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
     return result;
 }
 
-/* Defines the function of the module that is a TreeFunction with these members. */
+/* Defines a function of the module from a TreeFunction with these members. */
 #define FUNCTION(name, ...)                                                                   \
     PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t nargs)                 \
     {                                                                                         \
@@ -94,9 +91,8 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
 
 /* ---- open and static leaves ---- */
 
-/* Makes each leaf with a negative group static: moves it from the buffer to the Structure, so
- * that it is no longer given when a tree is built.  The groups of the leaves that stay come
- * first.  0, or -1 with MemoryError. */
+/* Makes leaves with a negative group static: moves them from the buffer to the Structure, and
+ * the other leaves' groups to the front.  0, or -1 with MemoryError. */
 static int
 make_static(FjStructure *structure, FjLeafBuf *leaves, int16_t *groups)
 {
@@ -189,8 +185,8 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
          .argument_count = 3, .tree_argument = 0, .is_leaf_argument = 2, .apply = flatten)
 
-/* (hole, skeleton, leaves): the Structure of `skeleton`.  A leaf for which the tuple `leaves`
- * has an item other than `hole` is static, with that item as its value. */
+/* (hole, skeleton, leaves): the Structure of `skeleton`.  Items of the tuple `leaves` other
+ * than `hole` become static leaves. */
 static PyObject *
 from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
@@ -207,7 +203,7 @@ from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
     for (Py_ssize_t i = 0; i < count; i++) {
         groups[i] = PyTuple_GET_ITEM(given, i) == args[0] ? 0 : -1;
     }
-    fj_leafbuf_clear(leaves); /* these were holes */
+    fj_leafbuf_clear(leaves); /* holes until now */
     int result = fj_leafbuf_extend(leaves, ((PyTupleObject *)given)->ob_item, count);
     result = result < 0 ? -1 : make_static(structure, leaves, groups);
     PyMem_Free(groups);
@@ -224,7 +220,8 @@ FUNCTION(fj_tree_from_skeleton, .usage = "(registry, hole, skeleton, leaves)",
 
 /* ---- partition ---- */
 
-/* A new tuple with the tree of each group, in which `replace` stands for all other leaves. */
+/* Returns a new tuple with a tree per group.  `replace` stands for the leaves of other groups.
+ */
 static PyObject *
 build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count, PyObject *replace)
@@ -233,7 +230,7 @@ build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *grou
     if (given == NULL) {
         return PyErr_NoMemory();
     }
-    PyObject *parts = fj_hide(PyTuple_New(count)); /* `count` is at least 1 */
+    PyObject *parts = fj_hide(PyTuple_New(count)); /* at least 1 item */
     for (Py_ssize_t group = 0; parts != NULL && group < count; group++) {
         for (Py_ssize_t i = 0; i < leaves->count; i++) {
             given[i] = groups[i] == group ? leaves->items[i] : replace;
@@ -270,10 +267,10 @@ FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, rep
 
 /* ---- combine ---- */
 
-/* Chooses the leaves of the combined tree.  The buffer holds the leaves of `width` trees, tree
- * after tree; of the leaves in one place, the first that is not None is swapped into the first
- * tree's part of the buffer, which still owns all of them.  0, or -1 with an error: with
- * `strict`, a ValueError if two trees have a leaf in the same place. */
+/* Chooses the leaves of the combined tree.  The buffer holds and owns the leaves of `width`
+ * trees, tree after tree.  For each position, swaps the first leaf that isn't None into the
+ * first tree.  0, or -1 with an error: with `strict`, a ValueError if two trees have a leaf in
+ * the same position. */
 static int
 choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {

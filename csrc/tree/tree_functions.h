@@ -1,12 +1,11 @@
-/* Functions over whole trees: flatten, partition, combine. */
+/* Functions of the module on whole trees: flatten, partition, combine. */
 #pragma once
 
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* The functions of the module; each is METH_FASTCALL.  They may run Python code: see
- * tree_functions.c. */
+/* METH_FASTCALL.  They can run Python code: see tree_functions.c. */
 PyObject *fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_groups(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_mask(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
@@ -14,7 +13,7 @@ PyObject *fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssiz
 PyObject *fj_tree_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
-/* The first of `count` arguments of such a function, which has to be a Registry; NULL with a
- * TypeError.  `usage` names the arguments: "(registry, tree)". */
+/* Returns the first of `count` arguments, which must be a Registry, or NULL with a TypeError.
+ * `usage` lists the arguments: "(registry, tree)". */
 FjRegistry *fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                              Py_ssize_t count, const char *usage);
