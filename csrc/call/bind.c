@@ -1,13 +1,12 @@
-/* Binding, by the rules of inspect.Signature.bind.
+/* Binds arguments like inspect.Signature.bind.
  *
- * fj_bind only reports that the arguments do not fit; the TypeError is raised by the hook
- * raise_binding_error (call_hooks.c).
+ * If the arguments don't fit, fj_bind only reports it.  The hook `failed` (call_hooks.c)
+ * raises the TypeError.
  *
- * In fj_bind, Python code can run only if there are *args or **kwargs: finalizers that the
- * garbage collector calls when the tuple or the dict is allocated, and the __hash__ and __eq__
- * of a keyword that is of a subclass of str.  In fj_bind_pack, any can.  The caller
- * holds the arguments.
- */
+ * In fj_bind, Python code can run only with *args or **kwargs: finalizers when the garbage
+ * collector starts in allocating the tuple or the dict, and the __hash__ and __eq__ of a
+ * keyword from a subclass of str.  fj_bind_pack can run any code.  The caller holds the
+ * arguments. */
 #include "call/bind.h"
 
 #include <structmember.h>
@@ -32,8 +31,8 @@ fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
     return Py_BuildValue("(NN)", positional, keywords);
 }
 
-/* The parameter to which the keyword `name`, a str, is assigned; -1 if there is none, except
- * perhaps **kwargs. */
+/* Returns the parameter for the keyword `name`, a str, or -1 if only **kwargs could take it.
+ */
 static Py_ssize_t
 find_keyword(const FjSignature *sig, PyObject *name)
 {
@@ -42,7 +41,7 @@ find_keyword(const FjSignature *sig, PyObject *name)
             return i;
         }
     }
-    /* One of the two may not be interned, which is rare. */
+    /* Rarely, one of the two isn't interned. */
     for (Py_ssize_t i = sig->positional_only; i < sig->num_parameters; i++) {
         if (i != sig->varargs && i != sig->varkw &&
             PyUnicode_Compare(PyTuple_GET_ITEM(sig->names, i), name) == 0) {

@@ -1,11 +1,10 @@
-/* A bounded mapping from Structure to Variant.
+/* A bounded mapping from Structure to Variant, on a hash table (table.h).
  *
- * It is a hash table (table.h).  The variant to evict is found by looking at all of them,
- * which is done once after each compilation, and that takes a thousand times longer.
+ * Eviction scans all variants.  It happens at most once per compilation, which takes a
+ * thousand times longer.
  *
- * Python code can run where Structures are compared (the __eq__ of a static value) and where a
- * variant is dropped.  The table is consistent whenever that happens.
- */
+ * Python code can run when Structures are compared (a static's __eq__) and when a variant is
+ * dropped.  The table is then consistent. */
 #include "call/cache.h"
 
 #include <structmember.h>
@@ -55,7 +54,7 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
 {
     Py_ssize_t position;
     FJ_LOCK(cache);
-    /* A position and no reference, so that an evicted variant dies. */
+    /* A position instead of a reference lets an evicted variant die. */
     position = next_variant == variant
                    ? -1
                    : fj_table_position(&cache->variants, next_variant->structure->hash,
@@ -64,8 +63,8 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
     FJ_UNLOCK();
 }
 
-/* The kept variant that was used longest ago, borrowed, if more than `maxsize` variants are
- * kept (fj_variant_is_kept); else NULL. */
+/* Returns the least recently used kept variant (borrowed) if more than `maxsize` are kept
+ * (fj_variant_is_kept), or NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {
@@ -88,7 +87,7 @@ find_evictable(const FjCache *cache)
     return kept > cache->maxsize ? oldest : NULL;
 }
 
-/* fj_cache_insert_traced of a Cache that the caller has locked. */
+/* fj_cache_insert_traced of a locked Cache. */
 static int
 insert_traced(FjCache *cache, FjVariant *variant)
 {
@@ -99,7 +98,7 @@ insert_traced(FjCache *cache, FjVariant *variant)
         if (found > 0) {
             Py_DECREF(other);
         }
-        /* A static's __eq__ may have made a call that has inserted the variant meanwhile. */
+        /* A static's __eq__ can make a call that inserts the variant in between. */
         if (found < 0 ||
             (found == 0 && !variant->in_cache && fj_cache_add(cache, variant) < 0)) {
             return -1;
@@ -181,7 +180,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->hooks = Py_NewRef(hooks);
         self->attributes = Py_NewRef(attributes);
         self->maxsize = (size_t)maxsize;
-        self->clock = 1; /* a new variant has not been used */
+        self->clock = 1; /* a new variant counts as unused */
     }
     return (PyObject *)self;
 }
@@ -195,8 +194,8 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
-/* Leaves the counters with the record, which outlives the Cache: reports add them up.  No
- * Python code runs, as setting an attribute of a record is object's. */
+/* Stores the counters in the record, which outlives the Cache: reports add them up.  Runs no
+ * Python code, because a record has object's __setattr__. */
 static void
 leave_counters(const FjCache *self)
 {
@@ -235,7 +234,7 @@ cache_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
-/* Moves what FilterJits hold into a list: what it drops may run Python code, in which
+/* Moves the FilterJits' last variants to a list: dropping them can run Python code, in which
  * FilterJits die.  0, or -1 with MemoryError. */
 static int
 take_last(const FjCache *self, PyObject *list)
@@ -290,8 +289,8 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* Adds traces to a variant that was compiled elsewhere: `outputs` is a tuple of the Structures
- * of their results.  0, or -1 with an error. */
+/* Adds traces to a variant compiled elsewhere.  `outputs` is a tuple of the results'
+ * Structures.  0, or -1 with an error. */
 static int
 set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
 {
@@ -311,8 +310,8 @@ set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
     return 0;
 }
 
-/* insert_compiled(structure, call, outputs, may_raise) -> Variant: `call` returns an Output
- * whose trace is an index into `outputs`, the Structures of the results. */
+/* insert_compiled(structure, call, outputs, may_raise) -> Variant.  The trace of an Output of
+ * `call` is an index into `outputs`, the results' Structures. */
 static PyObject *
 cache_insert_compiled(PyObject *op, PyObject *args)
 {

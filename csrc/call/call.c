@@ -1,26 +1,23 @@
-/* The call path: what happens when a FilterJit is called.
+/* The call path of a FilterJit.  A call has four steps:
  *
- * A call has four steps:
- *
- *   bind   The arguments are assigned to the parameters (bind.c).
- *   match  The arguments are compared with the Structure of the predicted variant, and their
- *          arrays are collected (match.h).  The predicted variant is the one that was called
- *          after the last one the time before (fj_cache_predict).  Arguments that do not match
- *          it are flattened (flatten.c) and their Structure is looked up (cache.c).  If there
- *          is no variant for it, Python compiles one.
- *   call   The variant's callable, a flat jax.jit, is called with the arrays.
- *   build  The callable returns an Output (variant.h), from which the user's tree is built
+ *   bind   Assigns the arguments to the parameters (bind.c).
+ *   match  Compares the arguments with the Structure of the predicted variant, and collects
+ *          their arrays (match.h).  The prediction is the variant that was called after the
+ *          last one the time before (fj_cache_predict).  If the arguments don't match,
+ *          flattens them (flatten.c) and looks up their Structure (cache.c).  If no variant
+ *          has it, Python compiles one.
+ *   call   Calls the variant's callable, a flat jax.jit, with the arrays.
+ *   build  The callable returns an Output (variant.h).  Builds the user's tree from it
  *          (build.c).
  *
- * Python does the work that is not on this path, in hooks (call_hooks.c).  A hit calls none,
- * except run if the program can raise, and choose if an argument is asked each time which of
- * its numbers are traced.
+ * Python does everything else, in hooks (call_hooks.c).  A hit calls only two of them: `run`
+ * if the program can raise, and `choose` if each call asks which numbers of an argument to
+ * trace.
  *
- * Python code can run in each step: see the files named above.  The call step can run any
- * code, including a call of this same FilterJit.  So a call owns a reference to the variant.
- * From `self`, which the caller holds, it reads only what never changes once there is a cache:
- * `hooks`, `arrays` and `cache`.
- */
+ * Python code can run in each step: see the files above.  The call step can run any code,
+ * including a call of the same FilterJit.  So a call owns a reference to the variant.  From
+ * `self`, which the caller holds, it only reads members that never change once the cache
+ * exists: `hooks`, `arrays` and `cache`. */
 #include "call/call.h"
 
 #include "base/leafbuf.h"
@@ -32,20 +29,19 @@
 
 #define ARGUMENTS_INLINE 16
 
-/* The state of one call. */
 typedef struct {
     FjFilterJit *self;
     FjArgumentsHook *hook;      /* or NULL */
     int uncompiled;             /* the function itself ran: jax_disable_jit */
-    int misfits;                /* the arguments do not fit the signature */
-    Py_ssize_t traces_before;   /* of the variant, when its call began */
-    int run_by_hook;            /* the `run` hook has made the call */
-    FjCache *cache;             /* that of `self` */
-    FjVariant *last;            /* owned: that of the last such call, or NULL */
-    FjVariant *variant;         /* owned; NULL until it is found */
-    unsigned long long started; /* in nanoseconds; 0 if calls are not timed */
+    int misfits;                /* the arguments don't fit the signature */
+    Py_ssize_t traces_before;   /* number of the variant's traces when its call began */
+    int run_by_hook;            /* the `run` hook made the call */
+    FjCache *cache;             /* of `self` */
+    FjVariant *last;            /* the last call's variant (owned), or NULL */
+    FjVariant *variant;         /* owned; NULL until found */
+    unsigned long long started; /* in nanoseconds; 0 if calls aren't timed */
     unsigned long long waited;  /* for a program that can raise */
-    unsigned long long ran;     /* the executable, if that was timed */
+    unsigned long long ran;     /* the executable's time, if timed */
     FjLeafBuf arrays;           /* of the function itself, then of the arguments */
     PyObject *arrays_inline[FJ_LEAFBUF_MANY];
     FjPackedArgs packed;
@@ -55,7 +51,7 @@ typedef struct {
 
 /* ---- bind ---- */
 
-/* Assigns the arguments to the parameters.  0; or -1 with an error, or if they do not fit. */
+/* 0, or -1 with an error or if the arguments don't fit. */
 static int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -73,15 +69,14 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 
 /* ---- match ---- */
 
-/* What find_variant does when the cache has no variant for the arguments. */
+/* What find_variant does if the cache has no variant for the arguments. */
 typedef enum {
     ON_MISS_GIVE_UP,
-    ON_MISS_COMPILE, /* compiles one, which is in no cache */
-    ON_MISS_INSERT   /* compiles one and inserts it into the cache */
+    ON_MISS_COMPILE, /* compile a variant, but cache it nowhere */
+    ON_MISS_INSERT   /* compile a variant and insert it into the cache */
 } OnMiss;
 
-/* Compiles a variant for a Structure that the cache does not have.  A new reference, or NULL
- * with an error. */
+/* Compiles a variant for a new Structure.  Returns a new reference, or NULL with an error. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
 {
@@ -92,7 +87,7 @@ compile_variant(Call *call, FjStructure *structure, int insert)
         return NULL;
     }
     variant->call = fj_hooks_compile(call->self, variant);
-    /* If another thread has inserted an equal variant meanwhile, the call uses that one. */
+    /* If a different thread has inserted an equal variant meanwhile, the call uses that. */
     int found, added = 0;
     FJ_LOCK(cache);
     found = variant->call == NULL ? -1 : fj_cache_find(cache, structure, &other);
@@ -107,8 +102,8 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
-/* Asks the hook whether the call goes on with arguments of this Structure.  0, or -1 if the
- * hook gives it up, or with an error. */
+/* Asks the hook to accept arguments with this Structure.  0, or -1 if it gives the call up or
+ * with an error. */
 static int
 accept_arguments(Call *call, const FjStructure *structure, int is_new)
 {
@@ -119,8 +114,8 @@ accept_arguments(Call *call, const FjStructure *structure, int is_new)
     return call->hook->accept(call->hook, structure, arrays, is_new) > 0 ? 0 : -1;
 }
 
-/* Flattens the arguments: a new reference to their Structure, or NULL with an error, or if the
- * hook gives the call up. */
+/* Returns the Structure of the arguments (new reference), or NULL with an error or if the hook
+ * gives the call up. */
 static FjStructure *
 flatten_arguments(Call *call)
 {
@@ -139,20 +134,20 @@ flatten_arguments(Call *call)
     return structure;
 }
 
-/* Finds the variant of the arguments without a prediction.  A new reference to their
- * Structure, or NULL with an error, or if the hook gives the call up.  `call->variant` is NULL
- * only if ON_MISS_GIVE_UP finds none.
+/* Finds the variant of the arguments without a prediction.  Returns their Structure (new
+ * reference), or NULL with an error or if the hook gives the call up.  Only ON_MISS_GIVE_UP
+ * can leave `call->variant` NULL.
  *
- * With ON_MISS_INSERT the new variant is in the cache before it has been traced.  So threads
- * that make the same call at the same time share one callable, and JAX lets all but the first
- * wait for the trace. */
+ * With ON_MISS_INSERT the new variant is in the cache before it is traced.  Threads that make
+ * the same call at the same time then share one callable, and JAX makes all but the first wait
+ * for the trace. */
 static FjStructure *
 find_variant(Call *call, OnMiss on_miss)
 {
     FjStructure *structure = NULL;
-    /* A Call takes much of the stack.  Code that runs in here and makes another call, such as
-     * the __hash__ of a static, would use the stack up before Python's own frames reach the
-     * recursion limit, so this counts too. */
+    /* A Call uses much stack.  Code that runs in here and makes a call, such as a static's
+     * __hash__, would exhaust the stack before Python's own frames reach the recursion limit.
+     * So this counts too. */
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return NULL;
     }
@@ -175,7 +170,7 @@ find_variant(Call *call, OnMiss on_miss)
     return structure;
 }
 
-/* Collects the arrays in the function itself.  0, or -1 with MemoryError. */
+/* Collects the arrays of the function itself.  0, or -1 with MemoryError. */
 static int
 push_own_arrays(Call *call)
 {
@@ -186,21 +181,20 @@ push_own_arrays(Call *call)
                : fj_leafbuf_extend(&call->arrays, ((PyTupleObject *)own)->ob_item, count);
 }
 
-/* Whether the arguments match the predicted variant's Structure. */
 static FjMatch
 match_predicted(Call *call, FjVariant *predicted)
 {
     FjStructure *structure = predicted->structure;
     FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
     if (objects == NULL && structure->num_identities > 0) {
-        return FJ_MATCH_NO; /* nobody has room for numbered objects */
+        return FJ_MATCH_NO; /* no place for numbered objects */
     }
     return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
                               &call->arrays, objects);
 }
 
-/* The predicted variant, which the caller owns, or NULL.  It takes the place of `call->last`
- * if it is that. */
+/* Returns the predicted variant (new reference), or NULL.  If it is `call->last`, takes over
+ * that reference. */
 static inline FjVariant *
 predict(Call *call)
 {
@@ -220,7 +214,7 @@ predict(Call *call)
     return predicted;
 }
 
-/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error, or if
+/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error or if
  * the hook gives the call up. */
 static int
 match_arguments(Call *call)
@@ -244,14 +238,13 @@ match_arguments(Call *call)
             return -1;
         }
         if (matched == FJ_MATCH_ERROR) {
-            /* An interrupt fails the call.  So does a RecursionError: if the __eq__ of a
-             * static makes the same call without end, two attempts in each call would take
-             * forever. */
+            /* An interrupt fails the call.  So does a RecursionError: if a static's __eq__
+             * makes the same call endlessly, two attempts per call would take forever. */
             if (!PyErr_ExceptionMatches(PyExc_Exception) ||
                 PyErr_ExceptionMatches(PyExc_RecursionError)) {
                 return -1;
             }
-            /* Flattening or the look-up raises the error again, with the path of the value. */
+            /* Flattening or the look-up raises this error too, with the path of the value. */
             PyErr_Clear();
         }
     }
@@ -268,7 +261,7 @@ match_arguments(Call *call)
 
 /* ---- build ---- */
 
-/* Builds the user's tree from what the variant's callable returned.  Steals `result`. */
+/* Builds the user's tree from an Output of the variant's callable (stolen). */
 static PyObject *
 build_result(Call *call, PyObject *result)
 {
@@ -279,8 +272,8 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }
-    /* An Output that still holds its Structure has not passed through JAX, which happens under
-     * jax_disable_jit: then there is no trace. */
+    /* An Output that still holds its Structure bypassed JAX, under jax_disable_jit, and has no
+     * trace. */
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
@@ -301,9 +294,8 @@ done:
 
 /* ---- call ---- */
 
-/* After a call that has a result: counts a hit, or inserts a variant that has just been
- * traced, or has just run for the first time without a trace.  0, or -1 with an error, which
- * only happens after an insertion. */
+/* After a successful call: counts a hit, or inserts a variant that was just traced, or first
+ * run without a trace.  0, or -1 with an error, which only happens after an insertion. */
 static int
 after_success(Call *call)
 {
@@ -332,8 +324,8 @@ after_success(Call *call)
     return 0;
 }
 
-/* After a call that has failed: removes a variant that is not kept, and inserts one that has
- * just been traced.  The exception that is set stays. */
+/* After a failed call: removes a variant that isn't kept, and inserts a just traced one.
+ * Keeps the current exception. */
 static void
 after_failure(Call *call)
 {
@@ -349,7 +341,7 @@ after_failure(Call *call)
     fj_compat_give_exception(exception);
 }
 
-/* Calls the variant's callable with the arrays: an Output, or NULL with an error. */
+/* Returns an Output, or NULL with an error. */
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
@@ -397,8 +389,8 @@ call_and_build(Call *call)
 
 /* ---- the call path ---- */
 
-/* Initializes `call`, except for `arguments`: call bind_arguments next.  0, or -1 with the
- * error of hooks.prepare and nothing to be released. */
+/* Initializes `call` for bind_arguments, which sets `arguments`.  0, or -1 with the error of
+ * hooks.prepare and nothing to release. */
 static int
 start_call(Call *call, FjFilterJit *self)
 {
@@ -418,8 +410,8 @@ start_call(Call *call, FjFilterJit *self)
     return 0;
 }
 
-/* Makes the variant of a call, or that before if it has failed, the one that the next
- * prediction starts from. */
+/* Predictions will start from the call's variant or, after a failed call, from the variant
+ * before. */
 static inline void
 remember(Call *call, int failed)
 {
@@ -443,8 +435,8 @@ end_call(Call *call)
     Py_XDECREF(call->last);
 }
 
-/* Asks Python about a call that has failed: NULL with an exception, or without one a callable,
- * which makes the call (new reference). */
+/* Asks Python about a failed call.  Returns NULL with an exception, or without one a callable
+ * that makes the call (new reference). */
 static PyObject *
 after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -491,8 +483,8 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
     return fj_call_from(self, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
-/* The first two steps, without a prediction: a new tuple (variant or None, Structure, arrays),
- * without the Structure if `on_miss` is ON_MISS_COMPILE. */
+/* The first two steps, without a prediction.  Returns a new tuple (variant or None, Structure,
+ * arrays), without the Structure for ON_MISS_COMPILE. */
 static PyObject *
 bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
               OnMiss on_miss)

@@ -1,25 +1,24 @@
-/* The hooks of a call: methods of a FilterJit's `hooks`, a Python object, called by name.
- * `_base/_call_hooks.py` has their protocol: when each is called, with what, what it returns.
+/* Calls the hooks: methods of a FilterJit's Python object `hooks`, by name.
+ * `_base/_call_hooks.py` has their protocol: when each is called, its arguments and its
+ * result.
  *
- * If a hook raises, the call fails with its exception, except for failed: see there.
- * No exception is set while a hook runs.
+ * If a hook raises, the call fails with its exception (`failed` is different, see there).  No
+ * exception is set while a hook runs.
  *
- * Any Python code can run in each function of this file.
- */
+ * Each function can run any Python code. */
 #include "call/call_hooks.h"
 
 #include "call/bind.h"
 
-/* Of a FilterJit that has its cache: the names of the hooks that are called again and again.
- */
+/* The FilterJit must have a cache.  The state has the names of often-called hooks. */
 static FjState *
 state_of(const FjFilterJit *self)
 {
     return self->cache->registry->state;
 }
 
-/* Takes the exception that is set, for a hook that is only asked about an Exception, not about
- * KeyboardInterrupt and the like.  NULL for those, which stay set. */
+/* Takes the current exception if it is an Exception.  Otherwise, as for KeyboardInterrupt,
+ * leaves it set and returns NULL. */
 static PyObject *
 take_exception(void)
 {
@@ -60,7 +59,7 @@ fj_hooks_prepare_first(FjFilterJit *self)
         return -1;
     }
     FJ_LOCK(self);
-    if (self->cache == NULL) { /* another thread may have been faster */
+    if (self->cache == NULL) { /* another thread can be faster */
         self->arrays = Py_NewRef(arrays);
         FJ_STORE_POINTER(self->cache, (FjCache *)Py_NewRef(cache));
         fj_cache_join(self->cache, &self->last);
@@ -113,8 +112,8 @@ fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
     return result;
 }
 
-/* hooks.finish(variant, arrays, output or None), and once more without an Output if it raises,
- * as where it is interrupted. */
+/* hooks.finish(variant, arrays, output or None).  If it raises, for example on an interrupt,
+ * calls it once more without an Output. */
 int
 fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                 FjOutput *output)
@@ -149,9 +148,8 @@ fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
 }
 
 /* hooks.failed(self, exception or None, variant or None, arrays, (args, kwargs) or None) ->
- * exception, or a callable that makes the call.  If the hook raises an Exception itself, or
- * returns something else, the original exception stays; if it is interrupted, the interrupt
- * replaces the original. */
+ * exception, or a callable that makes the call.  If the hook raises an Exception or returns
+ * anything else, the original exception stays.  An interrupt of the hook replaces it. */
 PyObject *
 fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                 PyObject *given)

@@ -1,14 +1,12 @@
-/* The Python types CallProxy, a callable that calls another one and has the attributes of an
- * object, and BoundMethod, a FilterJit bound to an instance.
+/* The Python types CallProxy, a callable that calls a function and has the attributes of a
+ * second object, and BoundMethod, a FilterJit bound to an instance.
  *
- * The public types are subclasses in Python.  A compiled function is a CallProxy with the
+ * The public types are Python subclasses.  A compiled function is a CallProxy with the
  * attributes of the object that describes it.  A bound method has the attributes of its
- * FilterJit.  Like equinox.Partial, it is registered as a pytree whose children are the
- * function and the instance, and is compared by them, as a pytree.
+ * FilterJit.  Like equinox.Partial, it is a pytree with the function and the instance as
+ * children, and compares like one.
  *
- * Python code can run in calls, which are those of the other callable, and where attributes
- * are looked up.
- */
+ * Python code can run in the calls that a proxy makes, and in looking up attributes. */
 #include "call/call_proxy.h"
 
 #include <structmember.h>
@@ -19,9 +17,9 @@
 
 #define ARGS_INLINE 8
 
-/* ---- attributes of the types that stand for another callable ---- */
+/* ---- attributes of the callable behind an object ---- */
 
-/* Looks up an attribute of `op` or, if it has none of this name, of `wrapped`. */
+/* Looks up an attribute of `op`, then of `wrapped`. */
 static PyObject *
 attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
 {
@@ -46,7 +44,7 @@ fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
     type->tp_flags |=
         Py_TPFLAGS_IMMUTABLETYPE |
         (base->tp_flags & (Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR));
-    /* Instead of those for any class, which also look for what it does not have. */
+    /* The functions for arbitrary classes also look for things that this class lacks. */
     type->tp_dealloc = base->tp_dealloc;
     type->tp_traverse = base->tp_traverse;
     type->tp_clear = base->tp_clear;
@@ -59,9 +57,9 @@ fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;
-    PyObject *attributes; /* the object whose attributes this one has too */
+    PyObject *attributes; /* has the attributes that the proxy adds */
     PyObject *weakrefs;
-    PyObject *self; /* a bound method's first argument; otherwise NULL */
+    PyObject *self; /* the first argument of a bound method; otherwise NULL */
 } FjCallProxy;
 
 static PyObject *
@@ -74,7 +72,7 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     PyObject *result;
     if (nargsf & PY_VECTORCALL_ARGUMENTS_OFFSET) {
-        /* The caller allows args[-1] to be overwritten for the time of the call. */
+        /* The caller allows overwriting args[-1] during the call. */
         PyObject **all = (PyObject **)args - 1;
         PyObject *overwritten = all[0];
         all[0] = self->self;
@@ -95,7 +93,7 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     return result;
 }
 
-/* A new object of `type`, CallProxy or a subclass, or NULL with an error. */
+/* Returns an object of `type`, CallProxy or a subclass, or NULL with an error. */
 static FjCallProxy *
 proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes)
 {
@@ -128,7 +126,7 @@ proxy_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* There is no tp_clear: it is immutable, as a tuple is, and other objects break the cycles. */
+/* No tp_clear: it is immutable, like a tuple, and other objects break the cycles. */
 static void
 proxy_dealloc(PyObject *op)
 {
@@ -185,9 +183,8 @@ PyType_Spec fj_call_proxy_spec = {
 
 /* ---- BoundMethod ---- */
 
-/* It also has the `__module__` and `__doc__` of its function, as Python's bound methods have,
- * though its type has its own: a descriptor in the type would take the place of these, and
- * pickle finds a type by its `__module__`. */
+/* Returns the function's `__module__` and `__doc__`, as Python's bound methods do.
+ * Descriptors can't do this: the type has its own `__module__`, by which pickle finds it. */
 static PyObject *
 bound_getattro(PyObject *op, PyObject *name)
 {

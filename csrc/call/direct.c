@@ -1,32 +1,31 @@
-/* Direct calls: from arrays to an executable, past jax.jit.
+/* Direct calls: from arrays to an executable, bypassing jax.jit.
  *
- * A variant's `call` is a Direct: a callable around a flat jax.jit.  At first it passes each
- * call on.  After some calls it learns an *entry*, which says what is true of such calls and
- * has a *plan*: the executable that jax.jit has run for such arrays, and the handlers that
- * make arrays of its results (direct_entries.c).  From then on a call that agrees with the
- * entry runs its executable; any other call is passed on to jax.jit.  So is a call that fails
- * before the device begins, so that its error is JAX's own.
+ * A variant's `call` is a Direct: a callable around a flat jax.jit.  At first it passes every
+ * call on.  After some calls it learns an *entry*: the facts about such calls and a *plan*,
+ * which consists of the executable that jax.jit ran for such arrays and the handlers that turn
+ * its results into arrays (direct_entries.c).  From then on, a call that matches the entry
+ * runs the executable.  Any other call is passed on to jax.jit.  So is a call that fails
+ * before the device starts: its error is then JAX's own.
  *
  *     direct(x, y)
- *       is anything set that an executable does not know of?   off, profiler
- *       is the configuration that of an entry?                 configuration
- *       are x and y arrays like those of the entry?            type, aval, sharding, layout
- *       execute([constant, y])                                 x is not read by the program
+ *       Is a setting active that the executable ignores?     off, profiler
+ *       Is the configuration the entry's?                    configuration
+ *       Are x and y arrays like the entry's?                 type, aval, sharding, layout
+ *       execute([constant, y])                               the program doesn't read x
  *       consume(results, handlers)  -> Output
  *
- * The words on the right are the names of the *ways*, by which calls are counted.
- * direct_entry.c says what makes a call agree with an entry.
+ * The words on the right are the *ways* that calls are counted by.  direct_entry.c defines a
+ * match.
  *
- * Where jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
- * exception ends its call.  Then the program is loaded, its plan is an entry, and the call
- * runs that.
+ * If jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
+ * exception ends its call.  The program is then loaded, its plan becomes an entry, and the
+ * call runs that.
  *
- * Without a GIL, each lane of threads (threads.h) has a Direct of its own, which knows the
- * arrays of its threads: the one that a variant has passes the calls of other lanes on.
+ * Without a GIL, each thread lane (threads.h) has its own Direct, which knows the arrays of
+ * its threads.  A variant's Direct passes the calls of other lanes to these.
  *
  * Python code can run in direct_entries.c, in the executable and its handlers, in jax.jit, and
- * where references are dropped.  The caller holds the arguments; a call holds its entry.
- */
+ * when references are dropped.  The caller holds the arguments; a call holds its entry. */
 #include "call/direct_entries.h"
 
 #include <structmember.h>
@@ -35,23 +34,23 @@
 #include "base/state.h"
 #include "call/variant.h"
 
-#define FEW 8 /* arguments that have room on the stack */
-/* jax.jit frees such garbage at each call if there is some, which cannot be asked. */
+#define FEW 8 /* arguments that fit on the stack */
+/* jax.jit frees such garbage, if any, in each call.  Its presence can't be queried. */
 #define CALLS_PER_COLLECTION 16
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjDirectContext *context;
     PyObject *jitted;
-    PyObject *source; /* what a plan is made from */
+    PyObject *source; /* passed to FJ_PLAN */
     FjDirectEntries entries;
     unsigned long long counts[FJ_NUM_WAYS];
     int lane;                  /* of its own calls */
-    PyObject *lanes[FJ_LANES]; /* the Directs of the others, or NULL */
+    PyObject *lanes[FJ_LANES]; /* Directs of the other lanes, or NULL */
     PyObject *weakrefs;
 } FjDirect;
 
-/* The Direct of a lane, borrowed; NULL if there is none. */
+/* Borrowed, or NULL. */
 static inline FjDirect *
 of_lane(FjDirect *self, int lane)
 {
@@ -60,7 +59,7 @@ of_lane(FjDirect *self, int lane)
 
 /* ---- calls ---- */
 
-/* (P) Drops a call's reference to an entry. */
+/* (P) */
 static inline void
 release(FjDirect *self, FjDirectEntry *entry)
 {
@@ -77,9 +76,10 @@ is_host_array(const FjDirect *self, PyObject *argument)
     return PyType_IsSubtype(Py_TYPE(argument), (PyTypeObject *)host);
 }
 
-/* Calls jax.jit with copies of the arrays in the host's memory.  JAX may read an array where
- * it is, and after the call: what the caller writes into it then would change the result.  A
- * subclass may have another `copy`.  Where nothing is traced, the function gets the arrays. */
+/* Calls jax.jit with copies of the arrays in host memory.  JAX can read an array in place,
+ * even after the call, and a later write by the caller would change the result.  Calls the
+ * base type's `copy`, because a subclass can override it.  Copies nothing under
+ * jax_disable_jit: the function must get the arrays. */
 static PyObject *
 call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -106,7 +106,6 @@ call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
     return output;
 }
 
-/* Calls jax.jit. */
 static PyObject *
 call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
@@ -121,7 +120,7 @@ call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwna
 
 static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);
 
-/* Passes a call on to jax.jit.  `entry`, which is stolen, is that of such calls, or NULL. */
+/* Passes a call on to jax.jit.  `entry` (stolen) is for such calls, or NULL. */
 static PyObject *
 pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
         PyObject *kwnames)
@@ -131,7 +130,7 @@ pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, si
                   PyErr_ExceptionMatches(self->context->parts[FJ_KEPT]);
     if (entry != NULL) {
         FJ_LOCK(self);
-        /* An Output without a number has not passed through JAX (jax_disable_jit). */
+        /* An Output without a trace number bypassed JAX (jax_disable_jit). */
         if (entry->execute == NULL && output != NULL &&
             Py_TYPE(output) == fj_state_of(Py_TYPE(self))->output &&
             ((FjOutput *)output)->trace >= 0) {
@@ -148,8 +147,8 @@ pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, si
     return output;
 }
 
-/* (P) Makes an Output of the results of an entry, which are stolen, after learning from them.
- * NULL with an error. */
+/* (P) Makes an Output from an entry's results (stolen), and learns from them.  NULL with an
+ * error. */
 static PyObject *
 output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
 {
@@ -165,8 +164,8 @@ output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
     return fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
 }
 
-/* After jax.jit has met a program that was kept, where it would have traced: loads it, and
- * makes the call.  If it cannot be loaded, jax.jit makes the call after all. */
+/* Called when jax.jit raised instead of tracing a kept program.  Loads the program and makes
+ * the call.  If that isn't possible, jax.jit makes it after all. */
 static PyObject *
 run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
 {
@@ -202,7 +201,7 @@ run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,
                                    PyObject *kwnames);
 
-/* A new Direct of the lane of this thread, or NULL with an error. */
+/* Returns a Direct for this thread's lane, or NULL with an error. */
 static PyObject *
 new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *source)
 {
@@ -218,7 +217,7 @@ new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *so
     return (PyObject *)self;
 }
 
-/* The Direct of the lane of this thread, borrowed; NULL with an error. */
+/* Returns the Direct of this thread's lane (borrowed), or NULL with an error. */
 static inline FjDirect *
 of_this_lane(FjDirect *self)
 {
@@ -279,7 +278,7 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     return output;
 }
 
-/* ---- the Python type: what it tells is of all lanes of threads ---- */
+/* ---- the Python type, over all thread lanes ---- */
 
 static const char *const way_names[] = {
 #define WAY_NAME(name) #name,
@@ -309,7 +308,7 @@ direct_traverse(PyObject *op, visitproc visit, void *arg)
     return fj_direct_entries_traverse(&self->entries, visit, arg);
 }
 
-/* What a call needs stays, as `jitted`: the variant drops this object. */
+/* Keeps everything that a call needs.  The variant drops this object. */
 static int
 direct_clear(PyObject *op)
 {

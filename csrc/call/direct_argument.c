@@ -1,15 +1,13 @@
-/* What is expected of one argument of direct calls, and its check.
+/* Records and checks one argument of direct calls.
  *
- * What must agree is what jax.jit's own key has: the type, aval, sharding, whether it is
- * committed, and its layout; of typed random keys, that of the array in them, and what they
- * are keys of.  Avals are interned, so they are compared by identity.  Shardings are compared
- * by identity, then by equality, and the object that was equal is remembered.  A value in the
- * host's memory (an array or scalar of NumPy's, a number) must be of the same type, dtype and
- * shape.
+ * A match compares the same facts as jax.jit's own key: type, aval, sharding, committed flag
+ * and layout; for typed random keys, these of their array, and the implementation.  Avals are
+ * interned and compared by identity.  Shardings are compared by identity, then by ==, and an
+ * equal object is remembered.  A value in host memory (a NumPy array or scalar, or a number)
+ * must have the same type, dtype and shape.
  *
- * Python code can run where shardings, layouts and shapes are compared, and where references
- * are dropped.
- */
+ * Python code can run when shardings, layouts and shapes are compared, and when references are
+ * dropped. */
 #include "call/direct_argument.h"
 
 #include "base/state.h"
@@ -22,13 +20,13 @@ fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
                : fj_direct_ask(context, FJ_GET_DATA, argument);
 }
 
-/* (P) Stores what is true of a value in the host's memory.  0, or -1 with an error. */
+/* (P) For a value in host memory.  0, or -1 with an error. */
 static int
 describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
 {
     const FjState *state = fj_state_of(Py_TYPE(context));
     argument->host = Py_NewRef((PyObject *)Py_TYPE(value));
-    if (fj_direct_is_number(Py_TYPE(value))) { /* which has neither dtype nor shape */
+    if (fj_direct_is_number(Py_TYPE(value))) { /* without dtype and shape */
         return 0;
     }
     argument->dtype = PyObject_GetAttr(value, state->str_dtype);
@@ -79,7 +77,7 @@ fj_direct_equal(PyObject *x, PyObject *y)
     return equal;
 }
 
-/* (P) Checks an array, which the caller holds, as fj_direct_argument_check. */
+/* (P) fj_direct_argument_check for an array. */
 static int
 check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject *array,
             Py_ssize_t *compared)
@@ -87,7 +85,7 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
     if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
         return FJ_WAY_type;
     }
-    /* The array holds what is compared by identity. */
+    /* The array keeps everything compared by identity alive. */
     PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
     Py_XDECREF(found);
     if (found != argument->aval) {
@@ -115,19 +113,19 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
         return equal < 0 ? -1 : FJ_WAY_sharding;
     }
     if (argument->layout != NULL) {
-        PyObject *layout = Py_NewRef(argument->layout); /* a plan drops it */
+        PyObject *layout = Py_NewRef(argument->layout); /* a new plan drops it */
         found = fj_direct_ask(context, FJ_GET_LAYOUT, array);
         equal = found != NULL && PyObject_RichCompareBool(found, layout, Py_EQ) > 0;
         Py_DECREF(layout);
         Py_XDECREF(found);
-        if (!equal) { /* or an error: a deleted array has none */
+        if (!equal) { /* or an error: a deleted array has no layout */
             return fj_direct_differs(FJ_WAY_layout);
         }
     }
     return FJ_WAY_direct;
 }
 
-/* (P) Checks a value in the host's memory. */
+/* (P) fj_direct_argument_check for a value in host memory. */
 static int
 check_host(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
 {

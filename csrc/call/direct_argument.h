@@ -1,7 +1,4 @@
-/* One argument of direct calls: what is expected of it, and whether an argument is so.
- *
- * Functions marked (P) may run Python code.
- */
+/* One argument of direct calls: the facts recorded about it, and their check. */
 #pragma once
 
 #include "base/common.h"
@@ -10,25 +7,25 @@
 /* The ways that a call can go, and their names. */
 #define FJ_WAYS(WAY)                                                                          \
     WAY(direct)        /* to the executable */                                                \
-    WAY(off)           /* the rest to jax.jit: direct calls are turned off */                 \
-    WAY(waiting)       /* there is no entry yet */                                            \
-    WAY(profiler)      /* a profiler wants to hear of the call */                             \
-    WAY(configuration) /* JAX's configuration is another */                                   \
-    WAY(type)          /* an argument is no array, or of another type than before */          \
-    WAY(aval)          /* an array has another shape, dtype or weak type */                   \
-    WAY(sharding)      /* an array is elsewhere, or was put there in another way */           \
-    WAY(layout)        /* an array lies in memory in another order */                         \
+    WAY(off)           /* the rest to jax.jit: direct calls are disabled */                   \
+    WAY(waiting)       /* no entry yet */                                                     \
+    WAY(profiler)      /* a profiler observes calls */                                        \
+    WAY(configuration) /* JAX's configuration differs */                                      \
+    WAY(type)          /* an argument isn't an array, or its type differs */                  \
+    WAY(aval)          /* an array's shape, dtype or weak type differs */                     \
+    WAY(sharding)      /* an array's sharding or committed flag differs */                    \
+    WAY(layout)        /* an array's memory layout differs */                                 \
     WAY(deleted)       /* an array is deleted, and other processes run the program too */     \
     WAY(failed)        /* the executable refused its arguments */                             \
-    WAY(resting)       /* the last checks took long and were in vain */
+    WAY(resting)       /* the last checks were slow and in vain */
 
 typedef enum {
 #define FJ_WAY_MEMBER(name) FJ_WAY_##name,
     FJ_WAYS(FJ_WAY_MEMBER) FJ_NUM_WAYS
 } FjWay;
 
-/* What is expected of one argument, or of the array in it if it is typed random keys.  Of a
- * value in the host's memory: its type, dtype and shape, and where it is put. */
+/* The facts recorded about one argument: an array, typed random keys (their array) or a value
+ * in host memory (its type, dtype and shape, and where to put it). */
 typedef struct {
     PyObject *impl; /* of the keys; NULL for an array */
     PyObject *aval;
@@ -36,25 +33,25 @@ typedef struct {
     PyObject *equal;     /* the last other sharding that was equal, or NULL */
     PyObject *committed; /* True or False */
     PyObject *layout;    /* NULL if arrays of this aval have only one */
-    PyObject *host;      /* the type of a value in the host's memory, or NULL */
-    PyObject *dtype;     /* of such a value; NULL, as the shape, of a number of Python's */
+    PyObject *host;      /* the type of a value in host memory, or NULL */
+    PyObject *dtype;     /* of a host value; NULL, like `shape`, for a Python number */
     PyObject *shape;     /* tuple */
-    PyObject *devices;   /* the plan: list of the device on which it is put */
+    PyObject *devices;   /* the plan: a list with the target device */
     PyObject *known;     /* weak reference to an array that needs no check, or NULL */
-    const void *last;    /* address of the array of the last check */
-    Py_ssize_t result;   /* the result of the call before that this argument is, or -1 */
-    int is_proven;       /* such a result has passed the check, so all do */
+    const void *last;    /* address of the last checked array */
+    Py_ssize_t result;   /* the index of this argument among the previous call's results, or -1
+                          */
+    int is_proven;       /* that result has passed the check, and always will */
     int is_read;         /* the program reads it */
 } FjDirectArgument;
 
-/* Whether it is an array, and neither random keys nor in the host's memory. */
+/* True for an array that is neither random keys nor in host memory. */
 static inline int
 fj_direct_argument_is_array(const FjDirectArgument *argument)
 {
     return argument->impl == NULL && argument->host == NULL;
 }
 
-/* Whether a type is that of Python's numbers. */
 static inline int
 fj_direct_is_number(const PyTypeObject *type)
 {
@@ -62,7 +59,7 @@ fj_direct_is_number(const PyTypeObject *type)
            type == &PyComplex_Type;
 }
 
-/* Whether a type is that of values in the host's memory: arrays, scalars, numbers. */
+/* True for the types of host values: NumPy's arrays and scalars, and Python's numbers. */
 static inline int
 fj_direct_is_host(const FjDirectContext *context, PyTypeObject *type)
 {
@@ -70,7 +67,7 @@ fj_direct_is_host(const FjDirectContext *context, PyTypeObject *type)
            PyType_IsSubtype(type, (PyTypeObject *)context->parts[FJ_HOST_SCALAR]);
 }
 
-/* Whether an argument is an array, typed random keys, or a value in the host's memory. */
+/* True for an array, typed random keys, or a host value. */
 static inline int
 fj_direct_takes(const FjDirectContext *context, PyObject *argument)
 {
@@ -79,22 +76,24 @@ fj_direct_takes(const FjDirectContext *context, PyObject *argument)
            (PyObject *)type == context->parts[FJ_KEY_TYPE] || fj_direct_is_host(context, type);
 }
 
-/* The way of a call for which Python has given another answer than the expected one, or an
- * error.  -1 if that is no Exception, as an interrupt; it stays set. */
+/* Returns `way`, for a call in which Python returned an unexpected answer or raised.  An
+ * Exception is cleared.  Any other error, such as an interrupt, stays set: returns -1. */
 int fj_direct_differs(int way);
 
-/* (P) Whether two values are of one type and equal.  1; 0, also where the comparison raises an
- * Exception; or -1 with another error. */
+/* (P) 1 if two values have the same type and are equal, 0 (also if the comparison raises an
+ * Exception), or -1 with any other error. */
 int fj_direct_equal(PyObject *x, PyObject *y);
 
-/* (P) The array of an argument: itself, or that in random keys; NULL with an error. */
+/* (P) Returns the argument itself or the array in random keys, or NULL with an error. */
 PyObject *fj_direct_array_of(const FjDirectContext *context, PyObject *argument);
 
-/* (P) Stores what is true of an argument, in one that is empty.  0, or -1 with an error. */
+/* (P) Records the facts about an argument in an empty FjDirectArgument.  0, or -1 with an
+ * error. */
 int fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *context,
                                 PyObject *value);
 
-/* (P) Checks an argument, which the caller holds: FJ_WAY_direct, another way, or -1 with an
- * error that is no Exception.  Adds to `*compared` if it compares shardings by equality. */
+/* (P) Checks an argument that the caller holds.  Returns FJ_WAY_direct, a different way, or -1
+ * with an error that isn't an Exception.  Increments `*compared` if it compares shardings by
+ * ==. */
 int fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *context,
                              PyObject *value, Py_ssize_t *compared);

@@ -1,7 +1,4 @@
-/* The Python type DirectContext.
- *
- * Python code runs only where references are dropped.
- */
+/* The Python type DirectContext.  Only dropping references runs Python code. */
 #include "call/direct_context.h"
 
 #include <structmember.h>
@@ -49,7 +46,7 @@ context_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* It has no tp_clear, like a tuple: other objects break the cycles through it. */
+/* No tp_clear, like a tuple: other objects break the cycles. */
 static void
 context_dealloc(PyObject *op)
 {

@@ -1,18 +1,17 @@
-/* Learning the entries of a Direct, and finding the one that a call agrees with.
+/* Learns the entries of a Direct, and finds the entry that a call matches.
  *
- * After some calls that no entry is for, one is noted: an entry says what is true of it
- * (direct_entry.c).  If jax.jit makes that call, the next call that agrees with the entry asks
- * Python for a plan, and runs it.  New entries are noted ever more seldom.  Where comparing
- * calls takes as long as jax.jit would, calls rest.  A program that was kept has an entry from
- * its first call on, which stays: jax.jit would trace.
+ * After some calls without an entry, one is noted as an entry with the facts about it
+ * (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry asks
+ * Python for a plan, and runs it.  New entries are noted less and less often.  If comparing
+ * calls takes as long as jax.jit would, calls rest: they are passed on without a check.  A
+ * kept program has an entry from its first call on, which stays, because jax.jit would trace.
  *
- * Python code can run while a plan is made, in direct_entry.c, where JAX is asked for its
- * configuration, and where references are dropped.  The caller holds the arguments.
- */
+ * Python code can run while a plan is made, in direct_entry.c, when JAX returns its
+ * configuration, and when references are dropped.  The caller holds the arguments. */
 #include "call/direct_entries.h"
 
 #define MAX_RESTING 256
-#define SOME 4 /* arrays, whose check takes no longer than that of the configuration */
+#define SOME 4 /* arrays, checked as fast as the configuration */
 
 void
 fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
@@ -51,7 +50,7 @@ fj_direct_entries_traverse(FjDirectEntries *self, visitproc visit, void *arg)
 
 /* ---- entries and plans ---- */
 
-/* (P) An exception that is set stays. */
+/* (P) Keeps the current exception, if any. */
 static void
 remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
 {
@@ -67,8 +66,8 @@ remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
     }
 }
 
-/* (P) Makes an entry, which is stolen, the first.  It takes the place of the learned entry
- * that was used least recently, unless it is kept.  0, or -1 with MemoryError. */
+/* (P) Inserts an entry (stolen) at the front.  Unless it is kept, it replaces the least
+ * recently used learned entry.  0, or -1 with MemoryError. */
 static int
 insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
 {
@@ -90,7 +89,7 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
             oldest = self->items[i]->is_kept ? oldest : self->items[i];
         }
         oldest->references++;
-        remove_entry(self, oldest); /* runs no code: there is another reference */
+        remove_entry(self, oldest); /* runs no code: we hold a second reference */
     }
     memmove(self->items + 1, self->items, (size_t)self->count * sizeof(FjDirectEntry *));
     self->items[0] = entry;
@@ -129,8 +128,8 @@ fj_direct_entries_keep(FjDirectEntries *self, FjDirectContext *context, PyObject
     return entry;
 }
 
-/* (P) Asks for the plan of an entry, which the caller holds.  1; 0 if there is none, and then
- * the entry is removed; or -1 with an error that is no Exception. */
+/* (P) Asks for the plan of an entry, which the caller holds.  1, 0 if there is none and the
+ * entry was removed, or -1 with an error that isn't an Exception. */
 static int
 make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *source,
           FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
@@ -140,7 +139,7 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
                                     : PyObject_CallFunctionObjArgs(context->parts[FJ_PLAN],
                                                                    source, arrays, NULL);
     Py_XDECREF(arrays);
-    if (plan != NULL && entry->execute == NULL) { /* else another call was faster */
+    if (plan != NULL && entry->execute == NULL) { /* otherwise a different call was faster */
         if (PyUnicode_Check(plan)) {
             Py_XSETREF(self->refusal, Py_NewRef(plan));
         }
@@ -158,8 +157,8 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
 
 /* ---- choosing the way of a call ---- */
 
-/* After a call was compared with an entry: lets calls rest where that takes as long as jax.jit
- * would, again and again. */
+/* After comparing a call with entries: if that repeatedly takes as long as jax.jit, lets calls
+ * rest. */
 static void
 weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
 {
@@ -188,15 +187,15 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
     return all;
 }
 
-/* How many calls that no entry is for are passed on before one is noted. */
+/* Returns the number of calls without an entry to pass on before noting one. */
 static inline Py_ssize_t
 calls_before_note(const FjDirectEntries *self, const FjDirectContext *context)
 {
     return self->note_at < 0 ? context->after : self->note_at;
 }
 
-/* (P) Finds the way of a call, with the entry that it agrees with, which the caller owns, if
- * there is one.  -1 with an error that is no Exception. */
+/* (P) Finds the way of a call and, if any, the entry that it matches (new reference).  -1 with
+ * an error that isn't an Exception. */
 static int
 find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configuration,
            PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
@@ -231,11 +230,11 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
     }
     self->unmatched = 0;
     if (++self->num_noted >= FJ_DIRECT_ENTRIES) {
-        self->note_at = 4 * note_at + 4; /* ever more seldom: they may all be different */
+        self->note_at = 4 * note_at + 4; /* less and less often: all calls might differ */
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
-        return fj_direct_differs(way); /* a deleted array, or memory: jax.jit will say so */
+        return fj_direct_differs(way); /* a deleted array or no memory: jax.jit will raise */
     }
     entry->references++;
     if (insert_entry(self, entry) < 0) {
@@ -267,7 +266,7 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
         return FJ_WAY_waiting;
     }
     if (self->count == 0 && !takes_all(context, args, nargs)) {
-        return FJ_WAY_type; /* as where Python's numbers are traced */
+        return FJ_WAY_type; /* for example Python numbers that are traced */
     }
     int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
     if (FJ_UNLIKELY(profiled != 0) && (profiled < 0 || self->num_kept == 0)) {

@@ -1,45 +1,41 @@
-/* The entries of a Direct: finding the one that a call agrees with, and learning new ones.
- *
- * Functions marked (P) may run Python code.
- */
+/* The entries of a Direct: finds the entry that a call matches, and learns new ones. */
 #pragma once
 
 #include "base/common.h"
 #include "call/direct_entry.h"
 
-#define FJ_DIRECT_ENTRIES 4 /* that are learned */
+#define FJ_DIRECT_ENTRIES 4 /* the most learned entries */
 
-/* The Direct that has them locks them. */
+/* Locked by their Direct. */
 typedef struct {
-    PyObject *refusal;     /* why there was no plan the last time, a str, or NULL */
-    FjDirectEntry **items; /* the one that was used last comes first */
+    PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
+    FjDirectEntry **items; /* most recently used first */
     int count;
     int capacity;
-    int num_kept;         /* items that are kept: calls that agree with one are not traced */
-    int num_noted;        /* calls that were noted */
-    Py_ssize_t unmatched; /* calls that no entry was for, since one was noted */
-    Py_ssize_t note_at;   /* one is noted when there are so many; -1 for `context->after` */
-    unsigned strikes;     /* checks in a row that took long and were in vain */
-    unsigned resting;     /* so many calls are passed on without a check */
+    int num_kept;         /* kept items: calls that match one aren't traced */
+    int num_noted;        /* calls noted as entries */
+    Py_ssize_t unmatched; /* calls without an entry since the last note */
+    Py_ssize_t note_at;   /* the number of them that triggers a note; -1 for `context->after`
+                           */
+    unsigned strikes;     /* slow checks in vain, in a row */
+    unsigned resting;     /* number of calls to pass on without a check */
     unsigned long long epoch;
 } FjDirectEntries;
 
-/* Starts without entries. */
 void fj_direct_entries_init(FjDirectEntries *entries, const FjDirectContext *context);
 
-/* (P) Forgets all calls. */
 void fj_direct_entries_drop(FjDirectEntries *entries);
 
 int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *arg);
 
-/* (P) Makes an entry of a program that was kept the first, for calls that are like this one: a
+/* (P) Adds an entry for a kept program as the first one, for calls like this one.  Returns a
  * new reference, or NULL with an error. */
 FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext *context,
                                       PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
 
-/* (P) Chooses the way of a call.  `source` is what a plan is made from.  If the way is
- * FJ_WAY_direct, or jax.jit is to be observed, `*found` is an entry (new reference).  -1 with
- * an error that is no Exception. */
+/* (P) Chooses the way of a call.  `source` helps to make a plan.  If the way is FJ_WAY_direct,
+ * or if the caller must observe jax.jit, `*found` is an entry (new reference).  -1 with an
+ * error that isn't an Exception. */
 int fj_direct_entries_choose(FjDirectEntries *entries, FjDirectContext *context,
                              PyObject *source, PyObject *const *args, Py_ssize_t nargs,
                              FjDirectEntry **found);

@@ -1,28 +1,26 @@
-/* Entries of a Direct: what is true of some calls, and the executable for them.
+/* Entries of a Direct: the facts about some calls, and an executable for them.
  *
- * What must agree is what jax.jit's own key has: the configuration, and for each array, also
- * for one that the program does not read, what direct_argument.c compares.  Each call copies
- * what is in the host's memory to the device, so what is written into it after the call is not
- * seen.
+ * A match compares the same facts as jax.jit's own key: the configuration, and for each
+ * argument, read by the program or not, the facts in direct_argument.c.  Each call copies host
+ * values to the device.  Later writes to them have no effect.
  *
- * An executable does not check its arguments: with an array of another dtype or layout, but
- * the same size, it computes nonsense.  So an array is used unchecked only if it is *known*:
- * the very object that was checked in an earlier call, or the very object that this entry's
- * executable has returned in a place whose arrays have passed the check.  A weak reference
- * says so, which keeps nothing alive, and which no other object at the same address matches.
- * What is checked never changes while an array lives.  (A deleted array has no memory, which
- * the executable notices.)
+ * An executable doesn't check its arguments: given an array with a different dtype or layout
+ * but the same size, it computes nonsense.  So only a *known* array is used unchecked: the
+ * very object checked in an earlier call, or the very object that this entry's executable
+ * returned at an index whose results have passed the check.  A weak reference identifies it,
+ * keeps nothing alive, and never matches a new object at the same address.  The checked facts
+ * don't change while an array lives.  (A deleted array has no memory, which the executable
+ * notices.)
  *
- * Python code can run where shardings and layouts are compared, where the program runs (it
- * releases the GIL, so other threads run), where weak references are made on Python 3.11 (the
- * garbage collector), and where references are dropped.  The caller holds the arguments and
- * the entry.
- */
+ * Python code can run when shardings and layouts are compared, when the program runs (it
+ * releases the GIL, and other threads run), when weak references are created on Python 3.11
+ * (the garbage collector), and when references are dropped.  The caller holds the arguments
+ * and the entry. */
 #include "call/direct_entry.h"
 
 #define LESSONS 8
 
-/* Does WHAT to each reference of an entry, some of which may be NULL. */
+/* Applies WHAT to each reference of an entry.  Some can be NULL. */
 #define ENTRY_FIELDS(WHAT, entry)                                                             \
     WHAT((entry)->configuration);                                                             \
     WHAT((entry)->execute);                                                                   \
@@ -109,7 +107,7 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
     return entry;
 }
 
-/* Stores where the values in the host's memory are put.  0, or -1 with an error. */
+/* Records where to put the values in host memory.  0, or -1 with an error. */
 static int
 set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
 {
@@ -146,7 +144,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
                           &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
         return;
     }
-    if (entry->execute != NULL) { /* code that the parser ran has made a plan */
+    if (entry->execute != NULL) { /* code run by the parser made a plan */
         return;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
@@ -182,7 +180,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     entry->handlers = Py_NewRef(handlers);
     entry->constants = Py_NewRef(constants);
     entry->execute = Py_NewRef(execute);
-    /* The plan is complete: to drop a layout can run Python code. */
+    /* The plan is complete.  Only then drop layouts, which can run Python code. */
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         if (!(PyBytes_AS_STRING(flags)[i] & 2)) {
             Py_CLEAR(entry->arguments[i].layout);
@@ -192,7 +190,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 
 /* ---- matching a call with an entry ---- */
 
-/* Makes an array known to an argument.  Without memory for the reference, it is not. */
+/* No-op without memory for the reference. */
 static void
 make_known(FjDirectArgument *argument, PyObject *array)
 {
@@ -211,12 +209,12 @@ forget_result(FjDirectEntry *entry, FjDirectArgument *argument)
     argument->is_proven = 0;
 }
 
-/* After the check of an array: makes it known if it was checked in the call before too, and
- * finds out whether it may be a result of the call before: it has the address. */
+/* After checking an array: makes it known if it was also the last one checked.  Otherwise, if
+ * it has the address of a result of the previous call, records that. */
 static void
 learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssize_t *cursor)
 {
-    forget_result(entry, argument); /* it was not, this time */
+    forget_result(entry, argument); /* not this time */
     if (argument->last == array) {
         make_known(argument, array);
         return;
@@ -233,8 +231,8 @@ learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssiz
     }
 }
 
-/* (P) Whether JAX's configuration is that of an entry: the same objects, or equal ones, as a
- * context that is entered anew in each step has.  1, 0, or -1 with an error. */
+/* (P) Compares JAX's configuration with the entry's, first by identity, then by equality: each
+ * step can enter a new but equal context.  1, 0, or -1 with an error. */
 static int
 same_configuration(FjDirectEntry *entry, PyObject *now)
 {
@@ -329,7 +327,7 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
             continue;
         }
         PyObject *result = PyTuple_GET_ITEM(results, j);
-        if (!argument->is_proven) { /* another array may have had its address */
+        if (!argument->is_proven) { /* a different array could have had its address */
             int way = fj_direct_argument_check(argument, context, result, &compared);
             if (way < 0) {
                 return -1;
@@ -345,8 +343,7 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
     return 0;
 }
 
-/* (P) A copy of a value in the host's memory, on the device: a new reference, or NULL with an
- * error. */
+/* (P) Returns a copy of a host value on the device (new reference), or NULL with an error. */
 static PyObject *
 put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
 {
@@ -361,8 +358,8 @@ put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *
     return array;
 }
 
-/* (P) Replaces what is no array among the inputs of a program: random keys by the arrays in
- * them, and values in the host's memory.  0, or -1 with an error. */
+/* (P) Replaces random keys by their arrays and host values by device arrays among a program's
+ * inputs.  0, or -1 with an error. */
 static int
 replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
                PyObject *const *args, PyObject *inputs)
@@ -379,7 +376,7 @@ replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
             }
             PyObject *before = PyTuple_GET_ITEM(inputs, at);
             PyTuple_SET_ITEM(inputs, at, array);
-            Py_DECREF(before); /* the caller holds them */
+            Py_DECREF(before); /* the caller holds it */
         }
         at += argument->is_read;
     }

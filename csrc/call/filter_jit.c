@@ -1,11 +1,10 @@
 /* The Python type FilterJit, except for its calls (call.c).
  *
- * The public type, `filterjit.types.FilterJit`, is a subclass in Python, which has the methods
- * that are not needed for a call.
+ * The public type, `filterjit.types.FilterJit`, is a Python subclass with the methods that
+ * calls don't need.
  *
- * Python code can run where it is hashed or compared, which calls hooks.prepare, and where
- * the wrapped function is built from a Structure.
- */
+ * Python code can run in hashing and comparing, which call hooks.prepare, and in building the
+ * wrapped function from a Structure. */
 #include "call/filter_jit.h"
 
 #include <structmember.h>
@@ -16,8 +15,8 @@
 #include "call/call.h"
 #include "call/call_hooks.h"
 
-/* A new FilterJit, or NULL with an error.  Its bound methods are of the type that the class
- * has as `_bound_type`. */
+/* Returns a FilterJit, or NULL with an error.  The class attribute `_bound_type` is the type
+ * of its bound methods. */
 static FjFilterJit *
 allocate(PyTypeObject *type)
 {
@@ -116,9 +115,8 @@ filter_jit_clear(PyObject *op)
     Py_CLEAR(self->dict);
     Py_CLEAR(self->signature);
     Py_CLEAR(self->function);
-    /* The other members stay: finalizers may still call the object, and calls
-     * and methods read them.  Each cycle through them is broken by clearing the members above,
-     * or the table of the Cache. */
+    /* Keeps the rest: finalizers can still call the object, and calls and methods read it.
+     * Clearing the members above, or the Cache's table, breaks every cycle. */
     return 0;
 }
 
@@ -155,8 +153,8 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
     return Py_XNewRef(function);
 }
 
-/* The `__wrapped__` that was set, else the function.  functools.wraps sets it; calls read
- * `_function` alone. */
+/* Returns the `__wrapped__` that was set, for example by functools.wraps, or the function.
+ * Calls only read `_function`. */
 static PyObject *
 filter_jit_get_wrapped(PyObject *op, void *closure)
 {
@@ -194,9 +192,9 @@ fj_filter_jit_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
                : fj_bound_method_new(((FjFilterJit *)op)->bound_type, op, instance);
 }
 
-/* Two FilterJits are equal if they share their Cache, which they do if their functions and
- * their settings are equal.  One whose function holds arrays is only equal to itself and has
- * no hash, since arrays have none. */
+/* FilterJits are equal if they share their Cache: equal functions with equal settings.  If the
+ * function holds arrays, which are unhashable, its FilterJit is unhashable and only equals
+ * itself. */
 static Py_hash_t
 filter_jit_hash(PyObject *op)
 {
@@ -233,7 +231,6 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
 
 /* ---- methods ---- */
 
-/* _parts() -> (cache, arrays) */
 static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 {

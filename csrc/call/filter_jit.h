@@ -6,11 +6,11 @@
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject *function;       /* what is wrapped; NULL in one that JAX has unflattened, until
+    PyObject *function;       /* the wrapped function; after JAX unflattens, NULL until
                                * `_function` is read */
     PyTypeObject *bound_type; /* of its bound methods */
-    PyObject *hooks;          /* the Python object whose methods are the hooks: call_hooks.c */
-    PyObject *signature;      /* inspect.Signature, or None to find it at the first call */
+    PyObject *hooks;          /* a Python object with the hooks as methods: call_hooks.c */
+    PyObject *signature;      /* inspect.Signature, or None to find it in the first call */
     FjCache *cache;           /* NULL until the first call */
     PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */
     PyObject *dict;
@@ -18,6 +18,6 @@ typedef struct {
     FjLast last; /* see fj_last_take */
 } FjFilterJit;
 
-/* The tp_descr_get of FilterJit: the function itself, or a bound method.  No Python code runs.
- */
+/* The tp_descr_get of FilterJit: returns the function itself or a bound method.  Runs no
+ * Python code. */
 PyObject *fj_filter_jit_bind(PyObject *self, PyObject *instance, PyObject *owner);

@@ -1,37 +1,37 @@
 /* A __getattribute__ for classes with jitted methods.
  *
- * equinox.Module has a __getattribute__ in Python.  It turns bound methods into pytrees, and
- * returns any other attribute as object.__getattribute__ finds it.  If `method` is jitted,
- * then looking up `model.method` without it takes a quarter of the time.  So a class with
- * jitted methods is given a Getattribute(owner, original).  `owner` is the class, and
- * `original` is the __getattribute__ that it inherits.
+ * equinox.Module has a __getattribute__ in Python.  It turns bound methods into pytrees and
+ * otherwise returns the same attributes as object.__getattribute__.  For a jitted `method`,
+ * looking up `model.method` without it takes a quarter of the time.  So a class with jitted
+ * methods gets a Getattribute(owner, original): `owner` is the class, `original` the
+ * __getattribute__ that it inherits.
  *
- * There are two ways to look up an attribute:
+ * An attribute is looked up in one of two ways.
  *
- * The short way is for a name under which the class has a FilterJit.  object.__getattribute__
- * looks it up.  If that returns a BoundFilterJit, it is the result; otherwise the instance has
- * an attribute of that name, and `original` is called.  Other names go to `original` directly.
+ * The short way is for names of FilterJits in the class.  It calls object.__getattribute__.
+ * If that returns a BoundFilterJit, that is the result.  Otherwise the instance has its own
+ * attribute of this name, and `original` is called.  All other names go to `original`
+ * directly.
  *
- * The long way is super(owner, instance).__getattribute__(name), which is what a method in
- * Python would call.
+ * The long way is super(owner, instance).__getattribute__(name), as a method in Python would
+ * do.
  *
- * A class's instances may only be looked up in the short way if nobody can tell the
- * difference.  So each look-up in the long way that finds a jitted method checks that
+ * Instances of a class take the short way only if nobody can tell the difference.  Each
+ * look-up that finds a jitted method in the long way checks this:
  *
- * - `original` is the only other __getattribute__ between `owner` and `object` in the MRO of
- *   the instance's class (other Getattributes of the same `original` may come before it), and
- * - the long way has returned what the short way would return.
+ * - In the MRO of the instance's class, `original` is the only other __getattribute__ between
+ *   `owner` and `object`, except for Getattributes of the same `original` before it.
+ * - The long way has returned the same result as the short way would.
  *
- * If both are true, the class is remembered as `checked_type`, with its version.  CPython
- * gives a class a new version whenever the class or one of its bases changes, so the short way
- * is taken as long as the class and its version are the same.  Only one class is remembered:
- * an instance of another class takes the long way, and replaces it if the checks succeed.
+ * If both hold, the class becomes `checked_type`, with its version.  CPython gives a class a
+ * new version whenever it or a base changes, so the short way is valid for this class and
+ * version.  Only one class is remembered.  An instance of a different class takes the long
+ * way, and replaces it if the check succeeds.
  *
- * Python code can run in the long way and in `original`.  The short way runs none if the name,
- * and the names of the instance's own attributes, are exactly str: the attribute of the class
- * is a FilterJit, so object.__getattribute__ either creates a bound method or returns the
- * instance's own attribute.
- */
+ * Python code can run in the long way and in `original`.  The short way runs none if the name
+ * and the names of the instance's own attributes are exactly str: the class attribute is a
+ * FilterJit, so object.__getattribute__ either creates a bound method or returns the
+ * instance's own attribute. */
 #include "base/state.h"
 
 #include <structmember.h>
@@ -43,13 +43,13 @@ typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyTypeObject *owner;
     PyObject *original;
-    PyTypeObject *checked_type; /* an address: not owned */
-    unsigned checked_version;   /* its version then; 0 if no class has been checked */
+    PyTypeObject *checked_type; /* an address, not a reference */
+    unsigned checked_version;   /* its version, or 0 if no class was checked */
 } FjGetattribute;
 
 /* ---- the check ---- */
 
-/* Whether a look-up in an instance of `type` gets from here to `original`, and from there to
+/* True if a look-up in an instance of `type` gets from here to `original`, and from there to
  * object.__getattribute__. */
 static int
 leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name)
@@ -67,8 +67,7 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
         if (found == self->original && !met) {
             met = 1;
         }
-        /* A base class with jitted methods has a Getattribute too, which calls the next one.
-         */
+        /* A base with jitted methods has a Getattribute, too, which calls the next one. */
         else if (found == NULL ? PyErr_Occurred() != NULL
                                : met || !Py_IS_TYPE(found, Py_TYPE(self)) ||
                                      ((FjGetattribute *)found)->original != self->original) {
@@ -78,8 +77,8 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
     return 0;
 }
 
-/* Whether the short way may be taken.  A version is never used again, so another class at the
- * same address has another one. */
+/* True if the short way is valid.  Versions are never reused: a different class at the same
+ * address has a different one. */
 static inline int
 is_checked(const FjGetattribute *self, PyTypeObject *type)
 {
@@ -87,7 +86,7 @@ is_checked(const FjGetattribute *self, PyTypeObject *type)
            self->checked_version != 0;
 }
 
-/* The FilterJit that a class has under `name`, borrowed, or NULL. */
+/* Returns the class's FilterJit `name` (borrowed), or NULL. */
 static inline PyObject *
 jitted_method(PyTypeObject *type, PyObject *name)
 {
@@ -124,7 +123,7 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
             self->checked_type = type;
             self->checked_version = version;
         }
-        PyErr_Clear(); /* a check that fails leaves the long way */
+        PyErr_Clear(); /* without a successful check the long way stays */
     }
     Py_XDECREF(method);
     return result;
@@ -133,7 +132,7 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
 static PyObject *
 look_up(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
-    if (FJ_FREE_THREADED) { /* another thread may change the class: the long way */
+    if (FJ_FREE_THREADED) { /* another thread can change the class: the long way */
         return call_super(self, instance, name);
     }
     PyTypeObject *type = Py_TYPE(instance);
@@ -165,7 +164,7 @@ getattribute_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyOb
 
 /* ---- the Python type ---- */
 
-/* It becomes a method, as a function of Python's does. */
+/* Binds like a Python function. */
 static PyObject *
 getattribute_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
 {
@@ -199,7 +198,7 @@ getattribute_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* There is no tp_clear: the class breaks the cycle, and until then it may be called. */
+/* No tp_clear: the class breaks the cycle, and can call this until then. */
 static void
 getattribute_dealloc(PyObject *op)
 {

@@ -1,26 +1,21 @@
-/* The Python type VariableJit: a FilterJit whose calls update Variables of Flax NNX.
+/* The Python type VariableJit: a FilterJit that updates Variables of Flax NNX.  A call
  *
- * A call
- *
- *   1. looks at the guards: attributes that must have certain values, such as the current
- *      trace of JAX, which must be that of the top level;
+ *   1. checks the guards: attributes that must have certain values, such as JAX's current
+ *      trace, which must be at the top level;
  *   2. calls the FilterJit, which returns (result, indices, values).  Matching or flattening
- *      the arguments collects the Variables in them, and a hook sees whether they can be
- *      updated (variables.c);
- *   3. stores the values in the Variables with these indices.  Where a Variable holds a number
- *      or an array of NumPy, which upstream makes an array of JAX, `_settle` does so.
+ *      the arguments collects their Variables, and a hook checks that they can be updated
+ *      (variables.c);
+ *   3. stores the values in the Variables with these indices.  If a Variable holds a number
+ *      or a NumPy array, which upstream converts to a JAX array, calls `_settle` to do so.
  *
- * The FilterJit may also return (result, None, ...): then `_finish` completes the call.  Where
- * the guards or the hook find something that is not covered, `_hand_over` makes the call in
- * another way; a subclass in Python has both methods.  So does a call whose trace raises
- * `escape`, before it has run the user's function.
+ * If the FilterJit returns (result, None, ...), `_finish` completes the call.  If a guard or
+ * the hook rejects the call, or a trace raises `escape` before it has run the user's function,
+ * `_hand_over` makes the call in a different way.  A Python subclass has both methods.
  *
- * What a call of VariableJit does itself changes nothing that another call or thread uses
- * while it runs, except for `reason`, and `states`, which are looked at anew after Python code
- * has run; it locks the object for both.
+ * A call changes no state of the VariableJit that other calls or threads use, except `reason`
+ * and `states`.  It rereads both after Python code has run, and locks the object for them.
  *
- * Python code can run in all of this file, as in the files named above.
- */
+ * Python code can run anywhere in this file. */
 #include "call/call.h"
 
 #include <structmember.h>
@@ -30,15 +25,15 @@
 #include "call/filter_jit.h"
 #include "call/variables.h"
 
-/* Room for so many objects is on the stack, where FilterJit takes 8 KiB besides. */
+/* As many objects as fit on the stack, besides the FilterJit's 8 KiB. */
 #define OBJECTS_INLINE 257
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjFilterJit *inner;
     FjVariableRules rules;
-    PyObject *guards; /* tuple of (object, name of an attribute, value, reason) */
-    PyObject *escape; /* a class of exceptions */
+    PyObject *guards; /* tuple of (object, attribute name, value, reason) */
+    PyObject *escape; /* an exception class */
     PyObject *reason; /* why every call is handed over, or NULL */
     FjLeafBuf states; /* TraceStates: see fj_variables_check_states */
     PyObject *states_room[2];
@@ -61,8 +56,7 @@ call_method(FjVariableJit *self, const char *name, PyObject *first, PyObject *co
     return result;
 }
 
-/* Whether all guards have their values; else `*reason` is a new str.  1, 0, or -1 with an
- * error. */
+/* 1 if all guards have their values, 0 and a new str in `*reason`, or -1 with an error. */
 static int
 pass_guards(FjVariableJit *self, PyObject **reason)
 {
@@ -83,19 +77,18 @@ pass_guards(FjVariableJit *self, PyObject **reason)
     return 1;
 }
 
-/* The state of one call. */
 typedef struct {
     FjArgumentsHook hook; /* the first member */
     FjVariableJit *self;
     Py_ssize_t num_variables; /* in the arguments: the first of the hook's objects */
-    int unsettled;            /* a Variable's value is to become an array of JAX */
+    int unsettled;            /* a Variable's value must become a JAX array */
     PyObject *reason;         /* owned: why the call is handed over, or NULL */
     PyObject *room[OBJECTS_INLINE];
 } VariableCall;
 
-/* Takes the exception that is set as a reason to hand the call over: upstream raises its own.
- * 0, or -1 with an error.  Two attempts in each call would take forever if a recursion has no
- * end. */
+/* Turns the current exception into a reason to hand the call over: upstream raises its own.
+ * 0, or -1 with an error.  A RecursionError stays: with an endless recursion, two attempts per
+ * call would take forever. */
 static int
 hand_over_error(VariableCall *call)
 {
@@ -109,7 +102,7 @@ hand_over_error(VariableCall *call)
     return call->reason == NULL ? -1 : 0;
 }
 
-/* Whether the Variables in the arguments can be updated: see FjArgumentsHook. */
+/* An FjArgumentsHook: checks that the Variables in the arguments can be updated. */
 static int
 accept(FjArgumentsHook *hook, const FjStructure *structure, PyObject *const *arrays,
        int is_new)
@@ -161,7 +154,7 @@ store(VariableCall *call, PyObject *indices, PyObject *values)
     return 0;
 }
 
-/* Completes a call with what the FilterJit has returned, which is stolen. */
+/* Completes a call with the FilterJit's result (stolen). */
 static PyObject *
 complete(VariableCall *call, PyObject *answer, PyObject *const *args, Py_ssize_t nargs,
          PyObject *kwnames)
@@ -183,8 +176,8 @@ complete(VariableCall *call, PyObject *answer, PyObject *const *args, Py_ssize_t
     return result;
 }
 
-/* Takes the exception that is set if it is an `escape`, as the reason for which every call is
- * handed over from now on.  A new str, or NULL with an exception. */
+/* If the current exception is an `escape`, it becomes the reason to hand over all later calls.
+ * Returns a new str, or NULL with an exception. */
 static PyObject *
 take_escape(FjVariableJit *self)
 {
@@ -200,7 +193,7 @@ take_escape(FjVariableJit *self)
     return reason;
 }
 
-/* Makes a call that the guards have let pass; NULL with a reason if it must be handed over. */
+/* Makes a call after the guards.  NULL with a reason if it must be handed over. */
 static PyObject *
 make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -214,7 +207,7 @@ make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject 
     }
     result = complete(call, result, args, nargs, kwnames);
     if (FJ_UNLIKELY(call->unsettled && result != NULL)) {
-        /* Not those of another walk: the call may have changed what is in the arguments. */
+        /* Reuse the collected Variables: the call can have changed the arguments. */
         PyObject *variables = fj_tuple_from(call->hook.objects.items, call->num_variables);
         PyObject *answer = variables == NULL ? NULL
                                              : PyObject_CallMethod((PyObject *)self, "_settle",
@@ -257,8 +250,7 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
 
 /* ---- the type ---- */
 
-/* The offset of a slot that holds an object; -1 with TypeError if the type has none of this
- * name. */
+/* Returns the offset of an object slot, or -1 with TypeError if the type has no such slot. */
 static Py_ssize_t
 slot_offset(PyTypeObject *type, const char *name)
 {
@@ -341,8 +333,8 @@ jit_clear(PyObject *op)
     FjVariableJit *self = (FjVariableJit *)op;
     fj_leafbuf_clear(&self->states);
     Py_CLEAR(self->reason);
-    /* The members that a call reads stay, since finalizers may still make calls.  The cycle
-     * of a function that refers to this object is broken by the FilterJit. */
+    /* Keeps the members that a call reads: finalizers can still make calls.  The FilterJit
+     * breaks the cycle of a function that refers to this object. */
     return 0;
 }
 

@@ -1,18 +1,17 @@
-/* Whether the Variables in the arguments of a call can be updated.
+/* Checks if the Variables in a call's arguments can be updated.
  *
- * What follows from a Structure is looked at when arguments have been flattened, and holds for
- * all that match it.  What is looked at in each call are the types of the arrays and the trace
- * level of the Variables.
+ * The facts that follow from a Structure are checked once, after flattening, and hold for all
+ * arguments that match it.  Each call checks the types of the arrays and the trace level of
+ * the Variables.
  *
- * Python code can run in `is_valid` of a TraceState, and where one is dropped.
- */
+ * Python code can run in a TraceState's `is_valid`, and when one is dropped. */
 #include "call/variables.h"
 
 #include "structure/fields.h"
 
 #define OF_ANOTHER_KIND "a Variable has attributes of another kind: `%.100s`"
 
-/* Sets the reason, as PyUnicode_FromFormat makes it.  Always 0, or -1 with MemoryError. */
+/* Sets the reason from a PyUnicode_FromFormat format.  Returns 0, or -1 with MemoryError. */
 static int
 hand_over(PyObject **reason, const char *format, ...)
 {
@@ -29,7 +28,7 @@ is_variable(const FjNode *node)
     return node->code == FJ_OBJECT && (node->flags & FJ_NODE_IDENTITY);
 }
 
-/* Where a Variable's slot `_trace_state` is. */
+/* The offset of a Variable's slot `_trace_state`. */
 static inline Py_ssize_t
 state_offset(const FjNodeKind *kind)
 {
@@ -104,8 +103,8 @@ fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *st
     return result;
 }
 
-/* Looks at an array leaf that is neither of the most common type nor a random key.  `inside`
- * if it is an attribute of a Pytree or below one, but not the value of a Variable. */
+/* Checks an array leaf other than common arrays and random keys.  `inside` for an attribute of
+ * a Pytree or anything below it, except the value of a Variable. */
 static int
 check_leaf(const FjVariableRules *rules, PyTypeObject *type, int inside, PyObject **reason)
 {
@@ -113,7 +112,7 @@ check_leaf(const FjVariableRules *rules, PyTypeObject *type, int inside, PyObjec
     if (kind == NULL || kind->code == FJ_MAYBE_ARRAY) {
         return check_leaf_type(type, 1, reason);
     }
-    /* Upstream makes it an array of JAX, or leaves it static. */
+    /* Upstream converts it to a JAX array or leaves it static. */
     return inside && rules->graph
                ? hand_over(reason, "a Module holds a leaf that is no array of JAX: `%.100s`",
                            type->tp_name)
@@ -149,11 +148,11 @@ fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *struc
     return result;
 }
 
-/* (P) Whether a TraceState is that of the top level. */
+/* (P) True if a TraceState is at the top level. */
 static int
 is_valid(PyObject *state, PyObject **reason)
 {
-    /* The method may make the same call again, and may do so without a frame of Python's. */
+    /* The method can make the same call, possibly without a Python frame. */
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return -1;
     }
@@ -166,8 +165,7 @@ is_valid(PyObject *state, PyObject **reason)
     return result == 0 ? hand_over(reason, "a Variable is of another trace level") : result;
 }
 
-/* (P) Asks a TraceState, which is the Variable's with this number and is stolen, and remembers
- * it. */
+/* (P) Checks and remembers the TraceState (stolen) of the Variable with this number. */
 static int
 ask_state(FjLeafBuf *states, Py_ssize_t number, PyObject *state, PyObject **reason)
 {
@@ -175,8 +173,7 @@ ask_state(FjLeafBuf *states, Py_ssize_t number, PyObject *state, PyObject **reas
     if (result > 0 && number < states->count) {
         Py_SETREF(states->items[number], Py_NewRef(state));
     }
-    else if (result > 0 &&
-             number == states->count) { /* other calls may have made it shorter */
+    else if (result > 0 && number == states->count) { /* other calls can shorten it */
         result = fj_leafbuf_push(states, state) < 0 ? -1 : 1;
     }
     Py_DECREF(state);
@@ -195,7 +192,7 @@ fj_variables_check_states(const FjStructure *structure, FjLeafBuf *objects, FjLe
         }
         PyObject *variable = objects->items[i];
         FjNodeKind *kind = fj_node_kind(node);
-        if (FJ_UNLIKELY(!fj_fields_are_plain(kind))) { /* its class has changed */
+        if (FJ_UNLIKELY(!fj_fields_are_plain(kind))) { /* its class changed */
             return hand_over(reason, OF_ANOTHER_KIND, Py_TYPE(variable)->tp_name);
         }
         objects->items[i] = objects->items[number];

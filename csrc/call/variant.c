@@ -1,11 +1,10 @@
 /* The Python types Variant and Output.
  *
  * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
- * (flatten.c, and the `marker` callable), in a variant's repr, in the number that JAX passes
- * to fj_output_unflatten, and wherever references are dropped.  The array of traces moves as
- * it grows, so whatever can run Python code refers to a trace by its number, never by a
- * pointer.
- */
+ * (flatten.c, and the `marker` callable), in a variant's repr, in the trace number that JAX
+ * passes to fj_output_unflatten, and when references are dropped.  The array of traces moves
+ * as it grows, so code that can run Python code refers to a trace by its number, not by a
+ * pointer. */
 #include "call/variant.h"
 
 #include <structmember.h>
@@ -32,7 +31,7 @@ fj_variant_is_freed(void)
     return NULL;
 }
 
-/* Sets `run_by_hook` of a variant that the caller has locked, after a change of its traces. */
+/* For a locked variant, after a change of its traces. */
 static void
 update_run_by_hook(FjVariant *self)
 {
@@ -45,8 +44,8 @@ update_run_by_hook(FjVariant *self)
 
 /* Doubles the capacity for traces.  0, or -1 with MemoryError.
  *
- * The array of fewer traces stays until the variant dies, as another thread may read it: the
- * first item of an array is no trace, and refers to the array before. */
+ * The old array stays until the variant dies, because other threads can be reading it.  The
+ * item before the first trace of an array links to the old array. */
 static int
 grow_traces(FjVariant *self)
 {
@@ -91,7 +90,8 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     return trace;
 }
 
-/* The number of a trace, or -1 with an error: of an Output of another variant, say. */
+/* Returns the number of a trace, or -1 with an error, for example for a different variant's.
+ */
 static Py_ssize_t
 trace_of(const FjVariant *self, PyObject *number)
 {
@@ -119,7 +119,6 @@ variant_may_raise(PyObject *op, PyObject *number)
     return may_raise == FJ_MAY_RAISE_UNKNOWN ? Py_NewRef(Py_None) : PyBool_FromLong(may_raise);
 }
 
-/* set_may_raise(trace, may_raise) */
 static PyObject *
 variant_set_may_raise(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -147,7 +146,7 @@ fj_variant_output_structure(const FjVariant *self, PyObject *op)
 {
     const FjOutput *output = (FjOutput *)op;
     if (FJ_UNLIKELY(Py_TYPE(op) != self->structure->registry->state->output)) {
-        /* Always NULL, as below: a hit needs no frame on the stack for these. */
+        /* Always NULL.  Calls in this form keep a stack frame out of hits. */
         return (FjStructure *)PyErr_Format(
             PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
             Py_TYPE(op)->tp_name);
@@ -225,7 +224,7 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     if (trace == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    /* It is a tuple already, from JAX's C++. */
+    /* JAX's C++ passes a tuple. */
     PyObject *output = fj_output_new(state, fj_tuple_of(args[1]), trace);
     if (output != NULL && !PyLong_CheckExact(args[0])) {
         ((FjOutput *)output)->given_trace = Py_NewRef(args[0]);
@@ -288,7 +287,6 @@ PyType_Spec fj_output_spec = {
 
 /* ---- calls and traces ---- */
 
-/* arguments(arrays) -> (function, [argument or registry, ...]) */
 static PyObject *
 variant_arguments(PyObject *op, PyObject *arrays)
 {
@@ -308,8 +306,8 @@ variant_arguments(PyObject *op, PyObject *arrays)
         fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
-/* call = callable.  Calls that are running do not own a reference to the callable before this
- * one: whoever sets another keeps it alive as long as the variant. */
+/* Running calls don't own a reference to the old callable: the setter of a new one keeps it
+ * alive as long as the variant. */
 static int
 variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
 {
@@ -340,7 +338,6 @@ variant_get_call(PyObject *op, void *Py_UNUSED(closure))
 
 /* ---- results ---- */
 
-/* finish(tree, marker) -> Output */
 static PyObject *
 variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -367,7 +364,6 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     return (PyObject *)output;
 }
 
-/* result(output) -> tree */
 static PyObject *
 variant_result(PyObject *op, PyObject *value)
 {
@@ -378,7 +374,6 @@ variant_result(PyObject *op, PyObject *value)
                                ((PyTupleObject *)((FjOutput *)value)->arrays)->ob_item);
 }
 
-/* add_output(structure) -> number */
 static PyObject *
 variant_add_output(PyObject *op, PyObject *structure)
 {
@@ -420,8 +415,7 @@ variant_traverse(PyObject *op, visitproc visit, void *arg)
     return 0;
 }
 
-/* The Structures stay, as the items of a tuple do: other objects break the cycles through
- * them. */
+/* Keeps the Structures, like a tuple its items: other objects break the cycles. */
 static int
 variant_clear(PyObject *op)
 {

@@ -1,37 +1,34 @@
-/* A variant: the compiled callable of one static structure, and what its traces returned.
+/* A variant: the compiled callable of one static structure, and the results of its traces.
  *
- * The callable takes nothing but arrays, those in the function itself before those in the
- * arguments, and returns an Output: the arrays of the result, and the number of the trace that
- * they come from.  The trace's Structure turns the arrays into the user's tree.  A variant has
- * several traces if JAX traces it again, for arrays of other shapes or dtypes, and then each
- * trace may return a tree of another Structure.
- *
- * Functions marked (P) may run Python code.
- */
+ * The callable takes only arrays, the function's own before the arguments', and returns an
+ * Output: the result's arrays and the number of the trace that produced them.  The trace's
+ * Structure turns the arrays into the user's tree.  If JAX retraces a variant for other shapes
+ * or dtypes, the variant gets several traces, and each can return a tree with a different
+ * Structure. */
 #pragma once
 
 #include "base/common.h"
 #include "structure/structure.h"
 #include "walk/known.h"
 
-/* Whether a program can raise while it runs: then a call waits for it. */
+/* Can a program raise while it runs?  A call waits for one that can. */
 typedef enum {
-    FJ_MAY_RAISE_UNKNOWN = -1, /* not inspected yet */
+    FJ_MAY_RAISE_UNKNOWN = -1,
     FJ_MAY_RAISE_NO = 0,
     FJ_MAY_RAISE_YES = 1
 } FjMayRaise;
 
-/* What hits took while they were timed, in nanoseconds, and how many there were. */
+/* Timed hits, in nanoseconds. */
 typedef struct {
-    unsigned long long hits;   /* all timed hits, */
-    unsigned long long hit;    /* and what they took until they returned, without waiting */
-    unsigned long long waited; /* what they waited for programs that can raise */
-    unsigned long long runs;   /* those that were direct calls, */
-    unsigned long long around; /* what these took, without waiting, */
-    unsigned long long ran;    /* and their executables in that */
+    unsigned long long hits;   /* number of timed hits */
+    unsigned long long hit;    /* total until the return, without waiting */
+    unsigned long long waited; /* total waiting for programs that can raise */
+    unsigned long long runs;   /* number of direct calls among them */
+    unsigned long long around; /* total of the direct calls, without waiting */
+    unsigned long long ran;    /* total of their executables */
 } FjTimes;
 
-/* Adds a hit that took `taken`; `ran` is 0 if its executable was not timed. */
+/* `ran` is 0 if the executable was not timed. */
 static inline void
 fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited,
              unsigned long long ran)
@@ -44,60 +41,58 @@ fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited
     (void)FJ_ADD(times->ran, ran);
 }
 
-/* A new tuple of the fields, or NULL with an error.  The getter takes their offset. */
+/* Returns a new tuple of the fields, or NULL with an error.  The getter's closure is the
+ * offset. */
 PyObject *fj_times_as_tuple(const FjTimes *times);
 PyObject *fj_times_get(PyObject *object, void *offset);
 
-/* What one trace returned.  The program of a trace without array results returns one array
- * that the Structure does not have, so that a call can wait for it. */
+/* The result of one trace.  If it contains no arrays, its program returns one array that the
+ * Structure doesn't have, for calls to wait on. */
 typedef struct {
     FjStructure *structure; /* owned */
     int may_raise;          /* an FjMayRaise */
 } FjTrace;
 
 typedef struct {
-    PyObject_HEAD FjStructure *function; /* Structure of the function itself */
-    FjStructure *structure;              /* Structure of the arguments */
+    PyObject_HEAD FjStructure *function; /* of the function itself */
+    FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjTrace *traces;                     /* only ever appended to: `num_traces` of them can
-                                          * be read without a lock */
+    FjTrace *traces;                     /* append-only: the first `num_traces` can be read
+                                          * without a lock */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
-    uint64_t last_used;      /* the Cache's clock then */
-    Py_ssize_t next_variant; /* which variant was called after this one the last time: 0 for
-                              * this one itself, else one more than its position in the
-                              * Cache's table */
+    uint64_t last_used;      /* the Cache's clock at the last use */
+    Py_ssize_t next_variant; /* the variant called next after this one's last call: 0 for this
+                              * one, else 1 + its position in the Cache's table */
     FjTimes times;
-    int ran;          /* a call of it has returned and there was no trace, which happens under
-                       * jax.disable_jit */
-    int in_cache;     /* the Cache's table contains it */
-    int evicted;      /* the Cache has dropped it for good: it is never predicted */
-    int call_was_set; /* Python has set `call`: it is asked when a call fails */
-    int run_by_hook;  /* it has no trace yet, or one that can raise: the `run` hook makes the
-                       * calls */
-    PyObject *record; /* what a listener keeps of it, or NULL */
+    int ran;            /* a call returned without a trace, under jax.disable_jit */
+    int in_cache;       /* in the Cache's table */
+    int evicted;        /* dropped by the Cache for good: never predicted */
+    int call_was_set;   /* Python has set `call`, and is asked if a call fails */
+    int run_by_hook;    /* not traced yet, or has a trace that can raise: the `run` hook makes
+                         * its calls */
+    PyObject *record;   /* a listener's data, or NULL */
     PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
-    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, of earlier arguments, or
-                                                       * NULL */
+    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* earlier arguments, per lane, or NULL
+                                                       */
 } FjVariant;
 
-/* Whether the Cache keeps the variant, and counts it: it has been traced to the end, or it has
- * run without a trace. */
+/* True if the Cache keeps and counts the variant: it was traced to the end, or ran without a
+ * trace. */
 static inline int
 fj_variant_is_kept(const FjVariant *variant)
 {
     return FJ_LOAD_SIZE(variant->num_traces) > 0 || FJ_LOAD_INT(variant->ran);
 }
 
-/* NULL with the error of a call of a variant that the garbage collector has cleared. */
+/* Raises: the garbage collector has cleared the called variant.  Always NULL. */
 PyObject *fj_variant_is_freed(void);
 
-/* A new variant without a callable, or NULL with an error. */
+/* Returns a variant without a callable, or NULL with an error. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
 
-/* Whether the program of a trace can raise while it runs. */
 static inline FjMayRaise
 fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
 {
@@ -105,35 +100,34 @@ fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
     return (FjMayRaise)FJ_LOAD_INT(traces[trace].may_raise);
 }
 
-/* Adds a trace that returned `structure`.  Its number, or -1 with MemoryError. */
+/* Returns the number of the new trace, or -1 with MemoryError. */
 Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
 
 /* ---- Output ---- */
 
-/* An Output: what the callable of a variant returns.  To JAX it is a pytree node,
- * whose children are the arrays and whose aux data is the number of the trace.  JAX's caches
- * live long and hold aux data, so this way they hold an int and no reference to objects of the
- * user's. */
+/* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
+ * children, the trace number its aux data.  JAX's long-lived caches hold aux data, so this
+ * keeps user objects out of them. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
-    FjVariant *variant;             /* NULL in one that JAX has unflattened */
-    FjStructure *structure;         /* NULL in one that JAX has unflattened */
-    PyObject *given_trace;     /* what JAX has unflattened it with if that was of a subclass
-                                * of int: see ANY_TRACE in _shardings/_sharded_call.py; or NULL */
-    Py_ssize_t trace;          /* -1 until JAX flattens it */
-    unsigned long long ran;    /* nanoseconds of the executable, 0 if it was not timed */
-    unsigned long long waited; /* nanoseconds for which a program that can raise was awaited */
+    FjVariant *variant;             /* NULL if JAX unflattened it */
+    FjStructure *structure;         /* NULL if JAX unflattened it */
+    PyObject *given_trace;          /* JAX's aux data if it is a subclass of int (ANY_TRACE in
+                                     * _shardings/_sharded_call.py), or NULL */
+    Py_ssize_t trace;               /* -1 until JAX flattens it */
+    unsigned long long ran;         /* nanoseconds of the executable, or 0 */
+    unsigned long long waited;      /* nanoseconds of waiting for a program that can raise */
 } FjOutput;
 
-/* The Structure of what this variant's callable returned, borrowed from the one or the other.
- * NULL with an error if it is no Output, or does not belong to this variant. */
+/* Returns the Structure of an Output of this variant (borrowed from the Output or the
+ * variant), or NULL with an error if it isn't one. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
 
-/* An Output of a tuple of arrays, as JAX unflattens it: without a variant and a Structure.
- * `arrays` is stolen; NULL is an error that is passed on.  NULL with an error. */
+/* Returns an Output without variant and Structure, or NULL with an error.  Steals `arrays`, a
+ * tuple; NULL passes on an earlier error. */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 
-/* Module functions: how JAX flattens and unflattens an Output. */
+/* Module functions for JAX. */
 PyObject *fj_output_flatten(PyObject *module, PyObject *output);
 PyObject *fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
