@@ -1,10 +1,8 @@
-/* The extension module filterjit._core: its types and functions.
- *
- * It uses multi-phase initialization, and all of its state is per module (state.h).
+/* The extension module filterjit._core: its types and functions.  It uses multi-phase
+ * initialization, and all state is per module (state.h).
  *
  * Python code can run in flatten (flatten.c), same_static (snapshot_compare.c) and
- * is_immutable (statics.c).
- */
+ * is_immutable (statics.c). */
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "base/state.h"
@@ -17,7 +15,6 @@
 
 /* ---- functions ---- */
 
-/* flatten(registry, tree) -> (arrays, structure) */
 static PyObject *
 core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -38,7 +35,6 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
-/* same_static(registry, a, b) -> bool */
 static PyObject *
 core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -47,7 +43,6 @@ core_same_static(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return same < 0 ? NULL : PyBool_FromLong(same);
 }
 
-/* is_immutable(registry, value) -> bool */
 static PyObject *
 core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -56,7 +51,6 @@ core_is_immutable(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return immutable < 0 ? NULL : PyBool_FromLong(immutable);
 }
 
-/* identity(value) -> key */
 static PyObject *
 core_identity(PyObject *module, PyObject *value)
 {
@@ -106,7 +100,7 @@ static PyMethodDef core_functions[] = {
 
 /* ---- types and names ---- */
 
-/* Stores a new type in `*place`, which owns it.  0, or -1 with an error. */
+/* Creates a type and stores it in `*place` (owned).  0, or -1 with an error. */
 static int
 create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {

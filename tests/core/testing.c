@@ -1,12 +1,10 @@
-/* The extension module filterjit._testing: parts of the core that tests use on their own.
+/* The extension module filterjit._testing: parts of the core for separate tests.
  *
- * It is compiled from the sources of the core, and its functions take objects of
- * filterjit._core, whose types they do not check.  So there are two copies of the core's
- * functions and static variables, and nothing in such an object may depend on the address of
- * one.
+ * It is compiled from the core's sources, but its functions take objects of filterjit._core
+ * without checking their types.  So there are two copies of the core's functions and static
+ * variables, and no such object can depend on the address of one.
  *
- * Python code can run in `match`.
- */
+ * Python code can run in `match`. */
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "structure/registry.h"
