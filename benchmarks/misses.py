@@ -103,7 +103,7 @@ def _variables() -> Any:
 def _rows() -> dict[str, Callable[[], Row]]:
     def of_transformer() -> Row:
         case = cases.CASES["transformer"]()
-        read = _used(lambda model: model.embed.weight)
+        read = _used(lambda model: model.norm.weight)
         return Row("transformer of 24 layers (339 arrays)", read, case.args[0])
 
     def nnx_row() -> Row:

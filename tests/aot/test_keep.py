@@ -229,9 +229,6 @@ NOT_KEPT: dict[str, tuple[Callable[[], Any], tuple[Any, ...], str]] = {
     "a lock": (lambda: with_object(threading.Lock()), (), "`held` in the closure of .*lock"),
     "a generator": (lambda: with_object(generator()), (), "`held` in the closure.*generator"),
     "a callback": (lambda: printing, (), "effects or callbacks"),
-    "a donation that looks at arrays": (
-        lambda: filter_jit(donate={"x": lambda x: x.ndim == 2})(scale), (), "donates by a filter"
-    ),
 }  # fmt: skip
 
 

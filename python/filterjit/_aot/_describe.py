@@ -302,9 +302,11 @@ class Description:
 
 
 def _fields(cls: Any) -> list[str]:
-    """Returns the names of the fields of one of our dataclasses, but for those set later."""
+    """Returns what tells all of an object of ours: the fields of a dataclass that are not set
+    later, or what its class names."""
     fields = getattr(cls, "__dataclass_fields__", {})
-    return [name for name, field in fields.items() if field.init]
+    given = [name for name, field in fields.items() if field.init]
+    return [*getattr(cls, "DESCRIBED_BY", given)]
 
 
 def _attributes(x: Any) -> dict[str, Any]:

@@ -23,16 +23,17 @@ from typing import Any
 import jax
 
 from .. import _core
+from .._base._arrays import Aval
 from .._base._checks import as_path
 from .._base._files import replacing
 from .._base._package import public
 from .._call import _direct, _events
-from .._call._programs import Programs, programs_of
+from .._call._programs import programs_of
 from .._compat import _jax_compat
 from .._observe import _records
 from . import _describe, _encode, _file, _program
 from ._encode import Unsupported
-from ._prepared import PreparedCall, is_spec
+from ._prepared import PreparedCall, is_spec, place_of
 
 logger = logging.getLogger("filterjit")
 
@@ -148,8 +149,7 @@ class Kept:
         variant: _core.Variant,
         arrays: Sequence[Any],
     ) -> None:
-        if type(variant.programs) is not Programs:
-            raise Unsupported("it has shardings, or donates by a filter that looks at arrays")
+        self.kinds = _kinds(arrays)
         of_call = _describe.describe_call(cache, variant, arrays)
         text = folder.version.encode("utf-8", "surrogatepass")
         self.digest = hashlib.sha256(_describe.part("call", *of_call, text)).hexdigest()
@@ -218,7 +218,8 @@ class Kept:
             compiled = find()
             if _records.record_of(variant).cost.from_disk:
                 raise Unsupported("JAX loaded it from its cache, and XLA cannot serialize it again")
-            plan = "" if any(map(is_spec, arrays)) else _direct.plan_of_kept(compiled, arrays)
+            is_placed = all(not is_spec(x) or x.sharding is not None for x in arrays)
+            plan = _direct.plan_of_kept(compiled, arrays) if is_placed else ""
             if plan and isinstance(plan, str):
                 raise Unsupported(plan)
             result = variant.outputs[compiled.out_tree.node_data()[1]]
@@ -291,18 +292,18 @@ class _Keeper(_events.Listener):
     def __init__(self) -> None:
         self._thread = _Thread()
 
-    def before_trace(self, observed: Callable[[], tuple[Any, Any]]) -> None:
+    def before_trace(
+        self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
+    ) -> None:
         cache, variant = observed()
         if not _folders or variant is None:
             return
+        if arrays is None:
+            fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
+            if getattr(fun, "observed", None) != observed:
+                return
         self._thread.sought.pop(variant, None)
-        fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
-        if (
-            getattr(fun, "observed", None) != observed
-            or jax.config.jax_disable_jit
-            or not isinstance(variant.call, _core.Direct)
-            or not all(map(_is_there, arrays))
-        ):
+        if jax.config.jax_disable_jit or not all(map(_is_there, arrays)):
             return
         kept = _seek(cache, variant, arrays)
         if kept is not None and kept.is_there():
@@ -313,9 +314,13 @@ class _Keeper(_events.Listener):
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
         kept = self._thread.sought.pop(variant, None)
-        if kept is not None:
+        if kept is not None and kept.kinds == _kinds(arrays):
             jitted = programs_of(variant).find(tuple(arrays))[0]
             kept.write(lambda: jitted.trace(*arrays).lower().compile(), arrays)  # JAX has it
+
+
+def _kinds(arrays: Sequence[Any]) -> list[Any]:
+    return [(Aval.of(x), place_of(x)) for x in arrays]
 
 
 def _is_there(x: Any) -> bool:

@@ -79,9 +79,12 @@ class Listener:
     def cleared(self, cache: _core.Cache) -> None:
         """The programs of a function were dropped."""
 
-    def before_trace(self, observed: Callable[[], tuple[Any, Any]]) -> None:
+    def before_trace(
+        self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
+    ) -> None:
         """JAX is about to trace a variant, for a call or ahead of time. It may raise a
-        `_direct.KeptProgram`. `observed` returns the cache and the variant."""
+        `_direct.KeptProgram`. `observed` returns the cache and the variant; `arrays` are those of
+        the call, if they are known."""
 
     def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         """A program that was kept was loaded for such arrays."""
@@ -94,8 +97,8 @@ class Listener:
         return contextlib.nullcontext()
 
     def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
-        """JAX will trace, lower or compile for a variant, for no call, until `Variant.defer`
-        runs."""
+        """JAX will trace, lower or compile for a variant, for no call, until the
+        `_running.Running` that is under way ends."""
 
     def calls(self, trace: Trace) -> None:
         """A trace is about to call the user's function. It may raise."""

@@ -78,7 +78,7 @@ class FlatFunction:
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
-            _events.tell("before_trace", self.observed)
+            _events.tell("before_trace", self.observed, None)
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname

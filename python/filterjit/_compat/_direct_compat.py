@@ -76,7 +76,8 @@ def plan_of(
 ) -> tuple[Any, ...] | str:
     """Returns the plan of a call, or why there is none, in which ``#3`` is the path of array 3.
 
-    `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them. See
+    `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them; then
+    specs with shardings can stand for arrays. See
     ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan. `must_pay` is
     whether there is none if ``jax.jit`` makes such calls faster.
     """
@@ -123,7 +124,7 @@ def plan_of(
     numbers = [i for i, r in enumerate(read) if r]
     for i, sharding, aval in zip(numbers, shardings, avals, strict=True):
         x, y = arrays[i], data[i]
-        if type(y) is ARRAY_IMPL:
+        if type(y) is ARRAY_IMPL or isinstance(y, jax.ShapeDtypeStruct):
             if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
                 return f"JAX moves `#{i}` to other devices at each call: `jax.device_put` it there once"
         elif not _can_put(y, aval, sharding):
@@ -160,7 +161,7 @@ def _can_put(x: Any, aval: Any, sharding: Any) -> bool:
 
 def _is_in_place(x: Any, sharding: Any) -> bool:
     """Returns whether a program takes an array as it is."""
-    if not x._committed and len(x.sharding.device_set) > 1:
+    if not getattr(x, "_committed", True) and len(x.sharding.device_set) > 1:
         return False
     return bool(
         x.sharding._device_assignment == sharding._device_assignment

@@ -39,6 +39,9 @@ class Shardings:
         mesh: the mesh for specs; None means the mesh in force.
     """
 
+    DESCRIBED_BY = ("inputs", "outputs", "mesh")
+    """The attributes that tell all of it."""
+
     def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
         # Copies, so that later changes have no effect.
         self.inputs = inputs.copy() if type(inputs) is list else inputs

@@ -29,6 +29,7 @@ from .. import _core
 from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
+from .._call import _direct, _events
 from .._call._donation import same_memory, tell_unused
 from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
@@ -86,6 +87,8 @@ class ShardedProgram:
         flat: the flat function.
         jit: the ``jax.jit``; None until there is one.
         call: what a call of the variant calls: `jit`, or its executable.
+        is_loaded: whether it was made for a call whose program was kept (`_aot._keep`). Its `jit`
+            has no specs of results, so it never traces.
     """
 
     def __init__(self, call: "ShardedCall", needs: Needs) -> None:
@@ -95,6 +98,7 @@ class ShardedProgram:
         self.flat: Callable[..., _core.Output] = call.flat.make(self)
         self.jit: Any = None
         self.call: Any = None
+        self.is_loaded = False
 
     @property
     def inputs(self) -> tuple[Spec, ...]:
@@ -104,7 +108,7 @@ class ShardedProgram:
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
         """Is called at the beginning of a trace."""
         call = self._call()
-        if call is not None and call.needs_of_tracers(arrays) != self.needs:
+        if self.is_loaded or (call is not None and call.needs_of_tracers(arrays) != self.needs):
             raise _OtherSpecs
 
     def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
@@ -269,6 +273,7 @@ class ShardedCall(Programs):
             return False
         with self._lock:  # another thread may have come here before, or be in `_find`
             self.is_dispatching = True
+            self._by_key.clear()  # one that is loaded may be wrong for its key
             variant.call = self
         return True
 
@@ -277,11 +282,11 @@ class ShardedCall(Programs):
         only program, the next call of the variant calls that ``jax.jit``."""
         key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
-        if program is None:
-            program = self._program_for(self.needs_of_arrays(arrays), arrays)
+        if program is None or (program.is_loaded and not is_call):
+            program = self._program_for(self.needs_of_arrays(arrays), arrays, is_call)
             if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
-            self._by_key[key] = program
+            self._by_key.setdefault(key, program)
         variant = self.variant()
         if is_call and variant is not None:
             with self._lock:
@@ -289,7 +294,7 @@ class ShardedCall(Programs):
                 variant.call = self if self.is_dispatching else program.call
         return program
 
-    def _program_for(self, needs: Needs, arrays: tuple[Any, ...]) -> ShardedProgram:
+    def _program_for(self, needs: Needs, arrays: tuple[Any, ...], is_call: bool) -> ShardedProgram:
         """Returns the program for arrays with these needs, with its ``jax.jit``."""
         tried = 0
         while True:
@@ -301,12 +306,12 @@ class ShardedCall(Programs):
             program = known[tried]
             tried += 1
             try:
-                self._make_jit(program, arrays)
+                self._make_jit(program, arrays, is_call)
             except _OtherSpecs:
                 continue
             return program
 
-    def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> None:
+    def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...], is_call: bool) -> None:
         """Gives a program its ``jax.jit``.
 
         Raises _OtherSpecs if the result for these arrays needs other specs than the program's.
@@ -314,7 +319,7 @@ class ShardedCall(Programs):
         options = dict(self.jitkwargs, donate_argnums=program.needs.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs
-        if self.needs_outputs:
+        if self.needs_outputs and not (is_call and self._is_kept(program, arrays)):
             # Threads that arrive here at once share the flat function, and so its trace.
             traced = _jax_compat.jit(program.flat, **options).trace(*arrays)
             outputs = program.outputs
@@ -326,6 +331,17 @@ class ShardedCall(Programs):
         with self._lock:  # calls of other threads may be running the one that is there
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
+
+    def _is_kept(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> bool:
+        """Returns whether a call will load what was kept, in the place of a trace."""
+        if program.jit is not None and not program.is_loaded:
+            return False
+        try:
+            _events.tell("before_trace", self.flat.observed, arrays)
+        except _direct.KeptProgram:
+            program.is_loaded = True
+            return True
+        return False
 
 
 def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
