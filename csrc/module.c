@@ -13,8 +13,6 @@
 #include "tree/tree_functions.h"
 #include "call/variant.h"
 
-/* ---- functions ---- */
-
 static PyObject *
 core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -98,9 +96,7 @@ static PyMethodDef core_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- types and names ---- */
-
-/* Creates a type and stores it in `*place` (owned).  0, or -1 with an error. */
+/* Creates a type and stores it in `*place` (owned). */
 static int
 create_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base, PyTypeObject **place)
 {
@@ -150,8 +146,6 @@ core_free(void *module)
 {
     core_clear((PyObject *)module);
 }
-
-/* ---- the module ---- */
 
 static PyModuleDef_Slot core_slots[] = {
     {Py_mod_exec, core_exec},

@@ -1,6 +1,12 @@
 /* Python.h, through the compatibility layer, and small helpers that every file needs.
  *
- * In all files, (P) marks a function that can run Python code. */
+ * In all files:
+ *
+ * - (P) marks a function that can run Python code.
+ * - A function that returns a pointer to an object returns a new reference, or NULL with an
+ *   exception set, unless its comment says "borrowed" or "or NULL".
+ * - A function that returns an int returns 0, or -1 with an exception set.  "True if" stands
+ *   for 1 or 0. */
 #pragma once
 
 #include "base/compat.h"

@@ -101,8 +101,8 @@ fj_compat_weakref_is(PyObject *ref, const void *object)
 #endif
 }
 
-/* Returns a new instance of a subclass of tuple with `count` NULL items, or NULL with an
- * error.  The caller fills it before other code can run.
+/* Returns a new instance of a subclass of tuple with `count` NULL items.  The caller fills it
+ * before other code can run.
  *
  * Since Python 3.14 a tuple caches its hash, and -1 means unknown.  tp_alloc leaves 0, a valid
  * hash. */
@@ -259,7 +259,7 @@ fj_compat_dict_get(PyObject *dict, PyObject *key)
 #endif
 }
 
-/* dict.setdefault(): returns a new reference, or NULL with an error. */
+/* dict.setdefault(): returns a new reference. */
 static inline PyObject *
 fj_compat_dict_set_default(PyObject *dict, PyObject *key, PyObject *otherwise)
 {

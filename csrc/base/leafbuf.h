@@ -64,8 +64,7 @@ fj_leafbuf_push_reserved(FjLeafBuf *buf, PyObject *object)
     buf->items[buf->count++] = Py_NewRef(object);
 }
 
-/* (P) Adds `object` and steals it even on failure.  NULL passes on an earlier error.  0, or -1
- * with an error. */
+/* (P) Adds `object` and steals it even on failure.  NULL passes on an earlier error. */
 static inline int
 fj_leafbuf_take(FjLeafBuf *buf, PyObject *object)
 {

@@ -111,8 +111,6 @@ fj_bind(const FjSignature *sig, PyObject *const *args, Py_ssize_t nargs, PyObjec
     return 1;
 }
 
-/* ---- the Python type ---- */
-
 static PyObject *
 signature_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

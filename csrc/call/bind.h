@@ -36,8 +36,8 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
-/* Returns the arguments of a vectorcall as a new tuple (args, kwargs), or NULL with an error.
- * Can run any Python code. */
+/* Returns the arguments of a vectorcall as a new tuple (args, kwargs).  Can run any Python
+ * code. */
 PyObject *fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 static inline void

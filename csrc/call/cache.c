@@ -146,8 +146,6 @@ fj_cache_leave(FjCache *cache, FjLast *last)
     FJ_UNLOCK();
 }
 
-/* ---- the Python type ---- */
-
 static PyObject *
 cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -290,7 +288,7 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 /* Adds traces to a variant compiled elsewhere.  `outputs` is a tuple of the results'
- * Structures.  0, or -1 with an error. */
+ * Structures. */
 static int
 set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
 {

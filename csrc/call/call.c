@@ -76,7 +76,7 @@ typedef enum {
     ON_MISS_INSERT   /* compile a variant and insert it into the cache */
 } OnMiss;
 
-/* Compiles a variant for a new Structure.  Returns a new reference, or NULL with an error. */
+/* Compiles a variant for a new Structure.  Returns a new reference. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
 {
@@ -114,8 +114,7 @@ accept_arguments(Call *call, const FjStructure *structure, int is_new)
     return call->hook->accept(call->hook, structure, arrays, is_new) > 0 ? 0 : -1;
 }
 
-/* Returns the Structure of the arguments (new reference), or NULL with an error or if the hook
- * gives the call up. */
+/* Returns the Structure of the arguments, or NULL with an error or if the hook gives up. */
 static FjStructure *
 flatten_arguments(Call *call)
 {
@@ -134,9 +133,9 @@ flatten_arguments(Call *call)
     return structure;
 }
 
-/* Finds the variant of the arguments without a prediction.  Returns their Structure (new
- * reference), or NULL with an error or if the hook gives the call up.  Only ON_MISS_GIVE_UP
- * can leave `call->variant` NULL.
+/* Finds the variant of the arguments without a prediction.  Returns their Structure, or NULL
+ * with an error or if the hook gives the call up.  Only ON_MISS_GIVE_UP can leave
+ * `call->variant` NULL.
  *
  * With ON_MISS_INSERT the new variant is in the cache before it is traced.  Threads that make
  * the same call at the same time then share one callable, and JAX makes all but the first wait
@@ -341,7 +340,7 @@ after_failure(Call *call)
     fj_compat_give_exception(exception);
 }
 
-/* Returns an Output, or NULL with an error. */
+/* Returns an Output. */
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
@@ -386,8 +385,6 @@ call_and_build(Call *call)
     }
     return result;
 }
-
-/* ---- the call path ---- */
 
 /* Initializes `call` for bind_arguments, which sets `arguments`.  0, or -1 with the error of
  * hooks.prepare and nothing to release. */

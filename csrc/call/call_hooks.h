@@ -10,7 +10,7 @@
 
 int fj_hooks_prepare_first(FjFilterJit *self);
 
-/* If a FilterJit has no cache yet, sets its cache and arrays.  0, or -1 with an error. */
+/* If a FilterJit has no cache yet, sets its cache and arrays. */
 static inline int
 fj_hooks_prepare(FjFilterJit *self)
 {
@@ -20,7 +20,7 @@ fj_hooks_prepare(FjFilterJit *self)
 /* An FjChoose with the FilterJit as its context. */
 PyObject *fj_hooks_choose(void *self, Py_ssize_t parameter, PyObject *argument);
 
-/* Returns the callable of a new variant (new reference), or NULL with an error. */
+/* Returns the callable of a new variant. */
 PyObject *fj_hooks_compile(FjFilterJit *self, FjVariant *variant);
 
 /* Runs a variant that is `run_by_hook`, or one that raised the current Exception, if a
@@ -28,8 +28,8 @@ PyObject *fj_hooks_compile(FjFilterJit *self, FjVariant *variant);
 PyObject *fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays);
 
 /* Finishes a trace that began in this call.  With an Output, first inspects a new trace and
- * waits for a program that can raise: its exception is raised in this call.  0, or -1 with an
- * error.  The current exception, if any, stays unless the hook is interrupted. */
+ * waits for a program that can raise: its exception is raised in this call.  The current
+ * exception, if any, stays unless the hook is interrupted. */
 int fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                     FjOutput *output);
 

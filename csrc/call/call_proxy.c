@@ -52,8 +52,6 @@ fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* ---- CallProxy ---- */
-
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     PyObject *function;
@@ -93,7 +91,7 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     return result;
 }
 
-/* Returns an object of `type`, CallProxy or a subclass, or NULL with an error. */
+/* Returns an object of `type`, CallProxy or a subclass. */
 static FjCallProxy *
 proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes)
 {
@@ -180,8 +178,6 @@ PyType_Spec fj_call_proxy_spec = {
              Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
     .slots = proxy_slots,
 };
-
-/* ---- BoundMethod ---- */
 
 /* Returns the function's `__module__` and `__doc__`, as Python's bound methods do.
  * Descriptors can't do this: the type has its own `__module__`, by which pickle finds it. */

@@ -3,7 +3,7 @@
 
 #include "base/common.h"
 
-/* Returns a bound method of `type`, BoundMethod or a subclass, or NULL with an error. */
+/* Returns a bound method of `type`, BoundMethod or a subclass. */
 PyObject *fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *self);
 
 /* True if `object` is a bound method of exactly this FilterJit and `self`. */

@@ -57,8 +57,6 @@ of_lane(FjDirect *self, int lane)
     return lane == self->lane ? self : (FjDirect *)FJ_LOAD_POINTER(self->lanes[lane]);
 }
 
-/* ---- calls ---- */
-
 /* (P) */
 static inline void
 release(FjDirect *self, FjDirectEntry *entry)
@@ -201,7 +199,7 @@ run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,
                                    PyObject *kwnames);
 
-/* Returns a Direct for this thread's lane, or NULL with an error. */
+/* Returns a Direct for this thread's lane. */
 static PyObject *
 new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *source)
 {
@@ -217,7 +215,7 @@ new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *so
     return (PyObject *)self;
 }
 
-/* Returns the Direct of this thread's lane (borrowed), or NULL with an error. */
+/* Returns the Direct of this thread's lane (borrowed). */
 static inline FjDirect *
 of_this_lane(FjDirect *self)
 {

@@ -20,7 +20,7 @@ fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
                : fj_direct_ask(context, FJ_GET_DATA, argument);
 }
 
-/* (P) For a value in host memory.  0, or -1 with an error. */
+/* (P) For a value in host memory. */
 static int
 describe_host(const FjDirectContext *context, FjDirectArgument *argument, PyObject *value)
 {

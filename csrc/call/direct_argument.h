@@ -84,11 +84,10 @@ int fj_direct_differs(int way);
  * Exception), or -1 with any other error. */
 int fj_direct_equal(PyObject *x, PyObject *y);
 
-/* (P) Returns the argument itself or the array in random keys, or NULL with an error. */
+/* (P) Returns the argument itself or the array in random keys. */
 PyObject *fj_direct_array_of(const FjDirectContext *context, PyObject *argument);
 
-/* (P) Records the facts about an argument in an empty FjDirectArgument.  0, or -1 with an
- * error. */
+/* (P) Records the facts about an argument in an empty FjDirectArgument. */
 int fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *context,
                                 PyObject *value);
 

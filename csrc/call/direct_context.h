@@ -43,7 +43,7 @@ typedef struct {
     FjCount calls;
 } FjDirectContext;
 
-/* (P) Calls one of the objects with `x`.  Returns a new reference, or NULL with an error. */
+/* (P) Calls one of the objects with `x`.  Returns a new reference. */
 static inline PyObject *
 fj_direct_ask(const FjDirectContext *context, int part, PyObject *x)
 {

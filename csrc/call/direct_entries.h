@@ -29,7 +29,7 @@ void fj_direct_entries_drop(FjDirectEntries *entries);
 int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *arg);
 
 /* (P) Adds an entry for a kept program as the first one, for calls like this one.  Returns a
- * new reference, or NULL with an error. */
+ * new reference. */
 FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext *context,
                                       PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
 

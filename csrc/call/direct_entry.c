@@ -107,7 +107,7 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
     return entry;
 }
 
-/* Records where to put the values in host memory.  0, or -1 with an error. */
+/* Records where to put the values in host memory. */
 static int
 set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
 {
@@ -343,7 +343,7 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
     return 0;
 }
 
-/* (P) Returns a copy of a host value on the device (new reference), or NULL with an error. */
+/* (P) Returns a copy of a host value on the device. */
 static PyObject *
 put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *value)
 {
@@ -359,7 +359,7 @@ put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *
 }
 
 /* (P) Replaces random keys by their arrays and host values by device arrays among a program's
- * inputs.  0, or -1 with an error. */
+ * inputs. */
 static int
 replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
                PyObject *const *args, PyObject *inputs)

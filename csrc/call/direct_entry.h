@@ -30,7 +30,7 @@ typedef struct {
     Py_ssize_t num_results;
 } FjDirectEntry;
 
-/* (P) Returns an entry for calls like this one, without a plan, or NULL with an error. */
+/* (P) Returns an entry for calls like this one, without a plan. */
 FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                                    PyObject *const *args, Py_ssize_t nargs);
 
@@ -57,9 +57,9 @@ int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context
                             PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
                             FjDirectEffort *effort);
 
-/* (P) Runs an entry's program for matching arguments.  Returns a new tuple of results, or NULL
- * with an error.  `*began` is true if the device has started.  `*ran` is the executable's time
- * in nanoseconds, if timed. */
+/* (P) Runs an entry's program for matching arguments.  Returns a new tuple of results.
+ * `*began` is true if the device has started.  `*ran` is the executable's time in nanoseconds,
+ * if timed. */
 PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
                               PyObject *const *args, int *began, unsigned long long *ran);
 

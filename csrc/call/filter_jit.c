@@ -15,8 +15,7 @@
 #include "call/call.h"
 #include "call/call_hooks.h"
 
-/* Returns a FilterJit, or NULL with an error.  The class attribute `_bound_type` is the type
- * of its bound methods. */
+/* Returns a FilterJit.  The class attribute `_bound_type` is the type of its bound methods. */
 static FjFilterJit *
 allocate(PyTypeObject *type)
 {
@@ -134,8 +133,6 @@ filter_jit_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
-/* ---- the wrapped function ---- */
-
 static PyObject *
 filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -228,8 +225,6 @@ filter_jit_richcompare(PyObject *a, PyObject *b, int operation)
     }
     return PyBool_FromLong(same == (operation == Py_EQ));
 }
-
-/* ---- methods ---- */
 
 static PyObject *
 filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))

@@ -47,8 +47,6 @@ typedef struct {
     unsigned checked_version;   /* its version, or 0 if no class was checked */
 } FjGetattribute;
 
-/* ---- the check ---- */
-
 /* True if a look-up in an instance of `type` gets from here to `original`, and from there to
  * object.__getattribute__. */
 static int
@@ -93,8 +91,6 @@ jitted_method(PyTypeObject *type, PyObject *name)
     PyObject *found = _PyType_Lookup(type, name); /* assigns a version to the class */
     return found != NULL && Py_TYPE(found)->tp_descr_get == fj_filter_jit_bind ? found : NULL;
 }
-
-/* ---- looking up ---- */
 
 /* The long way. */
 static PyObject *
@@ -161,8 +157,6 @@ getattribute_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyOb
     }
     return look_up(self, args[0], args[1]);
 }
-
-/* ---- the Python type ---- */
 
 /* Binds like a Python function. */
 static PyObject *

@@ -40,8 +40,6 @@ typedef struct {
     PyObject *weakrefs;
 } FjVariableJit;
 
-/* ---- calls ---- */
-
 /* Calls self.name(first, args, kwargs). */
 static inline PyObject *
 call_method(FjVariableJit *self, const char *name, PyObject *first, PyObject *const *args,
@@ -86,9 +84,9 @@ typedef struct {
     PyObject *room[OBJECTS_INLINE];
 } VariableCall;
 
-/* Turns the current exception into a reason to hand the call over: upstream raises its own.
- * 0, or -1 with an error.  A RecursionError stays: with an endless recursion, two attempts per
- * call would take forever. */
+/* Turns the current exception into a reason to hand the call over: upstream raises its own.  A
+ * RecursionError stays: with an endless recursion, two attempts per call would take forever.
+ */
 static int
 hand_over_error(VariableCall *call)
 {
@@ -247,8 +245,6 @@ jit_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwn
     }
     return result;
 }
-
-/* ---- the type ---- */
 
 /* Returns the offset of an object slot, or -1 with TypeError if the type has no such slot. */
 static Py_ssize_t

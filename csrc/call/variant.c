@@ -336,8 +336,6 @@ variant_get_call(PyObject *op, void *Py_UNUSED(closure))
     return call == NULL ? Py_NewRef(Py_None) : call;
 }
 
-/* ---- results ---- */
-
 static PyObject *
 variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -400,8 +398,6 @@ variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
     }
     return outputs;
 }
-
-/* ---- the Python type Variant ---- */
 
 static int
 variant_traverse(PyObject *op, visitproc visit, void *arg)

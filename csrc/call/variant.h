@@ -41,8 +41,7 @@ fj_times_add(FjTimes *times, unsigned long long taken, unsigned long long waited
     (void)FJ_ADD(times->ran, ran);
 }
 
-/* Returns a new tuple of the fields, or NULL with an error.  The getter's closure is the
- * offset. */
+/* Returns a new tuple of the fields.  The getter's closure is the offset. */
 PyObject *fj_times_as_tuple(const FjTimes *times);
 PyObject *fj_times_get(PyObject *object, void *offset);
 
@@ -90,7 +89,7 @@ fj_variant_is_kept(const FjVariant *variant)
 /* Raises: the garbage collector has cleared the called variant.  Always NULL. */
 PyObject *fj_variant_is_freed(void);
 
-/* Returns a variant without a callable, or NULL with an error. */
+/* Returns a variant without a callable. */
 FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *structure);
 
 static inline FjMayRaise
@@ -103,8 +102,6 @@ fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
 /* Returns the number of the new trace, or -1 with MemoryError. */
 Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
-
-/* ---- Output ---- */
 
 /* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
  * children, the trace number its aux data.  JAX's long-lived caches hold aux data, so this
@@ -120,12 +117,12 @@ typedef struct {
     unsigned long long waited;      /* nanoseconds of waiting for a program that can raise */
 } FjOutput;
 
-/* Returns the Structure of an Output of this variant (borrowed from the Output or the
- * variant), or NULL with an error if it isn't one. */
+/* Returns the Structure of an Output of this variant (borrowed from the Output or the variant)
+ * if it isn't one. */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
 
-/* Returns an Output without variant and Structure, or NULL with an error.  Steals `arrays`, a
- * tuple; NULL passes on an earlier error. */
+/* Returns an Output without variant and Structure.  Steals `arrays`, a tuple (NULL: an earlier
+ * error). */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 
 /* Module functions for JAX. */

@@ -82,7 +82,7 @@ fj_fields_find_place(FjNodeKind *kind, Py_ssize_t i)
 }
 
 /* Python code can change an instance's class after its kind was looked up.  The new class has
- * other places and can have fewer values.  0, or -1 with an error. */
+ * other places and can have fewer values. */
 static inline int
 check_class(PyObject *object, const FjNodeKind *kind)
 {
@@ -231,8 +231,6 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
     Py_XDECREF(dict);
     return result;
 }
-
-/* ---- objects ---- */
 
 /* True if getattr of instances is object.__getattribute__, optionally followed by __getattr__.
  */

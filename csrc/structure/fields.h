@@ -85,8 +85,8 @@ int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyOb
                       PyObject **values);
 
 /* (P) Sets the first `count` names of a new, empty instance as object.__setattr__ does.
- * Steals all `values`; NULL leaves a name unset.  0, or -1 with an error.  Runs Python code
- * only if a name is a data descriptor in the class, other than a slot of an FJ_OBJECT. */
+ * Steals all `values`; NULL leaves a name unset.  Runs Python code only if a name is a data
+ * descriptor in the class, other than a slot of an FJ_OBJECT. */
 int fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values,
                    Py_ssize_t count);
 

@@ -163,7 +163,7 @@ read_module(FjNodeKind *kind, PyObject *answer)
 }
 
 /* Reads how to build an object: the mode, and a dict from names to factories.  `*names`
- * becomes a new tuple of the names.  0, or -1 with an error. */
+ * becomes a new tuple of the names. */
 static int
 read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **names)
 {
@@ -298,8 +298,7 @@ new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject
 }
 
 /* Reads how values of the type compare: a key, (key, immutable) or (key, immutable, contents).
- * `key` and `immutable` can be None.  `contents` is None, True or a tuple of names.  0, or -1
- * with an error. */
+ * `key` and `immutable` can be None.  `contents` is None, True or a tuple of names. */
 static int
 read_key(FjNodeKind *kind, PyObject *key)
 {

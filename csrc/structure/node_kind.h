@@ -68,8 +68,7 @@ typedef struct {
     const char *name;
     FjNodeValue value;
     FjNodeKeys keys;
-    /* Reads the details of classify()'s answer, after the key.  0, or -1 with an error.  Can
-     * be NULL. */
+    /* Reads the details of classify()'s answer, after the key.  Can be NULL. */
     int (*read)(struct FjNodeKind *kind, PyObject *answer);
 } FjCodeInfo;
 
@@ -145,13 +144,12 @@ fj_node_kind_fields(const FjNodeKind *kind)
     return kind->dynamic + kind->statics;
 }
 
-/* Returns a new kind for fj_node_kind_read, or NULL with an error. */
+/* Returns a new kind for fj_node_kind_read. */
 FjNodeKind *fj_node_kind_new(PyTypeObject *kinds, PyTypeObject *type);
 
-/* Reads the result of `classify`.  0, or -1 with an error. */
+/* Reads the result of `classify`. */
 int fj_node_kind_read(FjNodeKind *kind, PyObject *answer);
 
 /* (P) Sets `*described` to the FJ_MODULE kind of an instance of an FJ_DESCRIBED type (new
- * reference), or to NULL if the registered functions flatten the instance.  0, or -1 with an
- * error. */
+ * reference), or to NULL if the registered functions flatten the instance. */
 int fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **described);

@@ -18,8 +18,8 @@ typedef struct {
     PyObject *paths; /* a list */
 } Walk;
 
-/* (P) Returns the path of a child (new reference), or NULL with an error.  `above` is the path
- * of its parent.  Steals `key`; NULL passes on an earlier error.
+/* (P) Returns the path of a child.  `above` is the path of its parent.  Steals `key` (NULL: an
+ * earlier error).
  *
  * The text path of a node with children ends with a dot, unless it is empty. */
 static PyObject *
@@ -57,7 +57,7 @@ takes_leaf(Walk *w)
     return w->what != FJ_PATHS_NODES && fj_structure_static_leaf(w->structure, leaf) == NULL;
 }
 
-/* (P) Visits the children of a node with FJ_NODE_LEAVES.  0, or -1 with an error. */
+/* (P) Visits the children of a node with FJ_NODE_LEAVES. */
 static int
 visit_leaves(Walk *w, uint32_t index, PyObject *above)
 {
@@ -71,7 +71,7 @@ visit_leaves(Walk *w, uint32_t index, PyObject *above)
     return result;
 }
 
-/* Descends into the node at `index`.  Steals `above`, its path.  0, or -1 with an error. */
+/* Descends into the node at `index`.  Steals `above`, its path. */
 static int
 push_level(Walk *w, uint32_t index, PyObject *above)
 {
@@ -90,8 +90,7 @@ push_level(Walk *w, uint32_t index, PyObject *above)
     return 0;
 }
 
-/* (P) Visits a child of the node with the path `above`, or the root if that is NULL.  0, or -1
- * with an error. */
+/* (P) Visits a child of the node with the path `above`, or the root if that is NULL. */
 static int
 visit(Walk *w, const FjChildren *c, PyObject *above)
 {

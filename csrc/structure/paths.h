@@ -17,6 +17,6 @@ typedef enum {
     FJ_PATHS_NODES, /* of the nodes, as key paths; leaves without nodes are skipped */
 } FjPathsWhat;
 
-/* (P) Collects paths in one walk.  Returns a new list of str or of lists, in node order, or
- * NULL with an error.  Only FJ_PATHS_TEXT runs Python code: the __str__ of keys. */
+/* (P) Collects paths in one walk.  Returns a new list of str or of lists, in node order.  Only
+ * FJ_PATHS_TEXT runs Python code: the __str__ of keys. */
 PyObject *fj_paths(const FjStructure *structure, FjPathsWhat what);

@@ -10,8 +10,6 @@
 /* For a container without references. */
 static PyObject *const nothing[1] = {NULL};
 
-/* ---- arrays ---- */
-
 void *
 fj_vector_append(FjVector *vector, Py_ssize_t count, size_t size)
 {

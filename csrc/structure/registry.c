@@ -80,7 +80,7 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
 }
 
 /* (P) Adds the kind of a type, unless the table has one by then.  `*kind`, an owned reference,
- * becomes the one in the table.  0, or -1 with an error. */
+ * becomes the one in the table. */
 static int
 add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
 {

@@ -39,7 +39,7 @@ struct FjRegistry {
     PyObject *weakrefs;
 };
 
-/* (P) Returns the kind of `object`'s type (new reference), or NULL with an error. */
+/* (P) Returns the kind of `object`'s type. */
 FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 
 /* Returns the kind of a type (borrowed), or NULL without an error if `classify` hasn't seen
@@ -47,8 +47,7 @@ FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 
 /* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type with the type's registered
- * function.  Returns a new reference that owns `*children`, an iterable, and `*aux`, or NULL
- * with an error. */
+ * function.  Returns a new reference that owns `*children`, an iterable, and `*aux`. */
 PyObject *fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
                               PyObject **aux);
 

@@ -111,8 +111,8 @@ hash_children(FjSnapshot *self, uint32_t index)
     part->hash = fj_hash_finish(fj_hash_mix(fj_hash_mix(hash, sum), part->children));
 }
 
-/* Adds a part for a value, with the items of a tuple as its children.  Steals `items`; NULL
- * passes on an earlier error. */
+/* Adds a part for a value, with the items of a tuple as its children.  Steals `items` (NULL:
+ * an earlier error). */
 static Py_ssize_t
 take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
            const Ancestors *ancestors)
@@ -141,7 +141,7 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     return index;
 }
 
-/* Returns a new tuple of alternating keys and values, or NULL with an error. */
+/* Returns a new tuple of alternating keys and values. */
 static PyObject *
 dict_items(PyObject *dict)
 {
@@ -229,8 +229,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     return index;
 }
 
-/* Takes the key of a value.  Steals `key`; NULL passes on an earlier error.  `stays` if the
- * value itself is immutable. */
+/* Takes the key of a value.  Steals `key` (NULL: an earlier error).  `stays` if the value
+ * itself is immutable. */
 static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)

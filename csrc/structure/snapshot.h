@@ -73,8 +73,8 @@ typedef struct FjSnapshot {
     FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
 
-/* (P) Returns a new snapshot, for fj_snapshot_free, or NULL with an error: a TypeError if the
- * value is unhashable and not a `field` (statics.h). */
+/* (P) Returns a new snapshot, for fj_snapshot_free: a TypeError if the value is unhashable and
+ * not a `field` (statics.h). */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */

@@ -29,7 +29,7 @@ compare_hashes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns the children of a part sorted by hash, for PyMem_Free, or NULL with an error. */
+/* Returns the children of a part sorted by hash, for PyMem_Free. */
 static Item *
 by_hash(const FjSnapshot *snapshot, uint32_t index)
 {

@@ -74,8 +74,7 @@ hash_double(Py_uhash_t hash, double value)
     return fj_hash_mix(hash, (Py_uhash_t)(bits ^ (bits >> 32)));
 }
 
-/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1).  0, or -1 with
- * an error. */
+/* Python's hash won't do: hash(-1) == hash(-2) and hash(0) == hash(2**61 - 1). */
 static int
 hash_int(PyObject *value, Py_uhash_t *hash)
 {
@@ -97,8 +96,6 @@ same_bits(double a, double b)
 {
     return memcmp(&a, &b, sizeof(a)) == 0; /* NOLINT: 0.0 and -0.0 differ */
 }
-
-/* ---- marks ---- */
 
 static int
 identity_traverse(PyObject *op, visitproc visit, void *arg)

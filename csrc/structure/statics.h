@@ -116,7 +116,7 @@ fj_static_kind_is_immutable(const FjNodeKind *kind, PyObject *value)
                                         : fj_take_truth(PyObject_CallOneArg(immutable, value));
 }
 
-/* (P) Returns the key of a value (new reference), or NULL with an error. */
+/* (P) Returns the key of a value. */
 static inline PyObject *
 fj_static_key(PyObject *function, PyObject *value)
 {
@@ -126,13 +126,11 @@ fj_static_key(PyObject *function, PyObject *value)
     return key;
 }
 
-/* ---- values ---- */
-
 /* Runs no Python code. */
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 
 /* (P) 1 if `value` always equals itself: it is inert, or its type says so
- * (FjNodeKind.immutable).  0, or -1 with an error. */
+ * (FjNodeKind.immutable). */
 int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
 /* True if the value's __dict__ is absent or empty.  0 if another thread can fill it.  Runs no

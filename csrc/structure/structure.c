@@ -86,7 +86,7 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 /* ---- hash and equality ---- */
 
 /* (P) Mixes the hash of a node's value into `hash`.  Takes a snapshot if the value isn't
- * inert.  0, or -1 with an error. */
+ * inert. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
@@ -122,7 +122,7 @@ hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
     return 0;
 }
 
-/* (P) 0, or -1 with an error. */
+/* (P) */
 static int
 hash_static_leaves(FjStructure *self, Py_uhash_t *hash)
 {
@@ -191,7 +191,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 }
 
 /* (P) 1 if the node's value, which the next trace will use, isn't an array and, if the
- * Structure was hashed, hasn't changed since.  0, or -1 with an error. */
+ * Structure was hashed, hasn't changed since. */
 static int
 is_unchanged(const FjStructure *self, const FjNode *node)
 {
@@ -219,7 +219,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
     return same > 0 && value != expected ? is_unchanged(self, node) : same;
 }
 
-/* (P) Compares the values of two nodes.  1 if they have none.  0, or -1 with an error. */
+/* (P) Compares the values of two nodes.  1 if they have none. */
 static int
 equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const FjNode *y)
 {

@@ -296,8 +296,7 @@ FjStructure *fj_structure_new(FjRegistry *registry);
 /* 0, or -1 with MemoryError and the Structure unchanged. */
 int fj_structure_grow(FjStructure *structure);
 
-/* Appends a node without children.  `aux` can be NULL.  Returns the node, or NULL with an
- * error. */
+/* Appends a node without children.  `aux` can be NULL.  Returns the node. */
 static inline FjNode *
 fj_structure_add(FjStructure *structure, FjKindCode code, PyObject *aux)
 {
@@ -394,13 +393,11 @@ fj_children_next(FjChildren *c)
     }
 }
 
-/* Returns the key of the child (new reference), or NULL with an error.  A name (a parameter or
- * a field) is a str, an item is (key,), and a step that paths omit, such as from an object to
- * its dict field, is None. */
+/* Returns the key of the child.  A name (a parameter or a field) is a str, an item is (key,),
+ * and a step that paths omit, such as from an object to its dict field, is None. */
 PyObject *fj_children_key(const FjChildren *c);
 
-/* Returns a new list of the keys from the root to a node, or NULL with an error.  Nodes can
- * still be open. */
+/* Returns a new list of the keys from the root to a node.  Nodes can still be open. */
 PyObject *fj_path_of_node(const FjStructure *structure, uint32_t index);
 
 /* The same for a leaf, counted from 0 among all leaves. */

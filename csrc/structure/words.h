@@ -5,8 +5,8 @@
 #include "base/common.h"
 #include "structure/registry.h"
 
-/* (P) Calls `words.name(...)`.  Returns a new reference, or NULL with an error.  `format`,
- * which includes parentheses, and the rest are Py_BuildValue arguments. */
+/* (P) Calls `words.name(...)`.  Returns a new reference.  `format`, which includes
+ * parentheses, and the rest are Py_BuildValue arguments. */
 PyObject *fj_words_call(FjRegistry *registry, const char *name, const char *format, ...);
 
 /* Raises a ValueError with `text` (stolen).  NULL passes on an earlier error.  Always -1. */

@@ -27,7 +27,7 @@ typedef struct {
 
 #define MAX_DEPTH 50
 
-/* Clears the mask of leaves that an expression doesn't take.  0, or -1 with an error. */
+/* Clears the mask of leaves that an expression doesn't take. */
 static int run_expression(FilterRun *r, PyObject *expression, uint8_t *mask);
 
 /* ---- leaves by type, by predicate ---- */
@@ -213,8 +213,6 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     Py_XDECREF(prefix);
     return result < 0 ? -1 : 0;
 }
-
-/* ---- expressions ---- */
 
 enum { ARRAYS, TRACED, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
 

@@ -25,8 +25,8 @@
 #include "base/leafbuf.h"
 #include "structure/structure.h"
 
-/* Returns a new array with the group of each leaf, for PyMem_Free, or NULL with an error.  If
- * a predicate raises, adds a note with the leaf's path.  Can run Python code: see filter.c.
+/* Returns a new array with the group of each leaf, for PyMem_Free.  If a predicate raises,
+ * adds a note with the leaf's path.  Can run Python code: see filter.c.
  *
  * The group is the index of the first of the `expressions` (a tuple or NULL) that selects the
  * leaf, or the number of expressions if none does.  It is -1 for leaves that the expression

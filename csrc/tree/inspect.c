@@ -15,8 +15,6 @@
 
 #include "structure/record.h"
 
-/* ---- single nodes ---- */
-
 /* Returns a new reference. */
 static PyObject *
 node_detail(const FjStructure *self, const FjNode *node)
@@ -45,8 +43,7 @@ fj_structure_describe_node(const FjStructure *self, uint32_t index, PyObject *ke
                                           type == NULL ? Py_None : type, detail, key);
 }
 
-/* Appends (index, description) of a node to a list.  Steals `key`; NULL passes on an earlier
- * error.  0, or -1 with an error. */
+/* Appends (index, description) of a node to a list.  Steals `key` (NULL: an earlier error). */
 static int
 append_node(PyObject *list, const FjStructure *self, uint32_t index, PyObject *key)
 {
@@ -224,8 +221,7 @@ equal_first(const Comparison *c, const Range *r)
     return same;
 }
 
-/* Adds the first nodes of a Range to the result, or counts them if it is full.  0, or -1 with
- * an error. */
+/* Adds the first nodes of a Range to the result, or counts them if it is full. */
 static int
 add_first(Comparison *c, const Range *r)
 {
@@ -260,8 +256,7 @@ is_keyed(const FjNode *node)
     return node->code == FJ_MODULE || fj_code_info[node->code].keys == FJ_KEYS_AUX_ITEMS;
 }
 
-/* Returns a new dict from the key of each child to the bytes of its Range, or NULL with an
- * error. */
+/* Returns a new dict from the key of each child to the bytes of its Range. */
 static PyObject *
 children_by_key(const FjStructure *self, uint32_t parent, Py_ssize_t leaf)
 {
@@ -281,7 +276,7 @@ children_by_key(const FjStructure *self, uint32_t parent, Py_ssize_t leaf)
     return found;
 }
 
-/* (P) Pairs the children of two nodes by key and pushes them.  0, or -1 with an error. */
+/* (P) Pairs the children of two nodes by key and pushes them. */
 static int
 pair_children(Comparison *c, const Range *r)
 {
@@ -315,7 +310,7 @@ pair_children(Comparison *c, const Range *r)
     return result;
 }
 
-/* (P) 0, or -1 with an error. */
+/* (P) */
 static int
 compare_range(Comparison *c, Range r)
 {

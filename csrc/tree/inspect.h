@@ -4,7 +4,7 @@
 
 #include "structure/structure.h"
 
-/* Returns (kind, arity, type or None, detail, key), or NULL with an error. */
+/* Returns (kind, arity, type or None, detail, key). */
 PyObject *fj_structure_describe_node(const FjStructure *structure, uint32_t index,
                                      PyObject *key);
 

@@ -27,8 +27,6 @@ typedef struct {
                           * `is_deep` it can lack children */
 } PatternRun;
 
-/* ---- the components ---- */
-
 static int
 is_deep(PyObject *component)
 {
@@ -97,8 +95,6 @@ matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize
     return result;
 }
 
-/* ---- the machine ---- */
-
 /* "deep" can match no key at all, so the state before it implies the state after it. */
 static uint64_t
 add_states_after_deep(const PatternRun *m, uint64_t set)
@@ -117,8 +113,7 @@ accepts(const PatternRun *m, uint64_t set)
     return (int)(set >> m->count & 1);
 }
 
-/* Sets `*below` to the states of a child of a node with the states `set`.  0, or -1 with an
- * error. */
+/* Sets `*below` to the states of a child of a node with the states `set`. */
 static int
 find_states_below(PatternRun *m, const FjChildren *c, uint64_t set, uint64_t *below)
 {

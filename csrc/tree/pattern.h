@@ -15,8 +15,8 @@
 #include "structure/structure.h"
 
 /* `mask` has a byte per leaf.  Clears the bytes of leaves with a path that doesn't match
- * completely.  0, or -1 with an error.  With `is_strict`, raises a ValueError if no leaf
- * matches, because a misspelled name would select nothing.  A pattern that ends in "deep" and
- * matches a node without leaves is not an error.  Can run Python code: see pattern.c. */
+ * completely.  With `is_strict`, raises a ValueError if no leaf matches, because a misspelled
+ * name would select nothing.  A pattern that ends in "deep" and matches a node without leaves
+ * is not an error.  Can run Python code: see pattern.c. */
 int fj_pattern_match(FjStructure *structure, PyObject *components, int is_strict,
                      uint8_t *mask);

@@ -173,8 +173,7 @@ structure_leaves(PyObject *op, PyObject *hole)
     return leaves;
 }
 
-/* Stores the keys of a node's children in `keys`, a list with one item per node.  0, or -1
- * with an error. */
+/* Stores the keys of a node's children in `keys`, a list with one item per node. */
 static int
 store_keys(FjStructure *self, uint32_t index, PyObject *keys)
 {
@@ -288,8 +287,6 @@ structure_subtrees(PyObject *op, PyObject *args)
     return list;
 }
 
-/* ---- what Python does ---- */
-
 static PyObject *
 structure_repr(PyObject *op)
 {
@@ -304,8 +301,6 @@ structure_combine(PyObject *op, PyObject *groups)
                ? NULL
                : fj_words_call(self->registry, "combine", "(OO)", op, groups);
 }
-
-/* ---- the type ---- */
 
 PyDoc_STRVAR(structure_doc,
              "The structure of a pytree: its treedef together with its static leaves.\n"

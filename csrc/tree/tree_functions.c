@@ -13,8 +13,6 @@
 #include "walk/flatten.h"
 #include "tree/filter.h"
 
-/* ---- the arguments ---- */
-
 FjRegistry *
 fj_tree_registry(PyObject *module, PyObject *const *args, Py_ssize_t nargs, Py_ssize_t count,
                  const char *usage)
@@ -36,7 +34,7 @@ typedef struct {
     int is_leaf_argument; /* number of `is_leaf`, a callable or None; -1 without it */
     int takes_trees;      /* the argument is a nonempty tuple of trees; flattens the first,
                            * with None as a leaf */
-    /* `args` leaves out the registry.  Returns a new reference, or NULL with an error. */
+    /* `args` leaves out the registry.  Returns a new reference. */
     PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
 } TreeFunction;
 
@@ -218,8 +216,6 @@ FUNCTION(fj_tree_from_skeleton, .usage = "(registry, hole, skeleton, leaves)",
          .argument_count = 3, .tree_argument = 1, .is_leaf_argument = -1,
          .apply = from_skeleton)
 
-/* ---- partition ---- */
-
 /* Returns a new tuple with a tree per group.  `replace` stands for the leaves of other groups.
  */
 static PyObject *
@@ -264,8 +260,6 @@ partition(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 
 FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, replace)",
          .argument_count = 4, .tree_argument = 0, .is_leaf_argument = 2, .apply = partition)
-
-/* ---- combine ---- */
 
 /* Chooses the leaves of the combined tree.  The buffer holds and owns the leaves of `width`
  * trees, tree after tree.  For each position, swaps the first leaf that isn't None into the

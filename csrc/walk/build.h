@@ -6,8 +6,8 @@
 #include "structure/fields.h"
 #include "structure/structure.h"
 
-/* These functions return a new reference, or NULL with an error, and can run Python code: see
- * build.c.  The caller holds the Structure and the leaves. */
+/* These functions return a new reference, and can run Python code: see build.c.  The caller
+ * holds the Structure and the leaves. */
 
 /* `arrays` are any objects, one per array leaf. */
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
@@ -60,7 +60,7 @@ fj_build_node(FjBuilder *b)
 }
 
 /* (P) Builds the children of a node into `container`, a new tuple or list (stolen).  Returns
- * it, or NULL with an error. */
+ * it. */
 PyObject *fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container);
 
 static inline void

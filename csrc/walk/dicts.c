@@ -5,8 +5,6 @@
  * reference is dropped. */
 #include "walk/reader.h"
 
-/* ---- flatten ---- */
-
 /* Returns the keys for a new node as a new tuple. */
 static PyObject *
 dict_keys(FjFlattener *f, FjKindCode code, PyObject *dict)
@@ -76,8 +74,6 @@ flatten_dict(FjFlattener *f, PyObject *dict, FjNodeKind *kind)
 {
     return fj_flatten_dict(f, kind->code, dict, 0);
 }
-
-/* ---- build ---- */
 
 /* True if all values are statics: this dict is then equal in all trees. */
 static int
@@ -152,8 +148,6 @@ build_dict(FjBuilder *b, const FjNode *node)
 }
 
 #if FJ_FREE_THREADED
-
-/* ---- compare ---- */
 
 static int
 compare_dict(FjFlattener *f, const FjNode *node, PyObject *dict)

@@ -10,8 +10,8 @@
 /* ---- differences ---- */
 
 /* Raises a ValueError: the tree has `found` at a node, the Structure `expected`.  `what` names
- * the difference (`difference` in _base/_words.py).  Steals both; NULL passes on an earlier
- * error.  Always -1. */
+ * the difference (`difference` in _base/_words.py).  Steals both (NULL: an earlier error).
+ * Always -1. */
 static int
 raise_difference(const FjExpected *e, const FjNode *node, const char *what, PyObject *found,
                  PyObject *expected)
@@ -74,8 +74,6 @@ differ_in_type(FjExpected *e, const FjNode *node, const PyTypeObject *type, Py_s
                                               type_and_size(type_of(e, node), node->arity));
 }
 
-/* ---- values ---- */
-
 /* Pushes an object if it's an array.  1, 0 if not, or -1 with an error. */
 static int
 match_array(const FjExpected *e, const FjNode *node, PyObject *object)
@@ -123,8 +121,6 @@ match_value(const FjExpected *e, const FjNode *node, PyObject *object)
     }
     return fj_structure_has(e->structure, node, object);
 }
-
-/* ---- nodes ---- */
 
 /* fj_expected_meet for an exact comparison. */
 static int

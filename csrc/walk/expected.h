@@ -69,7 +69,7 @@ int fj_expected_open_custom(FjExpected *expected, Py_ssize_t arity, PyTypeObject
                             PyObject *aux_data);
 
 /* (P) Returns the keys of a dict as a new tuple, sorted as in JAX (an OrderedDict's in their
- * own order), or NULL with an error. */
+ * own order). */
 PyObject *fj_sorted_keys(FjKindCode code, PyObject *dict);
 
 /* (P) Returns the keys of a dict for fj_expected_open as a new tuple, or NULL. */

@@ -257,7 +257,7 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
     return result;
 }
 
-/* Walks `tree`.  Returns `f->structure`, or NULL with an error. */
+/* Walks `tree`.  Returns `f->structure`. */
 static FjStructure *
 walk_tree(FjFlattener *f, PyObject *tree)
 {

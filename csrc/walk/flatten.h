@@ -7,8 +7,8 @@
 #include "structure/structure.h"
 #include "walk/expected.h"
 
-/* These functions push the arrays and return a new Structure, or NULL with an error; the
- * caller then clears `arrays`.  They can run Python code: see flatten.c. */
+/* These functions push the arrays and return a new Structure; the caller then clears `arrays`.
+ * They can run Python code: see flatten.c. */
 
 FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
 
@@ -19,7 +19,7 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
     16 /* with CHOSEN: the choice can depend on more than the structure */
 
 /* (P) Selects leaves of the argument of parameter `i`.  Returns a new bytes object with a byte
- * per leaf, or NULL with an error. */
+ * per leaf. */
 typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
 /* Flattens the arguments of a call, one per parameter in `names`; NULL is an argument that was
@@ -39,9 +39,8 @@ FjStructure *fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *i
                                int none_is_leaf, FjLeafBuf *leaves);
 
 /* Flattens a tree up to the leaves of a prefix, a Structure from fj_flatten_leaves: pushes the
- * subtree of `tree` at each leaf.  0, or -1 with an error.  If the Structure isn't a prefix of
- * the tree, raises a ValueError with the path that calls the tree `name` and the Structure
- * `model`. */
+ * subtree of `tree` at each leaf.  If the Structure isn't a prefix of the tree, raises a
+ * ValueError with the path that calls the tree `name` and the Structure `model`. */
 int fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name,
                      const char *model, FjLeafBuf *leaves);
 

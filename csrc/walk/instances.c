@@ -12,8 +12,6 @@
 #include "base/scratch.h"
 #include "structure/fields.h"
 
-/* ---- flatten ---- */
-
 /* `value` is NULL if the field is absent. */
 static int
 walk_field(FjFlattener *f, const FjNodeKind *kind, Py_ssize_t i, PyObject *value)
@@ -136,9 +134,7 @@ flatten_described(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     return result;
 }
 
-/* ---- build ---- */
-
-/* Stores it in the __dict__.  0, or -1 with an error. */
+/* Stores it in the __dict__. */
 static int
 set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 {
@@ -183,7 +179,7 @@ build_module(FjBuilder *b, const FjNode *node)
     return fj_build_of_children(b, node, 1, node->arity, make_module);
 }
 
-/* (P) Returns the result of `factory` for this tree (new reference), or NULL with an error. */
+/* (P) Returns the result of `factory` for this tree. */
 static PyObject *
 make_once(FjBuilder *b, PyObject *factory)
 {
@@ -289,8 +285,6 @@ build_object(FjBuilder *b, const FjNode *node)
 }
 
 #if FJ_FREE_THREADED
-
-/* ---- compare ---- */
 
 static int
 compare_module(FjFlattener *f, const FjNode *node, PyObject *object)

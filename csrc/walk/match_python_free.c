@@ -294,8 +294,6 @@ match_object(FjMatcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
-/* ---- the walk ---- */
-
 /* Pushes a numbered object, and adds a container to the current record. */
 static FJ_NOINLINE void
 note_container(FjMatcher *m, const FjNode *node, PyObject *object)

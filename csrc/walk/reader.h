@@ -5,12 +5,11 @@
 #include "walk/flatten.h"
 
 typedef struct {
-    /* (P) Opens the object's node, walks its children, and closes the node.  0, or -1 with an
-     * error. */
+    /* (P) Opens the object's node, walks its children, and closes the node. */
     int (*flatten)(FjFlattener *f, PyObject *object, FjNodeKind *kind);
 
-    /* (P) Builds the object of a node that `next` has just passed.  Returns a new reference,
-     * or NULL with an error. */
+    /* (P) Builds the object of a node that `next` has just passed.  Returns a new reference.
+     */
     PyObject *(*build)(FjBuilder *b, const FjNode *node);
 
 #if FJ_FREE_THREADED

@@ -6,8 +6,6 @@
 
 #include "base/scratch.h"
 
-/* ---- flatten ---- */
-
 /* True if the tuple of a just closed node can never change: Constant tuples in structure.h. */
 static int
 is_constant(const FjStructure *structure, uint32_t index)
@@ -159,9 +157,7 @@ flatten_sequence(FjFlattener *f, PyObject *sequence, FjNodeKind *kind)
     return 0;
 }
 
-/* ---- build ---- */
-
-/* Builds the children of a node into a new tuple or list.  0, or -1 with an error.
+/* Builds the children of a node into a new tuple or list.
  *
  * While most containers are filled, only with leaves, no other code runs.  Containers with
  * other children are hidden meanwhile. */
@@ -254,8 +250,6 @@ build_namedtuple(FjBuilder *b, const FjNode *node)
 }
 
 #if FJ_FREE_THREADED
-
-/* ---- compare ---- */
 
 static int
 compare_list(FjFlattener *f, const FjNode *node, PyObject *list)

@@ -53,8 +53,6 @@ static PyMethodDef testing_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* ---- the module ---- */
-
 static PyModuleDef_Slot testing_slots[] = {
 #if PY_VERSION_HEX >= 0x030D0000
     {Py_mod_gil, FJ_FREE_THREADED ? Py_MOD_GIL_NOT_USED : Py_MOD_GIL_USED},
