@@ -1,7 +1,7 @@
 /* A map from addresses to numbers.
  *
- * The map holds no references.  The caller keeps the objects alive, or makes sure that a
- * reused address does no harm. */
+ * It holds no references.  Keep the objects alive, or make sure that a reused address does no
+ * harm. */
 #pragma once
 
 #include "base/common.h"
@@ -20,8 +20,7 @@ typedef struct {
 /* Returns the number of an address, or -1 if absent. */
 Py_ssize_t fj_address_map_find(const FjAddressMap *map, const void *address);
 
-/* Adds an address that must not be in the map.  0, or -1 with MemoryError and the map
- * unchanged. */
+/* Adds an address that isn't in the map.  On failure, the map is unchanged. */
 int fj_address_map_add(FjAddressMap *map, const void *address, uint32_t number);
 
 void fj_address_map_clear(FjAddressMap *map);

@@ -109,8 +109,8 @@ fj_show(PyObject *object)
     PyObject_GC_Track(object);
 }
 
-/* (P) Like PySequence_Tuple, which before Python 3.14 exposes the unfinished tuple to any code
- * that the iterator runs. */
+/* (P) PySequence_Tuple, which before Python 3.14 exposes the unfinished tuple to the iterator.
+ */
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {

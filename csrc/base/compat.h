@@ -104,8 +104,7 @@ fj_compat_weakref_is(PyObject *ref, const void *object)
 /* Returns a new instance of a subclass of tuple with `count` NULL items.  The caller fills it
  * before other code can run.
  *
- * Since Python 3.14 a tuple caches its hash, and -1 means unknown.  tp_alloc leaves 0, a valid
- * hash. */
+ * Since Python 3.14 a tuple caches its hash.  -1 means unknown, but tp_alloc leaves 0. */
 static inline PyObject *
 fj_compat_tuple_alloc(PyTypeObject *type, Py_ssize_t count)
 {
@@ -198,8 +197,7 @@ fj_compat_leave_frames(void)
 #endif
 }
 
-/* Looks up `name` in the MRO.  Returns a new reference, or NULL.  Assigns a version to the
- * class. */
+/* Looks up `name` in the MRO.  A new reference, or NULL.  Assigns a version to the class. */
 static inline PyObject *
 fj_compat_type_lookup(PyTypeObject *type, PyObject *name)
 {
@@ -334,8 +332,8 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
 
 /* Searches for this very key object, without hashing, among the `limit` entries from
  * `*position` on.  Returns its value (borrowed) and sets `*position` for fj_compat_dict_next
- * to continue after it.  Returns NULL if the key isn't among them, or if the dict has ever had
- * a key that isn't exactly a str. */
+ * to continue after it.  Returns NULL if the key isn't among them, or if not all keys have
+ * always been exactly str. */
 static inline PyObject *
 fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
                            Py_ssize_t *position)
@@ -504,8 +502,7 @@ fj_compat_dict_entries(PyObject *dict, int has_str_keys, Py_ssize_t *size)
 #if FJ_HAVE_INSTANCE_VALUES
     PyDictKeysObject *keys = ((PyDictObject *)dict)->ma_keys;
     if (keys->dk_kind != (has_str_keys ? DICT_KEYS_UNICODE : DICT_KEYS_GENERAL)) {
-        return NULL; /* a dict that shares its keys is of a third kind and keeps its values
-                      * elsewhere */
+        return NULL; /* a dict that shares its keys keeps its values elsewhere */
     }
     size_t words = has_str_keys ? sizeof(PyDictUnicodeEntry) : sizeof(PyDictKeyEntry);
     *size = keys->dk_nentries * (Py_ssize_t)(words / sizeof(PyObject *));

@@ -9,8 +9,7 @@
  * items[-1] is free.  A callee can prepend an argument there without copying the others
  * (PY_VECTORCALL_ARGUMENTS_OFFSET).
  *
- * Adding references runs no Python code.  The functions marked (P) drop references, which can
- * run finalizers. */
+ * Only the functions marked (P) drop references, which can run finalizers. */
 #pragma once
 
 #include "base/common.h"
@@ -90,8 +89,7 @@ fj_leafbuf_as_tuple(const FjLeafBuf *buf)
     return fj_tuple_from(buf->items, buf->count);
 }
 
-/* Moves all references into a new list, or returns NULL with MemoryError and the buffer
- * unchanged. */
+/* Moves all references into a new list.  On failure, the buffer is unchanged. */
 static inline PyObject *
 fj_leafbuf_move(FjLeafBuf *buf)
 {

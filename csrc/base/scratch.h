@@ -14,8 +14,7 @@
 
 #include "base/common.h"
 
-/* Returns `room`, an array of `size` items, if it can hold `count`, otherwise a new array, or
- * NULL with MemoryError. */
+/* Returns `room`, an array of `size` items, or a new array if `count` is larger. */
 static inline PyObject **
 fj_scratch_new(PyObject **room, Py_ssize_t size, Py_ssize_t count)
 {

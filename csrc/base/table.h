@@ -4,8 +4,8 @@
  * Structure, and a NodeKind its type.  A callback decides if a value has the wanted key.  The
  * table owns a reference to each value.
  *
- * The callback can run Python code that changes the table.  A version counter detects this,
- * and the search restarts. */
+ * If the callback runs Python code that changes the table, a version counter restarts the
+ * search. */
 #pragma once
 
 #include "base/common.h"
@@ -31,8 +31,7 @@ typedef int (*FjTableMatch)(PyObject *value, const void *probe);
 int fj_table_find(FjTable *table, Py_hash_t hash, FjTableMatch match, const void *probe,
                   PyObject **value);
 
-/* Adds a value without looking for an equal one.  0, or -1 with MemoryError and the table
- * unchanged. */
+/* Adds a value without looking for an equal one.  On failure, the table is unchanged. */
 int fj_table_add(FjTable *table, Py_hash_t hash, PyObject *value);
 
 /* (P) Removes `value`, compared by identity.  1, or 0 if absent. */
@@ -40,8 +39,8 @@ int fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value);
 
 void fj_table_clear(FjTable *table);
 
-/* Returns the position of `value`, compared by identity, or -1.  It is valid until the table
- * grows. */
+/* Returns the position of `value`, compared by identity, or -1.  Valid until the table grows.
+ */
 Py_ssize_t fj_table_position(const FjTable *table, Py_hash_t hash, const PyObject *value);
 
 /* Returns the value at a position (borrowed), or NULL if it was removed or never used. */

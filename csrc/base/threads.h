@@ -116,8 +116,7 @@ fj_get_total(PyObject *object, void *offset)
 }
 
 /* Stores `made` (stolen) in a place of `owner`, unless other code or a second thread got there
- * first.  Returns the stored object (borrowed), or NULL if `made` is NULL, an earlier error.
- */
+ * first.  Returns the stored object (borrowed).  `made` can be NULL, an earlier error. */
 static inline PyObject *
 fj_keep_first(PyObject *owner, PyObject **place, PyObject *made)
 {

@@ -3,10 +3,9 @@
  * If the arguments don't fit, fj_bind only reports it.  The hook `failed` (call_hooks.c)
  * raises the TypeError.
  *
- * In fj_bind, Python code can run only with *args or **kwargs: finalizers when the garbage
- * collector starts in allocating the tuple or the dict, and the __hash__ and __eq__ of a
- * keyword from a subclass of str.  fj_bind_pack can run any code.  The caller holds the
- * arguments. */
+ * In fj_bind, Python code can run only with *args or **kwargs: finalizers, if allocating the
+ * tuple or dict starts the garbage collector, and __hash__ and __eq__ of a keyword that isn't
+ * exactly a str.  fj_bind_pack can run any code.  The caller holds the arguments. */
 #include "call/bind.h"
 
 #include <structmember.h>
@@ -31,8 +30,7 @@ fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
     return Py_BuildValue("(NN)", positional, keywords);
 }
 
-/* Returns the parameter for the keyword `name`, a str, or -1 if only **kwargs could take it.
- */
+/* Returns the parameter for the keyword `name`, or -1 if only **kwargs could take it. */
 static Py_ssize_t
 find_keyword(const FjSignature *sig, PyObject *name)
 {

@@ -1,10 +1,9 @@
 /* Assigns the arguments of a call to the parameters: f(1) and f(x=1) give the same result.
  *
  * The result is an array with one argument per parameter, in signature order: positional
- * parameters (positional-only ones first), *args, keyword-only parameters, **kwargs.  The
- * argument of *args is a tuple and the argument of **kwargs a dict.  Empty *args and **kwargs
- * and all parameters that the caller omits are NULL: as in Equinox, defaults aren't filled in.
- */
+ * parameters (positional-only ones first), *args, keyword-only parameters, **kwargs.  *args is
+ * a tuple and **kwargs a dict.  If one is empty, it is NULL, and so are parameters that the
+ * caller omits: as in Equinox, defaults aren't filled in. */
 #pragma once
 
 #include "base/common.h"
@@ -13,8 +12,7 @@
 #define FJ_REQUIRED 1 /* the parameter needs an argument */
 
 typedef struct {
-    PyObject_HEAD PyObject *names; /* tuple of str, by parameter; interned, to find keywords by
-                                    * identity */
+    PyObject_HEAD PyObject *names; /* tuple of str, interned to find keywords by identity */
     Py_ssize_t num_parameters;
     Py_ssize_t positional_only;
     Py_ssize_t positional; /* number of parameters that can be given by position */
@@ -36,8 +34,7 @@ typedef struct {
 int fj_bind(const FjSignature *signature, PyObject *const *args, Py_ssize_t nargs,
             PyObject *kwnames, PyObject **arguments, FjPackedArgs *packed);
 
-/* Returns the arguments of a vectorcall as a new tuple (args, kwargs).  Can run any Python
- * code. */
+/* Returns the arguments of a vectorcall as (args, kwargs).  Can run any Python code. */
 PyObject *fj_bind_pack(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 static inline void

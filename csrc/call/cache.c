@@ -63,8 +63,8 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
     FJ_UNLOCK();
 }
 
-/* Returns the least recently used kept variant (borrowed) if more than `maxsize` are kept
- * (fj_variant_is_kept), or NULL. */
+/* Returns the least recently used kept variant (borrowed) if more than `maxsize` are kept, or
+ * NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {
@@ -287,8 +287,7 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* Adds traces to a variant compiled elsewhere.  `outputs` is a tuple of the results'
- * Structures. */
+/* Adds traces to a variant compiled elsewhere.  `outputs` are the results' Structures. */
 static int
 set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
 {

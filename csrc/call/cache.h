@@ -14,8 +14,8 @@
  *   evicted: the calls that compiled them are still running and might fail.
  * - Cache.clear evicts all variants, and drops the last variants of its FilterJits.
  *
- * Calls and FilterJits can still hold an evicted variant.  It is marked, and never predicted
- * or inserted afterwards. */
+ * Calls and FilterJits can still hold an evicted variant.  It is never predicted or inserted.
+ */
 #pragma once
 
 #include "base/common.h"
@@ -25,16 +25,14 @@
 
 /* The variants that a FilterJit last called. */
 typedef struct FjLast {
-    struct FjLast *next, **place; /* a list of the Cache's FilterJits, and the pointer to this
-                                   * item */
+    struct FjLast *next, **place; /* in the Cache's list; *place is this item */
     FjVariant *variants[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, or NULL */
 } FjLast;
 
 /* Returns the variant that this thread lane called last (new reference), or NULL.
  *
  * Without a GIL, the call takes over the FilterJit's own reference and gives it back later.
- * Otherwise the reference count of a variant that all threads call would move from core to
- * core. */
+ * Otherwise the reference count of a popular variant would move from core to core. */
 static inline FjVariant *
 fj_last_take(FjLast *last)
 {
@@ -88,8 +86,7 @@ int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 /* (P) No-op if the Cache doesn't have the variant. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
 
-/* Registers a FilterJit's last variants with its Cache, once; and unregisters them before it
- * dies. */
+/* Registers a FilterJit's last variants with its Cache, once, and unregisters them. */
 void fj_cache_join(FjCache *cache, FjLast *last);
 void fj_cache_leave(FjCache *cache, FjLast *last);
 

@@ -102,8 +102,8 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
-/* Asks the hook to accept arguments with this Structure.  0, or -1 if it gives the call up or
- * with an error. */
+/* Asks the hook to accept arguments with this Structure.  -1 with an error, or if it gives up.
+ */
 static int
 accept_arguments(Call *call, const FjStructure *structure, int is_new)
 {
@@ -137,16 +137,16 @@ flatten_arguments(Call *call)
  * with an error or if the hook gives the call up.  Only ON_MISS_GIVE_UP can leave
  * `call->variant` NULL.
  *
- * With ON_MISS_INSERT the new variant is in the cache before it is traced.  Threads that make
- * the same call at the same time then share one callable, and JAX makes all but the first wait
- * for the trace. */
+ * With ON_MISS_INSERT the new variant is in the cache before it is traced.  So concurrent
+ * threads with the same call share one callable, and JAX makes all but the first wait for the
+ * trace. */
 static FjStructure *
 find_variant(Call *call, OnMiss on_miss)
 {
     FjStructure *structure = NULL;
-    /* A Call uses much stack.  Code that runs in here and makes a call, such as a static's
-     * __hash__, would exhaust the stack before Python's own frames reach the recursion limit.
-     * So this counts too. */
+    /* A Call uses much stack.  If code in here makes a call, such as a static's __hash__, it
+     * could exhaust the stack before Python's frames reach the recursion limit.  So count
+     * this. */
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return NULL;
     }
@@ -192,8 +192,7 @@ match_predicted(Call *call, FjVariant *predicted)
                               &call->arrays, objects);
 }
 
-/* Returns the predicted variant (new reference), or NULL.  If it is `call->last`, takes over
- * that reference. */
+/* Returns the predicted variant (new reference, or taken from `call->last`), or NULL. */
 static inline FjVariant *
 predict(Call *call)
 {
@@ -213,8 +212,8 @@ predict(Call *call)
     return predicted;
 }
 
-/* Finds the variant and collects the arrays of the arguments.  0, or -1 with an error or if
- * the hook gives the call up. */
+/* Finds the variant and collects the arguments' arrays.  -1 with an error, or if the hook
+ * gives up. */
 static int
 match_arguments(Call *call)
 {
@@ -271,8 +270,7 @@ build_result(Call *call, PyObject *result)
     if (FJ_UNLIKELY(structure == NULL)) {
         goto done;
     }
-    /* An Output that still holds its Structure bypassed JAX, under jax_disable_jit, and has no
-     * trace. */
+    /* With a Structure, the Output bypassed JAX (jax_disable_jit) and has no trace. */
     if (FJ_UNLIKELY(output->structure != NULL)) {
         call->uncompiled = 1;
     }
@@ -323,8 +321,7 @@ after_success(Call *call)
     return 0;
 }
 
-/* After a failed call: removes a variant that isn't kept, and inserts a just traced one.
- * Keeps the current exception. */
+/* After a failed call: removes a variant that isn't kept, inserts one that was just traced. */
 static void
 after_failure(Call *call)
 {
@@ -407,8 +404,7 @@ start_call(Call *call, FjFilterJit *self)
     return 0;
 }
 
-/* Predictions will start from the call's variant or, after a failed call, from the variant
- * before. */
+/* The next prediction starts from this variant or, after a failed call, from the last one. */
 static inline void
 remember(Call *call, int failed)
 {

@@ -17,8 +17,8 @@ state_of(const FjFilterJit *self)
     return self->cache->registry->state;
 }
 
-/* Takes the current exception if it is an Exception.  Otherwise, as for KeyboardInterrupt,
- * leaves it set and returns NULL. */
+/* Takes the current exception.  NULL if it isn't an Exception (KeyboardInterrupt): it stays
+ * set. */
 static PyObject *
 take_exception(void)
 {

@@ -34,8 +34,7 @@ int fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arra
                     FjOutput *output);
 
 /* Lets Python replace the exception of a failed call.  Returns NULL with an exception, or
- * without one a callable that makes the call (new reference).  `variant` is NULL if none was
- * found.  `given` is (args, kwargs), without an exception, if the arguments don't fit the
- * signature. */
+ * without one a callable that makes the call.  `variant` is NULL if none was found.  `given`
+ * is NULL, or (args, kwargs) if they don't fit the signature: then no exception is set. */
 PyObject *fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                           PyObject *given);

@@ -145,8 +145,7 @@ pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, si
     return output;
 }
 
-/* (P) Makes an Output from an entry's results (stolen), and learns from them.  NULL with an
- * error. */
+/* (P) Makes an Output from an entry's results (stolen), and learns from them. */
 static PyObject *
 output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
 {

@@ -39,7 +39,7 @@ typedef struct {
     PyObject *devices;   /* the plan: a list with the target device */
     PyObject *known;     /* weak reference to an array that needs no check, or NULL */
     const void *last;    /* address of the last checked array */
-    Py_ssize_t result;   /* the index of this argument among the previous call's results, or -1
+    Py_ssize_t result;   /* its index among the previous call's results, or -1
                           */
     int is_proven;       /* that result has passed the check, and always will */
     int is_read;         /* the program reads it */
@@ -91,8 +91,7 @@ PyObject *fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
 int fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *context,
                                 PyObject *value);
 
-/* (P) Checks an argument that the caller holds.  Returns FJ_WAY_direct, a different way, or -1
- * with an error that isn't an Exception.  Increments `*compared` if it compares shardings by
- * ==. */
+/* (P) Checks an argument that the caller holds.  Returns a way, or -1 with an error that isn't
+ * an Exception.  Increments `*compared` if it compares shardings by ==. */
 int fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *context,
                              PyObject *value, Py_ssize_t *compared);

@@ -1,8 +1,7 @@
 /* The state that all direct calls share: how to ask JAX, and if to ask at all.  The Python
  * type DirectContext.
  *
- * The core imports nothing of JAX.  Python passes it the objects below, which are defined by
- * their arguments and results. */
+ * The core imports nothing of JAX.  Python passes it the objects below. */
 #pragma once
 
 #include "base/common.h"

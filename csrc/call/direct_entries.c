@@ -157,8 +157,7 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
 
 /* ---- choosing the way of a call ---- */
 
-/* After comparing a call with entries: if that repeatedly takes as long as jax.jit, lets calls
- * rest. */
+/* Lets calls rest if comparing them with entries repeatedly takes as long as jax.jit. */
 static void
 weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
 {
@@ -194,8 +193,7 @@ calls_before_note(const FjDirectEntries *self, const FjDirectContext *context)
     return self->note_at < 0 ? context->after : self->note_at;
 }
 
-/* (P) Finds the way of a call and, if any, the entry that it matches (new reference).  -1 with
- * an error that isn't an Exception. */
+/* (P) fj_direct_entries_choose, after the checks that need no entry. */
 static int
 find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configuration,
            PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)

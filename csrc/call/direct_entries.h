@@ -15,7 +15,7 @@ typedef struct {
     int num_kept;         /* kept items: calls that match one aren't traced */
     int num_noted;        /* calls noted as entries */
     Py_ssize_t unmatched; /* calls without an entry since the last note */
-    Py_ssize_t note_at;   /* the number of them that triggers a note; -1 for `context->after`
+    Py_ssize_t note_at;   /* their number before a note; -1 for `context->after`
                            */
     unsigned strikes;     /* slow checks in vain, in a row */
     unsigned resting;     /* number of calls to pass on without a check */
@@ -28,14 +28,13 @@ void fj_direct_entries_drop(FjDirectEntries *entries);
 
 int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *arg);
 
-/* (P) Adds an entry for a kept program as the first one, for calls like this one.  Returns a
- * new reference. */
+/* (P) Adds an entry for a kept program and calls like this one.  Returns a new reference. */
 FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext *context,
                                       PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
 
-/* (P) Chooses the way of a call.  `source` helps to make a plan.  If the way is FJ_WAY_direct,
- * or if the caller must observe jax.jit, `*found` is an entry (new reference).  -1 with an
- * error that isn't an Exception. */
+/* (P) Chooses the way of a call, or -1 with an error that isn't an Exception.  `source` is for
+ * FJ_PLAN.  If `*found` is set, the caller owns the entry: it is run (FJ_WAY_direct), or it
+ * records what jax.jit does. */
 int fj_direct_entries_choose(FjDirectEntries *entries, FjDirectContext *context,
                              PyObject *source, PyObject *const *args, Py_ssize_t nargs,
                              FjDirectEntry **found);

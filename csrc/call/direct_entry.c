@@ -358,8 +358,7 @@ put(const FjDirectContext *context, const FjDirectArgument *argument, PyObject *
     return array;
 }
 
-/* (P) Replaces random keys by their arrays and host values by device arrays among a program's
- * inputs. */
+/* (P) Replaces random keys by their arrays, and host values by device arrays. */
 static int
 replace_others(const FjDirectEntry *entry, const FjDirectContext *context,
                PyObject *const *args, PyObject *inputs)

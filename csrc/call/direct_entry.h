@@ -51,15 +51,14 @@ typedef struct {
     Py_ssize_t compared; /* shardings compared by == */
 } FjDirectEffort;
 
-/* (P) Compares a call with an entry.  Returns FJ_WAY_direct, a different way, or -1 with an
- * error that isn't an Exception. */
+/* (P) Compares a call with an entry.  Returns a way, or -1 with an error that isn't an
+ * Exception. */
 int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
                             PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
                             FjDirectEffort *effort);
 
-/* (P) Runs an entry's program for matching arguments.  Returns a new tuple of results.
- * `*began` is true if the device has started.  `*ran` is the executable's time in nanoseconds,
- * if timed. */
+/* (P) Runs an entry's program for matching arguments.  Returns a tuple of results.  `*began`:
+ * the device has started.  `*ran`: the executable's nanoseconds, if timed. */
 PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
                               PyObject *const *args, int *began, unsigned long long *ran);
 
@@ -70,7 +69,6 @@ fj_direct_entry_learns(const FjDirectEntry *entry)
     return FJ_LOAD_INT(entry->lessons) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
 }
 
-/* (P) Remembers the results of a call, which can be arguments of the next.  0, or -1 with an
- * error that isn't an Exception. */
+/* (P) Remembers the results of a call, which can be arguments of the next. */
 int fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
                              PyObject *results);

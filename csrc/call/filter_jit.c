@@ -150,8 +150,8 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
     return Py_XNewRef(function);
 }
 
-/* Returns the `__wrapped__` that was set, for example by functools.wraps, or the function.
- * Calls only read `_function`. */
+/* Returns the `__wrapped__` set by functools.wraps, or the function.  Calls read `_function`.
+ */
 static PyObject *
 filter_jit_get_wrapped(PyObject *op, void *closure)
 {
@@ -190,8 +190,7 @@ fj_filter_jit_bind(PyObject *op, PyObject *instance, PyObject *Py_UNUSED(owner))
 }
 
 /* FilterJits are equal if they share their Cache: equal functions with equal settings.  If the
- * function holds arrays, which are unhashable, its FilterJit is unhashable and only equals
- * itself. */
+ * function holds arrays, its FilterJit is unhashable and only equals itself. */
 static Py_hash_t
 filter_jit_hash(PyObject *op)
 {

@@ -6,8 +6,7 @@
 
 typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
-    PyObject *function;       /* the wrapped function; after JAX unflattens, NULL until
-                               * `_function` is read */
+    PyObject *function;       /* NULL after JAX unflattens, until `_function` is read */
     PyTypeObject *bound_type; /* of its bound methods */
     PyObject *hooks;          /* a Python object with the hooks as methods: call_hooks.c */
     PyObject *signature;      /* inspect.Signature, or None to find it in the first call */
@@ -18,6 +17,5 @@ typedef struct {
     FjLast last; /* see fj_last_take */
 } FjFilterJit;
 
-/* The tp_descr_get of FilterJit: returns the function itself or a bound method.  Runs no
- * Python code. */
+/* FilterJit's tp_descr_get: returns itself or a bound method.  Runs no Python code. */
 PyObject *fj_filter_jit_bind(PyObject *self, PyObject *instance, PyObject *owner);

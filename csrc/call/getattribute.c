@@ -29,9 +29,8 @@
  * way, and replaces it if the check succeeds.
  *
  * Python code can run in the long way and in `original`.  The short way runs none if the name
- * and the names of the instance's own attributes are exactly str: the class attribute is a
- * FilterJit, so object.__getattribute__ either creates a bound method or returns the
- * instance's own attribute. */
+ * and the names of the instance's attributes are exactly str: object.__getattribute__ then
+ * creates a bound method or returns the instance's attribute. */
 #include "base/state.h"
 
 #include <structmember.h>
@@ -47,8 +46,7 @@ typedef struct {
     unsigned checked_version;   /* its version, or 0 if no class was checked */
 } FjGetattribute;
 
-/* True if a look-up in an instance of `type` gets from here to `original`, and from there to
- * object.__getattribute__. */
+/* True if super() leads from here to `original`, and from there to object.__getattribute__. */
 static int
 leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name)
 {
@@ -75,8 +73,7 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
     return 0;
 }
 
-/* True if the short way is valid.  Versions are never reused: a different class at the same
- * address has a different one. */
+/* A class at the same address as a dead one has a new version: versions are never reused. */
 static inline int
 is_checked(const FjGetattribute *self, PyTypeObject *type)
 {

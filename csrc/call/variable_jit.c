@@ -84,9 +84,8 @@ typedef struct {
     PyObject *room[OBJECTS_INLINE];
 } VariableCall;
 
-/* Turns the current exception into a reason to hand the call over: upstream raises its own.  A
- * RecursionError stays: with an endless recursion, two attempts per call would take forever.
- */
+/* Turns the current exception into a reason to hand the call over: upstream raises its own.
+ * Not a RecursionError: in an endless recursion, two attempts per call would take forever. */
 static int
 hand_over_error(VariableCall *call)
 {

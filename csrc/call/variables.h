@@ -1,8 +1,7 @@
 /* Checks if the Variables in a call's arguments can be updated (variable_jit.c), or if
  * upstream must make the call.
  *
- * The functions return 1; 0 and a new str in `*reason` if the call must be handed over; or -1
- * with an error. */
+ * They return 1; 0 and a new str in `*reason` to hand the call over; or -1 with an error. */
 #pragma once
 
 #include "base/common.h"
@@ -17,13 +16,12 @@ typedef struct {
     int graph;                   /* graph mode: 0, 1, or 2 with updates of the graph */
 } FjVariableRules;
 
-/* Checks the Structure and the numbered objects of arguments.  With `lenient`, allows any
- * leaf. */
+/* Checks the arguments' Structure and numbered objects.  With `lenient`, allows any leaf. */
 int fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *structure,
                                  const FjLeafBuf *objects, int lenient, PyObject **reason);
 
-/* Checks that upstream would trace the leaves, too.  Sets `*unsettled` if a Variable's value
- * must become a JAX array. */
+/* Checks that upstream traces the leaves, too.  Sets `*unsettled` if a Variable's value must
+ * become a JAX array. */
 int fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *structure,
                               PyObject *const *arrays, int *unsettled, PyObject **reason);
 

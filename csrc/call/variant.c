@@ -3,8 +3,7 @@
  * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
  * (flatten.c, and the `marker` callable), in a variant's repr, in the trace number that JAX
  * passes to fj_output_unflatten, and when references are dropped.  The array of traces moves
- * as it grows, so code that can run Python code refers to a trace by its number, not by a
- * pointer. */
+ * as it grows: refer to a trace by number while Python code can run. */
 #include "call/variant.h"
 
 #include <structmember.h>
@@ -90,8 +89,7 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     return trace;
 }
 
-/* Returns the number of a trace, or -1 with an error, for example for a different variant's.
- */
+/* Returns a trace number, or -1 with an error, for example for a different variant's. */
 static Py_ssize_t
 trace_of(const FjVariant *self, PyObject *number)
 {
@@ -306,8 +304,8 @@ variant_arguments(PyObject *op, PyObject *arrays)
         fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
-/* Running calls don't own a reference to the old callable: the setter of a new one keeps it
- * alive as long as the variant. */
+/* Running calls only borrow the old callable: the setter keeps it alive as long as the
+ * variant. */
 static int
 variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
 {

@@ -3,8 +3,7 @@
  * The callable takes only arrays, the function's own before the arguments', and returns an
  * Output: the result's arrays and the number of the trace that produced them.  The trace's
  * Structure turns the arrays into the user's tree.  If JAX retraces a variant for other shapes
- * or dtypes, the variant gets several traces, and each can return a tree with a different
- * Structure. */
+ * or dtypes, it gets several traces, and each can return a different Structure. */
 #pragma once
 
 #include "base/common.h"
@@ -56,8 +55,7 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* of the function itself */
     FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
-    FjTrace *traces;                     /* append-only: the first `num_traces` can be read
-                                          * without a lock */
+    FjTrace *traces;                     /* append-only: no lock is needed to read them */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
     uint64_t last_used;      /* the Cache's clock at the last use */
@@ -68,18 +66,17 @@ typedef struct {
     int in_cache;       /* in the Cache's table */
     int evicted;        /* dropped by the Cache for good: never predicted */
     int call_was_set;   /* Python has set `call`, and is asked if a call fails */
-    int run_by_hook;    /* not traced yet, or has a trace that can raise: the `run` hook makes
-                         * its calls */
+    int run_by_hook;    /* untraced, or a trace can raise: the `run` hook makes its calls */
     PyObject *record;   /* a listener's data, or NULL */
     PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
-    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* earlier arguments, per lane, or NULL
+    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane, or NULL
                                                        */
 } FjVariant;
 
-/* True if the Cache keeps and counts the variant: it was traced to the end, or ran without a
- * trace. */
+/* True if the Cache keeps and counts the variant: it was fully traced, or ran without a trace.
+ */
 static inline int
 fj_variant_is_kept(const FjVariant *variant)
 {
@@ -104,8 +101,8 @@ Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
 
 /* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
- * children, the trace number its aux data.  JAX's long-lived caches hold aux data, so this
- * keeps user objects out of them. */
+ * children, the trace number its aux data.  This keeps user objects out of JAX's caches, which
+ * hold aux data. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL if JAX unflattened it */
@@ -117,12 +114,11 @@ typedef struct {
     unsigned long long waited;      /* nanoseconds of waiting for a program that can raise */
 } FjOutput;
 
-/* Returns the Structure of an Output of this variant (borrowed from the Output or the variant)
- * if it isn't one. */
+/* Returns the Structure of an Output of this variant (borrowed). */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
 
-/* Returns an Output without variant and Structure.  Steals `arrays`, a tuple (NULL: an earlier
- * error). */
+/* Returns an Output without variant and Structure.  Steals the tuple `arrays` (NULL: an
+ * earlier error). */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 
 /* Module functions for JAX. */

@@ -7,9 +7,8 @@
  * API.  A new instance gets its dict first, because setting items of a dict is faster than
  * setting attributes.
  *
- * Python code can run in a look-up in a __dict__ with a key that isn't exactly a str
- * (fj_fields_are_python_free is 0 then), in setting a data descriptor, and in finalizers when
- * something is allocated. */
+ * Python code can run in a look-up in a __dict__ with other keys than str (not
+ * fj_fields_are_python_free), in setting a data descriptor, and in finalizers. */
 #include "structure/fields.h"
 
 #include <structmember.h>
@@ -93,8 +92,7 @@ check_class(PyObject *object, const FjNodeKind *kind)
     return 0;
 }
 
-/* fj_fields_view with a new reference to `dict`.  Without a GIL, all attributes are in the
- * dict. */
+/* fj_fields_view with a new reference to `dict`.  Without a GIL, it has all attributes. */
 static inline int
 view_and_hold(PyObject *object, FjFieldView *view)
 {
@@ -172,8 +170,7 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
     return 1;
 }
 
-/* (P) Sets a name of a new instance in `dict`, or as object.__setattr__ does if `dict` is
- * NULL.  Steals `value`. */
+/* (P) Sets a name of a new instance in `dict` or, if that is NULL, itself.  Steals `value`. */
 static int
 set_field(PyObject *object, PyObject *dict, PyObject *name, PyObject *value)
 {
@@ -232,8 +229,7 @@ fj_fields_fill(PyObject *object, FjNodeKind *kind, PyObject *const *values, Py_s
     return result;
 }
 
-/* True if getattr of instances is object.__getattribute__, optionally followed by __getattr__.
- */
+/* True if getattr is object.__getattribute__, optionally followed by __getattr__. */
 static int
 has_generic_getattr(PyTypeObject *type, PyObject *name)
 {

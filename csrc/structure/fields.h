@@ -19,8 +19,8 @@ typedef struct {
     Py_ssize_t used;   /* number of set attributes */
 } FjFieldView;
 
-/* 0, or -1 with MemoryError: without FJ_HAVE_INSTANCE_VALUES, this can create the instance's
- * dict.  Runs no Python code. */
+/* Without FJ_HAVE_INSTANCE_VALUES, this can create the instance's dict.  Runs no Python code.
+ */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
 #if !FJ_HAVE_INSTANCE_VALUES
@@ -121,8 +121,7 @@ fj_fields_view_object(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_view(object, view);
 }
 
-/* (P) fj_fields_peek for an object with plain fields.  NULL if getattr must look beyond the
- * instance. */
+/* (P) fj_fields_peek for plain fields.  NULL if getattr must look beyond the instance. */
 static inline PyObject *
 fj_fields_peek_object(PyObject *object, const FjFieldView *view, FjNodeKind *kind,
                       Py_ssize_t i)
@@ -157,8 +156,7 @@ fj_fields_note_class(FjNodeKind *kind)
     kind->init_version = fj_fields_are_plain(kind) ? kind->plain_version : 0;
 }
 
-/* True if the class of an FJ_BUILD_INIT object hasn't changed since it was classified.  Its
- * call then only sets the fields. */
+/* True if the class hasn't changed since it was classified (FJ_BUILD_INIT). */
 int fj_fields_are_as_classified(FjNodeKind *kind);
 
 /* True for a wrapper, as after functools.update_wrapper: an instance with more or fewer

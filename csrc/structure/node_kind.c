@@ -1,7 +1,6 @@
 /* The Python type NodeKind: checks and stores the answers of `classify` and `describe`.
  *
- * Python code can run in `describe` (fj_node_kind_described), and in finalizers wherever a
- * reference is dropped. */
+ * Python code can run in `describe` (fj_node_kind_described) and in finalizers. */
 #include "structure/node_kind.h"
 
 #define MOST_DESCRIBED 1000 /* per described type, before all are dropped */
@@ -162,8 +161,7 @@ read_module(FjNodeKind *kind, PyObject *answer)
                : -1;
 }
 
-/* Reads how to build an object: the mode, and a dict from names to factories.  `*names`
- * becomes a new tuple of the names. */
+/* Reads how to build an object.  `*names` becomes a new tuple of the factories' names. */
 static int
 read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **names)
 {

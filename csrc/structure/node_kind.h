@@ -26,9 +26,8 @@ typedef enum {
     /* Any other container.  A Python callback flattens it one level at a time. */
     FJ_CUSTOM,
 
-    /* Each instance decides which of its attributes are children and which are static.  Its
-     * node is an FJ_MODULE, with one kind per such set (fj_node_kind_described), or an
-     * FJ_CUSTOM. */
+    /* Each instance decides which of its attributes are children and which are static.  The
+     * node is an FJ_CUSTOM, or an FJ_MODULE with one kind per such set. */
     FJ_DESCRIBED,
 
     FJ_KIND_COUNT,
@@ -62,8 +61,7 @@ typedef enum {
     FJ_KEYS_LAST_OF_AUX /* the items of the last item of `aux` */
 } FjNodeKeys;
 
-/* The facts about a code.  walk/reader.h adds how to read and build it.  Python uses the
- * names. */
+/* The facts about a code, except how to read and build it: see walk/reader.h. */
 typedef struct {
     const char *name;
     FjNodeValue value;
@@ -79,14 +77,12 @@ struct FjNodeKind {
     PyTypeObject *type; /* borrowed; valid while `weak` is alive */
     PyObject *weak;
 
-    /* A callable, or NULL.  Static values of the type are hashed and compared by its result.
-     */
+    /* A callable, or NULL: static values of the type are compared by its result. */
     PyObject *key;
-    /* Tells which values never change what they equal: NULL for none, True for all, or a
-     * callable (value) -> bool. */
+    /* Which values never change what they equal: NULL (none), True (all), or (value) -> bool.
+     */
     PyObject *immutable;
-    /* An FJ_OBJECT kind of the same type, or NULL: values of the type are equal if these
-     * fields are (snapshot.h). */
+    /* An FJ_OBJECT kind, or NULL: values are equal if these fields are (snapshot.h). */
     FjNodeKind *contents;
     /* The value itself is immutable: its contents are what `key` returns. */
     int key_is_contents;
@@ -95,16 +91,14 @@ struct FjNodeKind {
     int fill_directly;
 
     /* FJ_NAMEDTUPLE: the interned names of the items, or NULL.  FJ_MODULE, FJ_OBJECT: the
-     * interned names of the dynamic fields, then of the static fields, then of extra
-     * attributes: of an instance (a wrapper Module) or set when building (an object); and the
-     * number of each. */
+     * interned names of the dynamic fields, the static fields and extra attributes (of a
+     * wrapper Module, or set when building an object), and the number of each. */
     PyObject *names;
     Py_ssize_t dynamic;
     Py_ssize_t statics;
     Py_ssize_t extra_names;
 
-    /* The key of each field in a path, as in fj_children_key.  NULL if the keys are the names.
-     */
+    /* The path key of each field (fj_children_key).  NULL if the keys are the names. */
     PyObject *keys;
 
     /* FJ_MODULE, FJ_OBJECT: the *places* of the attributes (fields.h). */
@@ -113,27 +107,24 @@ struct FjNodeKind {
     Py_ssize_t in_order; /* ... and of those with the field's index as their place */
     Py_ssize_t reach;    /* largest place of a field + 1 */
 
-    /* FJ_MODULE, FJ_OBJECT: the version of the class when no field's name was a data
-     * descriptor, or 0. */
+    /* FJ_MODULE, FJ_OBJECT: the class version without data descriptors for fields, or 0. */
     unsigned int direct_version;
 
     /* FJ_OBJECT: */
     FjBuildMode build;
-    PyObject *factories;        /* a tuple of callables without arguments, one for each of the
-                                 * `extra_names`; a tree shares their results */
-    uint8_t *dict_fields;       /* true for a *held* field: the items of its dict take its
-                                 * place, in a DICT node */
-    Py_ssize_t *offsets;        /* the slot of each name in the instance; 0 if the attribute is
-                                 * in the __dict__ */
-    Py_ssize_t in_dict;         /* number of names in the __dict__ */
+    PyObject *factories;  /* a tuple of callables without arguments, one for each of the
+                           * `extra_names`; a tree shares their results */
+    uint8_t *dict_fields; /* true for a *held* field, a dict with its own DICT node */
+    Py_ssize_t *offsets;  /* slot of each name in the instance; 0 if it is in the __dict__ */
+    Py_ssize_t in_dict;   /* number of names in the __dict__ */
     unsigned int plain_version; /* the version of the class when `offsets` were right and
                                  * getattr read only these attributes, or 0 */
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */
 
-    PyObject *flatten;   /* FJ_CUSTOM: the registered function (object) -> (children, aux
-                          * data), or NULL */
-    int is_itself;       /* FJ_CUSTOM: that function returns no children and the object itself,
-                          * and building returns the object */
+    PyObject
+        *flatten;  /* FJ_CUSTOM: (object) -> (children, aux data), as registered, or NULL */
+    int is_itself; /* FJ_CUSTOM: it returns no children and the object itself; so does building
+                    */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */
 };

@@ -1,5 +1,4 @@
-/* Python code can run in the __str__ of keys of dicts and custom nodes.  It can't change the
- * Structure. */
+/* Python code can run in the __str__ of keys.  It can't change the Structure. */
 #include "structure/paths.h"
 
 /* One level of the walk. */

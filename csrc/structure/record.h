@@ -33,11 +33,10 @@ struct FjRecorded {
     PyObject *object;
     PyTypeObject *type;
     FjNodeKind *kind; /* of an object, with fields that must stay plain; or NULL */
-    Py_ssize_t size;  /* number of items, of words in the entries of a dict, or of set
-                       * attributes */
+    Py_ssize_t size;  /* number of items, words of a dict's entries, or set attributes */
     FjPlace place;
-    uint32_t array; /* if an array leaf is the only child of an object in slots, the number of
-                     * this leaf + 1; otherwise 0 */
+    uint32_t array; /* 1 + the number of the array leaf that is the only child of an object in
+                     * slots; otherwise 0 */
     FjSameStatic is_same; /* FJ_IN_SNAPSHOT */
 };
 

@@ -3,9 +3,8 @@
  * A NodeKind refers to its type weakly.  When the type dies, the callback of the weak
  * reference removes the NodeKind from the table.
  *
- * Python code can run in `classify` (fj_registry_kind), in `is_array` (fj_registry_is_array),
- * and in finalizers wherever a reference is dropped.  fj_registry_cached_kind runs none: the
- * match of a call depends on this. */
+ * Python code can run in `classify` (fj_registry_kind), `is_array` (fj_registry_is_array) and
+ * finalizers.  fj_registry_cached_kind runs none: the match of a call depends on this. */
 #include "structure/registry.h"
 
 #include <structmember.h>
@@ -20,8 +19,7 @@ hash_type(const PyTypeObject *type)
 }
 
 /* The address alone isn't enough.  Python 3.14's garbage collector clears weak references made
- * by finalizers without calling their callbacks, which leaves the kinds of dead classes in the
- * table. */
+ * by finalizers without a callback, which leaves kinds of dead classes in the table. */
 static inline int
 is_kind_of(const FjNodeKind *kind, const PyTypeObject *type)
 {
@@ -79,8 +77,8 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
     return found;
 }
 
-/* (P) Adds the kind of a type, unless the table has one by then.  `*kind`, an owned reference,
- * becomes the one in the table. */
+/* (P) Adds a kind.  If the table has one of this type by then, `*kind` (owned) becomes that.
+ */
 static int
 add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
 {

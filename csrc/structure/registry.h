@@ -42,8 +42,7 @@ struct FjRegistry {
 /* (P) Returns the kind of `object`'s type. */
 FjNodeKind *fj_registry_kind(FjRegistry *registry, PyObject *object);
 
-/* Returns the kind of a type (borrowed), or NULL without an error if `classify` hasn't seen
- * the type.  Runs no Python code. */
+/* Returns the kind of a type (borrowed), or NULL before `classify`.  Runs no Python code. */
 FjNodeKind *fj_registry_cached_kind(FjRegistry *registry, PyTypeObject *type);
 
 /* (P) Flattens an instance of an FJ_CUSTOM or FJ_DESCRIBED type with the type's registered
@@ -73,8 +72,7 @@ fj_registry_code(const FjRegistry *registry, const FjNodeKind *kind)
                : kind->code;
 }
 
-/* True if instances of the type are traced.  False if `classify` hasn't seen the type.  Runs
- * no Python code. */
+/* True if instances are traced.  False before `classify`.  Runs no Python code. */
 static inline int
 fj_registry_is_array_type(FjRegistry *registry, PyTypeObject *type)
 {

@@ -1,8 +1,8 @@
 /* Takes snapshots of static values and hashes them (snapshot.h).
  *
  * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
- * classify() for a new type, and in finalizers.  Before any of it runs, mutable contents are
- * copied to a tuple that holds them. */
+ * classify() for a new type, and in finalizers.  Before that, mutable contents are copied to a
+ * tuple. */
 #include "structure/snapshot.h"
 
 #include "base/hash.h"
@@ -111,8 +111,8 @@ hash_children(FjSnapshot *self, uint32_t index)
     part->hash = fj_hash_finish(fj_hash_mix(fj_hash_mix(hash, sum), part->children));
 }
 
-/* Adds a part for a value, with the items of a tuple as its children.  Steals `items` (NULL:
- * an earlier error). */
+/* Adds a part with the items of a tuple as its children.  Steals `items` (NULL: an earlier
+ * error). */
 static Py_ssize_t
 take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
            const Ancestors *ancestors)
@@ -229,8 +229,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     return index;
 }
 
-/* Takes the key of a value.  Steals `key` (NULL: an earlier error).  `stays` if the value
- * itself is immutable. */
+/* Takes the key of a value.  Steals `key` (NULL: an earlier error).  `stays`: see
+ * FjSnapshotPart. */
 static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)
@@ -257,8 +257,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
     }
-    /* If `immutable` decides by value, equal fields are a stricter condition than equal keys.
-     */
+    /* With an `immutable`, equal fields are a stricter condition than equal keys. */
     PyObject *fields = kind->contents == NULL || kind->immutable != NULL
                            ? NULL
                            : fields_of(value, kind->contents);

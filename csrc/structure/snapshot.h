@@ -26,9 +26,8 @@
 
 typedef enum {
     FJ_PART_INERT,
-    FJ_PART_OWN,      /* a value with its own __eq__ and __hash__.  If the fields behind its
-                       * hash are known, they follow, and the same object is compared by them
-                       */
+    FJ_PART_OWN, /* a value with its own __eq__ and __hash__.  Its fields follow, if known: the
+                  * same object is compared by them */
     FJ_PART_IDENTITY, /* a value that compares by its address */
     FJ_PART_ANCESTOR, /* the value of a part some levels up */
     /* With children: */
@@ -42,10 +41,8 @@ typedef enum {
 typedef struct {
     PyObject *object;   /* the value, owned; NULL inside an immutable value */
     PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
-    FjNodeKind *kind;   /* FIELDS, OWN, immutable KEY: FjNodeKind.contents of the type, owned;
-                         * or NULL */
-    struct FjSnapshot *equal; /* of the last other value that Python code found equal and a
-                               * match can check; or NULL */
+    FjNodeKind *kind;   /* FIELDS, OWN, immutable KEY: FjNodeKind.contents, owned; or NULL */
+    struct FjSnapshot *equal; /* of a value last found equal by Python code; or NULL */
     Py_hash_t hash;
     uint32_t children; /* their number; the levels of an ANCESTOR */
     uint32_t end;      /* the first part after the subtree */
@@ -63,18 +60,17 @@ typedef struct FjSnapshot {
     FjRegistry *registry; /* owned */
     FjSnapshotPart *parts;
     uint32_t count, capacity;
-    FjRecord record;        /* of all mutable objects in the value, once they matched the
-                             * parts: while they refer to the same objects, the value equals
-                             * the snapshot */
-    int recorded;           /* `record` is complete, or can't be made (`failed`) */
-    int python_free;        /* a match needs no Python code to see that the value is unchanged
-                             */
-    int cyclic;             /* contains an ANCESTOR, so parts can't be compared alone */
+    FjRecord record; /* of all mutable objects in the value: while their references are the
+                      * same, the value equals the snapshot */
+    int recorded;    /* `record` is complete, or can't be made (`failed`) */
+    int python_free; /* a match of the unchanged value needs no Python code
+                      */
+    int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
 
-/* (P) Returns a new snapshot, for fj_snapshot_free: a TypeError if the value is unhashable and
- * not a `field` (statics.h). */
+/* (P) Returns a snapshot for fj_snapshot_free.  TypeError if an unhashable value is no
+ * `field`. */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */

@@ -3,9 +3,8 @@
  * Python code can run when two snapshots are compared (the __eq__ of values), and in
  * fj_static_equal_now and fj_snapshot_has, which take snapshots.  The caller holds the
  * snapshots.  fj_snapshot_match runs none, so nothing changes while it looks.  fj_snapshot_has
- * first looks at the whole value, also without Python code, and holds the objects that need
- * it.  Without a GIL, both leave everything to a new snapshot, which holds all that it has
- * read. */
+ * first looks at the whole value in the same way, and holds the objects that need Python code.
+ * Without a GIL, both leave everything to a new snapshot. */
 #include "base/address_map.h"
 #include "base/leafbuf.h"
 #include "structure/fields.h"
@@ -47,8 +46,7 @@ by_hash(const FjSnapshot *snapshot, uint32_t index)
     return items;
 }
 
-/* Pairs each of the `count` items in `x` with an equal one in `y`.  1, 0, or -1 with an error.
- */
+/* Pairs each of the items in `x` with an equal one in `y`.  1, 0, or -1 with an error. */
 static int
 pair_items(const FjSnapshot *a, const Item *x, const FjSnapshot *b, Item *y, uint32_t count)
 {
@@ -150,8 +148,8 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code unless it is known to be equal.  1, or FJ_SNAPSHOT_UNSEEN if
- * no Python code can run. */
+/* Leaves a value to Python code unless it is known.  1, or FJ_SNAPSHOT_UNSEEN if none can run.
+ */
 static int
 leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
@@ -297,8 +295,7 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches a value that can't change itself: its contents are the children.  Leaves any other
- * value to Python code. */
+/* Matches an immutable value by its contents, the children.  Leaves others to Python code. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {

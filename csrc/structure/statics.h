@@ -16,9 +16,9 @@
  * what it equals.  So an inert value always equals itself.  Any other value can change later,
  * so its *snapshot* (snapshot.h) is hashed and compared.
  *
- * Leaves must be hashable, as for jax.jit.  Values of static fields and aux data, both called
- * *fields* here, can be unhashable (JAX doesn't hash aux data).  Without a key, an unhashable
- * field compares by identity. */
+ * Leaves must be hashable, as for jax.jit.  Static fields and aux data, both called *fields*
+ * here, can be unhashable (JAX doesn't hash aux data), and without a key they then compare by
+ * identity. */
 #pragma once
 
 #include "base/common.h"
@@ -38,8 +38,7 @@ typedef enum {
     FJ_SET_ITEMS, /* sets and frozensets */
     FJ_LIST_ITEMS,
     FJ_DICT_ITEMS,
-    FJ_BY_TYPE /* by the fields or the key of the type, or by the value's own __eq__ and
-                * __hash__ */
+    FJ_BY_TYPE /* by the type's fields or key, or the value's own __eq__ and __hash__ */
 } FjStaticRule;
 
 /* Returns the key of a type in FjRegistry.keyed (borrowed), or NULL. */
@@ -105,8 +104,7 @@ fj_static_rule_is_inert(FjStaticRule rule)
     return rule <= FJ_BY_MARK;
 }
 
-/* (P) 1 if the kind says that nothing can change what `value` equals, 0, or -1 with an error.
- */
+/* (P) 1 if the kind says that `value` never changes what it equals, 0, or -1 with an error. */
 static inline int
 fj_static_kind_is_immutable(const FjNodeKind *kind, PyObject *value)
 {
@@ -130,11 +128,11 @@ fj_static_key(PyObject *function, PyObject *value)
 int fj_static_is_inert(FjRegistry *registry, PyObject *value);
 
 /* (P) 1 if `value` always equals itself: it is inert, or its type says so
- * (FjNodeKind.immutable). */
+ * (FjNodeKind.immutable).  0, or -1 with an error. */
 int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
-/* True if the value's __dict__ is absent or empty.  0 if another thread can fill it.  Runs no
- * Python code. */
+/* True if the value has no __dict__ or an empty one.  0 without a GIL.  Runs no Python code.
+ */
 int fj_static_has_no_attributes(PyObject *value);
 
 /* Returns a new mark, for keys, that equals only marks of the same object. */

@@ -85,8 +85,7 @@ fj_structure_close(FjStructure *self, Py_ssize_t index)
 
 /* ---- hash and equality ---- */
 
-/* (P) Mixes the hash of a node's value into `hash`.  Takes a snapshot if the value isn't
- * inert. */
+/* (P) Mixes the hash of a node's value into `hash`.  Takes a snapshot unless it is inert. */
 static int
 hash_value(FjStructure *self, uint32_t index, Py_uhash_t *hash)
 {
@@ -191,7 +190,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 }
 
 /* (P) 1 if the node's value, which the next trace will use, isn't an array and, if the
- * Structure was hashed, hasn't changed since. */
+ * Structure was hashed, hasn't changed since.  1, 0, or -1 with an error. */
 static int
 is_unchanged(const FjStructure *self, const FjNode *node)
 {
@@ -219,7 +218,7 @@ fj_structure_has(const FjStructure *self, const FjNode *node, PyObject *value)
     return same > 0 && value != expected ? is_unchanged(self, node) : same;
 }
 
-/* (P) Compares the values of two nodes.  1 if they have none. */
+/* (P) Compares the values of two nodes, if any.  1, 0, or -1 with an error. */
 static int
 equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const FjNode *y)
 {
@@ -390,8 +389,8 @@ fj_path_of_leaf(const FjStructure *self, Py_ssize_t leaf)
 
 /* ---- errors ---- */
 
-/* Adds an error context to `exception` and raises it.  Steals `exception` and `path`; `path`
- * can be NULL with an error. */
+/* Adds an error context to `exception` and raises it.  Steals both; `path` can be NULL with an
+ * error. */
 static void
 set_context(PyObject *exception, const char *operation, PyObject *path, PyObject *value)
 {

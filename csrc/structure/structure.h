@@ -69,8 +69,8 @@
  * leaf as an array.  Values of static fields still aren't leaves.  For `net` it pushes the
  * leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are the same as above.
  *
- * LEAVES.  If all children of a nonempty tuple or list are leaves, they have no nodes.  So
- * LIST and TUPLE above are one node each, and so is a list of 100,000 leaves.
+ * LEAVES. If all children of a nonempty tuple or list are leaves, they have no nodes. So LIST
+ * and TUPLE above are one node each, like a list of 100,000 leaves.
  *
  * Open and static leaves.  A filter selects leaves: a filter for arrays returns w0, w1 and r.
  * The Structure then has the same nodes, and stores the unselected leaves as static leaves:
@@ -111,12 +111,12 @@
 #include "structure/statics.h"
 
 enum {
-    FJ_NODE_SELF_EQUAL = 1,   /* STATIC, CUSTOM: an immutable value (statics.h) */
-    FJ_NODE_PLAIN_KEYS = 2,   /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
-                               * an int, so comparing two keys runs no code */
-    FJ_NODE_WRAPPER = 4,      /* MODULE: a wrapper (fj_fields_is_wrapper); its extra attributes
-                               * are children, after the fields */
-    FJ_NODE_FIELD = 8,        /* STATIC: not a leaf, so it need not be hashable (statics.h) */
+    FJ_NODE_SELF_EQUAL = 1, /* STATIC, CUSTOM: an immutable value (statics.h) */
+    FJ_NODE_PLAIN_KEYS = 2, /* DICT, ORDERED_DICT, DEFAULT_DICT: each key is exactly a str or
+                             * an int, so comparing two keys runs no code */
+    FJ_NODE_WRAPPER =
+        4,             /* MODULE: a wrapper; extra attributes are children, after the fields */
+    FJ_NODE_FIELD = 8, /* STATIC: not a leaf, so it need not be hashable (statics.h) */
     FJ_NODE_LEAVES = 16,      /* TUPLE, LIST: all children are leaves, without nodes */
     FJ_NODE_SHALLOW = 32,     /* no child has child nodes */
     FJ_NODE_MAYBE_ARRAY = 64, /* STATIC: a leaf of an FJ_MAYBE_ARRAY type, not an array when
@@ -150,8 +150,8 @@ enum {
  * its values.  The children of a MODULE or OBJECT are its dynamic fields, its static fields
  * and, with FJ_NODE_WRAPPER, the wrapper's attributes; all but the dynamic fields are STATIC
  * with FJ_NODE_FIELD.  An unset field or attribute of a MODULE is a MISSING child.  A *held*
- * field of an OBJECT (FjNodeKind.dict_fields) is a DICT; if the field is static, so are all
- * values of the dict. */
+ * field of an OBJECT (FjNodeKind.dict_fields) is a DICT; all its values are static if the
+ * field is. */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint16_t flags;
@@ -163,9 +163,9 @@ typedef struct {
 typedef struct {
     PyTypeObject *type; /* owned, or NULL */
 
-    /* DICT with FJ_NODE_PLAIN_KEYS: a dict with the node's keys, mapped to None or, if all
-     * values are static, to the values.  dicts.c copies it to build a dict.  Created on first
-     * use; owned, or NULL. */
+    /* DICT with FJ_NODE_PLAIN_KEYS: a dict that dicts.c copies to build a dict.  Maps the keys
+     * to None or, if all values are static, to the values.  Owned, or NULL before the first
+     * use. */
     PyObject *model;
 
     /* After fj_structure_hash, the snapshot of fj_structure_value.  NULL if that is inert. */
@@ -205,18 +205,16 @@ struct FjStructure {
     uint32_t capacity;
     Py_ssize_t all_leaves;  /* ARRAY nodes, and leaves without a node */
     Py_ssize_t open_leaves; /* leaves that need a value to build a tree */
-    /* all_leaves items: the value of each static leaf (owned), NULL for each open leaf.  NULL
-     * if all leaves are open. */
+    /* `all_leaves` items: the value of a static leaf (owned), NULL for an open leaf.  Or NULL.
+     */
     PyObject **static_leaves;
-    PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
-    int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
-    int may_run_python;      /* matching always runs Python code, because of a STATIC with
-                              * MAYBE_ARRAY, a CUSTOM without ITSELF, an OBJECT with fields
-                              * that aren't plain (fields.h), an ORDERED_DICT, a dict without
-                              * PLAIN_KEYS, or a value with a snapshot that isn't python_free
-                              */
-    int is_asked;            /* each call asks which leaves to trace, so nothing matches
-                              * (FJ_ASKED_ARGUMENT) */
+    PyObject *paths;       /* tuple of the paths of the open leaves (owned), or NULL */
+    int is_tree_structure; /* from fj_flatten_leaves: every leaf is an array */
+    int may_run_python; /* matching always runs Python code: for a STATIC with MAYBE_ARRAY, a
+                         * CUSTOM without ITSELF, an ORDERED_DICT, a dict without PLAIN_KEYS,
+                         * an OBJECT without plain fields, or a snapshot that isn't python_free
+                         */
+    int is_asked;       /* calls ask which leaves to trace: nothing matches */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */
@@ -289,8 +287,8 @@ fj_node_leaves(const FjNode *node)
                                           : 0;
 }
 
-/* Returns a Structure without nodes, hidden (fj_hide) until flatten.c has appended them all: a
- * hash of a part must not be cached. */
+/* Returns a hidden Structure (fj_hide).  flatten.c shows it when it has all nodes, because it
+ * caches its hash. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
 /* 0, or -1 with MemoryError and the Structure unchanged. */
@@ -331,9 +329,8 @@ int fj_structure_equal(FjStructure *a, FjStructure *b);
 int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
                              uint32_t j);
 
-/* (P) 1 if `value` equals the node's value at the time of fj_structure_hash, and the node's
- * own value, which the next trace will use, hasn't changed since.  1, 0, or -1 with an error.
- */
+/* (P) 1 if `value` equals the node's value when it was hashed, and the node's value, which the
+ * next trace will use, hasn't changed since.  1, 0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* The same without Python code, for a value that isn't inert: 1, 0 or FJ_SNAPSHOT_UNSEEN. */

@@ -1,5 +1,5 @@
-/* All functions run Python code: the formatters in _base/_words.py, and the reprs of keys and
- * values that these call. */
+/* Everything runs Python code: the formatters in _base/_words.py and the reprs that they call.
+ */
 #include "structure/words.h"
 
 PyObject *

@@ -1,5 +1,5 @@
-/* Python formats all messages: the object `words` of a Registry (_base/_words.py) makes the
- * texts of errors, notes and reprs. */
+/* Python formats all messages: a Registry's `words` makes errors, notes and reprs
+ * (_base/_words.py). */
 #pragma once
 
 #include "base/common.h"

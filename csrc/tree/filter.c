@@ -7,8 +7,7 @@
  *
  * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and in
  * flatten.c and pattern.c.  It can change the tree.  The leaves are safe because the caller
- * holds them.  Only a tree of filters looks at the tree later, and checks that it still has
- * the same leaves. */
+ * holds them.  Only a tree of filters rereads the tree, and checks its leaves. */
 #include "tree/filter.h"
 
 #include "walk/flatten.h"

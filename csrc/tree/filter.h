@@ -30,8 +30,7 @@
  *
  * The group is the index of the first of the `expressions` (a tuple or NULL) that selects the
  * leaf, or the number of expressions if none does.  It is -1 for leaves that the expression
- * `candidates` doesn't select.  `leaves` and `structure` come from fj_flatten_leaves with this
- * `is_leaf` (or None). */
+ * `candidates` doesn't select.  `leaves` and `structure` are from fj_flatten_leaves. */
 int16_t *fj_filter_groups(FjStructure *structure, PyObject *tree, PyObject *is_leaf,
                           PyObject *const *leaves, PyObject *candidates,
                           PyObject *expressions);

@@ -1,5 +1,5 @@
-/* Methods of the Python type Structure for reports, warnings and traces.  structure_type.c has
- * their docstrings. */
+/* Methods of the type Structure for reports and traces.  Docstrings are in structure_type.c.
+ */
 #pragma once
 
 #include "structure/structure.h"

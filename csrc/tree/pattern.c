@@ -23,8 +23,7 @@ typedef struct {
     Py_ssize_t leaf;     /* of the next leaf */
     int is_deep;         /* the last component is "deep" */
     int has_match;       /* a leaf has matched */
-    uint32_t inner_node; /* index + 1 of the first inner node that matched, or 0; with
-                          * `is_deep` it can lack children */
+    uint32_t inner_node; /* index + 1 of the first matching inner node, or 0 */
 } PatternRun;
 
 static int
@@ -60,9 +59,9 @@ in_slice(PyObject *slice, Py_ssize_t position, Py_ssize_t size)
     return offset % step == 0 && offset / step >= 0 && offset / step < count;
 }
 
-/* True if component `i`, which isn't "deep", matches a child's key.  `key` is the name of a
- * field, the key of an item, or NULL for the item of a sequence at `position` of `size`.  1,
- * 0, or -1 with an error. */
+/* True if component `i`, which isn't "deep", matches a child's key.  `key` is a field's name,
+ * an item's key, or NULL for the item of a sequence at `position` of `size`.  1, 0, or -1 with
+ * an error. */
 static int
 matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize_t size)
 {

@@ -32,14 +32,12 @@ typedef struct {
     int argument_count;   /* without the registry */
     int tree_argument;    /* number of the argument to flatten */
     int is_leaf_argument; /* number of `is_leaf`, a callable or None; -1 without it */
-    int takes_trees;      /* the argument is a nonempty tuple of trees; flattens the first,
-                           * with None as a leaf */
+    int takes_trees;      /* flattens the first of a tuple of trees, with None as a leaf */
     /* `args` leaves out the registry.  Returns a new reference. */
     PyObject *(*apply)(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args);
 } TreeFunction;
 
-/* Checks the arguments, flattens the tree and applies the function.  If that fails, adds a
- * note with the path to the error. */
+/* Flattens the tree and applies the function.  If that fails, adds a note with the path. */
 static PyObject *
 call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFunction *function)
 {
@@ -183,8 +181,8 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
          .argument_count = 3, .tree_argument = 0, .is_leaf_argument = 2, .apply = flatten)
 
-/* (hole, skeleton, leaves): the Structure of `skeleton`.  Items of the tuple `leaves` other
- * than `hole` become static leaves. */
+/* (hole, skeleton, leaves): the Structure of `skeleton`.  `leaves` other than `hole` are
+ * static. */
 static PyObject *
 from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {
@@ -216,8 +214,7 @@ FUNCTION(fj_tree_from_skeleton, .usage = "(registry, hole, skeleton, leaves)",
          .argument_count = 3, .tree_argument = 1, .is_leaf_argument = -1,
          .apply = from_skeleton)
 
-/* Returns a new tuple with a tree per group.  `replace` stands for the leaves of other groups.
- */
+/* Returns a tuple with a tree per group.  `replace` stands for the leaves of other groups. */
 static PyObject *
 build_parts(FjStructure *structure, const FjLeafBuf *leaves, const int16_t *groups,
             Py_ssize_t count, PyObject *replace)
@@ -263,8 +260,7 @@ FUNCTION(fj_tree_partition, .usage = "(registry, tree, expressions, is_leaf, rep
 
 /* Chooses the leaves of the combined tree.  The buffer holds and owns the leaves of `width`
  * trees, tree after tree.  For each position, swaps the first leaf that isn't None into the
- * first tree.  0, or -1 with an error: with `strict`, a ValueError if two trees have a leaf in
- * the same position. */
+ * first tree.  With `strict`, two leaves in one position are a ValueError. */
 static int
 choose_leaves(FjStructure *structure, FjLeafBuf *leaves, Py_ssize_t width, int strict)
 {

@@ -3,8 +3,7 @@
  * Python code can run when the readers build containers (reader.h).  This code and other
  * threads can find unfinished containers with gc.get_objects().  So a container must be
  * complete when the garbage collector sees it: its children are built first, or it is hidden
- * until it has them all (fj_hide).  Dicts are the exception: they are always valid, and can be
- * seen before they have all values. */
+ * until it has them all (fj_hide).  Dicts are the exception: they are always valid. */
 #include "walk/build.h"
 
 #include "walk/reader.h"

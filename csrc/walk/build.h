@@ -15,8 +15,7 @@ PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);
 /* `given` are the open leaves.  Static leaves come from the Structure. */
 PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 
-/* Returns the arguments of a call as a new list.  The registry stands for an argument that was
- * not given. */
+/* Returns the arguments of a call as a new list.  The registry stands for an absent one. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
 /* ---- for build.c and the readers (reader.h): the state of a walk that builds a tree ---- */
@@ -34,8 +33,7 @@ typedef struct {
     PyObject *factories[FJ_BUILD_FACTORIES]; /* borrowed from the kinds */
     PyObject *made[FJ_BUILD_FACTORIES];      /* owned */
     int num_factories;
-    /* For REF nodes: the objects by number, NULL until they are built.  Owned; NULL without
-     * any REF. */
+    /* The objects by number, for REF nodes; NULL until built.  NULL if there is no REF. */
     PyObject **numbered; /* owned, or NULL */
     uint32_t next_number;
 } FjBuilder;
@@ -59,8 +57,7 @@ fj_build_node(FjBuilder *b)
     return fj_build_container(b);
 }
 
-/* (P) Builds the children of a node into `container`, a new tuple or list (stolen).  Returns
- * it. */
+/* (P) Builds the children of a node into `container`, a new tuple or list, and returns it. */
 PyObject *fj_build_items(FjBuilder *b, const FjNode *node, PyObject *container);
 
 static inline void
@@ -89,8 +86,7 @@ fj_build_children(FjBuilder *b, const FjNode *node, int are_fields, PyObject **c
     return 0;
 }
 
-/* (P) fj_build_children, then `make`, which steals the children.  Their array has room for
- * `size`. */
+/* (P) fj_build_children, then `make`, which steals the children, an array of `size` items. */
 static inline PyObject *
 fj_build_of_children(FjBuilder *b, const FjNode *node, int are_fields, Py_ssize_t size,
                      PyObject *(*make)(FjBuilder *, const FjNode *, PyObject **))

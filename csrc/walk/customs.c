@@ -1,8 +1,8 @@
 /* Reads nodes through the functions registered for their type: one flattens an object by one
  * level, the other builds it (reader.h).
  *
- * Python code can run in both functions, wherever a child is walked or built, and when a
- * reference is dropped. */
+ * Python code can run in both functions, in walking and building children, and in finalizers.
+ */
 #include "walk/reader.h"
 
 #include "structure/statics.h"

@@ -1,8 +1,7 @@
 /* Reads dicts, OrderedDicts and defaultdicts (reader.h).
  *
- * Python code can run when keys are sorted and compared, in the classes of an OrderedDict and
- * a defaultdict, in OrderedDict's __setitem__, wherever a child is walked or built, and when a
- * reference is dropped. */
+ * Python code can run in sorting and comparing keys, in calling OrderedDict and defaultdict,
+ * in OrderedDict's __setitem__, in walking and building children, and in finalizers. */
 #include "walk/reader.h"
 
 /* Returns the keys for a new node as a new tuple. */
@@ -87,9 +86,8 @@ has_only_statics(const FjNode *node)
     return 1;
 }
 
-/* Returns a new dict to fill.  With PLAIN_KEYS, copies a dict that the Structure keeps, which
- * hashes no keys.  The copy already contains all keys, with the value None or, if `*is_full`
- * becomes 1, with their values. */
+/* Returns a new dict to fill.  With PLAIN_KEYS, copies FjNodeInfo.model, which hashes no keys.
+ * The copy contains all keys and, if `*is_full` becomes 1, their values. */
 static PyObject *
 new_dict(FjBuilder *b, const FjNode *node, int *is_full)
 {

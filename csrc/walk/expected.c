@@ -10,8 +10,7 @@
 /* ---- differences ---- */
 
 /* Raises a ValueError: the tree has `found` at a node, the Structure `expected`.  `what` names
- * the difference (`difference` in _base/_words.py).  Steals both (NULL: an earlier error).
- * Always -1. */
+ * the difference (`difference` in _base/_words.py).  Steals both (NULL: an earlier error). */
 static int
 raise_difference(const FjExpected *e, const FjNode *node, const char *what, PyObject *found,
                  PyObject *expected)
@@ -97,7 +96,7 @@ match_array(const FjExpected *e, const FjNode *node, PyObject *object)
     return is_array;
 }
 
-/* Matches a static or the aux data of a custom node with the node's own.  1, 0, or -1 with an
+/* Matches a static or a custom node's aux data with the node's own.  1, 0, or -1 with an
  * error. */
 static int
 match_value(const FjExpected *e, const FjNode *node, PyObject *object)

@@ -8,8 +8,7 @@
  *   identical; static fields, aux data and keys must be ==. A dict's keys can be in any order,
  *   an OrderedDict's can't.  A difference raises a ValueError with its path.
  *
- * When a function returns -1 or NULL, an exception is set or, in an exact comparison,
- * `differs`. */
+ * A result of -1 or NULL means an exception or, in an exact comparison, `differs`. */
 #pragma once
 
 #include "base/common.h"
@@ -26,8 +25,8 @@ typedef struct {
 } FjExpected;
 
 /* (P) Compares any object.  1 if it is the expected leaf; it has been pushed if it is an array
- * or at a leaf of a prefix.  0 if its type is the expected container's and it must be walked.
- * Otherwise -1. */
+ * or at a leaf of a prefix.  0 if it must be walked: its type is the expected one.  Otherwise
+ * -1. */
 int fj_expected_meet(FjExpected *expected, PyObject *object);
 
 /* True if the children of the node passed last are all leaves. */
@@ -59,8 +58,7 @@ int fj_expected_identity(FjExpected *expected, PyObject *object, const FjLeafBuf
 /* True if `tuple` is the expected constant tuple, in which case its subtree is passed. */
 int fj_expected_skip(FjExpected *expected, PyObject *tuple);
 
-/* (P) Compares a container; arguments as for fj_flatten_open.  Returns the index of the node,
- * or -1. */
+/* (P) Compares a container, like fj_flatten_open.  Returns the index of the node, or -1. */
 Py_ssize_t fj_expected_open(FjExpected *expected, FjKindCode code, Py_ssize_t arity,
                             PyTypeObject *type, PyObject *aux, int flags);
 
@@ -68,8 +66,7 @@ Py_ssize_t fj_expected_open(FjExpected *expected, FjKindCode code, Py_ssize_t ar
 int fj_expected_open_custom(FjExpected *expected, Py_ssize_t arity, PyTypeObject *type,
                             PyObject *aux_data);
 
-/* (P) Returns the keys of a dict as a new tuple, sorted as in JAX (an OrderedDict's in their
- * own order). */
+/* (P) Returns the keys of a dict as a tuple, sorted as in JAX, except an OrderedDict's. */
 PyObject *fj_sorted_keys(FjKindCode code, PyObject *dict);
 
 /* (P) Returns the keys of a dict for fj_expected_open as a new tuple, or NULL. */

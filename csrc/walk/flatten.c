@@ -9,8 +9,8 @@
  * Python code can run nearly anywhere in this file: in `classify` and `is_array` for new types
  * and some instances, in the caller's `is_leaf` and `choose`, in expected.c and the readers,
  * and in finalizers.  So the walk holds a strong reference to each object while walking it,
- * and rechecks sizes after each child.  It refers to nodes by index, because growing the array
- * moves them. */
+ * and rechecks sizes after each child.  It refers to nodes by index, because the array moves.
+ */
 #include "walk/flatten.h"
 
 #include "structure/statics.h"
@@ -128,8 +128,7 @@ walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
     return 0;
 }
 
-/* Adds an object if `is_leaf` or the expected node makes it a leaf.  1, 0 if not, or -1 with
- * an error. */
+/* Adds an object if `is_leaf` or `expected` makes it a leaf.  1, 0, or -1 with an error. */
 static FJ_NOINLINE int
 stop_at_leaf(FjFlattener *f, PyObject *object)
 {
@@ -140,8 +139,7 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return is_leaf <= 0 ? is_leaf : add_array(f, object) < 0 ? -1 : 1;
 }
 
-/* In `array_flags`: leaves of this argument are chosen one by one.  NUMBERS is set for a
- * chosen leaf. */
+/* In `array_flags`: an FjChoose selects leaves.  NUMBERS is set for a selected leaf. */
 #define CHOOSING (1 << 16)
 
 /* Looks up the choice for the next leaf. */

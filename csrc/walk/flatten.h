@@ -7,8 +7,8 @@
 #include "structure/structure.h"
 #include "walk/expected.h"
 
-/* These functions push the arrays and return a new Structure; the caller then clears `arrays`.
- * They can run Python code: see flatten.c. */
+/* These functions push the arrays and return a new Structure.  After an error, the caller
+ * clears `arrays`.  They can run Python code: see flatten.c. */
 
 FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays);
 
@@ -18,15 +18,13 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
 #define FJ_ASKED_ARGUMENT                                                                     \
     16 /* with CHOSEN: the choice can depend on more than the structure */
 
-/* (P) Selects leaves of the argument of parameter `i`.  Returns a new bytes object with a byte
- * per leaf. */
+/* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf. */
 typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
 /* Flattens the arguments of a call, one per parameter in `names`; NULL is an argument that was
  * not given.  `flags` has a byte per parameter (see above), or is NULL.  The caller holds the
  * arguments.  `objects`, initially empty, receives the numbered objects in order (Sharing in
- * structure.h).  `choose`, called with `context`, can be NULL if no flag is
- * FJ_CHOSEN_ARGUMENT. */
+ * structure.h).  `choose` is called with `context` for FJ_CHOSEN_ARGUMENT. */
 FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                                   PyObject *const *arguments, FjChoose choose, void *context,
                                   FjLeafBuf *arrays, FjLeafBuf *objects);
@@ -46,8 +44,7 @@ int fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name,
 
 /* (P) Walks trees as fj_flatten_arguments does, but compares them with the nodes of a
  * Structure from `first` on.  Pushes their arrays and numbered objects.  An absent tree is
- * NULL.  1, 0 if they differ, or -1 with an error; the buffers are then partly filled.  In
- * compare.c. */
+ * NULL.  1, 0 if they differ, or -1 with an error; the buffers can then be partly filled. */
 int fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *const *trees,
                        Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects);
 
@@ -66,19 +63,16 @@ struct FjFlattener {
 #endif
     int is_tree_structure; /* from fj_flatten_leaves: every leaf counts as an array */
     int none_is_leaf;
-    /* The types of an array in the buffer and of a static in the Structure if, in this
-     * argument, all instances are arrays or static; otherwise NULL.  The buffer and the
-     * Structure keep the types alive. */
+    /* A type with only arrays, or only statics, as its instances in this argument; or NULL.
+     * An instance in the buffer or the Structure keeps the type alive. */
     const PyTypeObject *array_type, *static_type;
     int array_flags;    /* of this argument's array nodes: FJ_NODE_NUMBERS or 0 */
     const char *choice; /* an FjChoose's answer for this argument */
     Py_ssize_t next_choice, num_choices;
     int may_stop;         /* with an `is_leaf` or an `expected` */
     PyObject *is_leaf;    /* borrowed, or NULL */
-    FjExpected *expected; /* compares the tree with its `structure` and appends no nodes; or
-                           * NULL */
-    /* For call arguments: the numbered objects (Sharing in structure.h) in order, and their
-     * numbers. */
+    FjExpected *expected; /* compares the tree, and appends no nodes; or NULL */
+    /* For call arguments: the numbered objects (Sharing in structure.h), and their numbers. */
     FjLeafBuf *objects;   /* or NULL */
     FjAddressMap numbers; /* empty with an `expected` */
 };
@@ -94,13 +88,13 @@ int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_stat
 
 #if FJ_FREE_THREADED
 /* (P) Compares the children of a node with the items of a list or, with `names`, the values of
- * a dict.  The dict must have `size` items (a wrapper's must not).  1, 0 if it has another
- * size or other keys, or -1. */
+ * a dict.  The dict must have `size` items (a wrapper's must not).  1, 0 if size or keys
+ * differ, or -1. */
 int fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container,
                         PyObject *names, Py_ssize_t size);
 
-/* (P) Compares held objects with the next nodes and moves arrays to the buffer, which leaves
- * NULL.  1 or -1. */
+/* (P) Compares held objects with the next nodes.  Moves arrays to the buffer, leaving NULL.  1
+ * or -1. */
 int fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count);
 
 /* (P) Compares the next child, held by the caller, with its node.  0 or -1. */
@@ -132,8 +126,7 @@ fj_flatten_nothing(FjFlattener *f, FjKindCode code)
     return fj_structure_add(f->structure, code, NULL) == NULL ? -1 : 0;
 }
 
-/* (P) Appends a node.  Its children are walked next, then fj_flatten_close closes it.  Returns
- * its index, or -1 with an error. */
+/* (P) Appends a node, before its children and fj_flatten_close.  Returns its index, or -1. */
 static inline Py_ssize_t
 fj_flatten_open(FjFlattener *f, FjKindCode code, Py_ssize_t children, PyTypeObject *type,
                 PyObject *aux, int flags)

@@ -145,8 +145,8 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
 }
 
 /* Creates a Module.  No other code can see the instance yet, so all its fields are stored
- * together.  Like Equinox, sets absent attributes of a wrapper to `missing`, to keep more
- * attributes than fields. */
+ * together.  Like Equinox, sets absent wrapper attributes to `missing`, so it stays a wrapper.
+ */
 static PyObject *
 make_module(FjBuilder *b, const FjNode *node, PyObject **values)
 {

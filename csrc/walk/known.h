@@ -30,7 +30,7 @@ void fj_known_free(FjKnownArguments *known);
 /* Returns the record for this parameter's argument, or NULL if it isn't large. */
 FjKnownArgument *fj_known_find(FjKnownArguments *known, Py_ssize_t parameter);
 
-/* 1 if all numbered objects of a call are distinct, 0, or -1 with MemoryError.  `known` can be
+/* 1 if a call's numbered objects are distinct, 0, or -1 with MemoryError.  `known` can be
  * NULL. */
 int fj_known_are_distinct(FjKnownArguments *known, PyObject *const *objects, Py_ssize_t count);
 
@@ -57,8 +57,7 @@ void fj_known_end(FjKnownArgument *argument, int matched, PyObject *object,
 /* The walk found something that can't be recorded. */
 void fj_known_fail(FjKnownArgument *argument);
 
-/* Adds a container, which might not match the node.  `num_arrays` of the argument's arrays
- * come before it. */
+/* Adds a container, which might not match the node.  `num_arrays` arrays come before it. */
 void fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNode *node,
                   PyObject *object, Py_ssize_t num_arrays);
 

@@ -40,7 +40,6 @@ typedef struct {
 } FjMatcher;
 
 /* Matches the arguments (or one tree) with the nodes from `next` on.  Returns an FjMatch or
- * FJ_MATCH_NEEDS_PYTHON.  For any result, the buffers can be partly filled.  `known` can be
- * NULL. */
+ * FJ_MATCH_NEEDS_PYTHON, with buffers that can be partly filled.  `known` can be NULL. */
 int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
                          FjKnownArguments *known);

@@ -55,8 +55,7 @@ match_array(FjMatcher *m, PyObject *object)
     return match_other(m, object);
 }
 
-/* A static or aux data that isn't inert can change in place, so even the same object is
- * compared with its snapshot. */
+/* The value can change in place: even the same object is compared with its snapshot. */
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {

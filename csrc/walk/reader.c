@@ -1,5 +1,5 @@
-/* The table of readers, and the readers of nodes without children.  Python code can run in the
- * other readers. */
+/* The table of readers, and the readers of nodes without children.  Runs no Python code
+ * itself. */
 #include "walk/reader.h"
 
 static int

@@ -8,8 +8,7 @@ typedef struct {
     /* (P) Opens the object's node, walks its children, and closes the node. */
     int (*flatten)(FjFlattener *f, PyObject *object, FjNodeKind *kind);
 
-    /* (P) Builds the object of a node that `next` has just passed.  Returns a new reference.
-     */
+    /* (P) Builds the object of a node that `next` has just passed. */
     PyObject *(*build)(FjBuilder *b, const FjNode *node);
 
 #if FJ_FREE_THREADED
@@ -22,8 +21,8 @@ typedef struct {
 #endif
 } FjReader;
 
-/* The codes with a reader.  Leaves, the call root and absent arguments or fields have none:
- * their callers walk them directly. */
+/* The codes with a reader.  Callers walk leaves, the call root and absent children directly.
+ */
 #define FJ_READERS(ROW)                                                                       \
     ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
     ROW(FJ_LIST, fj_list_reader)                                                              \
