@@ -1,8 +1,8 @@
 /* The extension module filterjit._core: its types and functions.  It uses multi-phase
  * initialization, and all state is per module (state.h).
  *
- * Python code can run in flatten.c, same_static (snapshot_compare.c) and is_immutable
- * (statics.c). */
+ * Python code can run in flatten.c, and in comparing statics (snapshot_compare.c, statics.c).
+ */
 #include "base/common.h"
 #include "base/leafbuf.h"
 #include "base/state.h"

@@ -1,7 +1,6 @@
 /* A map from addresses to numbers.
  *
- * It holds no references.  Keep the objects alive, or make sure that a reused address does no
- * harm. */
+ * It holds no references.  Keep the objects alive unless a reused address does no harm. */
 #pragma once
 
 #include "base/common.h"

@@ -109,8 +109,7 @@ fj_show(PyObject *object)
     PyObject_GC_Track(object);
 }
 
-/* (P) PySequence_Tuple, which before Python 3.14 exposes the unfinished tuple to the iterator.
- */
+/* (P) PySequence_Tuple exposes the unfinished tuple to the iterator before Python 3.14. */
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {

@@ -4,8 +4,7 @@
  * Structure, and a NodeKind its type.  A callback decides if a value has the wanted key.  The
  * table owns a reference to each value.
  *
- * If the callback runs Python code that changes the table, a version counter restarts the
- * search. */
+ * If the callback runs Python code that changes the table, the search restarts (`version`). */
 #pragma once
 
 #include "base/common.h"
@@ -39,8 +38,7 @@ int fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value);
 
 void fj_table_clear(FjTable *table);
 
-/* Returns the position of `value`, compared by identity, or -1.  Valid until the table grows.
- */
+/* The position of `value`, compared by identity, or -1.  Valid until the table grows. */
 Py_ssize_t fj_table_position(const FjTable *table, Py_hash_t hash, const PyObject *value);
 
 /* Returns the value at a position (borrowed), or NULL if it was removed or never used. */

@@ -63,8 +63,7 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
     FJ_UNLOCK();
 }
 
-/* Returns the least recently used kept variant (borrowed) if more than `maxsize` are kept, or
- * NULL. */
+/* If more than `maxsize` are kept, returns the least recently used one (borrowed), or NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {

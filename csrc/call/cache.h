@@ -14,8 +14,7 @@
  *   evicted: the calls that compiled them are still running and might fail.
  * - Cache.clear evicts all variants, and drops the last variants of its FilterJits.
  *
- * Calls and FilterJits can still hold an evicted variant.  It is never predicted or inserted.
- */
+ * Calls and FilterJits can hold an evicted variant.  It is never predicted or inserted. */
 #pragma once
 
 #include "base/common.h"

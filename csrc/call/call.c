@@ -102,8 +102,7 @@ compile_variant(Call *call, FjStructure *structure, int insert)
     return found > 0 ? other : NULL;
 }
 
-/* Asks the hook to accept arguments with this Structure.  -1 with an error, or if it gives up.
- */
+/* Asks the hook about arguments with this Structure.  -1 with an error, or if it gives up. */
 static int
 accept_arguments(Call *call, const FjStructure *structure, int is_new)
 {
@@ -138,15 +137,13 @@ flatten_arguments(Call *call)
  * `call->variant` NULL.
  *
  * With ON_MISS_INSERT the new variant is in the cache before it is traced.  So concurrent
- * threads with the same call share one callable, and JAX makes all but the first wait for the
- * trace. */
+ * threads share one callable, and JAX makes all but the first wait for the trace. */
 static FjStructure *
 find_variant(Call *call, OnMiss on_miss)
 {
     FjStructure *structure = NULL;
-    /* A Call uses much stack.  If code in here makes a call, such as a static's __hash__, it
-     * could exhaust the stack before Python's frames reach the recursion limit.  So count
-     * this. */
+    /* A Call uses much stack.  Code in here that makes a call (a static's __hash__) could
+     * exhaust the stack before Python's frames reach the recursion limit. */
     if (Py_EnterRecursiveCall(" in a jitted call")) {
         return NULL;
     }
@@ -212,8 +209,7 @@ predict(Call *call)
     return predicted;
 }
 
-/* Finds the variant and collects the arguments' arrays.  -1 with an error, or if the hook
- * gives up. */
+/* Finds the variant and collects arrays.  -1 with an error, or if the hook gives up. */
 static int
 match_arguments(Call *call)
 {

@@ -17,8 +17,7 @@ state_of(const FjFilterJit *self)
     return self->cache->registry->state;
 }
 
-/* Takes the current exception.  NULL if it isn't an Exception (KeyboardInterrupt): it stays
- * set. */
+/* Takes the current exception.  Others than Exception (KeyboardInterrupt) stay set: NULL. */
 static PyObject *
 take_exception(void)
 {

@@ -6,8 +6,7 @@
  * equal object is remembered.  A value in host memory (a NumPy array or scalar, or a number)
  * must have the same type, dtype and shape.
  *
- * Python code can run in comparing shardings, layouts and shapes, and in dropping references.
- */
+ * Python code can run in comparing shardings, layouts and shapes, and in finalizers. */
 #include "call/direct_argument.h"
 
 #include "base/state.h"

@@ -15,7 +15,7 @@ typedef struct {
     int num_kept;         /* kept items: calls that match one aren't traced */
     int num_noted;        /* calls noted as entries */
     Py_ssize_t unmatched; /* calls without an entry since the last note */
-    Py_ssize_t note_at;   /* their number before a note; -1 for `context->after`
+    Py_ssize_t note_at;   /* ... before a note; -1 for `context->after`
                            */
     unsigned strikes;     /* slow checks in vain, in a row */
     unsigned resting;     /* number of calls to pass on without a check */
@@ -33,8 +33,8 @@ FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext 
                                       PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
 
 /* (P) Chooses the way of a call, or -1 with an error that isn't an Exception.  `source` is for
- * FJ_PLAN.  If `*found` is set, the caller owns the entry: it is run (FJ_WAY_direct), or it
- * records what jax.jit does. */
+ * FJ_PLAN.  If `*found` is set (owned), run it (FJ_WAY_direct) or record jax.jit's call in it.
+ */
 int fj_direct_entries_choose(FjDirectEntries *entries, FjDirectContext *context,
                              PyObject *source, PyObject *const *args, Py_ssize_t nargs,
                              FjDirectEntry **found);

@@ -13,9 +13,8 @@
  * notices.)
  *
  * Python code can run when shardings and layouts are compared, when the program runs (it
- * releases the GIL, and other threads run), when weak references are created on Python 3.11
- * (the garbage collector), and when references are dropped.  The caller holds the arguments
- * and the entry. */
+ * releases the GIL), when weak references are created on Python 3.11 (the garbage collector),
+ * and in finalizers.  The caller holds the arguments and the entry. */
 #include "call/direct_entry.h"
 
 #define LESSONS 8

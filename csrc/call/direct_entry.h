@@ -51,8 +51,7 @@ typedef struct {
     Py_ssize_t compared; /* shardings compared by == */
 } FjDirectEffort;
 
-/* (P) Compares a call with an entry.  Returns a way, or -1 with an error that isn't an
- * Exception. */
+/* (P) Compares a call with an entry.  Returns a way.  -1: an error that isn't an Exception. */
 int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
                             PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
                             FjDirectEffort *effort);
@@ -69,6 +68,6 @@ fj_direct_entry_learns(const FjDirectEntry *entry)
     return FJ_LOAD_INT(entry->lessons) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
 }
 
-/* (P) Remembers the results of a call, which can be arguments of the next. */
+/* (P) Remembers results, arguments of the next call.  -1: an error that isn't an Exception. */
 int fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
                              PyObject *results);

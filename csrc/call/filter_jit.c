@@ -3,8 +3,8 @@
  * The public type, `filterjit.types.FilterJit`, is a Python subclass with the methods that
  * calls don't need.
  *
- * Python code can run in hashing and comparing, which call hooks.prepare, and in building the
- * wrapped function from a Structure. */
+ * Python code can run in hashing and comparing (hooks.prepare), and in building the function.
+ */
 #include "call/filter_jit.h"
 
 #include <structmember.h>
@@ -150,8 +150,7 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
     return Py_XNewRef(function);
 }
 
-/* Returns the `__wrapped__` set by functools.wraps, or the function.  Calls read `_function`.
- */
+/* The `__wrapped__` that functools.wraps set, or the function.  Calls read `_function`. */
 static PyObject *
 filter_jit_get_wrapped(PyObject *op, void *closure)
 {

@@ -304,8 +304,7 @@ variant_arguments(PyObject *op, PyObject *arrays)
         fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
-/* Running calls only borrow the old callable: the setter keeps it alive as long as the
- * variant. */
+/* Running calls borrow the old callable: the setter must keep it alive with the variant. */
 static int
 variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
 {

@@ -75,8 +75,7 @@ typedef struct {
                                                        */
 } FjVariant;
 
-/* True if the Cache keeps and counts the variant: it was fully traced, or ran without a trace.
- */
+/* True if the Cache keeps and counts it: it was fully traced, or ran without a trace. */
 static inline int
 fj_variant_is_kept(const FjVariant *variant)
 {
@@ -101,8 +100,7 @@ Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
 
 /* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
- * children, the trace number its aux data.  This keeps user objects out of JAX's caches, which
- * hold aux data. */
+ * children, the trace number its aux data.  JAX's caches hold aux data: no user objects. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL if JAX unflattened it */
@@ -117,8 +115,7 @@ typedef struct {
 /* Returns the Structure of an Output of this variant (borrowed). */
 FjStructure *fj_variant_output_structure(const FjVariant *variant, PyObject *output);
 
-/* Returns an Output without variant and Structure.  Steals the tuple `arrays` (NULL: an
- * earlier error). */
+/* Without a variant and a Structure.  Steals the tuple `arrays` (NULL: an earlier error). */
 PyObject *fj_output_new(FjState *state, PyObject *arrays, Py_ssize_t trace);
 
 /* Module functions for JAX. */

@@ -19,8 +19,7 @@ typedef struct {
     Py_ssize_t used;   /* number of set attributes */
 } FjFieldView;
 
-/* Without FJ_HAVE_INSTANCE_VALUES, this can create the instance's dict.  Runs no Python code.
- */
+/* Can create the instance's dict without FJ_HAVE_INSTANCE_VALUES.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
 #if !FJ_HAVE_INSTANCE_VALUES

@@ -79,7 +79,7 @@ struct FjNodeKind {
 
     /* A callable, or NULL: static values of the type are compared by its result. */
     PyObject *key;
-    /* Which values never change what they equal: NULL (none), True (all), or (value) -> bool.
+    /* Values that never change what they equal: NULL (none), True (all), or (value) -> bool.
      */
     PyObject *immutable;
     /* An FJ_OBJECT kind, or NULL: values are equal if these fields are (snapshot.h). */
@@ -123,7 +123,7 @@ struct FjNodeKind {
 
     PyObject
         *flatten;  /* FJ_CUSTOM: (object) -> (children, aux data), as registered, or NULL */
-    int is_itself; /* FJ_CUSTOM: it returns no children and the object itself; so does building
+    int is_itself; /* FJ_CUSTOM: its result is no children and the object itself
                     */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */

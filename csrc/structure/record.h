@@ -35,8 +35,8 @@ struct FjRecorded {
     FjNodeKind *kind; /* of an object, with fields that must stay plain; or NULL */
     Py_ssize_t size;  /* number of items, words of a dict's entries, or set attributes */
     FjPlace place;
-    uint32_t array; /* 1 + the number of the array leaf that is the only child of an object in
-                     * slots; otherwise 0 */
+    uint32_t array; /* 1 + number of the array leaf, if that is the only child of an object in
+                     * slots; or 0 */
     FjSameStatic is_same; /* FJ_IN_SNAPSHOT */
 };
 

@@ -77,8 +77,7 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
     return found;
 }
 
-/* (P) Adds a kind.  If the table has one of this type by then, `*kind` (owned) becomes that.
- */
+/* (P) Adds a kind.  If the table has one for this type, `*kind` (owned) becomes that. */
 static int
 add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
 {

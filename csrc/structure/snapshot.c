@@ -1,7 +1,7 @@
 /* Takes snapshots of static values and hashes them (snapshot.h).
  *
  * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
- * classify() for a new type, and in finalizers.  Before that, mutable contents are copied to a
+ * classify() for a new type, and in finalizers.  First, mutable contents are copied to a
  * tuple. */
 #include "structure/snapshot.h"
 
@@ -111,8 +111,8 @@ hash_children(FjSnapshot *self, uint32_t index)
     part->hash = fj_hash_finish(fj_hash_mix(fj_hash_mix(hash, sum), part->children));
 }
 
-/* Adds a part with the items of a tuple as its children.  Steals `items` (NULL: an earlier
- * error). */
+/* Adds a part with the items of a tuple as children.  Steals `items` (NULL: an earlier error).
+ */
 static Py_ssize_t
 take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *items, int field,
            const Ancestors *ancestors)
@@ -229,8 +229,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     return index;
 }
 
-/* Takes the key of a value.  Steals `key` (NULL: an earlier error).  `stays`: see
- * FjSnapshotPart. */
+/* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `stays`: see snapshot.h.
+ */
 static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)

@@ -26,8 +26,8 @@
 
 typedef enum {
     FJ_PART_INERT,
-    FJ_PART_OWN, /* a value with its own __eq__ and __hash__.  Its fields follow, if known: the
-                  * same object is compared by them */
+    FJ_PART_OWN, /* a value with its own __eq__.  Its fields follow, if known, to compare the
+                  * object with itself */
     FJ_PART_IDENTITY, /* a value that compares by its address */
     FJ_PART_ANCESTOR, /* the value of a part some levels up */
     /* With children: */
@@ -63,14 +63,14 @@ typedef struct FjSnapshot {
     FjRecord record; /* of all mutable objects in the value: while their references are the
                       * same, the value equals the snapshot */
     int recorded;    /* `record` is complete, or can't be made (`failed`) */
-    int python_free; /* a match of the unchanged value needs no Python code
+    int python_free; /* to match the unchanged value runs no Python code
                       */
     int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
 
-/* (P) Returns a snapshot for fj_snapshot_free.  TypeError if an unhashable value is no
- * `field`. */
+/* (P) Returns a snapshot for fj_snapshot_free.  TypeError for an unhashable leaf (not
+ * `field`). */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */

@@ -148,8 +148,7 @@ is_known(const FjSnapshotPart *part, PyObject *value)
            fj_snapshot_match(part->equal, value) == 1;
 }
 
-/* Leaves a value to Python code unless it is known.  1, or FJ_SNAPSHOT_UNSEEN if none can run.
- */
+/* Leaves a value to Python code unless it is known.  FJ_SNAPSHOT_UNSEEN if none can run. */
 static int
 leave(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {

@@ -1,13 +1,11 @@
 /* Recognizes, hashes and compares inert values (statics.h).
  *
- * Python code can run in fj_static_is_immutable: in classify and in the `immutable` of a kind.
- */
+ * Python code can run in fj_static_is_immutable: classify and the `immutable` of a kind. */
 #include "structure/statics.h"
 
 #include "base/hash.h"
 
-/* A nested tuple counts as not inert: it is rare, and would need a recursion check, which can
- * raise. */
+/* A nested tuple counts as not inert: it is rare, and a recursion check can raise. */
 static int
 has_inert_items(FjRegistry *registry, PyObject *tuple)
 {

@@ -17,7 +17,7 @@
  * so its *snapshot* (snapshot.h) is hashed and compared.
  *
  * Leaves must be hashable, as for jax.jit.  Static fields and aux data, both called *fields*
- * here, can be unhashable (JAX doesn't hash aux data), and without a key they then compare by
+ * here, can be unhashable (JAX doesn't hash aux data).  Without a key they compare by
  * identity. */
 #pragma once
 
@@ -131,8 +131,7 @@ int fj_static_is_inert(FjRegistry *registry, PyObject *value);
  * (FjNodeKind.immutable).  0, or -1 with an error. */
 int fj_static_is_immutable(FjRegistry *registry, PyObject *value);
 
-/* True if the value has no __dict__ or an empty one.  0 without a GIL.  Runs no Python code.
- */
+/* True if `value` has no __dict__ or (with a GIL) an empty one.  Runs no Python code. */
 int fj_static_has_no_attributes(PyObject *value);
 
 /* Returns a new mark, for keys, that equals only marks of the same object. */

@@ -389,8 +389,7 @@ fj_path_of_leaf(const FjStructure *self, Py_ssize_t leaf)
 
 /* ---- errors ---- */
 
-/* Adds an error context to `exception` and raises it.  Steals both; `path` can be NULL with an
- * error. */
+/* Raises `exception` with an error context.  Steals both; `path` can be NULL with an error. */
 static void
 set_context(PyObject *exception, const char *operation, PyObject *path, PyObject *value)
 {

@@ -164,8 +164,7 @@ typedef struct {
     PyTypeObject *type; /* owned, or NULL */
 
     /* DICT with FJ_NODE_PLAIN_KEYS: a dict that dicts.c copies to build a dict.  Maps the keys
-     * to None or, if all values are static, to the values.  Owned, or NULL before the first
-     * use. */
+     * to None or, if all values are static, to the values.  Owned, or NULL. */
     PyObject *model;
 
     /* After fj_structure_hash, the snapshot of fj_structure_value.  NULL if that is inert. */
@@ -205,16 +204,15 @@ struct FjStructure {
     uint32_t capacity;
     Py_ssize_t all_leaves;  /* ARRAY nodes, and leaves without a node */
     Py_ssize_t open_leaves; /* leaves that need a value to build a tree */
-    /* `all_leaves` items: the value of a static leaf (owned), NULL for an open leaf.  Or NULL.
-     */
+    /* The value of each static leaf (owned), NULL for each open leaf; or NULL (all open). */
     PyObject **static_leaves;
-    PyObject *paths;       /* tuple of the paths of the open leaves (owned), or NULL */
-    int is_tree_structure; /* from fj_flatten_leaves: every leaf is an array */
-    int may_run_python; /* matching always runs Python code: for a STATIC with MAYBE_ARRAY, a
-                         * CUSTOM without ITSELF, an ORDERED_DICT, a dict without PLAIN_KEYS,
-                         * an OBJECT without plain fields, or a snapshot that isn't python_free
-                         */
-    int is_asked;       /* calls ask which leaves to trace: nothing matches */
+    PyObject *paths;         /* tuple of the paths of the open leaves (owned), or NULL */
+    int is_tree_structure;   /* from fj_flatten_leaves: every leaf is an array */
+    int may_run_python;      /* matching always runs Python code: for STATIC with MAYBE_ARRAY,
+                              * CUSTOM without ITSELF, ORDERED_DICT, a dict without PLAIN_KEYS,
+                              * OBJECT without plain fields, or a snapshot without python_free
+                              */
+    int is_asked;            /* calls ask which leaves to trace: nothing matches */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */
@@ -287,8 +285,7 @@ fj_node_leaves(const FjNode *node)
                                           : 0;
 }
 
-/* Returns a hidden Structure (fj_hide).  flatten.c shows it when it has all nodes, because it
- * caches its hash. */
+/* Returns a hidden Structure (fj_hide): a hash is cached, and needs all nodes. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
 /* 0, or -1 with MemoryError and the Structure unchanged. */

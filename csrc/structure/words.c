@@ -1,5 +1,4 @@
-/* Everything runs Python code: the formatters in _base/_words.py and the reprs that they call.
- */
+/* Everything runs Python code: the formatters in _base/_words.py, and reprs. */
 #include "structure/words.h"
 
 PyObject *

@@ -1,5 +1,4 @@
-/* Python formats all messages: a Registry's `words` makes errors, notes and reprs
- * (_base/_words.py). */
+/* Python formats all errors, notes and reprs: `words` of a Registry (_base/_words.py). */
 #pragma once
 
 #include "base/common.h"

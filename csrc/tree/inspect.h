@@ -1,5 +1,4 @@
-/* Methods of the type Structure for reports and traces.  Docstrings are in structure_type.c.
- */
+/* Methods of Structure for reports and traces.  structure_type.c has their docstrings. */
 #pragma once
 
 #include "structure/structure.h"

@@ -59,9 +59,9 @@ in_slice(PyObject *slice, Py_ssize_t position, Py_ssize_t size)
     return offset % step == 0 && offset / step >= 0 && offset / step < count;
 }
 
-/* True if component `i`, which isn't "deep", matches a child's key.  `key` is a field's name,
- * an item's key, or NULL for the item of a sequence at `position` of `size`.  1, 0, or -1 with
- * an error. */
+/* Matches component `i`, which isn't "deep", with a child's key.  `key` is a field's name, an
+ * item's key, or NULL for a sequence's item at `position` of `size`.  1, 0, or -1 with an
+ * error. */
 static int
 matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize_t size)
 {

@@ -181,8 +181,7 @@ flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 FUNCTION(fj_tree_flatten, .usage = "(registry, tree, expression, is_leaf)",
          .argument_count = 3, .tree_argument = 0, .is_leaf_argument = 2, .apply = flatten)
 
-/* (hole, skeleton, leaves): the Structure of `skeleton`.  `leaves` other than `hole` are
- * static. */
+/* (hole, skeleton, leaves): skeleton's Structure.  `leaves` other than `hole` are static. */
 static PyObject *
 from_skeleton(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 {

@@ -22,8 +22,7 @@
 /* Skipping this many names per key takes as long as looking the keys up. */
 #define PASSED 16
 
-/* Searches the first `count` names for `key`, from `first` on.  -1 if absent.  Runs no Python
- * code. */
+/* Searches the first `count` names from `first` on.  -1 if absent.  Runs no Python code. */
 static inline Py_ssize_t
 find_name(PyObject *key, PyObject *const *names, Py_ssize_t count, Py_ssize_t first)
 {
@@ -56,8 +55,7 @@ read_dict(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
-        /* Nearly always the next field comes next.  __init__ often sets static fields first.
-         */
+        /* Usually the next field comes next.  __init__ often sets static fields first. */
         Py_ssize_t i = find_name(key, ((PyTupleObject *)names)->ob_item, count, next);
         passed += i < next ? i - next + count : i - next;
         if (i < 0 || passed > PASSED * count) {

@@ -1,8 +1,7 @@
 /* Reads nodes through the functions registered for their type: one flattens an object by one
  * level, the other builds it (reader.h).
  *
- * Python code can run in both functions, in walking and building children, and in finalizers.
- */
+ * Python code can run in both functions, in walking and building children, in finalizers. */
 #include "walk/reader.h"
 
 #include "structure/statics.h"

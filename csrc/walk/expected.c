@@ -96,8 +96,7 @@ match_array(const FjExpected *e, const FjNode *node, PyObject *object)
     return is_array;
 }
 
-/* Matches a static or a custom node's aux data with the node's own.  1, 0, or -1 with an
- * error. */
+/* Matches a static, or aux data, with the node's own.  1, 0, or -1 with an error. */
 static int
 match_value(const FjExpected *e, const FjNode *node, PyObject *object)
 {

@@ -25,8 +25,7 @@ typedef struct {
 } FjExpected;
 
 /* (P) Compares any object.  1 if it is the expected leaf; it has been pushed if it is an array
- * or at a leaf of a prefix.  0 if it must be walked: its type is the expected one.  Otherwise
- * -1. */
+ * or at a leaf of a prefix.  0 if it must be walked: its type is as expected.  Or -1. */
 int fj_expected_meet(FjExpected *expected, PyObject *object);
 
 /* True if the children of the node passed last are all leaves. */

@@ -9,8 +9,7 @@
  * Python code can run nearly anywhere in this file: in `classify` and `is_array` for new types
  * and some instances, in the caller's `is_leaf` and `choose`, in expected.c and the readers,
  * and in finalizers.  So the walk holds a strong reference to each object while walking it,
- * and rechecks sizes after each child.  It refers to nodes by index, because the array moves.
- */
+ * and rechecks sizes after each child.  It refers to nodes by index: the array moves. */
 #include "walk/flatten.h"
 
 #include "structure/statics.h"

@@ -87,14 +87,14 @@ int fj_flatten_items(FjFlattener *f, PyObject *items, Py_ssize_t size);
 int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_static);
 
 #if FJ_FREE_THREADED
-/* (P) Compares the children of a node with the items of a list or, with `names`, the values of
- * a dict.  The dict must have `size` items (a wrapper's must not).  1, 0 if size or keys
- * differ, or -1. */
+/* (P) Compares a node's children with the items of a list or, with `names`, the values of a
+ * dict, which must have `size` items (a wrapper's must not).  1, 0 if size or keys differ, or
+ * -1. */
 int fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container,
                         PyObject *names, Py_ssize_t size);
 
-/* (P) Compares held objects with the next nodes.  Moves arrays to the buffer, leaving NULL.  1
- * or -1. */
+/* (P) Compares held objects with nodes.  Arrays move to the buffer and become NULL.  1 or -1.
+ */
 int fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count);
 
 /* (P) Compares the next child, held by the caller, with its node.  0 or -1. */

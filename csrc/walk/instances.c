@@ -144,9 +144,8 @@ set_wrapper_attribute(PyObject *object, PyObject *name, PyObject *value)
     return result;
 }
 
-/* Creates a Module.  No other code can see the instance yet, so all its fields are stored
- * together.  Like Equinox, sets absent wrapper attributes to `missing`, so it stays a wrapper.
- */
+/* Creates a Module.  No other code can see the instance yet, so its fields are stored
+ * together.  Like Equinox, sets absent wrapper attributes to `missing`: it stays a wrapper. */
 static PyObject *
 make_module(FjBuilder *b, const FjNode *node, PyObject **values)
 {

@@ -30,8 +30,7 @@ void fj_known_free(FjKnownArguments *known);
 /* Returns the record for this parameter's argument, or NULL if it isn't large. */
 FjKnownArgument *fj_known_find(FjKnownArguments *known, Py_ssize_t parameter);
 
-/* 1 if a call's numbered objects are distinct, 0, or -1 with MemoryError.  `known` can be
- * NULL. */
+/* 1 if all numbered objects are distinct, 0, or -1 with an error.  `known` can be NULL. */
 int fj_known_are_distinct(FjKnownArguments *known, PyObject *const *objects, Py_ssize_t count);
 
 /* ---- checking ---- */

@@ -1,5 +1,4 @@
-/* The table of readers, and the readers of nodes without children.  Runs no Python code
- * itself. */
+/* The table of readers, and the readers of nodes without children.  Runs no Python code. */
 #include "walk/reader.h"
 
 static int

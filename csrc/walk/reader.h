@@ -21,8 +21,7 @@ typedef struct {
 #endif
 } FjReader;
 
-/* The codes with a reader.  Callers walk leaves, the call root and absent children directly.
- */
+/* All codes with a reader.  Callers walk leaves, the call root and absent children. */
 #define FJ_READERS(ROW)                                                                       \
     ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
     ROW(FJ_LIST, fj_list_reader)                                                              \

@@ -26,8 +26,7 @@ is_constant(const FjStructure *structure, uint32_t index)
 }
 
 /* Pushes all `items` if a prefix has leaves for them, or if all their types are known to be
- * leaves.  They then need no nodes.  Runs no Python code.  1 if pushed, 0, or -1 with an
- * error. */
+ * leaves.  They then need no nodes.  Runs no Python code.  1, 0, or -1 with an error. */
 static int
 add_leaves(FjFlattener *f, PyObject *const *items, Py_ssize_t count)
 {
