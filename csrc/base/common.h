@@ -109,7 +109,8 @@ fj_show(PyObject *object)
     PyObject_GC_Track(object);
 }
 
-/* (P) PySequence_Tuple exposes the unfinished tuple to the iterator before Python 3.14. */
+/* (P) tuple(iterable).  Before Python 3.14, PySequence_Tuple shows it to other code
+ * half-filled. */
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {

@@ -1,12 +1,11 @@
-/* Code that depends on the version of Python.  The exceptions are slots that only some
- * versions have (filter_jit.c, module.c) and a garbage collector that starts in allocations
- * (fields.c).
+/* Code that depends on the version of Python, except for slots that only some versions have
+ * (filter_jit.c, module.c) and a garbage collector that starts in allocations (fields.c).
  *
  * Versions differ in the names of API functions, and in the storage of an instance's
- * attributes and a dict's values.  These places are internal to CPython.  The core reads them
- * because the public API takes four times as long as the rest of a walk.  Their structs come
- * from the internal headers of the Python that the core is built against, so the two always
- * agree.  If FJ_HAVE_INSTANCE_VALUES is 0, fields.c reads the instance's dict instead, with
+ * attributes and a dict's values.  This storage is internal to CPython.  The core reads it
+ * because the public API takes four times as long as the rest of a walk.  Its structs come
+ * from the internal headers of the Python that the core is built against, so they always agree
+ * with it.  If FJ_HAVE_INSTANCE_VALUES is 0, fields.c reads the instance's dict instead, with
  * the same results, only slower.
  *
  * The core relies on these facts, read in the sources of CPython 3.14 and 3.15.
@@ -394,7 +393,7 @@ fj_compat_shared_index(PyDictKeysObject *keys, PyObject *name)
 
 /* Returns the array of the instance's values, in the order of its type's shared keys, and
  * stores the number of set attributes in `*used`.  Without this array, returns NULL and sets
- * `*dict` to its dict (borrowed), or to NULL if it isn't created yet. */
+ * `*dict` to the instance's dict (borrowed; NULL if not created yet). */
 static inline PyObject **
 fj_compat_instance_values(PyObject *object, PyDictKeysObject *keys, Py_ssize_t *used,
                           PyObject **dict)

@@ -1,5 +1,4 @@
-/* A temporary array of object pointers: short ones on the caller's stack, long ones on the
- * heap.
+/* A temporary array of object pointers: on the stack if short, otherwise on the heap.
  *
  *     PyObject *room[8];
  *     PyObject **items = fj_scratch_new(room, 8, count);

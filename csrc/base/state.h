@@ -43,8 +43,8 @@ typedef struct {
     FJ_NAMES(FJ_DECLARE)
 } FjState;
 
-/* Returns the state (borrowed) of the module that `type`, or its nearest base written in C,
- * belongs to.  `type` is one of the types in FjState or a subclass. */
+/* Returns the state (borrowed) of the module of `type`: one of the types in FjState, or a
+ * subclass, which can be a Python class. */
 static inline FjState *
 fj_state_of(PyTypeObject *type)
 {

@@ -13,8 +13,8 @@
 #define FJ_TABLE_SMALLEST 8
 #define FJ_PERTURB_SHIFT 5
 
-/* An address that no Python object has.  Not of a variable: filterjit._testing has its own
- * copy of all variables, and searches tables of filterjit._core. */
+/* No Python object has this address.  A variable's address won't do: filterjit._testing has
+ * its own copy of all variables, and searches tables of filterjit._core. */
 #define DELETED ((PyObject *)1)
 
 static inline int

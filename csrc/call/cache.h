@@ -60,7 +60,7 @@ typedef struct {
     FjLast *last; /* of one of its FilterJits */
     size_t maxsize;
     uint64_t clock; /* `last_used` of the most recently used variant */
-    int timed;      /* time hits */
+    int timed;      /* hits are timed */
     FjTimes times;
     PyObject *record; /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
@@ -88,8 +88,6 @@ void fj_cache_remove(FjCache *cache, FjVariant *variant);
 /* Registers a FilterJit's last variants with its Cache, once, and unregisters them. */
 void fj_cache_join(FjCache *cache, FjLast *last);
 void fj_cache_leave(FjCache *cache, FjLast *last);
-
-/* ---- the next variant ---- */
 
 /* Predicts the variant that is called after `variant`: the one called after it last time, or
  * itself.  Borrowed.  The remembered table position can hold a different variant by this time,

@@ -2,17 +2,15 @@
  *
  *   bind   Assigns the arguments to the parameters (bind.c).
  *   match  Compares the arguments with the Structure of the predicted variant, and collects
- *          their arrays (match.h).  The prediction is the variant that was called after the
- *          last one the time before (fj_cache_predict).  If the arguments don't match,
- *          flattens them (flatten.c) and looks up their Structure (cache.c).  If no variant
- *          has it, Python compiles one.
+ *          their arrays (match.h).  The prediction is the variant that followed the last one
+ *          the time before (fj_cache_predict).  If the arguments don't match, flattens them
+ *          (flatten.c) and looks up their Structure (cache.c).  If no variant has it, Python
+ *          compiles one.
  *   call   Calls the variant's callable, a flat jax.jit, with the arrays.
- *   build  The callable returns an Output (variant.h).  Builds the user's tree from it
- *          (build.c).
+ *   build  Builds the user's tree (build.c) from the Output that the callable returned.
  *
  * Python does everything else, in hooks (call_hooks.c).  A hit calls only two of them: `run`
- * if the program can raise, and `choose` if each call asks which numbers of an argument to
- * trace.
+ * if the program can raise, and `choose` if each call asks which numbers to trace.
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From

@@ -12,9 +12,9 @@ PyObject *fj_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
 typedef struct FjArgumentsHook FjArgumentsHook;
 struct FjArgumentsHook {
     /* (P) 1, 0 to give the call up, or -1 with an error.  The arguments have this Structure,
-     * the arrays `arrays` and the numbered objects `self->objects`.  `is_new` after
-     * flattening; a matched Structure was accepted earlier.  `structure` is NULL, with an
-     * error, if that failed. */
+     * `arrays` and the numbered `self->objects`.  `is_new` after flattening: a matched
+     * Structure was accepted earlier.  `structure` is NULL, with an error, if flattening
+     * failed. */
     int (*accept)(FjArgumentsHook *self, const FjStructure *structure, PyObject *const *arrays,
                   int is_new);
     FjLeafBuf objects; /* initially empty */

@@ -1,6 +1,5 @@
 /* Calls the hooks: methods of a FilterJit's Python object `hooks`, by name.
- * `_base/_call_hooks.py` has their protocol: when each is called, its arguments and its
- * result.
+ * `_base/_call_hooks.py` has their protocol: when each is called, with what, and its result.
  *
  * If a hook raises, the call fails with its exception (`failed` is different, see there).  No
  * exception is set while a hook runs.
@@ -10,14 +9,14 @@
 
 #include "call/bind.h"
 
-/* The FilterJit must have a cache.  The state has the names of often-called hooks. */
+/* The FilterJit must have a cache. */
 static FjState *
 state_of(const FjFilterJit *self)
 {
     return self->cache->registry->state;
 }
 
-/* Takes the current exception.  Others than Exception (KeyboardInterrupt) stay set: NULL. */
+/* Takes the current Exception.  NULL for others (KeyboardInterrupt), which stay set. */
 static PyObject *
 take_exception(void)
 {

@@ -1,4 +1,4 @@
-/* The hooks of a call: questions for Python outside plain hits. */
+/* The hooks: how a FilterJit asks Python when a call isn't a plain hit. */
 #pragma once
 
 #include "base/common.h"

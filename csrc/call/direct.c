@@ -14,8 +14,8 @@
  *       execute([constant, y])                               the program doesn't read x
  *       consume(results, handlers)  -> Output
  *
- * The words on the right are the *ways* that calls are counted by.  direct_entry.c defines a
- * match.
+ * The words on the right are the *ways* that calls are counted by.  direct_entry.c says what
+ * matches.
  *
  * If jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
  * exception ends its call.  The program is then loaded, its plan becomes an entry, and the
@@ -35,7 +35,8 @@
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that fit on the stack */
-/* jax.jit frees such garbage, if any, in each call.  Its presence can't be queried. */
+/* jax.jit does this in each call with garbage, but C can't ask if there is any (FJ_COLLECT).
+ */
 #define CALLS_PER_COLLECTION 16
 
 typedef struct {

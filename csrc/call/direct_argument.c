@@ -1,10 +1,10 @@
 /* Records and checks one argument of direct calls.
  *
  * A match compares the same facts as jax.jit's own key: type, aval, sharding, committed flag
- * and layout; for typed random keys, these of their array, and the implementation.  Avals are
- * interned and compared by identity.  Shardings are compared by identity, then by ==, and an
- * equal object is remembered.  A value in host memory (a NumPy array or scalar, or a number)
- * must have the same type, dtype and shape.
+ * and layout; for typed random keys, the facts about their array, and their implementation.
+ * Avals are interned and compared by identity.  Shardings are compared by identity, then by
+ * ==, and an equal object is remembered.  A value in host memory (a NumPy array or scalar, or
+ * a number) must have the same type, dtype and shape.
  *
  * Python code can run in comparing shardings, layouts and shapes, and in finalizers. */
 #include "call/direct_argument.h"

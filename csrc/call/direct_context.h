@@ -1,5 +1,4 @@
-/* The state that all direct calls share: how to ask JAX, and if to ask at all.  The Python
- * type DirectContext.
+/* DirectContext, the state that all direct calls share: functions that ask JAX, and switches.
  *
  * The core imports nothing of JAX.  Python passes it the objects below. */
 #pragma once
@@ -36,7 +35,7 @@ enum {
 typedef struct {
     PyObject_HEAD PyObject *parts[FJ_NUM_PARTS];
     int enabled;
-    int timed;                /* time executables */
+    int timed;                /* executables are timed */
     Py_ssize_t after;         /* number of calls to pass on before making a plan */
     unsigned long long epoch; /* entries of other epochs are dropped */
     FjCount calls;

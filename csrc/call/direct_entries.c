@@ -11,7 +11,7 @@
 #include "call/direct_entries.h"
 
 #define MAX_RESTING 256
-#define SOME 4 /* arrays, checked as fast as the configuration */
+#define SOME 4 /* checking this many arrays is as fast as the configuration */
 
 void
 fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)

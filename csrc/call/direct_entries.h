@@ -15,8 +15,7 @@ typedef struct {
     int num_kept;         /* kept items: calls that match one aren't traced */
     int num_noted;        /* calls noted as entries */
     Py_ssize_t unmatched; /* calls without an entry since the last note */
-    Py_ssize_t note_at;   /* ... before a note; -1 for `context->after`
-                           */
+    Py_ssize_t note_at;   /* `unmatched` for a note; -1: `context->after` */
     unsigned strikes;     /* slow checks in vain, in a row */
     unsigned resting;     /* number of calls to pass on without a check */
     unsigned long long epoch;

@@ -9,8 +9,7 @@
  * very object checked in an earlier call, or the very object that this entry's executable
  * returned at an index whose results have passed the check.  A weak reference identifies it,
  * keeps nothing alive, and never matches a new object at the same address.  The checked facts
- * don't change while an array lives.  (A deleted array has no memory, which the executable
- * notices.)
+ * don't change while an array lives.  (The executable notices deleted arrays.)
  *
  * Python code can run when shardings and layouts are compared, when the program runs (it
  * releases the GIL), when weak references are created on Python 3.11 (the garbage collector),

@@ -22,7 +22,7 @@ typedef struct {
     PyObject *constants;  /* tuple of arrays to pass before the arguments */
     Py_ssize_t num_read;  /* number of arguments that the program reads */
     Py_ssize_t num_other; /* ... and of these, number of keys and host values */
-    int checks_deleted;   /* other processes must not see a failed run */
+    int checks_deleted;   /* other processes run it too: check for deleted arrays */
     /* The first calls show which arguments are results of the previous call. */
     int lessons;
     Py_ssize_t num_fed;   /* number of arguments with a `result` */

@@ -10,11 +10,9 @@
  *
  * The short way is for names of FilterJits in the class.  It calls object.__getattribute__.
  * If that returns a BoundFilterJit, that is the result.  Otherwise the instance has its own
- * attribute of this name, and `original` is called.  All other names go to `original`
- * directly.
+ * attribute of this name, and `original` is called.  All other names go to `original`.
  *
- * The long way is super(owner, instance).__getattribute__(name), as a method in Python would
- * do.
+ * The long way is super(owner, instance).__getattribute__(name), as in a Python method.
  *
  * Instances of a class take the short way only if nobody can tell the difference.  Each
  * look-up that finds a jitted method in the long way checks this:

@@ -1,7 +1,7 @@
 /* Checks if the Variables in a call's arguments can be updated (variable_jit.c), or if
  * upstream must make the call.
  *
- * They return 1; 0 and a new str in `*reason` to hand the call over; or -1 with an error. */
+ * All return 1; 0 and a new str in `*reason` to hand the call over; or -1 with an error. */
 #pragma once
 
 #include "base/common.h"

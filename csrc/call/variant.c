@@ -144,7 +144,7 @@ fj_variant_output_structure(const FjVariant *self, PyObject *op)
 {
     const FjOutput *output = (FjOutput *)op;
     if (FJ_UNLIKELY(Py_TYPE(op) != self->structure->registry->state->output)) {
-        /* Always NULL.  Calls in this form keep a stack frame out of hits. */
+        /* Always NULL.  In this form, hits need no stack frame. */
         return (FjStructure *)PyErr_Format(
             PyExc_TypeError, "a variant's callable returned `%.200s`, not Output",
             Py_TYPE(op)->tp_name);

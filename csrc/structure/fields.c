@@ -170,7 +170,8 @@ stores_directly(FjNodeKind *kind, PyTypeObject *type)
     return 1;
 }
 
-/* (P) Sets a name of a new instance in `dict` or, if that is NULL, itself.  Steals `value`. */
+/* (P) Sets an item of `dict` or, if that is NULL, an attribute of `object`.  Steals `value`.
+ */
 static int
 set_field(PyObject *object, PyObject *dict, PyObject *name, PyObject *value)
 {

@@ -19,7 +19,7 @@ typedef struct {
     Py_ssize_t used;   /* number of set attributes */
 } FjFieldView;
 
-/* Can create the instance's dict without FJ_HAVE_INSTANCE_VALUES.  Runs no Python code. */
+/* Without FJ_HAVE_INSTANCE_VALUES, can create the instance's dict.  Runs no Python code. */
 int fj_fields_view(PyObject *object, FjFieldView *view);
 
 #if !FJ_HAVE_INSTANCE_VALUES

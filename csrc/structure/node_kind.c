@@ -89,7 +89,7 @@ join_names(PyObject *const *groups, Py_ssize_t count)
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(groups[g]); i++) {
             PyObject *name = PyTuple_GET_ITEM(groups[g], i);
             if (!PyUnicode_CheckExact(name)) {
-                Py_DECREF(names); /* before the collection that an exception can start */
+                Py_DECREF(names); /* first: raising can start a collection */
                 PyErr_SetString(PyExc_TypeError, "a field name must be a str");
                 return NULL;
             }

@@ -107,7 +107,7 @@ struct FjNodeKind {
     Py_ssize_t in_order; /* ... and of those with the field's index as their place */
     Py_ssize_t reach;    /* largest place of a field + 1 */
 
-    /* FJ_MODULE, FJ_OBJECT: the class version without data descriptors for fields, or 0. */
+    /* FJ_MODULE, FJ_OBJECT: a class version without data descriptors for fields, or 0. */
     unsigned int direct_version;
 
     /* FJ_OBJECT: */
@@ -117,13 +117,13 @@ struct FjNodeKind {
     uint8_t *dict_fields; /* true for a *held* field, a dict with its own DICT node */
     Py_ssize_t *offsets;  /* slot of each name in the instance; 0 if it is in the __dict__ */
     Py_ssize_t in_dict;   /* number of names in the __dict__ */
-    unsigned int plain_version; /* the version of the class when `offsets` were right and
-                                 * getattr read only these attributes, or 0 */
+    unsigned int plain_version; /* the class version for which `offsets` hold and getattr reads
+                                 * nothing else, or 0 */
     unsigned int init_version;  /* the version of the class when it was classified, or 0 */
 
     PyObject
         *flatten;  /* FJ_CUSTOM: (object) -> (children, aux data), as registered, or NULL */
-    int is_itself; /* FJ_CUSTOM: its result is no children and the object itself
+    int is_itself; /* FJ_CUSTOM: `flatten` returns no children and the object itself
                     */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */

@@ -14,7 +14,7 @@ typedef enum {
     /* In one block: */
     FJ_IN_LIST,
     FJ_IN_TUPLE,
-    FJ_IN_STR_DICT, /* the entries of a dict with only ever keys of exactly str ... */
+    FJ_IN_STR_DICT, /* the entries of a dict, if all keys have always been exactly str ... */
     FJ_IN_DICT,     /* ... and of any other dict */
     FJ_IN_VALUES,   /* the array of an instance's attributes */
     /* Elsewhere: */

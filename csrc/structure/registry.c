@@ -18,8 +18,8 @@ hash_type(const PyTypeObject *type)
     return (Py_hash_t)fj_hash_address(type);
 }
 
-/* The address alone isn't enough.  Python 3.14's garbage collector clears weak references made
- * by finalizers without a callback, which leaves kinds of dead classes in the table. */
+/* The address isn't enough: Python 3.14's garbage collector clears weak references made in
+ * finalizers without calling back, which leaves the kinds of dead classes in the table. */
 static inline int
 is_kind_of(const FjNodeKind *kind, const PyTypeObject *type)
 {

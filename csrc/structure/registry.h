@@ -4,8 +4,8 @@
  * NodeKind.  It holds types weakly: when a class dies, the Registry drops its kind.
  *
  * The kinds are the same for all callers.  The *policy* differs: which static leaves are
- * traced anyway, how some static values are compared, and if an object that occurs twice is
- * one.  Registries with different policies share the kinds of one Registry. */
+ * traced anyway, how some static values are compared, and if an object that occurs twice
+ * counts as one.  Registries with different policies share the kinds of one Registry. */
 #pragma once
 
 #include "base/common.h"

@@ -1,8 +1,7 @@
 /* Takes snapshots of static values and hashes them (snapshot.h).
  *
  * Python code can run in the __hash__ of values, in keys, in the `immutable` of a kind, in
- * classify() for a new type, and in finalizers.  First, mutable contents are copied to a
- * tuple. */
+ * classify() and in finalizers.  Before that, mutable contents are copied to a tuple. */
 #include "structure/snapshot.h"
 
 #include "base/hash.h"
@@ -257,7 +256,7 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     if (!field && PyObject_Hash(value) == -1) {
         return -1;
     }
-    /* With an `immutable`, equal fields are a stricter condition than equal keys. */
+    /* With an `immutable`, use the key: equal fields would be a stricter condition. */
     PyObject *fields = kind->contents == NULL || kind->immutable != NULL
                            ? NULL
                            : fields_of(value, kind->contents);

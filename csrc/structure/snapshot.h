@@ -90,7 +90,7 @@ int fj_snapshot_equal(const FjSnapshot *a, const FjSnapshot *b);
 /* fj_snapshot_match would need Python code. */
 #define FJ_SNAPSHOT_UNSEEN (-2)
 
-/* True if `value`, which the caller holds, equals the snapshot at the moment: 1, 0 or
+/* True if `value`, which the caller holds, currently equals the snapshot: 1, 0 or
  * FJ_SNAPSHOT_UNSEEN.  Runs no Python code and doesn't fail. */
 int fj_snapshot_match(FjSnapshot *snapshot, PyObject *value);
 

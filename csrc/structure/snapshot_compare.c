@@ -1,4 +1,4 @@
-/* Compares snapshots with each other, and with values at the moment (snapshot.h).
+/* Compares snapshots with each other, and with current values (snapshot.h).
  *
  * Python code can run when two snapshots are compared (the __eq__ of values), and in
  * fj_static_equal_now and fj_snapshot_has, which take snapshots.  The caller holds the
@@ -271,8 +271,8 @@ have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
     return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
 }
 
-/* True if the fields of `value` visibly equal the fields of an immutable part's object.
- * Python code then doesn't need to compare the keys. */
+/* True if inert fields show that `value` equals an immutable part's object.  Python code then
+ * doesn't need to compare the keys. */
 static int
 has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *value)
 {

@@ -16,8 +16,8 @@
  * what it equals.  So an inert value always equals itself.  Any other value can change later,
  * so its *snapshot* (snapshot.h) is hashed and compared.
  *
- * Leaves must be hashable, as for jax.jit.  Static fields and aux data, both called *fields*
- * here, can be unhashable (JAX doesn't hash aux data).  Without a key they compare by
+ * Leaves must be hashable, as for jax.jit.  Static fields and aux data, called *fields* here,
+ * can be unhashable, because JAX doesn't hash aux data.  Without a key they compare by
  * identity. */
 #pragma once
 

@@ -69,8 +69,8 @@
  * leaf as an array.  Values of static fields still aren't leaves.  For `net` it pushes the
  * leaves w0, w1, r, 0.1, 2, 3; the nodes of the static fields are the same as above.
  *
- * LEAVES. If all children of a nonempty tuple or list are leaves, they have no nodes. So LIST
- * and TUPLE above are one node each, like a list of 100,000 leaves.
+ * LEAVES.  If all children of a nonempty tuple or list are leaves, these have no nodes.  So
+ * LIST and TUPLE above are one node each, like a list of 100,000 leaves.
  *
  * Open and static leaves.  A filter selects leaves: a filter for arrays returns w0, w1 and r.
  * The Structure then has the same nodes, and stores the unselected leaves as static leaves:
@@ -212,7 +212,7 @@ struct FjStructure {
                               * CUSTOM without ITSELF, ORDERED_DICT, a dict without PLAIN_KEYS,
                               * OBJECT without plain fields, or a snapshot without python_free
                               */
-    int is_asked;            /* calls ask which leaves to trace: nothing matches */
+    int is_asked;            /* each call asks which leaves to trace: nothing matches */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */
@@ -285,7 +285,7 @@ fj_node_leaves(const FjNode *node)
                                           : 0;
 }
 
-/* Returns a hidden Structure (fj_hide): a hash is cached, and needs all nodes. */
+/* Returns a Structure that is hidden (fj_hide) until it has all nodes: it caches its hash. */
 FjStructure *fj_structure_new(FjRegistry *registry);
 
 /* 0, or -1 with MemoryError and the Structure unchanged. */

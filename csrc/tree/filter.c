@@ -2,8 +2,7 @@
  *
  * An expression edits a mask in place, with a byte per leaf: the mask selects the leaves to
  * evaluate, and afterwards those that the expression takes.  So the second operand of `and` is
- * only evaluated for leaves that the first takes, and the second operand of `or` only for the
- * rest.
+ * only evaluated for leaves that the first takes, and the second of `or` for the rest.
  *
  * Python code can run in predicates, in `expression_of`, in `classify` and `is_array`, and in
  * flatten.c and pattern.c.  It can change the tree.  The leaves are safe because the caller

@@ -17,8 +17,8 @@
  *   ("not", p)              leaves that the expression doesn't select
  *   ("tree", filters, expression_of)
  *                           `filters` is a prefix of the tree, with a filter for each subtree
- *                           as its leaves: True, False, or an object that
- * expression_of(filter) translates */
+ *                           as its leaves: True, False, or an object that expression_of()
+ *                           translates */
 #pragma once
 
 #include "base/common.h"

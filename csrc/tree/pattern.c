@@ -60,8 +60,7 @@ in_slice(PyObject *slice, Py_ssize_t position, Py_ssize_t size)
 }
 
 /* Matches component `i`, which isn't "deep", with a child's key.  `key` is a field's name, an
- * item's key, or NULL for a sequence's item at `position` of `size`.  1, 0, or -1 with an
- * error. */
+ * item's key, or NULL for a sequence's item at `position` of `size`.  1, 0, or -1. */
 static int
 matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize_t size)
 {

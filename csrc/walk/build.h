@@ -6,8 +6,7 @@
 #include "structure/fields.h"
 #include "structure/structure.h"
 
-/* These functions return a new reference, and can run Python code: see build.c.  The caller
- * holds the Structure and the leaves. */
+/* Python code can run (see build.c).  The caller holds the Structure and the leaves. */
 
 /* `arrays` are any objects, one per array leaf. */
 PyObject *fj_build_tree(FjStructure *structure, PyObject *const *arrays);

@@ -1,5 +1,5 @@
-/* Reads nodes through the functions registered for their type: one flattens an object by one
- * level, the other builds it (reader.h).
+/* Reads objects by the functions registered for their type, which flatten one level and build
+ * an object (reader.h).
  *
  * Python code can run in both functions, in walking and building children, in finalizers. */
 #include "walk/reader.h"

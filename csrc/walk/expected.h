@@ -1,7 +1,7 @@
 /* The Structure that flatten.c compares a tree with during a walk.
  *
- * Each function compares a part of the tree with the next node and passes that node.  It
- * compares in one of two ways:
+ * Each function compares a part of the tree with the next node and moves past it.  There are
+ * two kinds of comparison:
  *
  * - exactly, in a match that holds references (compare.c);
  * - like jax.tree_util, if the Structure must be a *prefix* of the tree.  Types must be

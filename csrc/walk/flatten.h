@@ -21,10 +21,10 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
 /* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf. */
 typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
-/* Flattens the arguments of a call, one per parameter in `names`; NULL is an argument that was
- * not given.  `flags` has a byte per parameter (see above), or is NULL.  The caller holds the
- * arguments.  `objects`, initially empty, receives the numbered objects in order (Sharing in
- * structure.h).  `choose` is called with `context` for FJ_CHOSEN_ARGUMENT. */
+/* Flattens the arguments of a call, one per parameter in `names`: an absent argument is NULL.
+ * `flags` has a byte per parameter (see above), or is NULL.  The caller holds the arguments.
+ * `objects`, initially empty, receives the numbered objects in order (Sharing in structure.h).
+ * `choose` is called with `context` for FJ_CHOSEN_ARGUMENT. */
 FjStructure *fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                                   PyObject *const *arguments, FjChoose choose, void *context,
                                   FjLeafBuf *arrays, FjLeafBuf *objects);
@@ -49,8 +49,6 @@ int fj_flatten_compare(FjStructure *structure, const FjNode *first, PyObject *co
                        Py_ssize_t count, FjLeafBuf *arrays, FjLeafBuf *objects);
 
 /* ---- for flatten.c and the readers (reader.h): the state of the walk ---- */
-
-/* Functions return 0, or -1 with an error, unless they say otherwise. */
 
 typedef struct FjFlattener FjFlattener;
 struct FjFlattener {
@@ -88,8 +86,7 @@ int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_stat
 
 #if FJ_FREE_THREADED
 /* (P) Compares a node's children with the items of a list or, with `names`, the values of a
- * dict, which must have `size` items (a wrapper's must not).  1, 0 if size or keys differ, or
- * -1. */
+ * dict, which must have `size` items (a wrapper's must not).  1, 0 if they differ, or -1. */
 int fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container,
                         PyObject *names, Py_ssize_t size);
 

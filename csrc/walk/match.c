@@ -17,8 +17,7 @@
  * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
  * matches the object with its number, and all numbered objects must be distinct.
  *
- * Invariant: unless the result is FJ_MATCH_YES, the buffers are truncated to their former
- * sizes.
+ * Invariant: unless the result is FJ_MATCH_YES, the buffers keep their former sizes.
  *
  * Python code runs only in the reference-holding walk. */
 #include "walk/match.h"
@@ -86,7 +85,7 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
         return FJ_MATCH_ERROR;
     }
 #if FJ_FREE_THREADED
-    /* Only remembers distinct objects.  While taken, it belongs to this call. */
+    /* Here it only remembers distinct objects.  While taken, it belongs to this call. */
     FjKnownArguments *taken = structure->num_identities > 0 ? fj_exchange(known, NULL) : NULL;
     if (structure->num_identities > 0 && taken == NULL) {
         taken = fj_known_new(structure);

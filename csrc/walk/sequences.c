@@ -158,8 +158,8 @@ flatten_sequence(FjFlattener *f, PyObject *sequence, FjNodeKind *kind)
 
 /* Builds the children of a node into a new tuple or list.
  *
- * While most containers are filled, only with leaves, no other code runs.  Containers with
- * other children are hidden meanwhile. */
+ * Most containers hold only leaves, and no other code runs while they are filled.  The others
+ * are hidden meanwhile. */
 static int
 fill_items(FjBuilder *b, const FjNode *node, PyObject *container, PyObject **items)
 {
