@@ -58,41 +58,43 @@ core_identity(PyObject *module, PyObject *value)
 static PyMethodDef core_functions[] = {
     {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
      "flatten($module, registry, tree, /)\n--\n\n"
-     "Returns (arrays, structure) of a tree."},
+     "Flattens a tree. Returns (arrays, structure)."},
     {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
      "same_static($module, registry, a, b, /)\n--\n\n"
-     "Returns whether two static values are equal, so that they share a variant."},
+     "Returns True if two static values are equal, so they share a variant."},
     {"is_immutable", (PyCFunction)(void (*)(void))core_is_immutable, METH_FASTCALL,
      "is_immutable($module, registry, value, /)\n--\n\n"
-     "Returns whether nothing changes what a static value is equal to."},
+     "Returns True if a static value never changes what it equals."},
     {"identity", core_identity, METH_O,
      "identity($module, value, /)\n--\n\n"
-     "Returns a key that is equal only to a key of the same object."},
+     "Returns a key that only equals keys of the same object."},
     {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
      "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Returns (leaves, structure) of a tree, with the leaves that `expression` selects."},
+     "Flattens a tree. Returns (leaves, structure) with the leaves that `expression` "
+     "selects."},
     {"tree_groups", (PyCFunction)(void (*)(void))fj_tree_groups, METH_FASTCALL,
      "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
-     "Returns (leaves, structure, groups): the candidates, the Structure of everything else,\n"
-     "and a list of the number of the filter that takes each candidate."},
+     "Returns (leaves, structure, groups): the candidates, the Structure of the rest, and a "
+     "list\n"
+     "with the number of the filter that selects each candidate."},
     {"tree_mask", (PyCFunction)(void (*)(void))fj_tree_mask, METH_FASTCALL,
      "tree_mask($module, registry, tree, expression, /)\n--\n\n"
-     "Returns a byte for each leaf of a tree: 1 if `expression` takes it, else 0."},
+     "Returns a byte per leaf of a tree: 1 if `expression` selects it, else 0."},
     {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
      "from_skeleton($module, registry, hole, skeleton, leaves, /)\n--\n\n"
-     "Returns the Structure of which _skeleton(hole) and _leaves(hole) returned these."},
+     "Rebuilds a Structure from its _skeleton(hole) and _leaves(hole)."},
     {"partition", (PyCFunction)(void (*)(void))fj_tree_partition, METH_FASTCALL,
      "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
-     "Returns a tuple of trees, one for each filter and one for the remaining leaves."},
+     "Returns a tuple of trees, one per filter and one for the remaining leaves."},
     {"combine", (PyCFunction)(void (*)(void))fj_tree_combine, METH_FASTCALL,
      "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
-     "Returns the tree whose parts are a tuple of trees."},
+     "Combines a tuple of trees into one tree."},
     {"output_flatten", fj_output_flatten, METH_O,
      "output_flatten($module, output, /)\n--\n\n"
-     "Returns (arrays, trace) of an Output, for jax.tree_util.register_pytree_node."},
+     "Flattens an Output for jax.tree_util.register_pytree_node: (arrays, trace)."},
     {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
      "output_unflatten($module, trace, arrays, /)\n--\n\n"
-     "Returns an Output, for jax.tree_util.register_pytree_node."},
+     "Unflattens an Output for jax.tree_util.register_pytree_node."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -162,7 +164,7 @@ static PyModuleDef_Slot core_slots[] = {
 static struct PyModuleDef core_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "filterjit._core",
-    .m_doc = "The C core of filterjit, which does not depend on JAX.",
+    .m_doc = "The C core of filterjit. It doesn't depend on JAX.",
     .m_size = sizeof(FjState),
     .m_methods = core_functions,
     .m_slots = core_slots,

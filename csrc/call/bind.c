@@ -167,10 +167,9 @@ static PyMemberDef signature_members[] = {
 static PyType_Slot signature_slots[] = {
     {Py_tp_doc,
      "Signature(names, positional_only, positional, varargs, varkw, flags)\n--\n\n"
-     "The parameters of a function: their names, and a byte of flags for each (bind.h). The\n"
-     "first `positional` can be given by position, the first `positional_only` in no other "
-     "way.\n"
-     "`varargs` and `varkw` tell whether there are *args and **kwargs."},
+     "The parameters of a function: their names, and a byte of flags per parameter (bind.h).\n"
+     "The first `positional` can be given by position, the first `positional_only` only so.\n"
+     "`varargs` and `varkw` are true for a function with *args and **kwargs."},
     {Py_tp_new, signature_new},
     {Py_tp_dealloc, signature_dealloc},
     {Py_tp_members, signature_members},

@@ -358,10 +358,10 @@ cache_insert_traced(PyObject *op, PyObject *value)
 static PyMethodDef cache_methods[] = {
     {"insert_compiled", cache_insert_compiled, METH_VARARGS,
      "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
-     "Adds a variant that was compiled elsewhere, and returns it."},
+     "Adds and returns a variant that was compiled elsewhere."},
     {"insert_traced", cache_insert_traced, METH_O,
      "insert_traced($self, variant, /)\n--\n\n"
-     "Adds a variant of `_find_or_compile`, if it has been traced and there is no equal one."},
+     "Adds a variant of `_find_or_compile` if it was traced and no equal one exists."},
     {"clear", cache_clear_method, METH_NOARGS,
      "clear($self, /)\n--\n\n"
      "Drops all variants."},

@@ -153,7 +153,7 @@ static PyMemberDef proxy_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(FjCallProxy, vectorcall), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjCallProxy, weakrefs), READONLY, NULL},
     {"__func__", T_OBJECT, offsetof(FjCallProxy, function), READONLY,
-     "The callable that it calls."},
+     "The callable behind it."},
     {"_attributes", T_OBJECT, offsetof(FjCallProxy, attributes), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

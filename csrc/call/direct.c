@@ -402,7 +402,7 @@ static PyGetSetDef direct_getset[] = {
 static PyType_Slot direct_slots[] = {
     {Py_tp_doc,
      "Direct(context, jitted, source)\n--\n\n"
-     "Calls an executable of `jitted` where a call is like earlier ones, else `jitted`."},
+     "Calls an executable of `jitted` if a call is like earlier ones, otherwise `jitted`."},
     {Py_tp_new, direct_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, direct_traverse},

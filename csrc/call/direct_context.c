@@ -73,7 +73,7 @@ static PyMemberDef context_members[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, "What direct calls share: how to ask JAX, and whether to ask."},
+    {Py_tp_doc, "The state that direct calls share: functions that ask JAX, and switches."},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},
     {Py_tp_dealloc, context_dealloc},

@@ -238,7 +238,8 @@ static PyMethodDef filter_jit_methods[] = {
     {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
      METH_FASTCALL | METH_KEYWORDS,
      "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
-     "Returns (variant, arrays) of a call; a variant that it has to compile is in no Cache."},
+     "Returns (variant, arrays) of a call. Compiles a missing variant, but caches it "
+     "nowhere."},
     {"_find", (PyCFunction)(void (*)(void))fj_call_find, METH_FASTCALL | METH_KEYWORDS,
      "_find($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant or None, structure, arrays) of a call, without compiling anything."},
@@ -247,7 +248,7 @@ static PyMethodDef filter_jit_methods[] = {
      "Returns (cache, arrays)."},
     {"_rebuild", filter_jit_rebuild, METH_VARARGS | METH_CLASS,
      "_rebuild($type, cache, arrays, /)\n--\n\n"
-     "Returns a FilterJit with these _parts(), for jax.tree_util.register_pytree_node."},
+     "Rebuilds a FilterJit from its _parts(), for jax.tree_util.register_pytree_node."},
     {"__init_subclass__", fj_attribute_seal, METH_NOARGS | METH_CLASS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
@@ -264,10 +265,9 @@ static PyMemberDef filter_jit_members[] = {
 
 static PyGetSetDef filter_jit_getset[] = {
     {"_function", filter_jit_get_function, NULL,
-     "The function, or other callable pytree, that calls run.", NULL},
+     "The function or callable pytree that calls run.", NULL},
     {"__wrapped__", filter_jit_get_wrapped, filter_jit_set_wrapped,
-     "The function, or other callable pytree, that is wrapped; what was set, if it was.",
-     NULL},
+     "The wrapped function or callable pytree, unless something else was set.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

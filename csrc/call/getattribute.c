@@ -217,7 +217,7 @@ static PyMemberDef getattribute_members[] = {
 
 static PyType_Slot getattribute_slots[] = {
     {Py_tp_doc, "Getattribute(owner, original)\n--\n\n"
-                "The __getattribute__ of `owner`: finds jitted methods without `original`."},
+                "The __getattribute__ of `owner`. Finds jitted methods without `original`."},
     {Py_tp_new, getattribute_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, getattribute_traverse},

@@ -379,8 +379,9 @@ jit_nodes(PyObject *op, PyObject *tree)
 static PyMethodDef jit_methods[] = {
     {"_nodes", jit_nodes, METH_O,
      "_nodes($self, tree, /)\n--\n\n"
-     "Returns a tuple of the Variables and Pytrees in a tree, each once, in the order of a\n"
-     "call. ValueError if a call with the tree would be handed over."},
+     "Returns a tuple of the Variables and Pytrees in a tree, each once, in call order. "
+     "Raises\n"
+     "ValueError if a call with the tree would be handed over."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -395,7 +396,8 @@ static PyMemberDef jit_members[] = {
 static PyType_Slot jit_slots[] = {
     {Py_tp_doc,
      "VariableJit(inner, registry, variable_type, key_type, guards, escape, graph)\n--\n\n"
-     "A FilterJit that returns (result, indices, values), called with Variables."},
+     "Calls `inner`, a FilterJit that returns (result, indices, values), and updates "
+     "Variables."},
     {Py_tp_new, jit_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_traverse, jit_traverse},

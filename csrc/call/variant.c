@@ -256,19 +256,18 @@ output_dealloc(PyObject *op)
 
 static PyMemberDef output_members[] = {
     {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY,
-     "The arrays of the result, a tuple."},
+     "A tuple of the arrays of the result."},
     {"structure", T_OBJECT, offsetof(FjOutput, structure), READONLY,
-     "The Structure of the result, until JAX has flattened it; then None."},
+     "The Structure of the result, or None after JAX has flattened the Output."},
     {"trace", T_PYSSIZET, offsetof(FjOutput, trace), READONLY,
-     "The number of the trace that it comes from, or -1 if it has none yet."},
+     "The number of its trace, or -1 if it has none yet."},
     {"waited", T_ULONGLONG, offsetof(FjOutput, waited), 0,
-     "The nanoseconds for which a program that can raise was awaited."},
+     "The nanoseconds of waiting for a program that can raise."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot output_slots[] = {
-    {Py_tp_doc,
-     "What the callable of a Variant returns: a pytree node, private to filterjit."},
+    {Py_tp_doc, "The result of a Variant's callable: a pytree node, private to filterjit."},
     {Py_tp_traverse, output_traverse},
     {Py_tp_dealloc, output_dealloc},
     {Py_tp_members, output_members},
@@ -441,27 +440,26 @@ static PyMethodDef variant_methods[] = {
     {"arguments", variant_arguments, METH_O,
      "arguments($self, arrays, /)\n--\n\n"
      "Builds the function and its arguments from a tuple of arrays.\n\n"
-     "Returns (function, arguments). The arguments are a list with one item for each\n"
-     "parameter; the item of an argument that was not given is the Registry."},
+     "Returns (function, arguments). The arguments are a list with one item per parameter. "
+     "The\n"
+     "Registry stands for an argument that was not given."},
     {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
      "finish($self, tree, marker, /)\n--\n\n"
-     "Flattens `tree`, the result of the function while it is traced; returns an Output.\n\n"
-     "If the result contains no arrays, the Output has one array that marker() returns."},
+     "Flattens `tree`, the function's result in a trace. Returns an Output.\n\n"
+     "If the result contains no arrays, the Output contains the array that marker() returns."},
     {"result", variant_result, METH_O,
      "result($self, output, /)\n--\n\n"
-     "Returns the result of the function, built from the Output `output`."},
+     "Builds the result of the function from an Output."},
     {"may_raise", variant_may_raise, METH_O,
      "may_raise($self, trace, /)\n--\n\n"
-     "Returns whether the program of a trace can raise while it runs; None if it is not\n"
-     "inspected yet."},
+     "Returns True if a trace's program can raise while it runs, False, or None if unknown."},
     {"set_may_raise", (PyCFunction)(void (*)(void))variant_set_may_raise, METH_FASTCALL,
      "set_may_raise($self, trace, may_raise, /)\n--\n\n"
-     "Stores `may_raise`: whether the program of the trace can raise while it runs."},
+     "Records if a trace's program can raise while it runs."},
     {"add_output", variant_add_output, METH_O,
      "add_output($self, structure, /)\n--\n\n"
-     "Adds `structure`, that of the result of a program that was loaded, which cannot "
-     "raise.\n\n"
-     "Returns its number, as of a trace."},
+     "Adds the Structure of a loaded program's result. The program can't raise.\n\n"
+     "Returns its trace number."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -471,28 +469,26 @@ static PyMemberDef variant_members[] = {
     {"structure", T_OBJECT, offsetof(FjVariant, structure), READONLY,
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
-     "The number of times that it has been traced."},
+     "The number of traces."},
     {"hit_time", T_ULONGLONG, offsetof(FjVariant, times.hit), READONLY,
-     "The nanoseconds that hits took until they returned, while the Cache is timed."},
-    {"record", T_OBJECT, offsetof(FjVariant, record), 0,
-     "What a listener keeps of it, or None."},
+     "The nanoseconds until hits returned, while the Cache is timed."},
+    {"record", T_OBJECT, offsetof(FjVariant, record), 0, "A listener's data, or None."},
     {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,
-     "The Programs of the package _call, or None of a compiled function."},
+     "The Programs of the package _call, or None in a compiled function."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef variant_getset[] = {
-    {"call", variant_get_call, variant_set_call,
-     "The compiled callable, or None until there is one.", NULL},
-    {"hits", fj_get_total, NULL,
-     "The number of calls that a program ran, and that did not trace.",
+    {"call", variant_get_call, variant_set_call, "The callable, or None until it is compiled.",
+     NULL},
+    {"hits", fj_get_total, NULL, "The number of calls that ran a program and didn't trace.",
      (void *)offsetof(FjVariant, hits)},
     {"_times", fj_times_get, NULL,
-     "What hits took while the Cache was timed: see FjTimes in csrc/call/variant.h.",
+     "The times of hits while the Cache was timed: see FjTimes in csrc/call/variant.h.",
      (void *)offsetof(FjVariant, times)},
-    {"outputs", variant_get_outputs, NULL,
-     "The Structures of the results of its traces, a tuple.", NULL},
+    {"outputs", variant_get_outputs, NULL, "A tuple of the Structures of its traces' results.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -506,7 +502,7 @@ variant_repr(PyObject *op)
 
 static PyType_Slot variant_slots[] = {
     {Py_tp_doc,
-     "The compiled callable of one static structure, and what its traces returned.\n\n"
+     "The compiled callable of one static structure, and the results of its traces.\n\n"
      "`FilterJit.variants` returns a list of them.\n"},
     {Py_tp_repr, variant_repr},
     {Py_tp_traverse, variant_traverse},

@@ -44,7 +44,7 @@ kind_dealloc(PyObject *op)
 }
 
 static PyType_Slot kind_slots[] = {
-    {Py_tp_doc, "The kind of a type: how its instances are flattened. Made by Registry."},
+    {Py_tp_doc, "The kind of a type: how to flatten its instances. Registry creates it."},
     {Py_tp_traverse, kind_traverse},
     {Py_tp_clear, kind_clear},
     {Py_tp_dealloc, kind_dealloc},

@@ -353,12 +353,13 @@ registry_kind(PyObject *op, PyObject *object)
 }
 
 static PyMethodDef registry_methods[] = {
-    {"kind", registry_kind, METH_O, "kind(object) -> the name of its type's kind"},
+    {"kind", registry_kind, METH_O,
+     "kind($self, object, /)\n--\n\n"
+     "Returns the name of the kind of an object's type."},
     {"with_policy", (PyCFunction)(void (*)(void))registry_with_policy,
      METH_VARARGS | METH_KEYWORDS,
      "with_policy($self, /, *, traced=(), keyed=(), by_identity=(), traced_in=())\n--\n\n"
-     "Returns a Registry that shares the kinds of this one, and has this policy: see\n"
-     "registry.h."},
+     "Returns a Registry with this policy that shares the kinds of this one (registry.h)."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -394,12 +395,11 @@ static PyMemberDef registry_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    registry_doc,
-    "Registry(*, array_type, classify, is_array, flatten_one_level, flatten_with_keys, "
-    "missing, words)\n--\n\n"
-    "The kind of each type. `classify(type, instance)` is called once for each type;\n"
-    "node_kind.c reads what it returns.");
+PyDoc_STRVAR(registry_doc, "Registry(*, array_type, classify, is_array, flatten_one_level, "
+                           "flatten_with_keys, missing, words)\n--\n\n"
+                           "The kind of each type. Calls `classify(type, instance)` once per "
+                           "type; node_kind.c reads\n"
+                           "the result.");
 
 static PyType_Slot registry_slots[] = {
     {Py_tp_doc, (void *)registry_doc},

@@ -104,7 +104,7 @@ identity_traverse(PyObject *op, visitproc visit, void *arg)
 
 static PyType_Slot identity_slots[] = {
     {Py_tp_doc,
-     "Stands for an object in a key, and is equal to marks of this object; private."},
+     "A private mark for an object in a key. Only equals marks of the same object."},
     {Py_tp_traverse, identity_traverse},
     {0, NULL},
 };

@@ -302,23 +302,21 @@ structure_combine(PyObject *op, PyObject *groups)
                : fj_words_call(self->registry, "combine", "(OO)", op, groups);
 }
 
-PyDoc_STRVAR(structure_doc,
-             "The structure of a pytree: its treedef together with its static leaves.\n"
-             "\n"
-             "`flatten` and `partition_dict` return a structure and the open leaves of a\n"
-             "tree, which must be given again to build a tree. All other leaves are static:\n"
-             "the structure holds them.\n"
-             "\n"
-             "A structure is immutable. It is hashable if its static leaves are. Two\n"
-             "structures are equal if they have the same nodes and their static values are\n"
-             "equal, exactly by type and value, as the static arguments of `filter_jit`.\n"
-             "\n"
-             "Examples:\n"
-             "    >>> leaves, structure = flatten({'x': jnp.ones(2), 'name': 'relu'})\n"
-             "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'relu'})[1]\n"
-             "    True\n"
-             "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'tanh'})[1]\n"
-             "    False");
+PyDoc_STRVAR(
+    structure_doc,
+    "The structure of a pytree: its treedef together with its static leaves.\n\n"
+    "`flatten` and `partition_dict` return a structure and the open leaves of a tree.\n"
+    "To build a tree, pass open leaves. All other leaves are static: the structure\n"
+    "holds them.\n\n"
+    "A structure is immutable, and hashable if its static leaves are. Two structures\n"
+    "are equal if their nodes are the same and their static values have equal types\n"
+    "and values, like the static arguments of `filter_jit`.\n\n"
+    "Examples:\n"
+    "    >>> leaves, structure = flatten({'x': jnp.ones(2), 'name': 'relu'})\n"
+    "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'relu'})[1]\n"
+    "    True\n"
+    "    >>> structure == flatten({'x': jnp.zeros(2), 'name': 'tanh'})[1]\n"
+    "    False");
 
 PyDoc_STRVAR(
     structure_unflatten_doc,
@@ -337,17 +335,13 @@ PyDoc_STRVAR(
 
 PyDoc_STRVAR(
     structure_combine_doc,
-    "combine($self, /, *groups)\n"
-    "--\n\n"
-    "Builds a tree from dicts of its open leaves, as `partition_dict` returns them.\n"
-    "\n"
+    "combine($self, /, *groups)\n--\n\n"
+    "Builds a tree from dicts of its open leaves, such as `partition_dict` returns.\n\n"
     "Arguments:\n"
-    "    groups: dicts from path to leaf, in any order. Together they must have each\n"
-    "        of `paths` exactly once.\n"
-    "\n"
+    "    groups: dicts from path to leaf, in any order. Together they must contain each\n"
+    "        of `paths` exactly once.\n\n"
     "Returns:\n"
-    "    A new tree of this structure with these leaves and the static leaves.\n"
-    "\n"
+    "    A new tree of this structure with these leaves and the static leaves.\n\n"
     "Raises:\n"
     "    ValueError: a path is missing, unknown, or in more than one group. The message\n"
     "        lists these paths.\n"
@@ -357,9 +351,10 @@ PyDoc_STRVAR(structure_paths_doc,
              "The path of each open leaf, in order: a tuple of str such as\n"
              "``'layers.0.weight'``.");
 
-PyDoc_STRVAR(structure_num_leaves_doc,
-             "The number of open leaves: how many leaves `unflatten` takes, as `num_leaves`\n"
-             "of the treedefs of JAX and optree. Static leaves are not counted.");
+PyDoc_STRVAR(
+    structure_num_leaves_doc,
+    "The number of open leaves, which `unflatten` takes, like `num_leaves` of a treedef\n"
+    "in JAX and optree. Static leaves don't count.");
 
 /* Methods with a leading underscore are for filterjit's own Python modules. */
 static PyMethodDef structure_methods[] = {
@@ -367,62 +362,65 @@ static PyMethodDef structure_methods[] = {
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
     {"_nodes", structure_nodes, METH_NOARGS,
      "_nodes($self, /)\n--\n\n"
-     "Returns a list of (kind, arity, type or None, detail, key), one for each node, parents\n"
-     "first. The detail is the value of a static, the keys of a dict, the aux data of a "
-     "custom\n"
-     "node, the names of the children of what has some, the path of a ref's object, or None.\n"
-     "The key is that of the step from the parent, as fj_children_key says; None at the "
-     "root.\n"
-     "Leaves have no node in a `list of leaves` or `tuple of leaves`."},
+     "Returns a list of (kind, arity, type or None, detail, key), one per node, parents "
+     "first.\n"
+     "The detail is the value of a static, the keys of a dict, the aux data of a custom "
+     "node,\n"
+     "the names of the children, if any, the path of a ref's object, or None. The key leads\n"
+     "from the parent to the node (fj_children_key); None at the root. Leaves in a\n"
+     "`list of leaves` or `tuple of leaves` have no node."},
     {"_key_path", structure_key_path, METH_O,
      "_key_path($self, index, /)\n--\n\n"
-     "Returns the path of a node: a list with a str for each name and (key,) for each item."},
+     "Returns the path of a node: a list with a str per name and (key,) per item."},
     {"_key_paths", structure_key_paths, METH_NOARGS,
      "_key_paths($self, /)\n--\n\n"
-     "Returns the path of each open leaf, as `_key_path` does; of the arguments of a jitted\n"
-     "call, that of each array."},
+     "Returns the paths of the open leaves (in a jitted call's arguments: of the arrays), in\n"
+     "the form of `_key_path`."},
     {"_node_key_paths", structure_node_key_paths, METH_NOARGS,
      "_node_key_paths($self, /)\n--\n\n"
-     "Returns the path of each of `_nodes()`."},
+     "Returns the paths of all `_nodes()`."},
     {"_lineage", fj_structure_lineage, METH_O,
      "_lineage($self, index, /)\n--\n\n"
-     "Returns a list of (index, node) from the root to the node at `index`; a node is as in\n"
-     "`_nodes`."},
+     "Returns a list of (index, node) from the root to the node at `index`, with nodes in "
+     "the\n"
+     "form of `_nodes`."},
     {"_span", (PyCFunction)(void (*)(void))fj_structure_span, METH_FASTCALL,
      "_span($self, /, *path)\n--\n\n"
-     "Returns which leaves are below a node: the number of the first, and how many. The path\n"
-     "has child numbers, from the root down. IndexError if there is no such child."},
+     "Returns the range of leaves below a node: (first, count). The path is child numbers, "
+     "from\n"
+     "the root down. Raises IndexError if a child doesn't exist."},
     {"_types", fj_structure_types, METH_NOARGS,
      "_types($self, /)\n--\n\n"
      "Returns the set of the classes of the nodes."},
     {"_statics", fj_structure_statics, METH_VARARGS,
      "_statics($self, with_aux=False, /)\n--\n\n"
-     "Returns a list of (index, value) for each static whose value is not a str, a bytes, a\n"
-     "number or None; and, `with_aux`, for each custom node and its aux data."},
+     "Returns a list of (index, value) of all statics except str, bytes, numbers and None "
+     "and,\n"
+     "`with_aux`, of all custom nodes and their aux data."},
     {"_held", fj_structure_held, METH_O,
      "_held($self, type, /)\n--\n\n"
-     "Returns a list of the instances of a type among the statics and in their contents, by\n"
-     "which they are compared. May hash the structure, and raise what a ``__hash__`` raises."},
+     "Returns a list of the instances of a type among the statics and in their compared\n"
+     "contents. Can hash the structure, and then raise the error of a ``__hash__``."},
     {"_differences", fj_structure_differences, METH_VARARGS,
      "_differences($self, other, avals, other_avals, most, /)\n--\n\n"
-     "Returns (list, more) of the nodes that differ from those of another structure. The "
-     "list\n"
-     "has (index, other index, leaf, other leaf): the numbers of the nodes and of the next\n"
-     "leaves. It has at most `most` pairs of arrays and as many of other nodes; `more` is "
-     "the\n"
-     "number of pairs left out. `avals` and `other_avals` are compared too, if they are "
-     "tuples\n"
-     "with an item for each leaf. A node that raises when it is compared differs."},
+     "Returns (list, more) of the nodes that differ from another structure's. The list "
+     "contains\n"
+     "(index, other index, leaf, other leaf): the numbers of the nodes and of the next "
+     "leaves.\n"
+     "It contains at most `most` pairs of arrays and `most` pairs of other nodes; `more` "
+     "counts\n"
+     "the rest. Also compares `avals` and `other_avals` if they are tuples with an item per\n"
+     "leaf. A node with a comparison that raises differs."},
     {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
      "_has_static_leaves($self, /)\n--\n\n"
-     "Returns whether a leaf is static; static fields and static arguments are no leaves."},
+     "Returns True if a leaf is static. Static fields and static arguments aren't leaves."},
     {"_skeleton", structure_skeleton, METH_O,
      "_skeleton($self, hole, /)\n--\n\n"
      "Returns the tree with `hole` as each leaf, open or static."},
     {"_subtrees", structure_subtrees, METH_VARARGS,
      "_subtrees($self, tree, name='the tree', model='the structure', /)\n--\n\n"
-     "Returns the subtrees of a tree in the places of the open leaves. ValueError if the\n"
-     "structure is no prefix of the tree, in which these are called so."},
+     "Returns the subtrees of a tree at the open leaves. Raises ValueError if the structure\n"
+     "isn't a prefix of the tree; the message calls the two `model` and `name`."},
     {"_leaves", structure_leaves, METH_O,
      "_leaves($self, hole, /)\n--\n\n"
      "Returns a tuple of all leaves: the value of a static one, `hole` for an open one."},
