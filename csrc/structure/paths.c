@@ -1,4 +1,5 @@
-/* Python code can run in the __str__ of keys.  It can't change the Structure. */
+/* Collects paths in one pass.  Python code can run in the __str__ of keys, which can't change
+ * the Structure. */
 #include "structure/paths.h"
 
 /* One level of the walk. */

@@ -326,8 +326,8 @@ int fj_structure_equal(FjStructure *a, FjStructure *b);
 int fj_structure_equal_nodes(const FjStructure *a, uint32_t i, const FjStructure *b,
                              uint32_t j);
 
-/* (P) 1 if `value` equals the node's value when it was hashed, and the node's value, which the
- * next trace will use, hasn't changed since.  1, 0, or -1 with an error. */
+/* (P) For a hashed Structure: 1 if `value` equals the node's value when hashed, and the node's
+ * value, which the next trace will use, hasn't changed since.  0, or -1 with an error. */
 int fj_structure_has(const FjStructure *structure, const FjNode *node, PyObject *value);
 
 /* The same without Python code, for a value that isn't inert: 1, 0 or FJ_SNAPSHOT_UNSEEN. */

@@ -1,4 +1,5 @@
-/* The table of readers, and the readers of nodes without children.  Runs no Python code. */
+/* The table of readers, and the readers of nodes without children.  Python code can run in
+ * expected.c and in the other readers. */
 #include "walk/reader.h"
 
 static int
