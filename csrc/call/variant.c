@@ -449,16 +449,16 @@ static PyMethodDef variant_methods[] = {
      "If the result contains no arrays, the Output contains the array that marker() returns."},
     {"result", variant_result, METH_O,
      "result($self, output, /)\n--\n\n"
-     "Builds the result of the function from an Output."},
+     "Builds the result of the function from `output`, an Output."},
     {"may_raise", variant_may_raise, METH_O,
      "may_raise($self, trace, /)\n--\n\n"
      "Returns True if a trace's program can raise while it runs, False, or None if unknown."},
     {"set_may_raise", (PyCFunction)(void (*)(void))variant_set_may_raise, METH_FASTCALL,
      "set_may_raise($self, trace, may_raise, /)\n--\n\n"
-     "Records if a trace's program can raise while it runs."},
+     "Stores `may_raise`: True if the program of `trace` can raise while it runs."},
     {"add_output", variant_add_output, METH_O,
      "add_output($self, structure, /)\n--\n\n"
-     "Adds the Structure of a loaded program's result. The program can't raise.\n\n"
+     "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
      "Returns its trace number."},
     {NULL, NULL, 0, NULL},
 };
