@@ -125,6 +125,24 @@ def test_a_second_start_loads(name: str, folder: Path, caplog: pytest.LogCapture
         assert traces_of(f, jnp.ones(3))[0] > 0 if np.shape(expected) != (2,) else True
 
 
+def apply(function: Any, x: Any) -> Any:
+    return function(x)
+
+
+def test_jitted_functions_as_static_arguments(folder: Path) -> None:
+    with filterjit.keep_programs(folder, version="1"):
+        for first_start in (True, False):
+            f = filterjit.jit(apply, static_argnums=0)
+            f.clear_cache()
+            for i, jit in enumerate((filter_jit, filterjit.jit)):
+                for held in (1, 2):
+                    g = jit(holding(held))
+                    g.clear_cache()
+                    traces, result = traces_of(f, g, ONES)
+                    assert (traces > 0) == first_start, (i, held)
+                    assert result[0] == 2 + held
+
+
 def both(make: Callable[[Any], Any], *values: Any) -> list[Callable[[], Any]]:
     return [functools.partial(make, value) for value in values]
 

@@ -126,6 +126,8 @@ class Description:
             return self._inside(x, lambda: describe(self, x))
         if isinstance(x, type):
             return self._inside(x, lambda: self._class(x))
+        if isinstance(x, _core.FilterJit):
+            return self._inside(x, lambda: self.tree(x))
         if isinstance(x, enum.Enum):
             return part("enum", self.name_of(cls), self.value(x.name), self.value(x.value))
         return self._inside(x, lambda: self._other(x, cls))

@@ -52,7 +52,7 @@ def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
 
 
 def damaged(path: str, what: str) -> ValueError:
-    return ValueError(f"`{path}` is damaged: {what}. Write it again with `compiled.save`.")
+    return ValueError(f"`{path}` is damaged: {what}.")
 
 
 # Does not follow a link or wait for a pipe.

@@ -187,8 +187,10 @@ class Kept:
             except FileNotFoundError:  # it was never there, or pruned meanwhile
                 pass
             except Exception as e:  # a malformed file may raise anything
-                text = "filterjit compiles `%s`, because it cannot load %s: %s"
-                logger.warning(text, self.name, self.path, _text(e))
+                why = _text(e)
+                if self.path not in why:
+                    why = f"`{self.path}` cannot be loaded: {why}"
+                logger.warning("filterjit compiles `%s`: %s", self.name, why)
             else:
                 self.cache.insert_traced(self.variant)  # if no call inserts it
                 logger.info("filterjit has loaded `%s` from %s", self.name, self.path)
