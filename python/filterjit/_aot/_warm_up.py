@@ -145,10 +145,11 @@ def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def warm_up_all(
     f: _core.FilterJit,
+    first: tuple[Any, ...],
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     threads: int | None,
 ) -> WarmUp:
-    """Compiles a function for each ``(args, kwargs)``."""
+    """Compiles a function for each ``(args, kwargs)``, with the arguments `first` in front."""
     pairs = _check_signatures(signatures)
     positive_int("warm_up_all(..., threads=...)", threads, or_none=True)
     threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
@@ -156,7 +157,7 @@ def warm_up_all(
         threads = 1  # all processes trace in the same order
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
-    _warm_up(f, pairs, threads, results)
+    _warm_up(f, [((*first, *args), kwargs) for args, kwargs in pairs], threads, results)
     for i, one in enumerate(results):
         if one.error is not None:
             logger.warning("warm_up_all: signature %d failed: %s", i, one)

@@ -320,7 +320,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             >>> print(f.warm_up_all([((x,), {}) for x in sizes]))
             compiled 2 of 2 in ...
         """
-        return _warm_up.warm_up_all(self, signatures, threads)
+        return _warm_up.warm_up_all(self, (), signatures, threads)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Explains whether a call with these arguments is a hit, and if not, why it compiles.
