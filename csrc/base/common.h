@@ -5,8 +5,8 @@
  * - (P) marks a function that can run Python code.
  * - A function that returns a pointer to an object returns a new reference, or NULL with an
  *   exception set, unless its comment says "borrowed" or "or NULL".
- * - A function that returns an int returns 0, or -1 with an exception set.  "True if" stands
- *   for 1 or 0. */
+ * - A function that returns an int returns 0, or -1 with an exception set.  "True if": 1 or 0.
+ */
 #pragma once
 
 #include "base/compat.h"
@@ -109,8 +109,7 @@ fj_show(PyObject *object)
     PyObject_GC_Track(object);
 }
 
-/* (P) tuple(iterable).  Before Python 3.14, PySequence_Tuple shows it to other code
- * half-filled. */
+/* (P) tuple(iterable).  PySequence_Tuple exposes it half-filled before Python 3.14. */
 static inline PyObject *
 fj_tuple_of(PyObject *iterable)
 {

@@ -331,8 +331,7 @@ fj_compat_dict_next(PyObject *dict, Py_ssize_t *position, PyObject **key, PyObje
 
 /* Searches for this very key object, without hashing, among the `limit` entries from
  * `*position` on.  Returns its value (borrowed) and sets `*position` for fj_compat_dict_next
- * to continue after it.  NULL if it isn't among them, or if not all keys have always been
- * exactly str. */
+ * to continue after it.  NULL if absent, or if not all keys have always been exactly str. */
 static inline PyObject *
 fj_compat_dict_find_object(PyObject *dict, PyObject *key, Py_ssize_t limit,
                            Py_ssize_t *position)
@@ -493,8 +492,7 @@ fj_compat_fill_fresh(PyObject *object, PyObject *const *items, const Py_ssize_t 
 
 /* Returns the entries of a dict that doesn't share its keys, as a block of `*size` words.  An
  * entry is two words if `has_str_keys` (all keys have always been exactly str), otherwise
- * three.  Two are its key and value (borrowed; NULL if deleted).  Returns NULL for other
- * dicts. */
+ * three.  Two are its key and value (borrowed; NULL if deleted).  NULL for other dicts. */
 static inline PyObject *const *
 fj_compat_dict_entries(PyObject *dict, int has_str_keys, Py_ssize_t *size)
 {

@@ -40,6 +40,7 @@ fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
  * MemoryError and the buffer unchanged. */
 int fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more);
 
+/* (P) Drops all references but the first `count`. */
 void fj_leafbuf_truncate(FjLeafBuf *buf, Py_ssize_t count);
 
 /* (P) Drops all references and frees the allocated array.  The buffer stays usable. */

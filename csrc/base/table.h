@@ -36,6 +36,7 @@ int fj_table_add(FjTable *table, Py_hash_t hash, PyObject *value);
 /* (P) Removes `value`, compared by identity.  1, or 0 if absent. */
 int fj_table_remove(FjTable *table, Py_hash_t hash, PyObject *value);
 
+/* (P) */
 void fj_table_clear(FjTable *table);
 
 /* The position of `value`, compared by identity, or -1.  Valid until the table grows. */

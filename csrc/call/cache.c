@@ -63,7 +63,8 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
     FJ_UNLOCK();
 }
 
-/* If more than `maxsize` are kept, returns the least recently used one (borrowed), or NULL. */
+/* Returns the least recently used of the kept variants (borrowed) if they are too many, or
+ * NULL. */
 static FjVariant *
 find_evictable(const FjCache *cache)
 {

@@ -35,8 +35,7 @@
 #include "call/variant.h"
 
 #define FEW 8 /* arguments that fit on the stack */
-/* jax.jit does this in each call with garbage, but C can't ask if there is any (FJ_COLLECT).
- */
+/* jax.jit collects in each call if there is garbage, but C can't ask (FJ_COLLECT). */
 #define CALLS_PER_COLLECTION 16
 
 typedef struct {

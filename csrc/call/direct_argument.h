@@ -39,8 +39,7 @@ typedef struct {
     PyObject *devices;   /* the plan: a list with the target device */
     PyObject *known;     /* weak reference to an array that needs no check, or NULL */
     const void *last;    /* address of the last checked array */
-    Py_ssize_t result;   /* its index in the last call's results, or -1
-                          */
+    Py_ssize_t result;   /* index in the last call's results, or -1 */
     int is_proven;       /* that result has passed the check, and always will */
     int is_read;         /* the program reads it */
 } FjDirectArgument;

@@ -1,10 +1,11 @@
 /* Learns the entries of a Direct, and finds the entry that a call matches.
  *
- * After some calls without an entry, one is noted as an entry with the facts about it
- * (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry asks
- * Python for a plan, and runs it.  New entries are noted less and less often.  If comparing
- * calls takes as long as jax.jit would, calls rest: they are passed on without a check.  A
- * kept program has an entry from its first call on, which stays, because jax.jit would trace.
+ * After some calls that match no entry, one of them is noted: a new entry records the facts
+ * about it (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry
+ * asks Python for a plan, and runs it.  New entries are noted less and less often.  If
+ * comparing calls takes as long as jax.jit would, calls rest: they are passed on without a
+ * check.  A kept program has an entry from its first call on, which stays, because jax.jit
+ * would trace.
  *
  * Python code can run while a plan is made, in direct_entry.c, when JAX returns its
  * configuration, and when references are dropped.  The caller holds the arguments. */

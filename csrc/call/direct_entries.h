@@ -15,14 +15,16 @@ typedef struct {
     int num_kept;         /* kept items: calls that match one aren't traced */
     int num_noted;        /* calls noted as entries */
     Py_ssize_t unmatched; /* calls without an entry since the last note */
-    Py_ssize_t note_at;   /* `unmatched` for a note; -1: `context->after` */
-    unsigned strikes;     /* slow checks in vain, in a row */
+    Py_ssize_t note_at;   /* the value of `unmatched` at which a call is noted; -1 for
+                           * `context->after` */
+    unsigned strikes;     /* checks in a row that were slow and in vain */
     unsigned resting;     /* number of calls to pass on without a check */
     unsigned long long epoch;
 } FjDirectEntries;
 
 void fj_direct_entries_init(FjDirectEntries *entries, const FjDirectContext *context);
 
+/* (P) */
 void fj_direct_entries_drop(FjDirectEntries *entries);
 
 int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *arg);

@@ -20,7 +20,8 @@ typedef struct {
 int fj_variables_check_structure(const FjVariableRules *rules, const FjStructure *structure,
                                  const FjLeafBuf *objects, int lenient, PyObject **reason);
 
-/* Checks that upstream traces the leaves, too.  `*unsettled`: a Variable needs a JAX array. */
+/* Checks that upstream traces the leaves.  Sets `*unsettled` if a Variable's value must become
+ * a JAX array. */
 int fj_variables_check_leaves(const FjVariableRules *rules, const FjStructure *structure,
                               PyObject *const *arrays, int *unsettled, PyObject **reason);
 

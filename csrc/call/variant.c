@@ -89,7 +89,7 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     return trace;
 }
 
-/* Returns a trace number, or -1 with an error, for example for a different variant's. */
+/* Checks a trace number.  -1 with an error, for example if a different variant's. */
 static Py_ssize_t
 trace_of(const FjVariant *self, PyObject *number)
 {

@@ -71,8 +71,7 @@ typedef struct {
     PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;
     FjCount hits;
-    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane, or NULL
-                                                       */
+    FjKnownArguments *known[FJ_LANES][FJ_LANE_WORDS]; /* per lane */
 } FjVariant;
 
 /* True if the Cache keeps and counts it: it was fully traced, or ran without a trace. */
@@ -100,7 +99,7 @@ Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
                                 FjMayRaise may_raise);
 
 /* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
- * children, the trace number its aux data.  JAX's caches hold aux data: no user objects. */
+ * children, the trace number its aux data.  So JAX's caches hold no user objects. */
 typedef struct {
     PyObject_HEAD PyObject *arrays; /* tuple */
     FjVariant *variant;             /* NULL if JAX unflattened it */

@@ -123,8 +123,7 @@ struct FjNodeKind {
 
     PyObject
         *flatten;  /* FJ_CUSTOM: (object) -> (children, aux data), as registered, or NULL */
-    int is_itself; /* FJ_CUSTOM: `flatten` returns no children and the object itself
-                    */
+    int is_itself; /* FJ_CUSTOM: `flatten` returns no children and the object itself */
     PyObject *describe;  /* FJ_DESCRIBED: (object) -> (dynamic, static, keys) or None */
     PyObject *described; /* FJ_DESCRIBED: a dict from results of `describe` to NodeKinds */
 };

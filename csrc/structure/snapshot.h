@@ -63,14 +63,13 @@ typedef struct FjSnapshot {
     FjRecord record; /* of all mutable objects in the value: while their references are the
                       * same, the value equals the snapshot */
     int recorded;    /* `record` is complete, or can't be made (`failed`) */
-    int python_free; /* to match the unchanged value runs no Python code
-                      */
+    int python_free; /* a match of the unchanged value runs no Python code */
     int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
 
-/* (P) Returns a snapshot for fj_snapshot_free.  TypeError for an unhashable leaf (not
- * `field`). */
+/* (P) Returns a snapshot for fj_snapshot_free.  TypeError if `value` is unhashable and not a
+ * `field` (statics.h). */
 FjSnapshot *fj_snapshot_take(FjRegistry *registry, PyObject *value, int field);
 
 /* (P) `snapshot` can be NULL.  Keeps the current exception. */

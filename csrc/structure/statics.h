@@ -17,8 +17,7 @@
  * so its *snapshot* (snapshot.h) is hashed and compared.
  *
  * Leaves must be hashable, as for jax.jit.  Static fields and aux data, called *fields* here,
- * can be unhashable, because JAX doesn't hash aux data.  Without a key they compare by
- * identity. */
+ * can be unhashable (JAX doesn't hash them).  Without a key they compare by identity. */
 #pragma once
 
 #include "base/common.h"

@@ -150,8 +150,8 @@ enum {
  * its values.  The children of a MODULE or OBJECT are its dynamic fields, its static fields
  * and, with FJ_NODE_WRAPPER, the wrapper's attributes; all but the dynamic fields are STATIC
  * with FJ_NODE_FIELD.  An unset field or attribute of a MODULE is a MISSING child.  A *held*
- * field of an OBJECT (FjNodeKind.dict_fields) is a DICT; all its values are static if the
- * field is. */
+ * field of an OBJECT (FjNodeKind.dict_fields) is a DICT, with static values if it is static.
+ */
 typedef struct {
     uint8_t code; /* an FjKindCode */
     uint16_t flags;

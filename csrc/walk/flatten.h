@@ -90,14 +90,15 @@ int fj_flatten_dict(FjFlattener *f, FjKindCode code, PyObject *dict, int is_stat
 int fj_compare_children(FjFlattener *f, const FjNode *node, PyObject *container,
                         PyObject *names, Py_ssize_t size);
 
-/* (P) Compares held objects with nodes.  Arrays move to the buffer and become NULL.  1 or -1.
- */
+/* (P) Compares held objects with nodes.  Moves arrays to the buffer, which leaves NULL.  1 or
+ * -1. */
 int fj_compare_held(FjFlattener *f, PyObject **items, Py_ssize_t count);
 
 /* (P) Compares the next child, held by the caller, with its node.  0 or -1. */
 int fj_compare_child(FjFlattener *f, PyObject *object);
 #endif
 
+/* (P) For the value of a static field. */
 int fj_flatten_field(FjFlattener *f, PyObject *value);
 
 /* Raises a RuntimeError: other code changed the object during the walk.  In an exact
