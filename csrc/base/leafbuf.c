@@ -1,5 +1,5 @@
-/* Python code can run in fj_leafbuf_truncate and fj_leafbuf_clear, in the finalizers of
- * dropped objects.  Both remove each reference from the buffer before dropping it. */
+/* The functions of leafbuf.h that aren't inlined.  fj_leafbuf_truncate and fj_leafbuf_clear
+ * can run finalizers.  Both remove each reference from the buffer before dropping it. */
 #include "base/leafbuf.h"
 
 int

@@ -1,4 +1,4 @@
-/* Everything runs Python code: the formatters in _base/_words.py, and reprs. */
+/* Calls the formatters in _base/_words.py, which run Python code, such as reprs. */
 #include "structure/words.h"
 
 PyObject *
