@@ -470,8 +470,6 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of traces."},
-    {"hit_time", T_ULONGLONG, offsetof(FjVariant, times.hit), READONLY,
-     "The nanoseconds until hits returned, while the Cache is timed."},
     {"record", T_OBJECT, offsetof(FjVariant, record), 0, "A listener's data, or None."},
     {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,
      "The Programs of the package _call, or None in a compiled function."},

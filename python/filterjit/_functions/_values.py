@@ -125,10 +125,8 @@ def of_type(cls: type) -> Type:
     return facts
 
 
-# Reads the contents of a class without running code of its metaclass.
+# Reads the module of a class without running code of its metaclass.
 module_of = type.__dict__["__module__"].__get__
-qualname_of = type.__dict__["__qualname__"].__get__
-members_of = type.__dict__["__dict__"].__get__
 
 
 def is_own(name: Any) -> bool:
