@@ -1,1 +1,1 @@
-"""Modules that the other packages use: errors, checks, files, the protocols of hooks."""
+"""Shared modules: errors, checks, files, locks, the hooks that C calls."""

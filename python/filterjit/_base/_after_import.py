@@ -1,5 +1,4 @@
-"""Calling a function right after the program has imported a module. It does not import the
-module."""
+"""Calls a function right after the program imports a module, without importing it."""
 
 import contextlib
 import importlib.abc
@@ -11,10 +10,9 @@ from types import ModuleType
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """An import hook: calls `action` once, right after the module `name` has been executed.
+    """An import hook that calls `action` once, right after the module `name` is executed.
 
-    It is in ``sys.meta_path`` between `add` and the import. If the import fails, it waits for the
-    next attempt.
+    If the import fails, the hook waits for the next attempt.
     """
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
@@ -22,12 +20,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
         self._action = action
 
     def add(self) -> None:
-        """Starts to wait for the import. A second call does nothing."""
+        """Starts waiting (idempotent)."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Ends waiting. A second call does nothing."""
+        """Stops waiting (idempotent)."""
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
 
@@ -61,7 +59,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Calls `action` now if the module `name` is imported, otherwise right after its import."""
+    """Calls `action` right after the import of `name`: now, if it's already imported."""
     if name in sys.modules:
         action()
     else:

@@ -1,4 +1,4 @@
-"""Properties and placements of JAX's arrays that several packages need."""
+"""Avals, placements and sharding specs of JAX arrays."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from .._compat import _jax_compat
 
 @dataclasses.dataclass(frozen=True)
 class Aval:
-    """The abstract value of an array: what a trace depends on."""
+    """The abstract value of an array: everything about it that a trace depends on."""
 
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool
-    sharding: Any = None  # None if it is not on a mesh: to JAX, that is another type
+    sharding: Any = None  # only on a mesh, where JAX makes it part of the type
 
     @classmethod
     def of(cls, x: Any) -> "Aval":
@@ -39,19 +39,18 @@ class Aval:
 
 
 Placed = tuple[Any, bool] | None
-"""Where an array is, as `placement` returns it."""
+"""A result of `placement`."""
 
 
 def placement(x: Any) -> Placed:
-    """Returns the sharding of a JAX array, and whether it is committed to it; None for anything
-    else."""
+    """Returns (sharding, is committed) for a JAX array, None for anything else."""
     if isinstance(x, jax.core.Tracer) or not isinstance(x, jax.Array):
         return None
     return x.sharding, _jax_compat.is_committed(x)
 
 
 def default_device() -> Any:
-    """Returns the device of an array that is made without a sharding."""
+    """Returns the device that JAX puts new arrays on."""
     device = jax.config.jax_default_device
     if device is None or isinstance(device, str):
         device = jax.local_devices(backend=device)[0]
@@ -59,7 +58,7 @@ def default_device() -> Any:
 
 
 def is_tracing() -> bool:
-    """Returns whether code of a traced function is running."""
+    """True inside a trace."""
     try:
         jax.sharding.get_mesh()
     except ValueError:
@@ -75,16 +74,14 @@ def is_spec(x: Any) -> bool:
 
 
 def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Returns what a spec says of each dimension.
-
-    A spec with unreduced or reduced axes refuses to be iterated over.
-    """
+    """Returns the entry of each dimension, even for a spec that can't be iterated because it has
+    unreduced or reduced axes."""
     partitions = getattr(spec, "partitions", None)
     return tuple(spec) if partitions is None else tuple(partitions)
 
 
 def rest_of(spec: PartitionSpec, keep: Callable[[str], bool] = lambda axis: True) -> dict[str, Any]:
-    """Returns what a spec says besides, as keywords: its unreduced and reduced axes."""
+    """Returns the unreduced and reduced axes of a spec, as keywords of ``PartitionSpec``."""
     rest: dict[str, Any] = {
         name: frozenset(filter(keep, getattr(spec, name, ()))) for name in ("unreduced", "reduced")
     }
@@ -94,7 +91,7 @@ def rest_of(spec: PartitionSpec, keep: Callable[[str], bool] = lambda axis: True
 
 
 def same_spec(a: Any, b: Any) -> bool:
-    """Returns whether two specs are the same, however they are written: ``P()`` is ``P(None)``."""
+    """True if two specs mean the same: ``P()`` equals ``P(None)``."""
     return bool(a == b) or _written_out(a) == _written_out(b)
 
 

@@ -1,9 +1,8 @@
-"""The methods of a ``hooks`` object, which the C core calls by name.
+"""The protocol of ``hooks``: the Python methods that a call in C needs.
 
-Each FilterJit and each Cache holds an object ``hooks``. Its methods do in Python what a call needs
-besides its path in C. The C core passes all arguments by position, calls every hook with no
-exception set, and holds no lock while a hook runs. So a hook may run any Python code, including a
-call of the same FilterJit. If a hook raises, the call fails with the same exception, unless the
+Each FilterJit and each Cache holds a ``hooks`` object. The C core passes all arguments by position
+and holds no lock or exception while a hook runs. Hooks can therefore run any Python code, including
+a call of the same FilterJit. If a hook raises, the call fails with that exception, unless the
 hook's docstring says otherwise.
 
 `_call._miss.FunctionHooks` and `_aot._compiled_calls.CompiledHooks` implement `CallHooks`.
@@ -16,13 +15,13 @@ from .. import _core
 
 
 class Failure(NamedTuple):
-    """A call that has failed.
+    """A failed call.
 
     Attributes:
-        f: the FilterJit that was called.
-        exception: the exception that the call has raised.
-        variant: the variant; None if the call failed before it had one.
-        arrays: the collected arrays. If there is a variant, these are all arrays of the call.
+        f: the called FilterJit.
+        exception: the exception of the call.
+        variant: the variant, or None if the call failed before finding one.
+        arrays: the arrays collected so far: all of them, once `variant` is set.
     """
 
     f: _core.FilterJit
@@ -32,57 +31,53 @@ class Failure(NamedTuple):
 
 
 class CallHooks(Protocol):
-    """What the C core asks for on the path of a call (csrc/call/call.c).
+    """The hooks of a call (csrc/call/call.c).
 
-    A hit calls none of these hooks, except `run` if the program can raise while it runs, and
-    `choose` if an argument is asked in each call. "The call" is a call of a FilterJit, and also
-    `_find` and `_find_or_compile`, which bind and flatten as a call does.
+    A hit calls only `run`, if the program can raise, and `choose`, for an argument whose filter
+    looks at leaves. ``_find`` and ``_find_or_compile`` bind and flatten like a call and use the
+    same hooks.
 
-    An exception of a hook other than `prepare` and `failed` goes through `failed`, as all
-    exceptions of a call do.
+    `failed` sees the exceptions of all hooks except `prepare` and `failed`.
     """
 
     settings: Any
-    """How the function is jitted, a `_call._settings.Settings`. The C core does not read it."""
+    """The function's `_call._settings.Settings`. The C core doesn't read it."""
 
     registry: _core.Registry
-    """The registry that classifies the arguments. Python code reads it; the C core does not."""
+    """Classifies the arguments. Only Python reads it here."""
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
         """Returns the cache of `f`, and the arrays in the function that `f` wraps.
 
-        When: before the cache is needed for the first time: by a call, ``_parts()``, ``hash(f)``
-        or ``==``. It is called again if it raised, and by each of several threads that arrive
-        before the first one is done; `f` holds the first answer. It is not called for a FilterJit
-        that ``FilterJit._rebuild`` made, which has its cache already.
+        When: at the first call, ``_parts()``, ``hash(f)`` or ``==``. If it raises, the next of
+        these calls it again. Threads that arrive at the same time all call it, and `f` keeps the
+        first answer. A FilterJit from ``FilterJit._rebuild`` already has its cache.
 
-        Returns: as many arrays as ``cache.function`` has. Anything else is a TypeError or a
-        ValueError of the C core.
+        Returns: as many arrays as ``cache.function`` has; the C core checks this.
 
-        Raises: anything; `failed` does not see it.
+        Raises: anything; `failed` doesn't see it.
         """
         ...
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if it is traced where it is a number.
+        """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number.
 
-        When: the argument of a parameter with FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h) is
-        flattened; with FJ_ASKED_ARGUMENT, that is in each call. Otherwise, the answer may depend on
-        nothing but the structure of the argument.
+        When: the call flattens an argument marked FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h). If it
+        is also marked FJ_ASKED_ARGUMENT, every call asks; otherwise, the answer must depend only
+        on the argument's structure.
 
         Raises: anything.
         """
         ...
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
-        """Returns the callable of a new variant; it takes arrays by position.
+        """Returns the callable of a new variant, a function of its arrays.
 
-        When: the arguments have a Structure for which the cache of `f` has no variant. `variant`
-        is not in the cache yet, and ``variant.call`` is not set. Several threads that miss at
-        once may each call this hook with a variant of the same Structure; the variant that enters
-        the cache first is used by all, and the others are dropped.
+        When: the cache of `f` has no variant with the Structure of the arguments. `variant` isn't
+        in the cache yet, and ``variant.call`` isn't set. If threads miss together, each calls this
+        hook; the first variant to enter the cache wins, and the other ones are dropped.
 
-        Returns: a callable, which must return an Output; the C core checks it at each call.
+        Returns: a callable. The C core checks at each call that it returns an Output.
 
         Raises: anything.
         """
@@ -96,13 +91,12 @@ class CallHooks(Protocol):
         failed: Exception | None,
         /,
     ) -> _core.Output | None:
-        """Makes a call of a variant by ``variant.call``, with what has to last as long as it.
+        """Calls ``variant.call`` within the context that a trace or a raising program needs.
 
-        When: the variant has no trace yet, or one of which ``Variant.may_raise`` says True; or the `call` of the variant was set, and it has raised `failed`. `arrays` are the arrays of
-        the call.
+        When: the variant has no trace yet, ``Variant.may_raise`` is true, or its `call` was set
+        and raised `failed`.
 
-        Returns: what ``variant.call`` returned; None if there is no other program for the call, and
-        then `failed` is raised.
+        Returns: the result of ``variant.call``; None to raise `failed`, if no other program fits.
 
         Raises: anything.
         """
@@ -111,14 +105,13 @@ class CallHooks(Protocol):
     def finish(
         self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
     ) -> None:
-        """Ends what a trace has begun; before, inspects and waits for a new program.
+        """Ends a trace; first inspects its new program and waits for it.
 
-        When: a call that `run` has not made was one of a trace that is not inspected, and has
-        returned `output`; or
-        it has failed, and then `output` is None. If it raises, it is called once more with None.
+        When: a call outside `run` returned `output` and its trace isn't inspected yet; or that
+        call failed, and `output` is None. If the hook raises, C calls it once more with None.
 
-        Raises: what the program raised, or anything else. After a failed call, an Exception is
-        dropped.
+        Raises: the program's exception, or anything else. After a failed call, C drops an
+        Exception.
         """
         ...
 
@@ -131,18 +124,16 @@ class CallHooks(Protocol):
         given: tuple[tuple[Any, ...], dict[str, Any]] | None,
         /,
     ) -> BaseException | Callable[..., Any]:
-        """Returns the exception to raise instead of `exception`, often `exception` itself.
+        """Returns the exception to raise in place of `exception`, often `exception` itself.
 
-        When: a call failed, in any of its steps, with an instance of Exception. It is not called
-        for KeyboardInterrupt and other BaseExceptions, nor for exceptions of `prepare`.
-        `exception` is not set while the hook runs. `variant` and `arrays` are as in a `Failure`.
-        `given` is (args, kwargs) if these do not fit the signature, and then there is no exception.
+        When: any step of a call raised an Exception (other BaseExceptions pass through, and so do
+        the exceptions of `prepare`). `variant` and `arrays` are as in a `Failure`. If the arguments
+        don't fit the signature, `given` is (args, kwargs) and `exception` is None.
 
-        Returns: an exception; or a callable, which the C core calls with the arguments of the call,
-        to return its result. A call of ``_find_or_compile`` or ``_find`` raises `exception`
-        instead. Anything else is ignored, and `exception` is raised.
+        Returns: an exception, or a callable: the C core calls it with the arguments of the call
+        and returns its result, except in ``_find`` and ``_find_or_compile``, where C raises
+        `exception`. C ignores anything else and raises `exception`.
 
-        Raises: an Exception is dropped, and `exception` is raised; any other BaseException takes
-        the place of `exception`.
+        Raises: C drops an Exception, and lets any other BaseException replace `exception`.
         """
         ...

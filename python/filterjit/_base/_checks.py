@@ -1,6 +1,6 @@
-"""Checks of option names, and of option values that several functions take.
+"""Checks of options.
 
-Messages name an `option` as a call writes it, such as ``"filter_jit(..., maxsize=...)"``.
+Messages name an `option` as users write it: ``"filter_jit(..., maxsize=...)"``.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _NotGiven:
-    """The type of the default of an argument for which each value, None too, has a meaning."""
+    """The type of `NOT_GIVEN`, a default for arguments that can be None."""
 
     def __repr__(self) -> str:
         return "<not given>"
@@ -24,16 +24,14 @@ NOT_GIVEN = _NotGiven()
 
 
 def did_you_mean(given: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns the question for another known word that is like the given one; an empty text
-    without."""
+    """Returns " Did you mean 'x'?", or "" if nothing is close."""
     others = [word for word in known if word != given]
     close = difflib.get_close_matches(given, others, 1, cutoff) if isinstance(given, str) else []
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def option_names(function: Callable[..., Any]) -> list[str]:
-    """Returns the keyword-only parameters of a function that have a default, private ones
-    excepted."""
+    """Returns the public keyword-only parameters that have a default."""
     parameters = inspect.signature(function).parameters.values()
     found = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty]
     return [name for name in found if not name.startswith("_")]
@@ -45,9 +43,9 @@ def known_options(
     known: Iterable[str],
     others: Mapping[str, str] | None = None,
 ) -> None:
-    """Raises TypeError, in Python's words, for a keyword argument that `function` does not know.
+    """Raises TypeError for an unknown keyword argument of `function`, with Python's wording.
 
-    `others` are names that another function takes, each with what there is instead.
+    `others` maps options of similar functions to advice.
     """
     known, others = list(known), others or {}
     for name in given:
@@ -63,8 +61,8 @@ def known_options(
 
 
 def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> None:
-    """Raises ValueError if `value` is none of some words. `also` says what else may be given, which
-    the caller has looked at before."""
+    """Raises ValueError unless `value` is one of some words. `also` describes other valid values,
+    which the caller has already accepted."""
     if not (isinstance(value, str) and value in words):
         *first, last = map(repr, words)
         listed = f"{', '.join(first)}{',' * (len(first) > 1)} or {last}"
@@ -76,22 +74,19 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
 
 
 def check_version(what: str, version: Any) -> None:
-    """Raises TypeError for a version that is neither a str nor None."""
+    """Raises TypeError unless `version` is a str or None."""
     if not (version is None or isinstance(version, str)):
         raise TypeError(f"`{what}` must be a str, such as '1.0', not {version!r}.")
 
 
 def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises ValueError if `value` is not a bool. With `or_none`, it may also be None."""
+    """Raises ValueError unless `value` is a bool, or None with `or_none`."""
     if not (isinstance(value, bool) or (value is None and or_none)):
         raise ValueError(f"`{option}` must be a bool{' or None' * or_none}, not {value!r}.")
 
 
 def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises ValueError if `value` is not a positive int. ``True`` does not count as an int.
-
-    With `or_none`, the option may also be None.
-    """
+    """Raises ValueError unless `value` is a positive int (not ``True``), or None with `or_none`."""
     if value is None and or_none:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -100,27 +95,27 @@ def positive_int(option: str, value: Any, *, or_none: bool = False) -> None:
 
 
 def check_callable(option: str, value: Any, *, or_none: bool = False) -> None:
-    """Raises TypeError if `value` cannot be called. With `or_none`, it may also be None."""
+    """Raises TypeError unless `value` is callable, or None with `or_none`."""
     if not (callable(value) or (value is None and or_none)):
         raise TypeError(f"`{option}` must be a function{' or None' * or_none}, not {value!r}.")
 
 
 def as_path(option: str, value: Any) -> str:
-    """Returns the path of a file as a str. Raises TypeError if `value` is not a path."""
+    """Returns a path as a str. Raises TypeError for anything else."""
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
     return os.fsdecode(value)
 
 
 class Undo(contextlib.ExitStack):
-    """What undoes a call of a function, by ``close`` or at the end of a ``with``."""
+    """Undoes an action on ``close``, or at the end of a ``with``."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self._name = name
 
     def __call__(self, function: Any) -> Any:
-        """Undoes the call, and raises TypeError: it is no decorator."""
+        """Undoes the action, and raises TypeError: this isn't a decorator."""
         self.close()
         raise not_a_decorator(self._name)
 
@@ -130,8 +125,8 @@ def not_a_decorator(name: str) -> TypeError:
 
 
 class Entered(AbstractContextManager[None]):
-    """A context of ``contextlib.contextmanager``, which does nothing until it is entered. It warns
-    if nobody enters it. `name` is the function that returned it."""
+    """A context manager from ``contextlib.contextmanager`` that warns if it's never entered. `name`
+    is the function that returned it."""
 
     def __init__(self, name: str, context: Any) -> None:
         self._name: str | None = name
@@ -146,7 +141,7 @@ class Entered(AbstractContextManager[None]):
         return found
 
     def __call__(self, function: Any) -> Any:
-        """Decorates a function: each call has its own context."""
+        """Decorates a function: each call enters a fresh context."""
         self._name = None
         return self._context(function)
 

@@ -1,4 +1,4 @@
-"""The errors that a jitted call raises, and the notes that it adds to other exceptions."""
+"""The errors of jitted calls, and the notes they add to other exceptions."""
 
 import dataclasses
 import itertools
@@ -21,37 +21,37 @@ from ._words import format_path as format_path
 
 @public
 class StaticArgumentError(TypeError, ValueError):
-    """A static argument, or a part of one, cannot be a key of compiled programs.
+    """A static argument, or a part of one, can't be part of a cache key.
 
     `filter_jit` compiles a program for each combination of static values. It raises this error
-    for a static leaf that cannot be hashed, and for a dict whose keys cannot be sorted.
+    for an unhashable static leaf, and for a dict with keys that can't be sorted.
 
-    It is a ``TypeError``, which ``hash`` raises, and a ``ValueError``, which ``jax.jit`` raises.
+    Like the error of ``hash``, it is a ``TypeError``; like that of ``jax.jit``, a ``ValueError``.
     """
 
 
 @public
 class MismatchError(TypeError, ValueError):
-    """A compiled function was called with arguments that it was not compiled for.
+    """A compiled function was called with arguments that it wasn't compiled for.
 
-    It is a ``TypeError``, which ``jax.stages.Compiled`` raises for shapes and dtypes, and a
-    ``ValueError``, which it raises for shardings.
+    ``jax.stages.Compiled`` raises ``TypeError`` for shapes and dtypes, ``ValueError`` for
+    shardings. This error is both.
     """
 
 
 @public
 class ProcessMismatchError(RuntimeError):
-    """Processes that run one program together were about to run different ones."""
+    """Processes that run one program together were about to run different programs."""
 
 
 def array_paths(function: _core.Structure, arguments: _core.Structure | None) -> list[list[Any]]:
-    """Returns the path of each array. The arrays in the function itself come first."""
+    """Returns the path of each array, beginning with the arrays in the function itself."""
     own = [["the function", *path] for path in function._key_paths()]
     return own if arguments is None else own + arguments._key_paths()
 
 
 def short(x: Any, most: int = 80) -> str:
-    """Returns the repr of any value in one line, cut to `most` characters."""
+    """Returns a one-line repr of at most `most` characters. Never raises an Exception."""
     try:
         text = repr(x)
     except Exception:
@@ -64,24 +64,23 @@ _CONTEXT = "__filterjit_error_context__"
 
 
 def is_of_key(exception: BaseException) -> bool:
-    """Whether `exception` says that a static value, or the keys of a dict, cannot be part of a key
-    of compiled programs."""
+    """True if `exception` means that a static value or a dict's keys can't be part of a cache key."""
     operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
     return operation in ("hash", "sort")
 
 
 def is_of_sorting(exception: BaseException) -> bool:
-    """Whether the C core says that the keys of a dict cannot be sorted."""
+    """True if the C core failed to sort the keys of a dict."""
     return bool(exception.__dict__.get(_CONTEXT, ("",))[0] == "sort")
 
 
 def add_path(exception: BaseException) -> BaseException:
-    """Returns an exception that tells where in the arguments `exception` occurred: `exception`
-    itself with a note, or a StaticArgumentError.
+    """Returns `exception` with a note that says where in the arguments it occurred, or a
+    StaticArgumentError in its place.
 
-    The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on an exception that
-    a static value's ``__hash__`` or ``__eq__``, the sorting of keys, or a registered flatten
-    function raised. Without it, `exception` is returned as it is.
+    The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on exceptions from a
+    static's ``__hash__`` or ``__eq__``, from sorting keys, and from registered flatten functions.
+    An exception without it is returned unchanged.
     """
     context = exception.__dict__.pop(_CONTEXT, None)
     if context is None:
@@ -108,8 +107,7 @@ def add_path(exception: BaseException) -> BaseException:
 
 
 def holds_arrays(x: Any) -> str:
-    """Returns advice on an object of a class that is not a pytree, if it holds arrays; an empty
-    text if it holds none."""
+    """Returns advice for an object that holds arrays but isn't a pytree, otherwise ""."""
     names = [name for name, value in attributes_of(x) if _has_arrays(value, 3)]
     if not names:
         return ""
@@ -124,14 +122,14 @@ def holds_arrays(x: Any) -> str:
 
 
 def is_array_like(x: Any) -> bool:
-    """Whether NumPy makes an array of an object that is neither NumPy's nor JAX's."""
+    """True if `x` has an ``__array__`` method but isn't an array of NumPy or JAX."""
     own = (type, np.ndarray, np.generic, jax.Array)
     return hasattr(type(x), "__array__") and not isinstance(x, own)
 
 
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
-    """Returns the contents of the ``__dict__`` and the slots of an object that is neither a class
-    nor a function."""
+    """Returns the items of an object's ``__dict__`` and slots; none for classes, modules and
+    functions."""
     if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
     try:
@@ -142,7 +140,7 @@ def attributes_of(x: Any) -> list[tuple[str, Any]]:
     return [item for part in parts if isinstance(part, dict) for item in part.items()]
 
 
-_MOST_ITEMS = 100  # of a container, which are looked at
+_MOST_ITEMS = 100  # items of a container to search
 
 
 def _has_arrays(x: Any, depth: int) -> bool:
@@ -150,7 +148,7 @@ def _has_arrays(x: Any, depth: int) -> bool:
         x = list(itertools.islice(x.values() if isinstance(x, dict) else x, _MOST_ITEMS))
     try:
         leaves = jax.tree_util.tree_leaves(x)
-    except Exception:  # raised by the user's flatten function, or by keys that cannot be sorted
+    except Exception:  # a user's flatten function, or keys that can't be sorted
         return False
     if any(isinstance(leaf, _jax_compat.ARRAY_TYPES) for leaf in leaves):
         return True
@@ -162,7 +160,7 @@ def _has_arrays(x: Any, depth: int) -> bool:
 
 
 def nothing_to_trace(what: str) -> TypeError:
-    """Returns the error of a function that returns before its body runs; `what` begins the text."""
+    """Returns the error for a coroutine or generator function; `what` begins the text."""
     return TypeError(
         f"{what}, whose body does not run when it is called, so there is nothing to trace. Jit a plain "
         "function, and call that in it."
@@ -170,8 +168,8 @@ def nothing_to_trace(what: str) -> TypeError:
 
 
 def _other_value(x: Any, also_a_dict: bool) -> str:
-    """Returns advice on what to pass instead of an unhashable value of a library's class; an empty
-    text if the class may be the user's own."""
+    """Returns advice on replacing an unhashable value of a library class, or "" if the class might
+    be the user's own."""
     if isinstance(x, set):
         return "Pass a frozenset."
     if isinstance(x, bytearray):
@@ -187,7 +185,7 @@ def _other_value(x: Any, also_a_dict: bool) -> str:
 
 
 def _field_without_hash(x: Any) -> str | None:
-    """Returns the name of the first field of a frozen dataclass whose value cannot be hashed."""
+    """Returns the name of a frozen dataclass's first unhashable field."""
     for field in dataclasses.fields(x) if x.__dataclass_params__.frozen else ():
         try:
             hash(getattr(x, field.name))
@@ -214,20 +212,20 @@ def _how_to_hash(x: Any) -> str:
 
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
-    """Returns the `jit_id` of a variant for `_equinox_compat.runtime_error`; empty without one."""
+    """Returns the `jit_id` for `_equinox_compat.runtime_error`, or b"" if the variant has none."""
     jit_id: bytes = getattr(getattr(variant, "programs", None), "jit_id", b"")
     return jit_id
 
 
 def is_deleted(x: Any) -> bool:
-    """Returns whether `x` is an array whose memory was freed or given to a program."""
+    """True for an array whose memory was freed or donated."""
     is_array = isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
     return is_array and x.is_deleted()
 
 
 def name_deleted(failure: Failure) -> BaseException:
-    """Returns the exception of a call. If it says that an array was deleted, or that a donated
-    array is in the call twice, a note names the arguments."""
+    """Adds notes to the exception of a call that name deleted arrays, or an array that appears
+    twice though it is donated. Returns the exception."""
     _, exception, variant, arrays = failure
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
@@ -261,16 +259,12 @@ def _memory_of(x: Any) -> int:
     try:
         part = x.addressable_data(0) if len(x.devices()) > 1 else x
         return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
-    except Exception:  # it is on devices of other processes, or is not a JAX array
+    except Exception:  # not a JAX array, or on devices of other processes
         return id(x)
 
 
 def name_unhashable(exception: BaseException, statics: Iterable[tuple[str, Any]]) -> None:
-    """Adds a note to `exception` for each static argument that cannot be hashed.
-
-    Arguments:
-        statics: the names and the values of the static arguments.
-    """
+    """Adds a note to `exception` for each unhashable static argument, given as (name, value)."""
     for name, x in statics:
         try:
             hash(x)
@@ -299,8 +293,8 @@ _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes to `exception`. They name NumPy values that are not numbers, and the traced number
-    whose value JAX needs: a Python number in the option `traced`, or a NumPy scalar."""
+    """Adds notes to `exception` that name NumPy values JAX can't trace, and the traced number that
+    JAX needs the value of: a Python number listed in the option `traced`, or a NumPy scalar."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):
@@ -332,7 +326,7 @@ def name_untraceable(
 
 
 def translate(failure: Failure, jit_id: bytes) -> BaseException:
-    """Returns the exception that a jitted call raises when it has failed."""
+    """Returns the exception that a failed call raises."""
     exception = add_path(failure.exception)
     failure = failure._replace(exception=exception)
     if failure.variant is None:
@@ -340,7 +334,7 @@ def translate(failure: Failure, jit_id: bytes) -> BaseException:
     if isinstance(exception, (jax.errors.JaxRuntimeError, ValueError)):
         error = _equinox_compat.runtime_error(exception, jit_id)
         if error is not None:
-            error.__suppress_context__ = True  # as `from None` does
+            error.__suppress_context__ = True  # like `from None`
             return error
     if isinstance(exception, TypeError):
         settings = failure.f._parts()[0].hooks.settings

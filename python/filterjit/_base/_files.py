@@ -1,4 +1,4 @@
-"""Writing files in one step, so that nobody reads half of one."""
+"""Writes files in one step: readers see the old file or the new one, never half of one."""
 
 import contextlib
 import errno
@@ -11,16 +11,15 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[BinaryIO]:
-    """Opens a new binary file in the folder of `path` that replaces `path` at the end.
+    """Opens a new binary file that replaces `path` at the end of the block.
 
-    If the block raises, the new file is removed and `path` is as it was. A symbolic link stays a
-    link: the file that it points to is replaced. The new file gets the permissions of the old
-    one. A pipe or a device is not replaced, but written to. With `durable`, the data is on the disk
-    before `path` is replaced, so that a crash of the machine leaves either the old or the new file.
+    If the block raises, `path` keeps its contents. A symbolic link stays a link, and the file it
+    points to is replaced. The new file gets the old one's permissions. Pipes and devices are
+    written to directly. With `durable`, a crash of the machine leaves the old or the new file.
 
     Raises:
         IsADirectoryError: if `path` is a folder.
-        OSError: if the file cannot be written. It names `path`.
+        OSError: if the file can't be written. It names `path`.
     """
     given, path = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(path):
@@ -47,7 +46,7 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
             raise OSError(e.errno, e.strerror, given) from None
         raise
     if durable:
-        with contextlib.suppress(OSError):  # some systems cannot open a folder
+        with contextlib.suppress(OSError):  # some systems can't open a folder
             _sync_folder(folder)
 
 

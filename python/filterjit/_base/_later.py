@@ -1,4 +1,4 @@
-"""Modules of the package that are imported when they are first used, not by a first call."""
+"""Imports modules of the package on first use."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ from ._rooms import import_room
 
 
 class later:
-    """Stands for a module, such as ``later("_observe._report")``, whose names are looked up in it.
+    """A proxy such as ``later("_observe._report")`` that imports its module on the first look-up.
 
-    Type checkers and import-linter see the import beside it, under TYPE_CHECKING.
+    Beside it, an import under TYPE_CHECKING tells type checkers and import-linter about it.
     """
 
     def __init__(self, name: str) -> None:

@@ -1,8 +1,4 @@
-"""The locks of the package, and taking what threads have left for each other.
-
-A forked child gets new locks. A thread may take its lock again, because a signal handler or a
-finalizer may run between any two lines, and call a jitted function.
-"""
+"""Reentrant locks that survive forks, and draining containers shared by threads."""
 
 import operator
 import os
@@ -15,13 +11,12 @@ _all: "weakref.WeakSet[RLock]" = weakref.WeakSet()
 
 
 class RLock:
-    """A ``threading.RLock`` for ``with``.
+    """A ``threading.RLock`` for ``with`` that is free in a forked child, where the threads that
+    held it don't exist. A ``with`` that forks releases the parent's lock.
 
-    In a forked child, it is free, because the threads that hold it do not exist there. A ``with``
-    that forks releases the lock of the parent.
-
-    The package has only RLocks: with another lock, a handler or a finalizer would wait for its own
-    thread. The methods are those of the lock in C, which no interrupt leaves halfway.
+    The package uses only reentrant locks: a signal handler or finalizer can run between any two
+    lines and call a jitted function, and would wait for its own thread. The methods are the C
+    lock's own, so an interrupt can't leave them halfway.
     """
 
     __slots__ = ("__weakref__", "now")
@@ -41,8 +36,8 @@ class _Pops(Protocol):
 
 
 def taken(items: _Pops) -> Iterator[Any]:
-    """Removes and yields the items of a list or deque, until none is left. Another thread may do
-    the same at the same time: each item is yielded once."""
+    """Pops and yields the items of a list or deque until it is empty. If threads do this together,
+    each item is yielded once."""
     while True:
         try:
             item = items.pop()

@@ -1,4 +1,4 @@
-"""The folder of the package ``filterjit``, and its public API."""
+"""The package's folder, decorators for its public API, and telling libraries from user code."""
 
 import functools
 import inspect
@@ -14,19 +14,17 @@ from ._checks import known_options
 _T = TypeVar("_T")
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""The folder of the package ``filterjit``."""
 
 
 def public(x: _T, module: str = "filterjit", others: Mapping[str, str] | None = None) -> _T:
-    """Decorates a class or function of the public API: sets its ``__module__``, and makes it
-    suggest an option for a misspelt one. `others` are options of another function, each with what
-    there is instead."""
+    """Decorates a public class or function: sets its ``__module__``, and makes it suggest an option
+    for a misspelt one. `others` maps options of another function to advice."""
     x.__module__ = module
     return suggesting(x) if others is None else _suggesting(x, others)
 
 
 def public_type(x: _T) -> _T:
-    """Decorates a class of `filterjit.types`, as `public` does."""
+    """Decorates a public class of `filterjit.types`."""
     return public(x, "filterjit.types")
 
 
@@ -34,8 +32,7 @@ _PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
 
 
 def suggesting(x: _T) -> _T:
-    """Decorates a function, or a class with methods: a call with a misspelt option suggests the
-    right one, as Python itself does since version 3.13."""
+    """Makes calls with a misspelt option suggest the right one, as Python does since 3.13."""
     if _PYTHON_SUGGESTS:
         return x
     if isinstance(x, type):
@@ -73,13 +70,13 @@ _STANDARD = tuple(
     for name in ("stdlib", "platstdlib")
     for path in (str, os.path.realpath)
 )
-# These libraries are installed wherever they are.
+# Libraries, even if they run from a checkout.
 _ALWAYS = frozenset({"jax", "jaxlib", "equinox", "filterjit", "numpy"})
 _libraries: dict[str, bool] = {}
 
 
 def is_installed(file: str) -> bool:
-    """Whether a source file belongs to an installed library, and not to the user's program."""
+    """True if a source file belongs to an installed library."""
     folders = file.split(os.sep)
     return (
         file.startswith((PACKAGE + os.sep, "<frozen", *_STANDARD))
@@ -89,7 +86,7 @@ def is_installed(file: str) -> bool:
 
 
 def is_library(module: Any) -> bool:
-    """Whether a module of this name belongs to Python or to an installed library."""
+    """True if a module of this name belongs to Python or an installed library."""
     if type(module) is not str or module == "__main__":
         return False
     found = _libraries.get(module)
@@ -112,5 +109,5 @@ def _file_of(module: str) -> str | None:
 
 
 def is_library_class(cls: type) -> bool:
-    """Whether a class belongs to Python or to an installed library."""
+    """True if a class belongs to Python or an installed library."""
     return is_library(cls.__module__)

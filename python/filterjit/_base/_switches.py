@@ -1,4 +1,4 @@
-"""`switches`: the settings of all jitted functions of the process."""
+"""`switches`: process-wide settings."""
 
 import os
 import warnings
@@ -12,7 +12,7 @@ _DEFAULTS = {"direct": True, "explain": False, "progress": True, "time_calls": F
 
 
 def _initial(name: str) -> bool:
-    """Returns the value that the environment has for a switch, or its default."""
+    """Reads a switch from the environment, or returns its default."""
     variable, default = f"FILTERJIT_{name.upper()}", _DEFAULTS[name]
     given = os.environ.get(variable, "")
     if given.lower() not in _WORDS and given:
@@ -24,23 +24,21 @@ def _initial(name: str) -> bool:
 
 
 class Switches:
-    """Settings of all jitted functions of the process; `filterjit.switches` is the only instance.
+    """Process-wide settings of all jitted functions. `filterjit.switches` is the only instance.
 
-    An environment variable sets the initial value of a switch: ``FILTERJIT_DIRECT=0`` or
-    ``FILTERJIT_EXPLAIN=1``. "false", "off" and "no" mean 0; "true", "on" and "yes" mean 1. An
-    assignment changes the value.
+    Environment variables such as ``FILTERJIT_DIRECT=0`` or ``FILTERJIT_EXPLAIN=1`` set initial
+    values: "0", "false", "off" or "no"; "1", "true", "on" or "yes". Assign to change a value.
 
     Attributes:
         direct: whether hits like earlier ones run their executable without ``jax.jit``. On by
-            default. `filterjit.report` says how many calls did, and why others did not.
-        explain: whether to log the reason of each retrace of any function, to the logger
-            ``"filterjit"`` with level WARNING. ``on_retrace="log"`` does it for one function. Off
-            by default. The reason takes one line for a function in an installed library, and for a
-            function that compiles for the same causes for the fourth time in a row or more.
-        progress: whether a terminal or a notebook shows the name of each function that has been
-            compiling for more than two seconds, and for how long. On by default.
-        time_calls: whether to time hits for `filterjit.report`. A hit is timed until it returns.
-            Off by default.
+            default. `filterjit.report` counts these calls, and says why the rest differed.
+        explain: whether to log why any function retraces, to the logger ``"filterjit"`` at level
+            WARNING. ``on_retrace="log"`` does so for one function. Off by default. The reason is
+            cut to one line for functions in installed libraries, and for a function that compiles
+            for the same causes at least four times in a row.
+        progress: whether a terminal or notebook shows each function that compiles for more than
+            two seconds, and its time so far. On by default.
+        time_calls: whether to time hits, until they return, for `filterjit.report`. Off by default.
 
     Examples:
         >>> filterjit.switches.progress = False

@@ -1,4 +1,4 @@
-"""Unwrapping decorated functions, bound methods and partials."""
+"""Unwraps decorated functions, bound methods and partials."""
 
 import contextlib
 import functools
@@ -12,12 +12,10 @@ from ._package import PACKAGE
 def unwrap_chain(
     fun: Any, *names: str, lookup: Callable[[Any, str, Any], Any] = getattr
 ) -> Iterator[Any]:
-    """Yields `fun`, then the callable that it wraps, and so on, at most 100 objects.
+    """Yields `fun`, the callable it wraps, and so on: at most 100 objects, none twice.
 
-    The wrapped callable is the first of the attributes `names` that holds a callable other than
-    the object itself. `lookup` reads an attribute as ``getattr(object, name, default)`` does.
-    An object that was yielded before ends the iteration, so wrappers that form a circle are
-    harmless.
+    An object's wrapped callable is the first of the attributes `names` that holds a callable other
+    than the object itself. `lookup` reads attributes, like ``getattr(object, name, default)``.
     """
     seen: list[Any] = []
     while len(seen) < 100 and not any(fun is earlier for earlier in seen):
@@ -33,13 +31,13 @@ def unwrap_chain(
 
 
 def innermost(fun: Any) -> Any:
-    """Returns the innermost function of wrappers, partials and methods, which the user wrote."""
+    """Returns the function inside all wrappers, partials and methods: the one users wrote."""
     *_, inner = unwrap_chain(fun, "__wrapped__", "__func__", "func")
     return inner
 
 
 def code_of(fun: Any) -> types.CodeType | None:
-    """Returns the code of the innermost function; None if that is not written in Python."""
+    """Returns the code of the innermost function, or None if it isn't Python code."""
     fun = innermost(fun)
     code = getattr(fun, "__code__", None) or getattr(
         getattr(type(fun), "__call__", None),  # noqa: B004
@@ -53,17 +51,16 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_function(x: Any) -> bool:
-    """Whether `x` is a function, a wrapper of one (such as a partial or a jitted function), or a
-    ufunc of NumPy or JAX. A class is not, nor is another instance with a ``__call__``."""
+    """True for a function, a wrapper of one (such as a partial or a jitted function), and a ufunc
+    of NumPy or JAX. False for classes, and for other instances with a ``__call__``."""
     if isinstance(x, type) or not callable(x):
         return False
     return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"
 
 
 def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
-    """Yields `fun`, the callables that it wraps, and the functions that they hold in closures and
-    partials. With each it yields the names and values that it holds, unless it is a wrapper of
-    filterjit."""
+    """Yields `fun`, the callables that it wraps, and the functions in their closures and partials,
+    each with the names and values it holds (none for filterjit's own wrappers)."""
     todo, seen = [fun], set[int]()
     while todo and len(seen) < 100:
         for inner in unwrap_chain(todo.pop(), "__wrapped__", "__func__", "func"):
@@ -81,11 +78,11 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
 
 
 def codes_of(fun: Any) -> tuple[Any, ...]:
-    """Returns the codes of `fun`, of the callables that it wraps, and of the functions that these
-    hold. The code of an instance comes with its class.
+    """Returns the codes of `fun`, of the callables it wraps, and of the functions these hold. A
+    callable instance adds its class.
 
-    Functions that are defined at the same file and line have equal codes. Two functions under one
-    decorator have different codes, because the decorator wraps them or closes over them.
+    Functions defined on the same line of a file have equal codes. Functions under one decorator
+    differ, because the decorator wraps them or closes over them.
     """
     return tuple(
         getattr(part, "__code__", None) if is_function(part) else (type(part), code_of(part))
@@ -94,9 +91,9 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
 
 
 def values_in(fun: Any) -> list[tuple[str, str, Any]]:
-    """Returns (kind, name, value) for what a function holds in closures, partials, defaults and
-    attributes. Functions in closures and partials are left out. For values in closures and
-    partials, the kind is empty."""
+    """Returns (kind, name, value) for the values in a function's closure, partials, defaults and
+    attributes. Skips functions in closures and partials. The kind of a value in a closure or
+    partial is ""."""
     found: list[tuple[str, str, Any]] = []
     for part, held in _parts_of(fun):
         found += [("", name, x) for name, x in held if not is_function(x)]
@@ -111,10 +108,10 @@ def values_in(fun: Any) -> list[tuple[str, str, Any]]:
 
 
 def closure_of(fun: Any) -> list[tuple[str, Any]]:
-    """Returns the names and the contents of the cells of a Python function's closure."""
+    """Returns the names and values of a function's closure, without empty cells."""
     found: list[tuple[str, Any]] = []
     if isinstance(fun, types.FunctionType):
         for name, cell in zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # it is empty
+            with contextlib.suppress(ValueError):  # an empty cell
                 found.append((name, cell.cell_contents))
     return found

@@ -1,4 +1,4 @@
-"""The versions of Python and of the libraries. Does not import JAX."""
+"""The versions of Python and the libraries. Doesn't import JAX."""
 
 import platform
 import re
@@ -7,13 +7,12 @@ import sysconfig
 
 from .. import _core
 
-# The newest version of JAX that all tests passed with. Newer ones should work, because
-# private names of JAX have fallbacks.
+# The newest JAX that passed all tests. Newer ones should work: each private name has a fallback.
 TESTED_JAX = "0.12.0"
 
 
 def jax_version() -> str | None:
-    """Returns the version of JAX; None if it is not installed."""
+    """Returns JAX's version, or None if it isn't installed."""
     version = getattr(sys.modules.get("jax"), "__version__", None)
     if version is not None:
         return str(version)
@@ -26,8 +25,8 @@ def jax_version() -> str | None:
 
 
 def warning() -> str | None:
-    """Returns sentences on a JAX that is newer than the newest version that was tested, and on a
-    Python whose internals the core does not read; None if there is nothing to say."""
+    """Returns a warning about an untested JAX, or about a Python with internals unknown to the C
+    core; None if both are known."""
     version, said = jax_version(), []
     if version is not None and _release(version) > _release(TESTED_JAX):
         said.append(
@@ -41,7 +40,7 @@ def warning() -> str | None:
 
 
 def describe() -> str:
-    """Returns the versions of filterjit, JAX and Python, and the warning, in words."""
+    """Returns the versions of filterjit, JAX and Python, and the warning."""
     from .. import __version__
 
     jax = jax_version()
@@ -55,7 +54,7 @@ def _python() -> str:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The first three numbers of a version; a fourth one marks a repackaged release."""
+    """Returns the first three numbers; a fourth one marks a repackaged release."""
     found = re.match(r"\d+(\.\d+)*", version)
     numbers = [int(number) for number in found[0].split(".")[:3]] if found else []
     return tuple(numbers + [0] * (3 - len(numbers)))

@@ -1,7 +1,7 @@
-"""Texts about a Structure: formatted paths, its repr, errors and notes.
+"""Formats text about a Structure: paths, its repr, errors and notes.
 
-The C core walks, and calls these functions (`words` of a Registry) for the texts. This module
-imports only the standard library, because the tests of the core run without JAX.
+The C core calls these functions as the `words` of a Registry. This module imports only the standard
+library, because the core's tests run without JAX.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ def format_path(path: Sequence[Any]) -> str:
 
 
 def path_text(path: Sequence[Any]) -> str:
-    """Returns a path in backquotes."""
+    """Returns a path in backquotes, or "the root"."""
     return f"`{format_path(path)}`" if path else "the root"
 
 
 def format_pattern(components: Sequence[Any]) -> str:
-    """Returns a path pattern with these components; ``csrc/tree/pattern.h`` describes them."""
+    """Formats the components of a path pattern; ``csrc/tree/pattern.h`` describes them."""
     text = ""
     for component in components:
         match component:
@@ -61,8 +61,8 @@ def format_pattern(components: Sequence[Any]) -> str:
 def no_leaf_matches(
     components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
-    """Returns the error of a path pattern that matches no leaf; `inner` is the path of an inner
-    node that it matches."""
+    """Returns the error for a pattern that matches no leaf. `inner` is the path of an inner node
+    that it does match."""
     pattern = format_pattern(components)
     text = f"the path pattern {pattern!r} matches no leaf"
     if inner is not None:
@@ -78,18 +78,18 @@ def no_leaf_matches(
 
 
 def leaf_in_two_trees(path: list[Any], first: int, second: int) -> str:
-    """Returns the error of `combine` of trees that have a leaf in the same place."""
+    """Returns the error of `combine` for a leaf that two trees have."""
     return f"{path_text(path)} is in tree {first} and in tree {second}"
 
 
 def some_of(paths: Sequence[str]) -> str:
-    """Returns the first of the paths of a tree's leaves, for an error."""
+    """Lists the first few paths, for an error."""
     some = ", ".join([f"`{path}`" for path in paths[:5]]) + (", ..." if len(paths) > 5 else "")
     return some or "no leaves"
 
 
 def _spelled(component: Any, keys: set[str]) -> Any:
-    """Returns a component. For a name that is not a key, returns a similar key if there is one."""
+    """Returns the key most similar to a misspelt component, otherwise the component."""
     if not isinstance(component, str) or component in keys:
         return component
     return (difflib.get_close_matches(component, keys, 1) or [component])[0]
@@ -99,7 +99,7 @@ def _spelled(component: Any, keys: set[str]) -> Any:
 
 
 def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
-    """Builds a tree from dicts of its open leaves: ``Structure.combine``."""
+    """Builds a tree from dicts of its open leaves, for ``Structure.combine``."""
     for i, group in enumerate(groups, 1):
         if not isinstance(group, dict):
             name = type(group).__name__
@@ -120,7 +120,7 @@ def combine(structure: "_core.Structure", groups: tuple[Any, ...]) -> Any:
 def _check_groups(
     paths: tuple[str, ...], leaves: dict[Any, Any], groups: tuple[dict[Any, Any], ...]
 ) -> None:
-    """Raises ValueError if `groups`, which are `leaves` together, do not have each path once."""
+    """Raises ValueError unless each path is in exactly one group. `leaves` joins all `groups`."""
     missing, unknown, again = [], [], []
     for path in paths:
         if path not in leaves:
@@ -147,14 +147,14 @@ def _listed(what: str, paths: list[Any]) -> str:
 
 # ---- the repr ----
 
-_MOST_CHILDREN = 10  # written for one node
-_MOST_NODES = 120  # written in all
-_MOST_CHARACTERS = 60  # written for one value
+_MOST_CHILDREN = 10  # per node
+_MOST_NODES = 120  # in total
+_MOST_CHARACTERS = 60  # per value
 
 
 def repr_of(structure: "_core.Structure") -> str:
-    """Returns the repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, in which a star stands
-    for each open leaf. It is short, however large the structure is."""
+    """Returns a repr like ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, with a star for each
+    open leaf. Its length is bounded."""
     return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 
@@ -177,7 +177,7 @@ class _Repr:
     nodes: list[tuple[str, int, Any, Any, Any]]
     leaves: tuple[Any, ...]
     at: int = 0  # the next node
-    leaf: int = 0  # the number of leaves before it
+    leaf: int = 0  # the next leaf
     written: int = 0  # the number of nodes written
 
     def node(self) -> str:
@@ -243,8 +243,8 @@ class _Repr:
 
 
 def difference(what: str, path: list[Any], name: str, model: str, found: Any, expected: Any) -> str:
-    """Returns where a tree called `name` differs from a structure called `model`, which has to be a
-    prefix of it, and what both have there."""
+    """Returns an error: the first difference between a tree called `name` and the structure called
+    `model`, which must be a prefix of it."""
     match what:
         case "type":
             texts = _type_and_size(*found), _type_and_size(*expected)
@@ -286,7 +286,7 @@ WHILE = {
 
 
 def note_context(exception: BaseException) -> None:
-    """Replaces the ``__filterjit_error_context__`` of an exception, if it has one, by a note."""
+    """Turns the ``__filterjit_error_context__`` of an exception, if any, into a note."""
     context = exception.__dict__.pop("__filterjit_error_context__", None)
     match context:
         case (str() as operation, list() as path, _) if operation in WHILE:

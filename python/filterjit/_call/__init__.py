@@ -1,1 +1,1 @@
-"""The Python part of a jitted call: signatures, compiling, errors, running."""
+"""The Python part of a jitted call: signatures, caches, misses, errors."""

@@ -1,5 +1,4 @@
-"""The hooks of `filterjit.jit` and `filterjit.nnx.jit`, whose functions behave as those of
-``jax.jit``."""
+"""The hooks of `filterjit.jit` and `filterjit.nnx.jit`, which behave like ``jax.jit``."""
 
 import collections
 import types
@@ -22,7 +21,7 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class AsInJax(FunctionHooks):
-    """Errors of a running program are raised as they are, and no call waits for the device."""
+    """Raises a program's errors unchanged, and never waits for the device."""
 
     def silence(self, call: _running.Running) -> None:
         if self.settings.donate.is_quiet:
@@ -39,7 +38,7 @@ class AsInJax(FunctionHooks):
 
 
 class _Opaque:
-    """A callable as one static value, whatever it holds: it equals itself only."""
+    """A callable as a static value, equal only to itself."""
 
     __slots__ = ("fun",)
 
@@ -66,10 +65,10 @@ class PlainHooks(AsInJax):
     """The hooks of a function of `filterjit.jit`.
 
     Attributes:
-        upstream: what ``jax.jit`` has returned for the same function and options. It makes the
-            calls that are not covered here, and raises the errors of arguments and results.
-        reason: why it makes all calls; "" if it does not.
-        handed_over: how many calls it has made, by the reason for it.
+        upstream: the ``jax.jit`` of the same function and options. It makes the calls that aren't
+            supported here, and raises the errors of arguments and results.
+        reason: why `upstream` makes all calls, or "".
+        handed_over: the number of calls that `upstream` made, by reason.
     """
 
     decorator = "jit"
@@ -95,12 +94,12 @@ class PlainHooks(AsInJax):
         try:
             leaves = jax.tree_util.tree_leaves(out)
         except ValueError:
-            _core.flatten(self.registry, out)  # says where, if keys cannot be sorted
+            _core.flatten(self.registry, out)  # raises a better error if keys can't be sorted
             raise
         if not all(map(is_traced, leaves)):
             raise HandOver(_NOT_TRACED.format("result"))
         if self.settings.shardings is not None:
-            # There is a spec for each array.
+            # The specs match arrays one to one.
             return jax.tree_util.tree_map(jax.numpy.asarray, out)
         return out
 
@@ -118,7 +117,7 @@ class PlainHooks(AsInJax):
         if _errors.is_of_sorting(exception):
             return _errors.add_path(exception)
         if failure.variant is None:
-            # The arguments cannot be flattened, or a static one cannot be hashed.
+            # Flattening the arguments or hashing a static one failed.
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
             return NO_KEY
@@ -142,10 +141,8 @@ def hand_over(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Makes a call of `f` by `upstream`, and counts it.
-
-    The error of arguments that are no key gets notes of which static ones cannot be hashed.
-    """
+    """Passes a call of `f` to `upstream`, and counts it. Errors get notes about unhashable static
+    arguments and about `filter_jit`."""
     __tracebackhide__ = True
     handed_over[reason] += 1
     cache = f._parts()[0]
@@ -167,7 +164,7 @@ def hand_over(
         raise
 
 
-# JAX raises these errors before the function runs. They name arguments of the flat function.
+# JAX raises these before the function runs, and names arguments of the flat function.
 _OF_ARGUMENTS = (
     "An overflow was encountered while parsing an argument",
     "Error interpreting argument to",

@@ -1,5 +1,4 @@
-"""The caches of a function. They are stored on the function itself, or on the object whose method
-it is."""
+"""The caches of a function, stored on the function itself or on a method's instance."""
 
 import functools
 import types
@@ -14,25 +13,24 @@ from .._base._locks import RLock
 from .._base._unwrap import unwrap_chain
 
 MAXSIZE = 4096
-"""How many variants a cache holds at most, by default: as many as JAX's own cache of compiled
-functions."""
+"""The default size of a cache, equal to that of JAX's own."""
 
 CACHES_ATTRIBUTE = "__filterjit_caches__"
 
-# Held for one look-up and one store. It is an RLock because the garbage collector may run while it
-# is held, and a finalizer may call a jitted function.
+# Held for one look-up and store. Reentrant, because the garbage collector can run meanwhile, and a
+# finalizer can call a jitted function.
 _lock = RLock()
 
 
 class Owned:
     """A value in the ``__dict__`` of its owner, such as the caches of a function.
 
-    So the value dies with the owner. The value refers to the owner, and only a reference from the
-    owner makes this a cycle that the garbage collector can free.
+    The value refers to its owner. If only the owner refers to the value, the garbage collector
+    can free both.
 
-    ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, so an object may have the Owned of
-    another one. `owner` tells whose it is. In a pickle or a deep copy, None stands for it, so that
-    the pickle can be loaded without filterjit.
+    ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, and a function can end up with
+    someone else's Owned: compare `owner`. Pickles and deep copies contain None instead, and can be
+    loaded without filterjit.
     """
 
     __slots__ = ("owner", "value")
@@ -46,7 +44,7 @@ class Owned:
 
 
 def _way_down(fun: Any) -> Iterator[Any]:
-    """Yields `fun` and the callables that it wraps, down to a Python function or a leaf."""
+    """Yields `fun` and the callables it wraps, down to a Python function or a leaf."""
     for inner in unwrap_chain(fun, "__func__", "__wrapped__", "func"):
         yield inner
         if type(inner) is types.FunctionType:
@@ -57,16 +55,15 @@ def _way_down(fun: Any) -> Iterator[Any]:
 
 
 def _call_of_class(x: Any) -> Any:
-    """Returns the Python function that is the ``__call__`` of the class of `x`, or None."""
+    """Returns the ``__call__`` of the class of `x` if that's a Python function, otherwise None."""
     *_, call = _way_down(getattr(type(x), "__call__", None))  # noqa: B004
     return call if type(call) is types.FunctionType else None
 
 
 def _attributes(x: Any) -> dict[str, Any] | None:
-    """Returns the ``__dict__`` of `x`, or None if caches cannot be stored there.
+    """Returns the ``__dict__`` of `x`, or None if it can't store caches.
 
-    The ``__dict__`` of a pytree may be a part of it: the function that flattens it may go through
-    all attributes, as Flax's does.
+    A pytree can't, because its flatten function might go through all attributes, as Flax's does.
     """
     if isinstance(x, type) or not type(x).__weakrefoffset__:
         return None
@@ -84,16 +81,15 @@ def _equals_only_itself(x: Any) -> bool:
 
 
 def owner_of(fun: Any) -> Any:
-    """Returns the object whose ``__dict__`` holds the caches of `fun`, or None if there is none.
+    """Returns the object with the caches of `fun` in its ``__dict__``, or None.
 
-    It lives no longer than `fun` is useful, and at least as long as an equal callable may be
-    created: the instance that a method is bound to, a Python function, or a callable object that
-    equals only itself. These cannot hold caches if they have no ``__dict__`` or are pytrees. Then,
-    and for callable objects with an ``__eq__`` of their own, it is the Python function in the
-    class, so equal objects share their caches.
+    It dies with `fun`, but not while an equal callable could still be created: the instance of a
+    bound method, a Python function, or a callable object that equals only itself. If that's a
+    pytree or has no ``__dict__``, or if a callable object defines ``__eq__``, it's the Python
+    function in the class. Equal objects therefore share caches.
     """
     for inner in _way_down(fun):
-        # Two bound methods of Python are equal if their instances are the same object.
+        # Python compares bound methods by the identity of their instances.
         is_method = type(inner) is types.MethodType or (
             isinstance(inner, _core.BoundMethod) and _equals_only_itself(inner.__self__)
         )
@@ -108,15 +104,15 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or of one object's methods, by the function's Structure and
-    options. None if there is no object to store them on."""
+    """Returns the caches of a function, or of an instance's methods, by Structure and options.
+    Returns None if no object can store them."""
     owner = owner_of(fun)
     if owner is None:
         return None
     caches = Owned(owner, {})
     attributes: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     while True:
-        # `setdefault` is atomic: threads that arrive at once all find the same object.
+        # `setdefault` is atomic: all threads find the same object.
         found = attributes.setdefault(CACHES_ATTRIBUTE, caches)
         if type(found) is Owned and found.owner() is owner:
             by_key: dict[Any, _core.Cache] = found.value
@@ -127,7 +123,7 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 
 def names_of(fun: Any) -> tuple[str, str]:
-    """Returns the ``__name__`` and ``__qualname__`` of the function below wrappers and partials."""
+    """Returns the ``__name__`` and ``__qualname__`` of the function inside wrappers and partials."""
     for inner in unwrap_chain(fun, "__wrapped__", "func"):
         is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
         if not hasattr(inner, "__wrapped__") and not is_partial:
@@ -138,9 +134,9 @@ def names_of(fun: Any) -> tuple[str, str]:
 
 
 def attributes_of(fun: Any) -> dict[str, Any]:
-    """Returns the attributes that ``functools.update_wrapper`` would copy."""
+    """Returns the attributes that ``functools.update_wrapper`` copies."""
     found: dict[str, Any] = {}
-    if isinstance(fun, types.FunctionType):  # the __dict__ of other objects is their state
+    if isinstance(fun, types.FunctionType):  # in other objects, the __dict__ is state
         found.update(fun.__dict__)
     found.pop(CACHES_ATTRIBUTE, None)
     found.pop("__wrapped__", None)

@@ -10,17 +10,17 @@ from .._base._switches import tell
 from .._compat import _direct_compat, _jax_compat
 from . import _running
 
-_AFTER = 16  # calls, after which a plan pays: making it takes as long as some calls
+_AFTER = 16  # calls; making a plan costs about as much as several of them
 
 
 class KeptProgram(BaseException):
-    """Ends a call of ``jax.jit`` that is about to trace, because its program was kept.
+    """Stops ``jax.jit`` from tracing if a stored program exists for the call.
 
-    JAX and the user's code let it pass. csrc/call/direct.c makes the call with the program.
+    A BaseException, so that JAX and user code let it pass. csrc/call/direct.c then runs the program.
 
     Arguments:
-        load: returns the ``jax.stages.Compiled``; or None, and the call is traced after all.
-        refuse: is called if the call needs ``jax.jit``, so that it is not ended again.
+        load: returns the ``jax.stages.Compiled``, or None to trace after all.
+        refuse: called if the call needs ``jax.jit``; prevents a second KeptProgram.
         arrays: the arrays of the call.
     """
 
@@ -31,7 +31,7 @@ class KeptProgram(BaseException):
         self._load, self._refuse, self._arrays = load, refuse, arrays
 
     def load(self) -> tuple[Any, ...] | None:
-        """Returns the plan of the call."""
+        """Returns the plan of the call, or None."""
         compiled = self._load()
         plan = None if compiled is None else plan_of_kept(compiled, self._arrays)
         if isinstance(plan, tuple):
@@ -41,7 +41,7 @@ class KeptProgram(BaseException):
 
 
 def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    """Returns the plan of a ``jax.stages.Compiled``, or why there is none."""
+    """Returns the plan of a ``jax.stages.Compiled``, or the reason for having none."""
     try:
         return _direct_compat.plan_of(compiled, arrays, _core.Output, must_pay=False)
     except Exception as e:
@@ -49,10 +49,10 @@ def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
 
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    """Returns the plan of an entry, or why there is none.
+    """Returns the plan of an entry, or the reason for having none.
 
-    JAX finds the trace of the call that was noted in its caches, unless it has dropped it, or an
-    option changed that its traces depend on and its calls do not.
+    JAX finds the trace of an earlier call in its caches, unless it has dropped the trace, or an
+    option changed that affects traces but not calls.
     """
     no_trace = _running.Running(None)
     try:
@@ -60,7 +60,7 @@ def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
         return _direct_compat.plan_of(source, arrays, _core.Output)
     except _running.WouldTrace:
         return "JAX would trace the function again"
-    except Exception as e:  # a private name is not what it was
+    except Exception as e:  # a private name changed
         return f"JAX's executable was not found ({type(e).__name__}: {e})"
     finally:
         no_trace.end()
@@ -80,7 +80,7 @@ def _make_context() -> _core.DirectContext | None:
     return made
 
 
-# What all direct calls share; None if JAX lacks a private name that they need.
+# Shared by all direct calls. None if JAX lacks a private name they need.
 _context = _make_context()
 
 
@@ -93,18 +93,18 @@ tell("direct", _turn)
 
 
 def are_there() -> bool:
-    """Returns whether this JAX has what direct calls need."""
+    """True if this JAX supports direct calls."""
     return _context is not None
 
 
 def time_runs(on: bool) -> None:
-    """Turns the timing of executables on or off."""
+
     if _context is not None:
         _context.timed = on
 
 
 class _After:
-    """Calls a ``jax.jit`` in a context, which gets the arrays and a function that returns it."""
+    """Calls a ``jax.jit`` within a context made by `before`."""
 
     def __init__(self, before: "Before", jitted: Any) -> None:
         self.before = before
@@ -119,11 +119,13 @@ Before = Callable[[tuple[Any, ...], Callable[[], Any]], AbstractContextManager[N
 
 
 def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
-    """Returns a callable that calls `jitted`, or its executable where a call is like earlier ones.
+    """Returns a callable that runs `jitted`, or directly its executable.
 
-    `jitted` takes arrays and returns an Output. `source` is the ``jax.stages.Compiled`` of
-    `jitted`; None for a ``jax.jit``. `before` returns a context for each call that is not
-    direct. It gets the arrays, and a function that returns `jitted`.
+    Arguments:
+        jitted: a function of arrays that returns an Output.
+        source: the ``jax.stages.Compiled`` of `jitted`; None for a ``jax.jit``.
+        before: returns a context for each call that isn't direct. Its arguments are the arrays, and
+            a function that returns `jitted`.
     """
     source = jitted if source is None else source
     if before is not None:
@@ -132,7 +134,7 @@ def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
 
 
 def jitted_of(call: Any) -> Any:
-    """Returns the ``jax.jit`` of the `call` of a variant."""
+    """Unwraps the ``jax.jit`` in the `call` of a variant."""
     while isinstance(call, (_core.Direct, _After)):
         call = call.jitted
     return call

@@ -1,5 +1,4 @@
-"""`Donation`: the arguments whose memory the program may reuse, and the warning about memory that
-it cannot use."""
+"""`Donation`: selects the arrays to donate, and warns about donated memory that goes unused."""
 
 import dataclasses
 import warnings
@@ -20,7 +19,7 @@ _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
 
 class _Hole:
-    """Stands for an array, and knows its position."""
+    """A placeholder for an array."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -28,12 +27,12 @@ class _Hole:
 
 @dataclasses.dataclass(frozen=True)
 class Donation:
-    """Which arrays are donated.
+    """Selects arrays to donate.
 
     Attributes:
-        mode: one of the modes of `filter_jit`; "none" if the others say which.
-        arguments: those, all of whose arrays are donated.
-        chosen: parameters by name, and filters of the arrays in their arguments.
+        mode: a mode of `filter_jit`; "none" if one of the other two is set.
+        arguments: donates all arrays in these arguments.
+        chosen: donates the filtered arrays of these parameters.
     """
 
     mode: str = "none"
@@ -42,11 +41,11 @@ class Donation:
 
     @classmethod
     def of(cls, given: Any) -> "Donation":
-        """Returns what `filter_jit` takes as `donate`.
+        """Parses the `donate` option of `filter_jit`.
 
         Raises:
-            TypeError: if `given` is none of what `filter_jit` takes.
-            ValueError: if it is no mode, or a value in it is no filter.
+            TypeError: if `given` has a wrong type.
+            ValueError: for an unknown mode, or a value that isn't a filter.
         """
         if isinstance(given, str):
             names = f"a tuple of names of parameters, such as ({given!r},)"
@@ -62,21 +61,21 @@ class Donation:
         return repr(self.chosen or self.arguments or self.mode)
 
     def __hash__(self) -> int:
-        return hash(self.mode)  # cheap, because the first call of each jitted function computes it
+        return hash(self.mode)  # cheap: every jitted function's first call computes it
 
     @property
     def is_quiet(self) -> bool:
-        """Whether JAX's warning about donated buffers that it could not use is silenced."""
+        """True to silence JAX's warning about unusable donated buffers."""
         return self.mode in ("all", "all-except-first") or bool(self.chosen)
 
     @property
     def spares_first(self) -> bool:
-        """Whether the first argument is not donated."""
+
         return self.mode.endswith("-except-first")
 
     @property
     def depends_on_leaves(self) -> bool:
-        """Whether a filter looks at arrays, besides their paths."""
+        """True if a filter looks at arrays, not only at their paths."""
         return bool(self.chosen.by_leaf)
 
     def positions(
@@ -86,10 +85,10 @@ class Donation:
         missing: Any,
         tracers: tuple[Any, ...] | None = None,
     ) -> tuple[int, ...]:
-        """Returns the positions of the donated arrays among those of a call; arrays in the
-        function itself, which are none of them, come first.
+        """Returns the positions of the donated arrays among all arrays of a call, which begin with
+        those in the function itself (never donated).
 
-        `tracers` stand for the arrays, for filters that look at them.
+        Filters that look at arrays get `tracers`.
         """
         if not self:
             return ()
@@ -114,8 +113,7 @@ class Donation:
         return tuple(found)
 
     def _spared(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, int]:
-        """Returns the number of the first array in the arguments that a mode does not donate, and
-        how many follow."""
+        """Returns (first, count) of the arrays in the arguments that the mode doesn't donate."""
         if not self.spares_first or not (signature.positional or signature.varargs == 0):
             return 0, 0
         path = (0,) if signature.positional else (0, 0)
@@ -125,7 +123,7 @@ class Donation:
             return 0, 0
 
     def _filtered(self, name: str, argument: Any, asked: Any) -> list[int]:
-        """Returns the positions of the arrays of an argument that its filter takes."""
+        """Returns the positions of an argument's arrays that its filter selects."""
         mask = self.chosen.mask(name, asked, ("arrays",))
         leaves = leaves_of(argument)
         holes = [x for x, taken in zip(leaves, mask, strict=True) if taken]
@@ -138,7 +136,7 @@ NO_DONATION = Donation()
 
 
 def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, missing: Any) -> Any:
-    """Returns the argument of a parameter, or of one of ``**kwargs``."""
+    """Returns the argument of a parameter, or one of ``**kwargs``."""
     if name in signature.names:
         return arguments[signature.names.index(name)]
     keywords = arguments[signature.varkw] if signature.varkw >= 0 else missing
@@ -146,7 +144,7 @@ def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, m
 
 
 def same_memory(x: Any, y: Any) -> bool:
-    """Returns whether one array can take the memory of the other."""
+    """True if one array can reuse the other's memory."""
     a, b = jax.typeof(x), jax.typeof(y)
     return (a.shape, a.dtype) == (b.shape, b.dtype)
 
@@ -160,7 +158,7 @@ def tell_unused(
     inputs: Sequence[Any] = (),
     outputs: Sequence[Any] = (),
 ) -> None:
-    """Warns of donated arrays whose memory no result can take, by their paths.
+    """Warns about donated arrays that no result can reuse.
 
     Arguments:
         donated: the positions of the donated arrays.
@@ -171,7 +169,7 @@ def tell_unused(
     specs = {i: inputs[i] if inputs else None for i in donated}
     free = list(range(len(results)))
     lines: dict[int, str] = {}
-    # Without a spec, an array may be placed as any result is, and a result as any array.
+    # An array without a spec fits any result, and the reverse. Match the constrained ones first.
     for i in sorted(donated, key=lambda i: specs[i] is None):
         spec, equal = specs[i], [j for j in free if same_memory(arrays[i], results[j])]
         fitting = [

@@ -1,8 +1,7 @@
-"""The events of functions and traces, which the core tells the rooms that listen.
+"""The events that the core sends to listening rooms.
 
-A listener overrides methods of `Listener`. The core calls none of them on a hit. If a method that
-is called before the user's function has run raises, the call raises the same. No other method may
-raise.
+A listener overrides methods of `Listener`. A hit calls none of them. Only the methods called before
+the user's function has run can raise; the call then raises the same exception.
 """
 
 import contextlib
@@ -29,12 +28,12 @@ class Trace:
     """One trace of a variant.
 
     Attributes:
-        cache: the cache of the function; None if it was collected meanwhile.
+        cache: the function's cache; None if it was collected meanwhile.
         variant: the variant.
         arrays: the tracers.
-        hooks: of the function, see `_miss.FunctionHooks`.
-        fun: the function, from `calls` on.
-        record: what a listener keeps of it.
+        hooks: the function's `_miss.FunctionHooks`.
+        fun: the function; set before `calls`.
+        record: for the listener's use.
     """
 
     cache: _core.Cache | None
@@ -46,13 +45,13 @@ class Trace:
 
 
 class Watched(NamedTuple):
-    """Arguments of the user's function in a trace, with tracers.
+    """The user's function and its traced arguments.
 
     Attributes:
-        cache: the cache of the function.
-        hooks: of the function.
+        cache: the function's cache.
+        hooks: the function's hooks.
         structure: the Structure of the arguments.
-        names, arguments: what the function gets.
+        names, arguments: the parameters and their arguments, with tracers.
     """
 
     cache: _core.Cache
@@ -63,7 +62,7 @@ class Watched(NamedTuple):
 
 
 class Listener:
-    """Hears nothing; what listens is derived from it."""
+    """The base class of listeners; ignores all events."""
 
     def made(
         self,
@@ -73,67 +72,66 @@ class Listener:
         name: str = "",
         f: _core.FilterJit | None = None,
     ) -> None:
-        """A function has a new cache, which `f` made. JAX knows its programs as `label`; `fun` is
-        None if it is not known; `name` is for reports, and that of the function if it is empty."""
+        """`f` created a cache for a function. JAX knows its programs as `label`. `fun` can be None.
+        `name` is for reports, and defaults to the function's own."""
 
     def cleared(self, cache: _core.Cache) -> None:
-        """The programs of a function were dropped."""
+        """A function's programs were dropped."""
 
     def before_trace(
         self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
     ) -> None:
-        """JAX is about to trace a variant, for a call or ahead of time. It may raise a
-        `_direct.KeptProgram`. `observed` returns the cache and the variant; `arrays` are those of
-        the call, if they are known."""
+        """JAX is about to trace a variant, for a call or ahead of time. `observed` returns the cache
+        and the variant; `arrays` are the call's, if known. Can raise `_direct.KeptProgram`."""
 
     def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
-        """A program that was kept was loaded for such arrays."""
+        """A stored program was loaded for these arrays."""
 
     def not_kept(self, variant: _core.Variant, why: str) -> None:
-        """A program of a variant is not kept."""
+        """A variant's program isn't stored."""
 
     def tracing(self, trace: Trace) -> contextlib.AbstractContextManager[None]:
-        """Returns a context for a trace, from its beginning to its end. It may raise."""
+        """Returns a context for the whole trace. Can raise."""
         return contextlib.nullcontext()
 
     def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
-        """JAX will trace, lower or compile for a variant, for no call, until the
-        `_running.Running` that is under way ends."""
+        """JAX is going to trace, lower or compile a variant outside calls, until the current
+        `_running.Running` ends."""
 
     def calls(self, trace: Trace) -> None:
-        """A trace is about to call the user's function. It may raise."""
+        """A trace is about to call the user's function. Can raise."""
 
     def watches(self, watched: Watched) -> Callable[[Any], None] | None:
-        """The user's function is about to get these arguments. What is returned is called with its
-        result."""
+        """The user's function is about to run with these arguments. Returns a function to call with
+        its result, or None."""
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
-        """A call has run a program for the first time."""
+        """A call ran a program for the first time."""
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
-        """The jaxpr of a new program is known; see `_traced.Contents`."""
+        """A new program's jaxpr is available, as `_traced.Contents`."""
 
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
-        """Another jit has made a call; `counts` are such calls by their reasons."""
+        """A call was passed to ``jax.jit`` or ``nnx.jit``. `counts` has all these calls by reason."""
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
-        """Returns what to raise in the place of the error of a call that has failed, or the reason
-        why another jit makes the call; often `error` itself."""
+        """Returns the error to raise for a failed call, or the reason to pass the call to upstream's
+        jit; often `error` itself."""
         return error
 
 
 _listeners: dict[str, Listener] = {}
-_others = dict(_rooms.LISTENERS)  # which are not imported yet
+_others = dict(_rooms.LISTENERS)  # not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Returns the listeners. It imports them when there is something to hear, and leaves out those
-    of rooms that were taken away."""
+    """Returns the listeners. Imports each as soon as its library is imported, and skips removed
+    rooms."""
     for module, library in list(_others.items()):
         if library not in sys.modules:
             continue
         try:
-            # It waits for a thread that imports the module; in that thread, it may be half imported.
+            # Waits for another thread's import. In the importing thread, it can be half done.
             found = getattr(_rooms.import_room(module, "to listen"), "listener", None)
         except ImportError:
             _others.pop(module, None)
@@ -145,20 +143,21 @@ def listeners() -> list[Listener]:
 
 
 def tell(event: str, *arguments: Any) -> None:
-    """Tells all listeners of an event, by the name of the method of `Listener`."""
+    """Calls the method `event` of all listeners."""
     for one in listeners():
         getattr(one, event)(*arguments)
 
 
 def error_of(error: BaseException | str) -> BaseException | str:
-    """Returns what listeners make of the error of a call that has failed."""
+    """Passes the error of a failed call through all listeners."""
     for one in listeners():
         error = one.error_of(error)
     return error
 
 
 def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
-    """Returns what `function` returns, which gives `watched` to the user's function."""
+    """Calls `function`, which passes `watched` to the user's function, between the listeners'
+    `watches` and their reactions to its result."""
     __tracebackhide__ = True
     ends = [end for one in listeners() if (end := one.watches(watched)) is not None]
     out = function()
@@ -169,7 +168,7 @@ def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
 
 @contextlib.contextmanager
 def tracing(trace: Trace) -> Iterator[None]:
-    """The context of all listeners for a trace."""
+    """Enters the contexts of all listeners for a trace."""
     with contextlib.ExitStack() as stack:
         for one in listeners():
             stack.enter_context(one.tracing(trace))
@@ -177,20 +176,20 @@ def tracing(trace: Trace) -> Iterator[None]:
 
 
 def name_of(cache: _core.Cache) -> str:
-    """Returns the name of a function, with its place if a listener has told it."""
+    """Returns a function's name, with its place if a listener recorded it."""
     record, attributes = cache.record, cache.attributes
     name = f"{attributes.get('__module__', '?')}.{attributes.get('__qualname__', '?')}"
     return str(getattr(record, "name_and_place", name))
 
 
-# ---- the line of the program that made a call, for warnings ----
+# ---- the user's line, for warnings ----
 
 _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def stack_level() -> int:
-    """Returns the `stacklevel` that makes a warning of the caller point at the user's line: the
-    innermost frame that is neither filterjit's nor JAX's."""
+    """Returns the `stacklevel` that makes the caller's warning point at the innermost frame outside
+    filterjit and JAX."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back
@@ -198,8 +197,8 @@ def stack_level() -> int:
 
 
 def users_line() -> tuple[str, int]:
-    """Returns the file and the line of the innermost frame that is of no installed library, or else
-    of the innermost that is neither filterjit's nor JAX's."""
+    """Returns the file and line of the innermost frame outside installed libraries, or else of the
+    innermost frame outside filterjit and JAX."""
     frame: types.FrameType | None = sys._getframe(stack_level() - 1)
     first = frame
     while frame is not None and is_installed(frame.f_code.co_filename):

@@ -1,4 +1,4 @@
-"""What JAX traces: the flat function of a variant, from the arrays of a call to an Output."""
+"""The flat function of a variant, which JAX traces: from the arrays of a call to an Output."""
 
 import os
 import weakref
@@ -22,34 +22,31 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class TracedHooks(CallHooks, Protocol):
-    """What a trace asks of the hooks of its function; see `_miss.FunctionHooks`."""
+    """The hooks a trace uses; see `_miss.FunctionHooks`."""
 
     def check_result(self, out: Any) -> Any: ...
     def silence(self, call: _running.Running) -> None: ...
 
 
 class TracedProgram(Protocol):
-    """What a trace tells of a program of its own, and asks it; see
-    `_shardings._sharded_call.ShardedProgram`."""
+    """Brackets a trace; see `_shardings._sharded_call.ShardedProgram`."""
 
     def before_trace(self, arrays: tuple[Any, ...]) -> None: ...
     def after_trace(self, out: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None: ...
 
 
 class FlatFunction:
-    """The traces of one variant.
+    """Traces one variant.
 
-    JAX's caches may hold a flat function for long, and must not keep the user's objects alive: the
-    variant, the hooks and the cache are referred to weakly. A call that traces holds all of them.
-    The hooks are those of the cache: the FilterJit that compiles a variant may die before others
-    that share the cache.
+    JAX's caches can keep a flat function for long. It must not keep user objects alive, and refers
+    to the variant, the hooks and the cache weakly. A call that traces holds all of them. The hooks
+    come from the cache, because the FilterJit that compiles a variant can die before other users of
+    the cache.
 
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
-        qualname: of the user's function.
-        signature: the signature of the function.
-        registry: the registry of the arguments.
-        donated: the positions of the arrays that are donated; None if they depend on the arrays.
+        qualname: the user's function's.
+        donated: the positions of the donated arrays; None if they depend on the arrays.
         before_run: returns a context for a call, see `_processes.Comparison`.
     """
 
@@ -74,7 +71,7 @@ class FlatFunction:
         self._paths = tuple(map(_errors.format_path, paths))
 
     def make(self, program: TracedProgram | None = None) -> Callable[..., _core.Output]:
-        """Returns a function for ``jax.jit``, which keeps the traces of each function apart."""
+        """Returns a new function for ``jax.jit``, which caches traces by function."""
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
@@ -87,11 +84,11 @@ class FlatFunction:
         return flat
 
     def observed(self) -> tuple[_core.Cache | None, _core.Variant | None]:
-        """Returns the cache of the function and the variant, for what JAX compiles."""
+        """Returns the cache and the variant, for listeners."""
         return self._cache(), self._variant()
 
     def callable_of(self, jitted: Any) -> Callable[..., _core.Output]:
-        """Returns what a call of the variant calls: `jitted`, or its executable."""
+        """Returns the variant's `call`: `jitted` or, in direct calls, its executable."""
         found: Callable[..., _core.Output] = _direct.wrap(jitted, before=self.before_run)
         return found
 
@@ -134,7 +131,7 @@ class FlatFunction:
             return output
 
     def _call_function(self, trace: _events.Trace) -> Any:
-        """Returns the result of the user's function for tracers."""
+        """Calls the user's function with tracers."""
         __tracebackhide__ = True
         variant, hooks, cache = trace.variant, trace.hooks, trace.cache
         trace.fun, arguments = variant.arguments(trace.arrays)

@@ -1,8 +1,7 @@
-"""`FunctionHooks`: what the C core calls on the path of a call, above all on a miss.
+"""`FunctionHooks`: the Python code of a call, above all of a miss.
 
-A miss creates a variant: a ``jax.jit`` of a flat function. This function takes the arrays of the
-arguments and returns those of the result. The static values (everything else) belong to the
-variant. `FunctionHooks.run` makes the call that traces and compiles it.
+A miss creates a variant: a ``jax.jit`` of a flat function from arrays to arrays. The variant holds
+the static values. `FunctionHooks.run` makes the call that traces and compiles it.
 """
 
 import types
@@ -29,7 +28,7 @@ _jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
 def registry_for(settings: Settings) -> _core.Registry:
-    """Returns the registry of arguments."""
+
     if settings.functions == "structure":
         keys = room_for("functions='structure'")
         found: _core.Registry = keys.with_numbers_in_some if settings.traced else keys.registry
@@ -40,7 +39,7 @@ def registry_for(settings: Settings) -> _core.Registry:
 
 
 def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
-    """Returns parameters with the flags that the settings ask for."""
+    """Returns `parameters` with the flags of the settings."""
     if settings.traced:
         return mark_chosen(parameters, settings.traced)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
@@ -53,9 +52,7 @@ class FunctionHooks(_running.RunningHooks):
     """The hooks of a jitted function; see `CallHooks`.
 
     Attributes:
-        settings: how the function is jitted.
-        registry: classifies the arguments. The function itself is always classified by
-            ``_registry.registry``.
+        registry: classifies the arguments. ``_registry.registry`` classifies the function itself.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -63,25 +60,24 @@ class FunctionHooks(_running.RunningHooks):
         self.registry = registry_for(settings)
 
     decorator: str = "filter_jit"
-    """The name of what jits such functions, for reports."""
+    """The decorator's name, for reports."""
 
     updates_modules: bool = False
-    """Whether the calls update the NNX Modules among their arguments."""
+    """True if calls update the NNX Modules among their arguments."""
 
     upstream: Any = None
-    """The ``jax.jit`` that provides `lower`, `trace` and `eval_shape` of the function; None if it
-    has its own."""
+    """The ``jax.jit`` that implements `lower`, `trace` and `eval_shape`; None for our own."""
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
-        """Returns a function and its arguments, which make `f` again, for pickles; None if the
-        function that it wraps and the settings tell all."""
+        """Returns a function and the arguments that recreate `f` from a pickle; None if the wrapped
+        function and the settings suffice."""
         return None
 
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Returns the cache that `f` shares with the FilterJits of equal functions with equal
-        options, and the arrays in the function itself."""
+        """Returns a cache, shared by the FilterJits of equal functions and options, and the arrays
+        in the function."""
         fun = f._function
         try:
             arrays, structure = _core.flatten(_registry.registry, self.function(f))
@@ -92,17 +88,17 @@ class FunctionHooks(_running.RunningHooks):
                 context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
-        # Two wrappers of one function can have different parameters: its `__signature__`, its
-        # defaults or its code may have been set between the two.
+        # Wrappers of one function can differ in parameters, if its `__signature__`, defaults or
+        # code changed in between.
         parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:
             cache = None if caches is None else caches.get(key)
-        except TypeError:  # one of the jitkwargs is not hashable: the cache is not shared
+        except TypeError:  # an unhashable jitkwarg: don't share the cache
             caches = cache = None
         if cache is None:
             signature = _core.Signature(*parameters)
-            self.check_names(signature)  # the parameters may have changed since it was jitted
+            self.check_names(signature)  # the parameters might have changed since decoration
             attributes = {k: x for k, x in f.__dict__.items() if k != "__wrapped__"}
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, attributes
@@ -116,32 +112,32 @@ class FunctionHooks(_running.RunningHooks):
         return cache, arrays
 
     def check_names(self, signature: _core.Signature) -> None:
-        """Raises ValueError if an option names what is not a parameter."""
+        """Raises ValueError if an option names an unknown parameter."""
         if self.settings.shardings is not None:
             self.settings.shardings.check_names(signature)
         check_names("donate", self.settings.donate.chosen.names, signature)
         check_names("traced", self.settings.traced.names, signature)
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
-        """Returns the parameters that the arguments of a call are bound to."""
+        """Returns the parameters to bind arguments to."""
         return marked(_signature.parameters_of(f._function, f._given_signature), self.settings)
 
     def function(self, f: _core.FilterJit) -> Any:
-        """Returns what stands for the function in its Structure, and is called by a trace."""
+        """Returns the function that goes into the Structure and that traces call."""
         return f._function
 
     def check_result(self, out: Any) -> Any:
-        """Returns the result of a trace, or what stands for it; raises if it cannot be one."""
+        """Returns the result of a trace, possibly converted. Raises for an invalid one."""
         if isinstance(out, _RUN_LATER):
             raise _errors.nothing_to_trace(f"the function returned a {type(out).__name__}")
         return out
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if numbers in it are traced."""
+
         return numbers_of(self.settings.traced, name, argument)
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
-        """Returns what runs ``jax.jit`` of a `FlatFunction`, or its executable."""
+        """Makes the ``jax.jit`` of a `FlatFunction` and returns the variant's `call`."""
         cache, _ = f._parts()
         settings = self.settings
         if settings.traced:
@@ -167,7 +163,7 @@ class FunctionHooks(_running.RunningHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Raises the TypeError of arguments that do not fit the signature."""
+
         _signature.raise_binding_error(f._function, f._given_signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:
@@ -176,10 +172,8 @@ class FunctionHooks(_running.RunningHooks):
     def inspect(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
-        """Returns whether the program that was just traced can raise while it runs.
-
-        None means that it cannot be known yet, because this call was itself being traced.
-        """
+        """Returns True if the new program can raise while it runs; None if it's too early to tell,
+        because an outer function is being traced."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
         _events.tell("ran", variant, arrays)
@@ -188,6 +182,6 @@ class FunctionHooks(_running.RunningHooks):
             found = _traced.contents(jitted.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
-            return True  # JAX does not tell; waiting is always correct
+            return True  # unknown; waiting is always correct
         _events.tell("inspected", variant, arrays, found)
         return raises

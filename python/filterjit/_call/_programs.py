@@ -1,4 +1,4 @@
-"""`Programs`: the ``jax.jit`` that a variant runs, or several of them; and dropping them."""
+"""`Programs`: the ``jax.jit`` functions that a variant runs, and dropping them."""
 
 import weakref
 from collections.abc import Sequence
@@ -12,15 +12,14 @@ from ._flat_function import FlatFunction
 
 
 class Programs:
-    """The one program of a variant. Where there may be several, as by shardings, a subclass
-    chooses.
+    """A variant's only program. Subclasses choose among several, for example by shardings.
 
     Attributes:
-        jit_id, qualname: as of the `FlatFunction`.
+        jit_id, qualname: those of the `FlatFunction`.
 
     Arguments:
-        flat: the flat function of the variant.
-        jitted: the ``jax.jit`` of it, if there is one already.
+        flat: the variant's flat function.
+        jitted: its ``jax.jit``, if it exists already.
     """
 
     def __init__(self, flat: FlatFunction, jitted: Any = None) -> None:
@@ -29,40 +28,40 @@ class Programs:
 
     @property
     def calls(self) -> list[Any]:
-        """What a call of the variant calls, for each program."""
+        """The `call` of each program."""
         return self._calls
 
     def find(self, arrays: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the ``jax.jit`` that a call with these arrays runs, and the arrays as it gets
-        them, some by specs in their place."""
+        """Returns the ``jax.jit`` for these arrays, and its arguments: the arrays, some of them
+        placed by specs."""
         return _direct.jitted_of(self._calls[0]), arrays
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> Sequence[Any]:
-        """Returns the spec that `in_shardings` gives to each array of a call; empty without."""
+        """Returns the `in_shardings` spec of each array; empty without shardings."""
         return ()
 
     def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether a call that has failed is to be made again, by another program."""
+        """True if another program must repeat the failed call."""
         return False
 
     def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns `is_of_other`, having set the ``variant.call`` that makes the call."""
+        """Returns `is_of_other`, and sets ``variant.call`` to that program."""
         return False
 
 
 def programs_of(variant: _core.Variant) -> Programs:
-    """Returns the programs of a variant of a jitted function."""
+
     assert variant.programs is not None
     return variant.programs
 
 
 def calls_of(variant: _core.Variant) -> list[Any]:
-    """Returns what a call of a variant calls, for each of its programs."""
+
     return [variant.call] if variant.programs is None else variant.programs.calls
 
 
 def _drop(variant: _core.Variant) -> None:
-    """Drops what JAX and direct calls hold for a variant."""
+    """Drops a variant's programs from JAX and from direct calls."""
     for call in calls_of(variant):
         if isinstance(call, _core.Direct):
             call.clear()
@@ -71,27 +70,24 @@ def _drop(variant: _core.Variant) -> None:
             clear_jax()
 
 
-# ---- dropping compiled programs: of one function, or of all ----
+# ---- dropping programs ----
 
 _caches: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def add(cache: _core.Cache) -> None:
-    """Adds a new cache, so that `clear_caches` clears it."""
+    """Registers a cache for `clear_caches`."""
     if not _caches:
         _jax_compat.clears_with_jax(clear_caches)
     _caches.add(cache)
-    clears = _equinox_compat.cache_clears()  # which the program may import meanwhile
+    clears = _equinox_compat.cache_clears()  # each time, because Equinox can be imported later
     if clears is not None and clear_caches not in clears:
         clears.append(clear_caches)
 
 
 def clear(cache: _core.Cache) -> None:
-    """Drops the compiled programs of one function.
-
-    The programs that JAX holds for the variants are dropped too, because a call may hold its
-    variant.
-    """
+    """Drops a function's programs. Also clears the programs in its variants, because a call can
+    hold one."""
     variants = cache.variants()
     cache.clear()
     _events.tell("cleared", cache)
@@ -101,9 +97,9 @@ def clear(cache: _core.Cache) -> None:
 
 @public
 def clear_caches() -> None:
-    """Drops the compiled programs of all jitted functions.
+    """Drops the compiled programs of all jitted functions, except those that a `Compiled` holds.
 
-    A `Compiled` keeps its program. ``jax.clear_caches`` and ``equinox.clear_caches`` do this too.
+    ``jax.clear_caches`` and ``equinox.clear_caches`` call this too.
     """
     for cache in list(_caches):
         clear(cache)

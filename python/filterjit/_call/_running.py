@@ -1,12 +1,11 @@
-"""`Running`: one call that traces, compiles, or runs a program that can raise.
+"""`Running`: a call that traces, compiles, or runs a program that can raise.
 
-Whatever lasts as long as such a call is deferred on it: settings that silence JAX, and measurements.
-The hook ``run`` makes the calls of a variant that has no trace yet, or one that can raise, from
-beginning to end in one frame.
+Settings and measurements that last for such a call register their clean-up with `Running.defer`.
+The hook ``run`` makes the calls of an untraced variant and of programs that can raise, in one frame.
 
-Of another call, only JAX knows that it traces again. The trace begins a `Running`, and the hook
-``finish`` ends it. The trace could instead raise an exception that makes C ask `run`. But JAX's
-caches never store a trace whose first attempt has failed, and direct calls look for it there.
+If JAX retraces in any other call, only the trace knows: it begins a `Running`, and the hook
+``finish`` ends it. Raising an exception from the trace, to restart in `run`, doesn't work: JAX never
+caches a trace that failed at first, and direct calls look it up in JAX's cache.
 """
 
 import contextlib
@@ -31,16 +30,15 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class Running:
-    """One call of a variant; or, without a variant, a time in which nothing may be traced.
+    """A call of a variant; or, if `variant` is None, a time in which tracing is forbidden.
 
-    A KeyboardInterrupt may arrive between any two lines. So `end` does no harm if it runs twice, and
-    each caller calls it at the end of ``try`` and in ``except BaseException``: a ``finally`` can be
-    interrupted although the call has succeeded.
+    A KeyboardInterrupt can arrive between any two lines. Therefore `end` is idempotent, and callers
+    call it at the end of ``try`` and in ``except BaseException``: an interrupt in a ``finally``
+    would fail a call that had succeeded.
 
     Attributes:
-        variant: the variant.
-        begun_by_trace: whether `finish` ends it.
-        is_tracing: whether the user's function is running.
+        begun_by_trace: True if `finish` ends it.
+        is_tracing: True while the user's function runs.
     """
 
     def __init__(self, variant: _core.Variant | None, begun_by_trace: bool = False) -> None:
@@ -53,7 +51,7 @@ class Running:
         _thread.stack.append(self)
 
     def defer(self, function: Callable[[], object]) -> None:
-        """Calls `function` at the end, the last one first; twice if it is interrupted."""
+        """Calls `function` at the end, in reverse order; twice if interrupted."""
         self._ends.append(function)
 
     def end(self) -> None:
@@ -66,22 +64,22 @@ class Running:
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Running] = []  # the innermost last
+        self.stack: list[Running] = []  # innermost last
 
 
 _thread = _Thread()
 
 
 class WouldTrace(Exception):
-    """Raised where nothing may be traced."""
+    """Raised by a trace when tracing is forbidden."""
 
 
 def under_way(variant: _core.Variant) -> Running | None:
-    """Returns the innermost call under way in this thread if it is one of this variant that is not
-    tracing; or None.
+    """Returns the thread's innermost call if it's a call of `variant` and isn't tracing, otherwise
+    None.
 
     Raises:
-        WouldTrace: if nothing may be traced.
+        WouldTrace: if tracing is forbidden.
     """
     innermost = _thread.stack[-1] if _thread.stack else None
     if innermost is not None and innermost.variant is None:
@@ -91,21 +89,20 @@ def under_way(variant: _core.Variant) -> Running | None:
 
 
 def _end_begun_by_traces(variant: _core.Variant) -> None:
-    """Ends the calls of a variant that its traces have begun: the inspection may trace again too."""
+    """Ends the calls that a variant's traces began: one, or more if the inspection retraced."""
     while (call := under_way(variant)) is not None and call.begun_by_trace:
         call.end()
 
 
 def defer(function: Callable[[], object]) -> None:
-    """Calls `function` when the innermost call under way in this thread ends."""
+    """Calls `function` when the thread's innermost call ends."""
     _thread.stack[-1].defer(function)
 
 
 class _SharedSetting:
-    """A global setting that is on while at least one call, of any thread, needs it.
+    """A global setting that is on while any call, in any thread, needs it.
 
-    The functions that switch it do no harm if they run twice, and `hold` defers the end before it
-    begins.
+    Both switches are idempotent, and `hold` defers the end before it begins.
     """
 
     def __init__(self, switch_on: Callable[[], None], switch_off: Callable[[], None]) -> None:
@@ -116,7 +113,7 @@ class _SharedSetting:
             os.register_at_fork(after_in_child=self._after_fork)
 
     def hold(self, call: Running) -> None:
-        """Keeps the setting on until the end of a call."""
+        """Keeps the setting on until `call` ends."""
         token = threading.get_ident(), object()
         call.defer(lambda: self._release(token))
         with self._lock:
@@ -130,13 +127,13 @@ class _SharedSetting:
                 self._switch_off()
 
     def _after_fork(self) -> None:
-        # In the child, there are no other threads, and so none of their calls.
+        # The other threads, and their calls, don't exist in the child.
         self._calls = {call for call in self._calls if call[0] == threading.get_ident()}
         if not self._calls:
             self._switch_off()
 
 
-# For a failed callback: filterjit raises its error, as Equinox does.
+# JAX logs failed callbacks. filterjit raises their errors, as Equinox does.
 _callback_logger = logging.getLogger(_jax_compat.CALLBACK_LOGGER)
 
 
@@ -151,11 +148,11 @@ _quiet_callbacks = _SharedSetting(
 
 
 def ignore_callbacks(call: Running) -> None:
-    """Keeps JAX from logging failed callbacks until the end of a call."""
+    """Silences JAX's log of failed callbacks until `call` ends."""
     _quiet_callbacks.hold(call)
 
 
-# The comment in the pattern distinguishes this filter from one that the user may have set.
+# The comment in the pattern tells this filter from the user's.
 _UNUSED = "(?#filterjit)Some donated buffers were not usable"
 
 
@@ -178,18 +175,18 @@ _quiet_donation = _SharedSetting(_ignore_unused, _tell_unused)
 
 
 def ignore_donation(call: Running) -> None:
-    """Keeps JAX from warning that a donated buffer could not be used, until the end of a call.
+    """Silences JAX's warning about unusable donated buffers until `call` ends.
 
-    ``warnings.catch_warnings`` would restore all filters as they were: of two threads that use it
-    at once, one leaves the filters of the other behind. Where filters belong to a context
-    (``sys.flags.context_aware_warnings``, as without a GIL), it is right, and the only way.
+    ``warnings.catch_warnings`` restores all filters. If two threads use it at the same time, one
+    leaves the other's filters behind. It's correct only if filters belong to a context
+    (``sys.flags.context_aware_warnings``, the default without a GIL), and is then the only way.
     """
     if not getattr(sys.flags, "context_aware_warnings", False):
         return _quiet_donation.hold(call)
     filters = warnings.catch_warnings()
 
     def leave() -> None:
-        with contextlib.suppress(RuntimeError):  # it was interrupted before it had entered
+        with contextlib.suppress(RuntimeError):  # interrupted before entering
             filters.__exit__(None, None, None)
 
     call.defer(leave)
@@ -198,7 +195,7 @@ def ignore_donation(call: Running) -> None:
 
 
 class RunningHooks(CallHooks):
-    """The hooks of calls that are no plain hits, and of calls that fail; see `CallHooks`."""
+    """The hooks of failed calls, and of calls that aren't plain hits; see `CallHooks`."""
 
     settings: Any
 
@@ -210,7 +207,7 @@ class RunningHooks(CallHooks):
         failed: Exception | None,
         /,
     ) -> _core.Output | None:
-        """Makes a call that traces, compiles, or runs a program that can raise."""
+
         __tracebackhide__ = True
         if failed is not None and not _calls_again(variant, failed, arrays):
             return None
@@ -232,7 +229,7 @@ class RunningHooks(CallHooks):
         return out
 
     def silence(self, call: Running) -> None:
-        """Keeps JAX's own messages from appearing until the end of a call."""
+        """Silences JAX's own messages until `call` ends."""
         ignore_callbacks(call)
         if self.settings.donate.is_quiet:
             ignore_donation(call)
@@ -240,7 +237,7 @@ class RunningHooks(CallHooks):
     def finish(
         self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
     ) -> None:
-        """Ends what a trace has begun in this call. Before, inspects and waits for a new program."""
+        """Inspects a new program and waits for it, then ends the `Running` that the trace began."""
         try:
             if output is not None:
                 self.inspect_and_wait(variant, arrays, output)
@@ -252,8 +249,7 @@ class RunningHooks(CallHooks):
     def inspect_and_wait(
         self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output
     ) -> None:
-        """Inspects the program of a new trace. Waits for a program that can raise, so that it has
-        raised."""
+        """Inspects the program of a new trace. If it can raise, waits for it."""
         if type(output) is not _core.Output or output.trace < 0:  # jax_disable_jit
             return
         may_raise = variant.may_raise(output.trace)
@@ -278,7 +274,7 @@ class RunningHooks(CallHooks):
         given: tuple[tuple[Any, ...], dict[str, Any]] | None,
         /,
     ) -> BaseException | Callable[..., Any]:
-        """Returns the exception to raise, or what makes the call instead."""
+        """Returns the exception to raise, or a function that makes the call instead."""
         if given is not None:
             try:
                 self.raise_binding_error(f, *given)
@@ -288,32 +284,30 @@ class RunningHooks(CallHooks):
         answer = _events.error_of(self.translate(Failure(f, exception, variant, arrays)))
         return answer if isinstance(answer, BaseException) else self.other(f, answer)
 
-    # ---- what differs between functions ----
+    # ---- overridden ----
 
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Raises the TypeError of arguments that do not fit the signature."""
+        """Raises the TypeError of arguments that don't fit the signature."""
         raise NotImplementedError
 
     def translate(self, failure: Failure) -> BaseException | str:
-        """Returns the exception to raise in the place of that of the failure; or a reason why
-        `other` makes the call."""
+        """Returns the exception to raise for a failure, or a reason to let `other` make the call."""
         raise NotImplementedError
 
     def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:
-        """Returns what makes a call instead."""
+        """Returns a function that makes the call instead."""
         raise NotImplementedError
 
     def inspect(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
-        """Returns whether the program that was just traced can raise while it runs; None if that
-        cannot be known yet."""
+        """Returns True if the new program can raise; None if it's too early to tell."""
         raise NotImplementedError
 
 
 def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-    """Returns whether another program has to make a failed call, as one of other shardings."""
-    programs = variant.programs  # None if the garbage collector has cleared it
+    """True if another program, for example for other shardings, must repeat a failed call."""
+    programs = variant.programs  # None after the garbage collector cleared it
     return programs is not None and programs.call_again(exception, arrays)

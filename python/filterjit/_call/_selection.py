@@ -1,5 +1,5 @@
-"""What options select: `Named`, arguments by position and name, as options of ``jax.jit`` do, and
-`Chosen`, leaves by parameter names and filters of their arguments."""
+"""Selections by options: `Named`, arguments by position and name, like options of ``jax.jit``, and
+`Chosen`, leaves by parameter name and filter."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ TRACED = 4  # FJ_TRACED_ARGUMENT
 CHOSEN = 8  # FJ_CHOSEN_ARGUMENT
 ASKED = 16  # FJ_ASKED_ARGUMENT
 
-_MOST = 64  # items of *args that get a parameter of their own
+_MOST = 64  # items of *args with separate parameters
 
 _P = inspect.Parameter
 
@@ -46,23 +46,17 @@ def _indices(x: Any) -> tuple[int, ...]:
 
 
 def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options of ``jax.jit`` with a tuple for each iterator, which two readers can read."""
+    """Returns options of ``jax.jit`` with tuples in place of iterators, which can be read only once."""
     return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
 class HandOver(Exception):
-    """Raised where upstream has to make a call, such as ``jax.jit``, or all calls of a function;
-    its text is the reason."""
+    """Passes a call, or all calls, to upstream's jit, such as ``jax.jit``. The text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Which arguments of a call are meant.
-
-    Attributes:
-        positions: of those that are given by position.
-        names: the names of those that are given by name.
-    """
+    """Selects arguments of a call, by position if passed by position, and by name if passed by name."""
 
     positions: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
@@ -80,12 +74,12 @@ class Named:
         argnums: int | Iterable[int] | None,
         argnames: str | Iterable[str] | None,
     ) -> "Named":
-        """Returns what ``argnums`` and ``argnames`` mean for a function.
+        """Parses ``argnums`` and ``argnames`` for a function.
 
-        If only one of them is given, the other one follows from the parameters, as in ``jax.jit``.
+        If only one is given, the other one follows from the parameters, as in ``jax.jit``.
 
         Raises:
-            HandOver: if a number counts from the end of the arguments of a call.
+            HandOver: if a negative number can't be resolved.
         """
         parameters = [] if signature is None else list(signature.parameters.values())
         plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
@@ -108,11 +102,7 @@ class Named:
     def given(
         self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Iterator[tuple[str, Any]]:
-        """Yields the names and the values of the arguments of a call that are meant.
-
-        Arguments:
-            names: the names of the parameters, in order.
-        """
+        """Yields the names and values of the selected arguments. `names` are the parameters'."""
         for i in sorted(self.positions):
             if i < min(len(args), len(names)):
                 yield names[i], args[i]
@@ -120,8 +110,7 @@ class Named:
             yield name, kwargs[name]
 
     def fits(self, parameters: Parameters) -> bool:
-        """Whether an argument that can be given by position and by name is meant in both ways or
-        in none."""
+        """True if no parameter is selected only by position or only by name."""
         names, positional_only, positional, *_ = parameters
         return all(
             (i in self.positions) == (names[i] in self.names)
@@ -129,13 +118,13 @@ class Named:
         )
 
     def mark(self, parameters: Parameters, flag: int) -> Parameters:
-        """Returns `parameters` with a flag at those that are meant.
+        """Returns `parameters` with a flag on the selected ones.
 
-        Items of ``*args`` and ``**kwargs`` that are meant get parameters of their own, the former
-        with names that no identifier has.
+        Selected items of ``*args`` and ``**kwargs`` become separate parameters. For ``*args``, their
+        names aren't identifiers.
 
         Raises:
-            HandOver: if these are too many.
+            HandOver: if ``*args`` would become too many parameters.
         """
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
@@ -163,15 +152,15 @@ class Named:
         return names, positional_only, positional, varargs, varkw, bytes(all_flags)
 
     def of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Returns all arguments of a call, each with whether it is meant."""
+        """Returns (is selected, argument) for all arguments of a call."""
         found = [(i in self.positions, x) for i, x in enumerate(args)]
         return found + [(name in self.names, x) for name, x in kwargs.items()]
 
     def paths(
         self, signature: _core.Signature, arguments: Sequence[Any], missing: Any
     ) -> Iterator[tuple[int, ...]]:
-        """Yields which parameters are meant, and which items of ``*args`` and ``**kwargs``, of a
-        call with one argument per parameter; `missing` stands for one that was not given."""
+        """Yields the index path of each selected parameter, or item of ``*args`` and ``**kwargs``.
+        `arguments` has one per parameter, and `missing` for those not given."""
         for i, (name, value) in enumerate(zip(signature.names, arguments, strict=True)):
             if value is missing:
                 continue
@@ -190,12 +179,11 @@ NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 
 
 def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
-    """Returns the static and the donated arguments, as options of ``jax.jit`` name them, and the
-    parameters to bind by: those that `fun` itself takes, where a call by position and a call by
-    name mean the same.
+    """Parses options of ``jax.jit``. Returns the static arguments, the donated ones, and the
+    signature to bind by: that of `fun` itself if position and name always agree, otherwise `ANY`.
 
     Raises:
-        HandOver: if the arguments cannot be told by parameters.
+        HandOver: if parameters can't express the selection.
     """
     given = list(map(options.get, NAMING))
     public = None
@@ -212,7 +200,7 @@ def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspec
 
 
 def check_names(option: str, names: Iterable[str], signature: _core.Signature) -> None:
-    """Raises ValueError if one of the names that an option has is not that of a parameter."""
+    """Raises ValueError if an option names an unknown parameter."""
     for name in names:
         if name not in signature.names and signature.varkw < 0:
             raise ValueError(
@@ -227,13 +215,13 @@ def check_names(option: str, names: Iterable[str], signature: _core.Signature) -
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
-    """Parameters by name, each with a filter of the leaves of its argument.
+    """Selects leaves by parameter name and filter.
 
     Attributes:
-        option: the name of the option.
-        filters: pairs of a parameter name and a filter, sorted, so that equal options are equal.
-        expressions: the filters by name, as expressions.
-        by_leaf: the names whose filters look at leaves, not only at their paths.
+        option: the option's name.
+        filters: sorted pairs of a parameter name and a filter.
+        expressions: the filters, parsed, by name.
+        by_leaf: the names of filters that look at leaves, not only at paths.
     """
 
     option: str = ""
@@ -255,11 +243,11 @@ class Chosen:
 
     @classmethod
     def of(cls, option: str, given: Any, also: str = "") -> "Chosen":
-        """Returns what `filter_jit` takes as an option; `also` is what else that may be.
+        """Parses an option of `filter_jit`. `also` describes other valid values, for errors.
 
         Raises:
-            TypeError: if `given` is no collection of names and no dict of filters by name.
-            ValueError: if a value in it is no filter.
+            TypeError: unless `given` is a collection of names or a dict of filters by name.
+            ValueError: if a value in it isn't a filter.
         """
         if isinstance(given, (tuple, list, set, frozenset)):
             given = dict.fromkeys(given, True)
@@ -292,13 +280,13 @@ class Chosen:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of parameters that were given."""
+
         return tuple(name for name, _ in self.filters)
 
     def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
-        """Returns a byte for each leaf of the argument of a parameter, which is 1 if it is meant.
+        """Returns a byte for each leaf of an argument: 1 if the filter selects it.
 
-        A filter that looks at leaves is asked about those that the expression `asked` takes.
+        Filters that look at leaves see only the leaves selected by the expression `asked`.
         """
         expression = self.expressions[name]
         if name in self.by_leaf:
@@ -309,16 +297,15 @@ class Chosen:
             raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
-        """Raises ValueError if a filter that looks at paths alone has `found` nothing of an
-        argument, and may not do so; `what` is what it looks for."""
+        """Raises ValueError if a path filter that must match something found nothing. `what` names
+        the missing thing."""
         expression = self.expressions[name]
         by_path = name not in self.by_leaf and not isinstance(expression, bool)
         if by_path and not found and not may_take_none(expression):
             raise self.refused(name, argument, f"matches no {what}")
 
     def refused(self, name: str, argument: Any, why: str) -> ValueError:
-        """Returns the error of a filter that does not fit an argument; `why` goes on after
-        "which"."""
+        """Returns the error for a filter that doesn't fit an argument; `why` follows "which"."""
         paths = tree_paths(argument)
         chosen = dict(self.filters)[name]
         return ValueError(
@@ -331,7 +318,7 @@ NOTHING = Chosen()
 
 
 def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
-    """Raises ValueError if an argument whose numbers are traced is a str."""
+
     for node, path in walk(structure):
         is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
         if is_text and (node.key, True) in traced.filters:
@@ -342,15 +329,15 @@ def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two filters are certainly equal. Functions and trees are compared by identity."""
+    """True if two filters are certainly equal. Compares functions and trees by identity."""
     return a is b or (type(a) is type(b) and isinstance(a, (str, bool)) and a == b)
 
 
 def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
-    """Returns a byte for each leaf of the argument of a parameter: 1 if numbers in it are traced.
+    """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number.
 
     Raises:
-        ValueError: if a path pattern matches no leaf, or one that is neither an array nor a number.
+        ValueError: if a path pattern matches no leaf, or a leaf that isn't an array or a number.
     """
     mask = traced.mask(name, argument, ("traced",))
     if name in traced.by_leaf:
@@ -365,8 +352,8 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
 
 
 def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:
-    """Returns `parameters` with flags at those in which numbers are traced, ``*args`` and
-    ``**kwargs`` included."""
+    """Returns `parameters`, ``*args`` and ``**kwargs`` included, with flags where numbers are
+    traced."""
     extended = Named(names=frozenset(chosen.names) - set(parameters[0])).mark(parameters, 0)
     names, positional_only, positional, varargs, varkw, flags = extended
 

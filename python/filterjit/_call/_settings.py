@@ -1,4 +1,4 @@
-"""`Settings`: what a jitted function was given besides the function."""
+"""`Settings`: the options of a jitted function."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from ._donation import NO_DONATION, Donation
 from ._selection import NONE, NOTHING, Chosen, Named
 
 OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[[Any], Any] | None
-"""What to do when a function compiles again; a function gets the `Explanation`."""
+"""The action on a retrace. A callable gets the `Explanation`."""
 
 
 def check_on_retrace(function: str, on_retrace: Any) -> None:
-    """Raises ValueError if `function`, such as ``"filter_jit"``, does not take this."""
+    """Raises ValueError for an invalid `on_retrace` option of `function`."""
     if on_retrace is not None and not callable(on_retrace):
         also = "a callable that takes an explanation, or None"
         option = f"{function}(..., on_retrace=...)"
@@ -23,7 +23,7 @@ def check_on_retrace(function: str, on_retrace: Any) -> None:
 
 
 class OptionsOfJax(TypedDict, total=False):
-    """The options that are passed on to the ``jax.jit`` of a flat function."""
+    """Options that are passed on to ``jax.jit``."""
 
     keep_unused: bool
     device: Any
@@ -34,18 +34,17 @@ class OptionsOfJax(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a function is jitted; the fields are the options of `filter_jit`.
+    """The options of `filter_jit`.
 
-    Functions with equal settings share their programs. Settings whose `jitkwargs` are not hashable
-    are not hashable either.
+    Functions with equal settings share their programs. Unhashable `jitkwargs` make the settings
+    unhashable.
 
     Attributes:
-        shardings: `in_shardings`, `out_shardings` and `mesh`, a `_shardings._options.Shardings`; None
-            without.
-        jitkwargs: what is passed on to ``jax.jit``, sorted by name.
-        numbers_traced: whether Python's numbers are traced, as under ``jax.jit``.
+        shardings: a `_shardings._options.Shardings`, for `in_shardings`, `out_shardings` and `mesh`.
+        jitkwargs: options of ``jax.jit``, sorted.
+        numbers_traced: whether to trace all Python numbers, like ``jax.jit``.
         static: the static arguments of ``jax.jit``.
-        traced: the leaves of the arguments that are traced if they are Python's numbers.
+        traced: leaves to trace if they are Python numbers.
     """
 
     donate: Donation = NO_DONATION
@@ -60,14 +59,14 @@ class Settings:
     traced: Chosen = NOTHING
 
     def __post_init__(self) -> None:
-        # `compiler_options` as they are now.
+        # Copy `compiler_options`, which the caller might change.
         kwargs = ((k, dict(v) if isinstance(v, dict) else v) for k, v in self.jitkwargs)
         object.__setattr__(self, "jitkwargs", tuple(sorted(kwargs)))
         if self.jitkwargs:
-            _jax_compat.jit(lambda: None, **dict(self.jitkwargs))  # raises if it does not know one
+            _jax_compat.jit(lambda: None, **dict(self.jitkwargs))  # raises for an unknown option
 
     def __str__(self) -> str:
-        """Returns the options as they are written in a call of `filter_jit`."""
+        """Returns the options as written in a call of `filter_jit`."""
         given = [
             (field.name, getattr(self, field.name))
             for field in dataclasses.fields(self)
@@ -83,16 +82,14 @@ class Settings:
 
     @property
     def compares_processes(self) -> bool:
-        """Whether programs are compared with those of other processes before they run."""
+        """True to compare programs across processes before they run."""
         if self.same_on_all_processes is None:
             return self.shardings is not None
         return self.same_on_all_processes
 
     @property
     def tells_unused(self) -> bool:
-        """Whether donated arrays whose memory no result can take are told by their paths.
-
-        Without shardings, "warn" as a mode leaves that to JAX.
-        """
+        """True if filterjit warns about unused donated arrays by path. Without shardings, JAX does it
+        for the "warn" modes."""
         is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
         return bool(self.donate.chosen) or is_warned

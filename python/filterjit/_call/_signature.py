@@ -1,6 +1,6 @@
-"""Signatures: the parameters of a function for the C core, which binds arguments to them.
+"""Signatures, and the binding of arguments to parameters.
 
-The C core binds the arguments of a call to one object per parameter, in the order of the signature.
+The C core binds a call's arguments to one object per parameter, in the signature's order.
 `call_with_arguments` is the inverse.
 """
 
@@ -17,10 +17,10 @@ _P = inspect.Parameter
 
 
 def inspect_signature(fun: Any) -> inspect.Signature | None:
-    """Returns the signature to bind by, or None if the code object of `fun` tells all of it.
+    """Returns the signature to bind by, or None if the code object of `fun` has all of it.
 
     Raises:
-        TypeError: if `fun` is not callable.
+        TypeError: if `fun` isn't callable.
         ValueError: if `fun` has no signature.
     """
     if type(fun) is types.FunctionType and not (
@@ -34,8 +34,8 @@ ANY = inspect.signature(lambda *args, **kwargs: None)
 
 
 def own_signature(fun: Any) -> inspect.Signature | None:
-    """Returns the parameters that `fun` itself takes, whatever it wraps: None if its code object
-    tells them, `ANY` if they are not known."""
+    """Returns the signature of `fun` itself, ignoring ``__wrapped__``: None if its code object has
+    all of it, `ANY` if it's unknown."""
     if type(fun) is types.FunctionType and "__signature__" not in fun.__dict__:
         return None
     if hasattr(fun, "__signature__"):
@@ -51,7 +51,7 @@ Parameters = tuple[tuple[str, ...], int, int, bool, bool, bytes]
 
 
 def _from_code(fun: types.FunctionType) -> Parameters:
-    """Reads the parameters from the code object, which is faster than ``inspect.signature``."""
+    """Reads a code object. Faster than ``inspect.signature``."""
     code = fun.__code__
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     varargs = bool(code.co_flags & inspect.CO_VARARGS)
@@ -71,7 +71,7 @@ def _from_code(fun: types.FunctionType) -> Parameters:
 
 
 def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
-    """Returns the parameters of `fun`; `signature` is the result of `inspect_signature`."""
+    """Returns the parameters of `fun`. `signature` comes from `inspect_signature`."""
     if signature is None:
         return _from_code(fun)
     parameters = list(signature.parameters.values())
@@ -93,11 +93,10 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
 def call_with_arguments(
     fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> Any:
-    """Calls `fun` with one argument per parameter of `signature`.
+    """Calls `fun` with one argument per parameter, leaving `missing` ones to its defaults.
 
-    Arguments that are `missing` were not given, and are left to the defaults of `fun`. Those
-    before the first missing one go by position, those after it by keyword, as
-    ``inspect.BoundArguments`` does.
+    Like ``inspect.BoundArguments``, passes by position up to the first missing argument, and by
+    keyword after it.
     """
     __tracebackhide__ = True
     args: list[Any] = []
@@ -109,7 +108,7 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            # Static keyword arguments have parameters of their own. The function sees the order of
+            # Static keyword arguments have separate parameters. Sort: the function sees the order of
             # a pytree.
             kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
@@ -122,7 +121,7 @@ def call_with_arguments(
 def _called_function(
     fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Returns the Python function that a call of `fun` ends in, and the arguments it receives."""
+    """Returns the Python function that a call of `fun` ends in, and its arguments."""
     for inner in unwrap_chain(fun, "__func__", "func"):
         if isinstance(inner, type):
             init = getattr(inner, "__init__")  # noqa: B009 (mypy)
@@ -148,10 +147,8 @@ def raise_binding_error(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Raises the TypeError that ``fun(*args, **kwargs)`` would raise, without running `fun`.
-
-    It calls a function with the name and parameters of `fun` and an empty body instead.
-    """
+    """Raises the TypeError that ``fun(*args, **kwargs)`` would, without running `fun`: it calls a
+    function with the same name and parameters and an empty body."""
     try:
         function, full_args, full_kwargs = _called_function(fun, args, kwargs)
         try:
@@ -160,7 +157,7 @@ def raise_binding_error(
             own = None
         if isinstance(function, types.FunctionType) and own is not None:
             _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
-        # The signature is not the function's own, for example because of functools.wraps.
+        # The signature isn't the function's own, for example because of functools.wraps.
         (signature or inspect.signature(fun)).bind(*args, **kwargs)
     except TypeError as e:
         if isinstance(fun, staticmethod):
@@ -175,8 +172,8 @@ def raise_misfit(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Raises the TypeError that a function of this name and signature would raise for arguments
-    that do not fit it."""
+    """Raises the TypeError of a function with this name and signature, for arguments that don't fit
+    it."""
     _stand_in(name, qualname, signature)(*args, **kwargs)
     signature.bind(*args, **kwargs)
 
@@ -184,7 +181,7 @@ def raise_misfit(
 def _stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
     """Returns a function with the parameters of `signature` and an empty body.
 
-    Defaults become None and annotations are left out, so that the source text has only names.
+    Its source has only names: defaults become None, and annotations are dropped.
     """
     simplified = signature.replace(
         parameters=[

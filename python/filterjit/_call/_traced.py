@@ -1,4 +1,4 @@
-"""What a trace has produced: the equations of its program, and the objects in its result."""
+"""The results of a trace: its equations, and tracers hidden in objects."""
 
 import collections
 import gc
@@ -20,15 +20,14 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class Contents(NamedTuple):
-    """The equations and constants of a closed jaxpr and of all jaxprs nested in it. A jaxpr that
-    is used several times counts once."""
+    """The equations and constants of a closed jaxpr and its nested jaxprs, each counted once."""
 
     equations: list[Any]
     constants: list[Any]
 
     @property
     def callbacks(self) -> bool:
-        """Whether the program calls back into Python, at any depth."""
+        """True if the program calls back into Python."""
         return any("callback" in equation.primitive.name for equation in self.equations)
 
 
@@ -41,13 +40,13 @@ def contents(closed: Any) -> Contents:
     return Contents(equations, list(constants.values()))
 
 
-# The types of most parameters of equations; none of them holds a jaxpr.
+# Types of most equation parameters, which never hold a jaxpr.
 _WITHOUT_JAXPRS = frozenset({type(None), bool, int, float, str})
 
 
 def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
-    """Yields each jaxpr in `root` once, with the constants that it is closed over."""
-    seen: dict[int, Any] = {}  # by id; holds the objects, so that no id is reused
+    """Yields each jaxpr in `root` once, with its constants."""
+    seen: dict[int, Any] = {}  # by id; holding the objects prevents reuse
     todo = [root]
     while todo:
         item = todo.pop()
@@ -70,18 +69,16 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                         todo.extend(equation.params.values())
 
 
-# ---- tracers outside of pytrees: in an object, an iterator, a closure ----
+# ---- tracers outside pytrees: in objects, iterators, closures ----
 
-_MOST_OBJECTS = 1000  # that are looked at
+_MOST_OBJECTS = 1000  # to search
 _NO_HOLDERS = (type, types.ModuleType, str, bytes, int, float, *_jax_compat.ARRAY_TYPES)
 
 
 def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if a static part of a result holds a tracer of the trace that ends.
+    """Raises TypeError if a static part of a result holds a tracer of the current trace.
 
-    Arguments:
-        result: the structure of the result.
-        is_class: whether a class was jitted as a whole, and made it.
+    `is_class` is True if the jitted function is a class.
     """
     assert result is not None
     todo = collections.deque((x, "", x, i) for i, x in result._statics())
@@ -105,7 +102,7 @@ def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
 
 
 def _held_by(x: Any) -> Iterable[tuple[str, Any]]:
-    """Returns what an object refers to, each with what it adds to a path."""
+    """Returns the objects that `x` refers to, each with its suffix for a path."""
     if isinstance(x, dict):
         return [(f"[{key!r}]", y) for key, y in x.items()]
     if isinstance(x, list | tuple):
