@@ -64,7 +64,8 @@ _CONTEXT = "__filterjit_error_context__"
 
 
 def is_of_key(exception: BaseException) -> bool:
-    """True if `exception` means that a static value or a dict's keys can't be part of a cache key."""
+    """True if `exception` means that a static value or a dict's keys can't be part of a cache
+    key."""
     operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
     return operation in ("hash", "sort")
 

@@ -123,7 +123,8 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 
 def names_of(fun: Any) -> tuple[str, str]:
-    """Returns the ``__name__`` and ``__qualname__`` of the function inside wrappers and partials."""
+    """Returns the ``__name__`` and ``__qualname__`` of the function inside wrappers and
+    partials."""
     for inner in unwrap_chain(fun, "__wrapped__", "func"):
         is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
         if not hasattr(inner, "__wrapped__") and not is_partial:

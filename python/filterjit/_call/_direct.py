@@ -16,7 +16,8 @@ _AFTER = 16  # calls; making a plan costs about as much as several of them
 class KeptProgram(BaseException):
     """Stops ``jax.jit`` from tracing if a stored program exists for the call.
 
-    A BaseException, so that JAX and user code let it pass. csrc/call/direct.c then runs the program.
+    A BaseException, so that JAX and user code let it pass. csrc/call/direct.c then runs the
+    program.
 
     Arguments:
         load: returns the ``jax.stages.Compiled``, or None to trace after all.
@@ -98,7 +99,6 @@ def are_there() -> bool:
 
 
 def time_runs(on: bool) -> None:
-
     if _context is not None:
         _context.timed = on
 

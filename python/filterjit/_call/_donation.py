@@ -70,7 +70,6 @@ class Donation:
 
     @property
     def spares_first(self) -> bool:
-
         return self.mode.endswith("-except-first")
 
     @property

@@ -81,8 +81,9 @@ class Listener:
     def before_trace(
         self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
     ) -> None:
-        """JAX is about to trace a variant, for a call or ahead of time. `observed` returns the cache
-        and the variant; `arrays` are the call's, if known. Can raise `_direct.KeptProgram`."""
+        """JAX is about to trace a variant, for a call or ahead of time. `observed` returns the
+        cache and the variant; `arrays` are the call's, if known. Can raise
+        `_direct.KeptProgram`."""
 
     def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         """A stored program was loaded for these arrays."""
@@ -112,11 +113,12 @@ class Listener:
         """A new program's jaxpr is available, as `_traced.Contents`."""
 
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
-        """A call was passed to ``jax.jit`` or ``nnx.jit``. `counts` has all these calls by reason."""
+        """A call was passed to ``jax.jit`` or ``nnx.jit``. `counts` has all these calls by
+        reason."""
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
-        """Returns the error to raise for a failed call, or the reason to pass the call to upstream's
-        jit; often `error` itself."""
+        """Returns the error to raise for a failed call, or the reason to pass the call to
+        upstream's jit; often `error` itself."""
         return error
 
 

@@ -28,7 +28,6 @@ _jax_compat.hide_from_tracebacks(_signature.__file__)
 
 
 def registry_for(settings: Settings) -> _core.Registry:
-
     if settings.functions == "structure":
         keys = room_for("functions='structure'")
         found: _core.Registry = keys.with_numbers_in_some if settings.traced else keys.registry
@@ -133,7 +132,6 @@ class FunctionHooks(_running.RunningHooks):
         return out
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-
         return numbers_of(self.settings.traced, name, argument)
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
@@ -163,7 +161,6 @@ class FunctionHooks(_running.RunningHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-
         _signature.raise_binding_error(f._function, f._given_signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:

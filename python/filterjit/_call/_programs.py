@@ -50,13 +50,11 @@ class Programs:
 
 
 def programs_of(variant: _core.Variant) -> Programs:
-
     assert variant.programs is not None
     return variant.programs
 
 
 def calls_of(variant: _core.Variant) -> list[Any]:
-
     return [variant.call] if variant.programs is None else variant.programs.calls
 
 

@@ -1,11 +1,12 @@
 """`Running`: a call that traces, compiles, or runs a program that can raise.
 
 Settings and measurements that last for such a call register their clean-up with `Running.defer`.
-The hook ``run`` makes the calls of an untraced variant and of programs that can raise, in one frame.
+The hook ``run`` makes the calls of an untraced variant and of programs that can raise, in one
+frame.
 
 If JAX retraces in any other call, only the trace knows: it begins a `Running`, and the hook
-``finish`` ends it. Raising an exception from the trace, to restart in `run`, doesn't work: JAX never
-caches a trace that failed at first, and direct calls look it up in JAX's cache.
+``finish`` ends it. Raising an exception from the trace, to restart in `run`, doesn't work: JAX
+never caches a trace that failed at first, and direct calls look it up in JAX's cache.
 """
 
 import contextlib
@@ -207,7 +208,6 @@ class RunningHooks(CallHooks):
         failed: Exception | None,
         /,
     ) -> _core.Output | None:
-
         __tracebackhide__ = True
         if failed is not None and not _calls_again(variant, failed, arrays):
             return None
@@ -293,7 +293,8 @@ class RunningHooks(CallHooks):
         raise NotImplementedError
 
     def translate(self, failure: Failure) -> BaseException | str:
-        """Returns the exception to raise for a failure, or a reason to let `other` make the call."""
+        """Returns the exception to raise for a failure, or a reason to let `other` make the
+        call."""
         raise NotImplementedError
 
     def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:

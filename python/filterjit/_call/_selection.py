@@ -46,17 +46,20 @@ def _indices(x: Any) -> tuple[int, ...]:
 
 
 def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options of ``jax.jit`` with tuples in place of iterators, which can be read only once."""
+    """Returns options of ``jax.jit`` with tuples in place of iterators, which can be read only
+    once."""
     return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
 class HandOver(Exception):
-    """Passes a call, or all calls, to upstream's jit, such as ``jax.jit``. The text is the reason."""
+    """Passes a call, or all calls, to upstream's jit, such as ``jax.jit``. The text is the
+    reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Selects arguments of a call, by position if passed by position, and by name if passed by name."""
+    """Selects arguments of a call, by position if passed by position, and by name if passed by
+    name."""
 
     positions: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
@@ -120,8 +123,8 @@ class Named:
     def mark(self, parameters: Parameters, flag: int) -> Parameters:
         """Returns `parameters` with a flag on the selected ones.
 
-        Selected items of ``*args`` and ``**kwargs`` become separate parameters. For ``*args``, their
-        names aren't identifiers.
+        Selected items of ``*args`` and ``**kwargs`` become separate parameters. For ``*args``,
+        their names aren't identifiers.
 
         Raises:
             HandOver: if ``*args`` would become too many parameters.
@@ -280,7 +283,6 @@ class Chosen:
 
     @property
     def names(self) -> tuple[str, ...]:
-
         return tuple(name for name, _ in self.filters)
 
     def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
@@ -318,7 +320,6 @@ NOTHING = Chosen()
 
 
 def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
-
     for node, path in walk(structure):
         is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
         if is_text and (node.key, True) in traced.filters:

@@ -40,7 +40,8 @@ class Settings:
     unhashable.
 
     Attributes:
-        shardings: a `_shardings._options.Shardings`, for `in_shardings`, `out_shardings` and `mesh`.
+        shardings: a `_shardings._options.Shardings`, for `in_shardings`, `out_shardings` and
+            `mesh`.
         jitkwargs: options of ``jax.jit``, sorted.
         numbers_traced: whether to trace all Python numbers, like ``jax.jit``.
         static: the static arguments of ``jax.jit``.
@@ -89,7 +90,7 @@ class Settings:
 
     @property
     def tells_unused(self) -> bool:
-        """True if filterjit warns about unused donated arrays by path. Without shardings, JAX does it
-        for the "warn" modes."""
+        """True if filterjit warns about unused donated arrays by path. Without shardings, JAX does
+        it for the "warn" modes."""
         is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
         return bool(self.donate.chosen) or is_warned

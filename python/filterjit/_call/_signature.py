@@ -108,8 +108,8 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            # Static keyword arguments have separate parameters. Sort: the function sees the order of
-            # a pytree.
+            # Static keyword arguments have separate parameters. Sort: the function sees the order
+            # of a pytree.
             kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
             args.append(value)

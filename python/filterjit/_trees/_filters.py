@@ -1,7 +1,7 @@
 """Filters, which select leaves of a tree.
 
-Each filter that a user passes becomes a filter *expression*. ``csrc/tree/filter.h`` describes these
-tuples. The C core evaluates an expression for all leaves of a tree.
+Each filter becomes a filter *expression*, a tuple described in ``csrc/tree/filter.h``. The C core
+evaluates it for all leaves of a tree.
 """
 
 import functools
@@ -25,42 +25,42 @@ Expression = bool | tuple[Any, ...]
 
 @public
 class Filter:
-    """A filter of leaves that can be combined with others by ``&``, ``|`` and ``~``.
+    """A filter of leaves. Filters combine with ``&``, ``|`` and ``~``.
 
     Arguments:
         spec: any filter that the partition functions take:
 
             - a function ``leaf -> bool``;
-            - ``True`` or ``False``, which take every leaf or none;
-            - a dtype or a scalar type (``jnp.float32``, ``jnp.floating``), which takes the arrays
-              whose dtype is that type or a subtype of it;
-            - an array type (``jax.Array``, ``np.ndarray``), which takes its instances;
-            - a ``str``, which is a path pattern (see below);
-            - another ``Filter``;
-            - a tree prefix of these filters, as for ``equinox.partition``. It has no path patterns.
+            - ``True`` or ``False``: all leaves or none;
+            - a dtype or scalar type (``jnp.float32``, ``jnp.floating``): arrays of that dtype or a
+              subtype;
+            - an array type (``jax.Array``, ``np.ndarray``): its instances;
+            - a ``str``: a path pattern (see below);
+            - a ``Filter``;
+            - a tree prefix of these filters, as for ``equinox.partition``, without path patterns.
 
-        missing: what happens if a path pattern matches no leaf of a tree: ``"error"`` or
+        missing: what to do if a path pattern matches no leaf of a tree: ``"error"`` or
             ``"ignore"``.
 
-    The other operand of ``&`` and ``|`` may be any of these too: ``"encoder.**" & is_array``.
+    The other operand of ``&`` and ``|`` can be any of these too: ``"encoder.**" & is_array``.
 
-    A *path pattern* has to match the whole path of a leaf. It is written like a path, as
+    A *path pattern* must match the whole path of a leaf. It is written like a path,
     ``layers[0].weight`` or ``layers.0.weight``, and consists of:
 
     - ``weight``, ``0``: the field, key or index of that name;
     - ``w*``, ``layer_?``: the same, where ``*`` matches any text and ``?`` any character;
     - ``*``, ``[*]``: any single field, key or index;
     - ``**``: any number of fields, keys and indices, including none;
-    - ``[3]``, ``[-1]``: the index, counted from the end if negative; or an ``int`` key;
+    - ``[3]``, ``[-1]``: an index, from the end if negative; or an ``int`` key;
     - ``[1:3]``: the indices of a slice;
-    - ``['a.b']``: the key as it is written, including dots and stars.
+    - ``['a.b']``: a key, taken literally.
 
     Attributes:
         expression: `spec` for the C core; see ``csrc/tree/filter.h``.
 
     Raises:
-        ValueError: if the pattern cannot be read, or `spec` is none of the above. A function that
-            takes the filter raises it if a path pattern matches no leaf.
+        ValueError: if `spec` isn't a filter, or is an invalid pattern. A function that takes the
+            filter raises it if a path pattern matches no leaf.
 
     Examples:
         >>> heads = Filter("head.**") & is_array
@@ -82,10 +82,10 @@ class Filter:
         self.expression: Expression = or_none(expression) if missing == "ignore" else expression
 
     def __call__(self, leaf: Any) -> bool:
-        """Returns whether the filter takes a leaf that is not part of a tree.
+        """Returns True if the filter takes a leaf that isn't part of a tree.
 
         Raises:
-            ValueError: if the filter depends on the place of the leaf in a tree.
+            ValueError: if the filter depends on the leaf's place in a tree.
         """
         return _evaluate(self.expression, leaf)
 
@@ -157,11 +157,7 @@ def _format(expression: Expression) -> str:
 
 
 def as_expression(spec: Any, where: str) -> Expression:
-    """Returns the expression of any filter that `Filter` describes.
-
-    Raises:
-        ValueError: if `spec` is not a filter. The message begins with `where`, which names it.
-    """
+    """Returns the expression of any filter. `where` names the filter in a ValueError."""
     if isinstance(spec, str):
         return "path", parse_pattern(spec)
     if isinstance(spec, bool):
@@ -178,7 +174,7 @@ def entry_expression(spec: Any) -> Expression:
     """Returns the expression of one leaf of a tree of filters.
 
     Raises:
-        ValueError: if `spec` is not a filter, or contains a path pattern.
+        ValueError: if `spec` isn't a filter, or contains a path pattern.
     """
     if isinstance(spec, str) or (isinstance(spec, Filter) and _kinds(spec.expression) & _PATHS):
         raise ValueError(
@@ -189,11 +185,10 @@ def entry_expression(spec: Any) -> Expression:
 
 
 def parsed_tree(expression: Expression) -> Expression:
-    """Returns an expression in which the filters of trees of filters are parsed too, once for all
-    calls.
+    """Parses the filters in trees of filters, once for all calls.
 
     Raises:
-        ValueError: as `entry_expression`.
+        ValueError: like `entry_expression`.
     """
     match expression:
         case ("tree", spec, parse):
@@ -227,7 +222,7 @@ _PATHS = {"path", "path or none"}
 
 
 def _kinds(expression: Expression) -> set[str]:
-    """Returns the kinds of the filters that an expression combines by ``&``, ``|`` and ``~``."""
+    """Returns the kinds of all filters in an expression."""
     match expression:
         case bool():
             return set()
@@ -238,7 +233,7 @@ def _kinds(expression: Expression) -> set[str]:
 
 
 def or_none(expression: Expression) -> Expression:
-    """Returns an expression without the error of path patterns that match no leaf."""
+    """Turns off the error of path patterns that match no leaf."""
     match expression:
         case ("path", components):
             return "path or none", components
@@ -248,17 +243,17 @@ def or_none(expression: Expression) -> Expression:
 
 
 def may_take_none(expression: Expression) -> bool:
-    """Whether a path pattern in a filter may match no leaf: its `missing` is ``"ignore"``."""
+    """True if one of the path patterns has ``missing="ignore"``."""
     return "path or none" in _kinds(expression)
 
 
 def depends_on_leaves(expression: Expression) -> bool:
-    """Whether a filter looks at leaves, not only at their paths."""
+    """True if a filter looks at leaves, not only at their paths."""
     return not _kinds(expression) <= _PATHS
 
 
 def _simple_expression(spec: Any, where: str) -> Expression:
-    """Returns the expression of a filter that is neither a tree nor a path pattern."""
+    """Returns the expression of a filter other than a tree or path pattern."""
     if isinstance(spec, bool):
         return spec
     if isinstance(spec, Filter):
@@ -282,11 +277,11 @@ def _is_instance(cls: type, leaf: Any) -> bool:
 
 
 class _HasDtype:
-    """A predicate: whether an array has this dtype or a subtype of it, as of ``jnp.floating``."""
+    """A predicate: does an array have this dtype, or a subtype, such as of ``jnp.floating``?"""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
-        self.answers: dict[Any, bool] = {}  # by the dtype of the array
+        self.answers: dict[Any, bool] = {}  # by the array's dtype
 
     def __call__(self, leaf: Any) -> bool:
         answer = self.answers.get(leaf.dtype)
@@ -299,12 +294,12 @@ class _HasDtype:
 
 
 def _equinox_expression(predicate: Any) -> Expression | None:
-    """Returns an expression for a predicate of Equinox that takes only arrays; else None."""
+    """Returns the expression of a predicate of Equinox that takes only arrays, otherwise None."""
     equinox = _equinox_compat.equinox()
     if equinox is None:
         return None
     if predicate is equinox.is_array:
-        # In older versions of Equinox it does not take NumPy's arrays.
+        # In older versions of Equinox, it excludes NumPy arrays.
         return ("arrays",) if equinox.is_array(np.zeros(())) else None
     return ("array", predicate) if predicate is equinox.is_inexact_array else None
 
@@ -324,12 +319,12 @@ def parse_pattern(pattern: str) -> tuple[Any, ...]:
     """Returns the components of a path pattern; ``csrc/tree/pattern.h`` describes them.
 
     Raises:
-        ValueError: if the pattern cannot be read. The message names the first such character.
+        ValueError: if the pattern is invalid. The message quotes the invalid part.
     """
     components: list[Any] = []
     at = 0
     while at < len(pattern):
-        # Components are separated by dots, but there is no dot before a bracket.
+        # Dots separate components, except before a bracket.
         if components and pattern[at] == "." and pattern[at + 1 : at + 2] != "[":
             at += 1
         elif components and pattern[at] != "[":
@@ -374,7 +369,7 @@ def _component(token: re.Match[str], pattern: str) -> Any:
 
 
 is_array: Filter = Filter(_registry.is_array)
-"""Takes the arrays of JAX and NumPy, including tracers, as ``equinox.is_array`` does."""
+"""Takes the arrays of JAX and NumPy, including tracers, like ``equinox.is_array``."""
 
 is_inexact_array: Filter = Filter(jnp.inexact)
-"""Takes arrays of floating-point or complex numbers, as ``equinox.is_inexact_array`` does."""
+"""Takes floating-point and complex arrays, like ``equinox.is_inexact_array``."""

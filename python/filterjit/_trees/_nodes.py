@@ -1,7 +1,6 @@
-"""The nodes of a Structure, for Python.
+"""The nodes of a Structure (a treedef with its static leaves), for Python.
 
-A Structure is a treedef together with its static leaves. The C core stores its nodes in a flat
-array, parents before their children.
+The C core stores nodes in a flat array, parents before their children.
 """
 
 import dataclasses
@@ -14,11 +13,10 @@ from .._base._words import path_text
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """One node. `kind`, `arity`, `type`, `detail` and `key` are as ``Structure._nodes`` returns
-    them, but the path of a ref's object is a text.
+    """A row of ``Structure._nodes``, with the path of a ref as text.
 
     Attributes:
-        array: the number of arrays before it.
+        array: the number of arrays before the node.
     """
 
     kind: str
@@ -34,8 +32,8 @@ class Node:
 
     @property
     def statics(self) -> tuple[Any, ...]:
-        """The static parts of the node itself: its value or aux data, the path of a ref, or the
-        keys or names of its children."""
+        """The node's static parts: its value or aux data, the path of a ref, or the keys or names
+        of its children."""
         if self.kind in ("static", "custom", "ref"):
             return (self.detail,)
         return self.detail if type(self.detail) is tuple else ()
@@ -50,11 +48,10 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
 
 
 def lineage(structure: _core.Structure, index: int, array: int = 0) -> list[tuple[int, Node]]:
-    """Returns (index, node) for each node from the root down to the one at `index`, which has
-    `array` arrays before it."""
+    """Returns (index, node) from the root down to the node at `index`, which follows `array`
+    arrays."""
     return [(i, Node(*row, array)) for i, row in structure._lineage(index)]
 
 
 def root_of(structure: _core.Structure) -> Node:
-    """Returns the root node."""
     return lineage(structure, 0)[0][1]

@@ -1,4 +1,4 @@
-"""Splitting a tree by filters, and combining trees into one."""
+"""Splits trees by filters, and combines trees."""
 
 from typing import Any, TypeVar, overload
 
@@ -12,7 +12,7 @@ from ._tree_functions import IsLeaf, flatten
 _T = TypeVar("_T")
 
 
-# Each part has the type of the tree, because it has the same class, with None instead of leaves.
+# Each part is typed like the tree: it has the same class, with None in place of leaves.
 @overload
 def partition(
     tree: _T, filter: Any, /, *, is_leaf: IsLeaf = None, replace: Any = None
@@ -41,19 +41,19 @@ def partition(
 
     Arguments:
         tree: any pytree.
-        filters: the filters. `Filter` lists what a filter can be.
-        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
-        replace: the value that stands for a leaf in all trees but one.
+        filters: filters, see `Filter`.
+        is_leaf: a function ``node -> bool``. Nodes for which it returns True are leaves.
+        replace: the value to put in a tree for the leaves that went to a different tree.
 
     Returns:
         A tuple of ``len(filters) + 1`` trees with the structure of `tree`. The last one has the
         leaves that no filter takes. If `replace` is None, `combine` restores `tree` from them.
 
     Raises:
-        ValueError: if one of `filters` is not a filter, if a tree of filters is not a prefix of
-            `tree`, or if a path pattern matches no leaf.
-        TypeError: if a filter function returned None. Other exceptions of a filter function are
-            passed on, with a note that names the leaf.
+        ValueError: if one of `filters` isn't a filter, a tree of filters isn't a prefix of `tree`,
+            or a path pattern matches no leaf.
+        TypeError: if a filter function returned None. Its own exceptions are passed on, with a note
+            that names the leaf.
 
     Examples:
         >>> model = eqx.nn.Linear(2, 1, key=jax.random.key(0))
@@ -68,7 +68,7 @@ def partition(
 
 
 def _expressions(function: str, filters: tuple[Any, ...]) -> tuple[Any, ...]:
-    # From a list: before Python 3.14, other threads see a tuple that is filled from an iterator.
+    # From a list: before Python 3.14, other threads can see a tuple while an iterator fills it.
     return tuple([as_expression(f, f"filter {i} of `{function}`") for i, f in enumerate(filters)])
 
 
@@ -77,7 +77,7 @@ def _is_tree(expression: Any) -> bool:
 
 
 def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> tuple[Any, Any]:
-    """Partitions by a tree of filters; `is_leaf` is called only for nodes below its leaves."""
+    """Partitions by a tree of filters. Calls `is_leaf` only for nodes below that tree's leaves."""
     specs, structure = flatten(spec, True)
     subtrees = structure._subtrees(tree)
     parts = [
@@ -87,7 +87,7 @@ def _partition_by_tree(tree: Any, spec: Any, is_leaf: IsLeaf, replace: Any) -> t
     return structure.unflatten(p[0] for p in parts), structure.unflatten(p[1] for p in parts)
 
 
-# The trees may have different leaf types in their containers, because some leaves are None.
+# The trees can differ in their containers' element types, because some leaves are None.
 @overload
 def combine(tree: None, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any: ...
 
@@ -98,14 +98,14 @@ def combine(tree: _T, /, *trees: Any, is_leaf: IsLeaf = None, strict: bool = Fal
 
 @public
 def combine(*trees: Any, is_leaf: IsLeaf = None, strict: bool = False) -> Any:
-    """Combines trees into one: for each leaf, it has the first one that is not None.
+    """Combines trees into one, with the first non-None value for each leaf.
 
     This is ``equinox.combine``.
 
     Arguments:
-        trees: at least one tree. All have the same structure. A leaf of one may be None in another.
+        trees: at least one tree, all of the same structure. None can stand for a leaf.
         is_leaf: as in `partition`.
-        strict: whether to refuse two trees with a leaf in the same place.
+        strict: whether to raise if two trees have a leaf in the same place.
 
     Returns:
         The combined tree.
@@ -131,18 +131,18 @@ def partition_dict(
 
     Arguments:
         tree: any pytree.
-        filters: as in `partition`, but for arrays only. All other leaves belong to the structure.
+        filters: as in `partition`, but only for arrays. All other leaves go to the structure.
         is_leaf: as in `partition`.
 
     Returns:
         ``(structure, *groups)``. The groups are ``len(filters) + 1`` dicts from the path of an
         array (``"layers.0.weight"``, see `tree_paths`) to the array, in the order of the tree.
-        ``structure.combine(*groups)`` restores the tree, with the arrays that the dicts have then.
+        ``structure.combine(*groups)`` rebuilds the tree from the dicts' current arrays.
 
     Raises:
-        ValueError: as `partition`; or if two arrays have the same path, such as in
+        ValueError: like `partition`; or if two arrays have the same path, as in
             ``{"a.b": x, "a": {"b": y}}``.
-        TypeError: as `partition`.
+        TypeError: like `partition`.
 
     Examples:
         >>> structure, weights, others = partition_dict({"w": jnp.ones(2), "b": 0.5, "n": 3}, "w")
@@ -162,8 +162,8 @@ def partition_dict(
 def groups_of_arrays(
     tree: _T, expressions: tuple[Any, ...], is_leaf: IsLeaf
 ) -> tuple[list[Any], _core.Structure[_T], list[int]]:
-    """Returns the arrays of a tree, the structure of everything else, and for each array the number
-    of the first expression that takes it, or the number of expressions if none does.
+    """Returns the arrays of a tree, the structure of everything else, and for each array the index
+    of the first expression that takes it (``len(expressions)`` for none).
 
     Raises ValueError if two arrays have the same path.
     """

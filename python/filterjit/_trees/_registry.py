@@ -1,11 +1,11 @@
-"""The registry of the node types of JAX and Equinox. The C core asks it once for each type.
+"""The registry of JAX's and Equinox's node types, which the C core asks once per type.
 
-`classify` says what a type is. Which leaves are traced is a policy: in this registry, JAX and NumPy
-arrays. A registry with another policy shares the types, such as one for the leaves of ``jax.jit``::
+`classify` describes types. A separate policy says which leaves are traced: here, JAX and NumPy
+arrays. Registries with other policies share the types::
 
     registry.with_policy(traced=(bool, int, float, complex))
 
-This module also registers the pytree types of the C core with JAX.
+This module also registers the C core's pytree types with JAX.
 """
 
 import collections
@@ -37,7 +37,7 @@ _BUILTIN: dict[type, str] = {
     collections.OrderedDict: "ordered_dict",
     collections.defaultdict: "default_dict",
 }
-# Leaf types with only static instances.
+# Types with only static instances.
 _STATIC: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type, type(print), type(lambda: None)}
 )
@@ -46,23 +46,22 @@ flatten_one_level = _registered_compat.flatten_one_level()
 
 
 class _Missing:
-    """The type of the sentinel for a missing argument or field."""
+    """The type of the sentinel for missing arguments and fields."""
 
     def __repr__(self) -> str:
         return "missing"
 
 
 def is_array(x: Any) -> bool:
-    """Whether `x` is an array of JAX or NumPy, or a tracer, as ``equinox.is_array`` says.
+    """True for arrays of JAX and NumPy and tracers, like ``equinox.is_array``.
 
-    `filter_jit` traces these leaves. All others are static.
+    `filter_jit` traces these leaves. All other leaves are static.
     """
     return isinstance(x, _jax_compat.ARRAY_TYPES)
 
 
 def _key(entry: Any) -> str | tuple[Any]:
-    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for the key or
-    index of an item."""
+    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for an item."""
     match entry:
         case jtu.GetAttrKey(name=name) if type(name) is str:
             return name
@@ -78,25 +77,25 @@ def flatten_with_keys(
     x: Any,
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[str | tuple[Any], ...]]:
     """Flattens one level of a node. Returns its children, its aux data, a function that rebuilds
-    the node from aux data and children, and the keys of the children."""
-    # The root is asked first. A node may be a child of its own.
+    the node from aux data and children, and the children's keys."""
+    # `is_leaf` sees the root first, then its children, which can include the root.
     answers = iter((False,))
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda _: next(answers, True))
     children = tuple([child for _, child in pairs])
     keys = tuple([_key(path[0]) for path, _ in pairs])
     aux = treedef.node_data()[1]
-    # Not treedef.unflatten, because the garbage collector does not see what a treedef references: a
-    # cycle through a function in the aux data would never be freed.
+    # Not treedef.unflatten: the garbage collector can't see through a treedef, and would never free
+    # a cycle through a function in the aux data.
     registered = _registered_compat.registered_unflatten(type(x))
     unflatten = registered or (lambda _, children: treedef.unflatten(children))
     return children, aux, unflatten, keys
 
 
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns how the C core flattens a class of Equinox Modules itself; None if it cannot.
+    """Describes a class of Equinox Modules to the C core, or returns None.
 
-    The C core has to agree with the functions that the class is registered with. To check that,
-    these functions flatten and rebuild the instance `x`.
+    Checks, by flattening and rebuilding the instance `x`, that the class's registered functions do
+    what the C core would.
     """
     equinox = _equinox_compat.equinox()
     details = _equinox_compat.module_details() if equinox is not None else None
@@ -105,7 +104,7 @@ def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
     if object.__getattribute__(x, "__dict__") is not x.__dict__ or any(
         map(has_other_dict, cls.__mro__)
     ):
-        return None  # its attributes may be stored elsewhere than in `x.__dict__`
+        return None  # its attributes might not be in `x.__dict__`
     missing, wrapper = details
     fields = dataclasses.fields(cls)
     dynamic = tuple([f.name for f in fields if not f.metadata.get("static", False)])
@@ -141,8 +140,7 @@ def _same_objects(xs: Any, ys: Any) -> bool:
 
 
 def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns how the C core flattens a class that was registered by
-    ``jax.tree_util.register_dataclass``; None for other classes."""
+    """Describes a class that ``jax.tree_util.register_dataclass`` registered, or returns None."""
     fields = _registered_compat.registered_dataclass_fields(cls)
     if fields is None:
         return None
@@ -162,8 +160,8 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
-    """Whether a call of a dataclass with these keyword arguments runs only an ``__init__`` that
-    `dataclasses` has generated, and no function of the user's."""
+    """True if calling a dataclass with these keyword arguments runs only a generated ``__init__``,
+    and no user code."""
     return (
         is_like_generated(cls.__init__, "__init__")
         and hasattr(cls, "__dataclass_params__")
@@ -177,9 +175,9 @@ def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """Returns the contents of the ``__dict__`` and the slots of an instance."""
+    """Returns an instance's ``__dict__`` and slots."""
     try:
-        found = dict(object.__getattribute__(x, "__dict__"))  # a __getattr__ may ask another object
+        found = dict(object.__getattribute__(x, "__dict__"))  # a __getattr__ could forward to x.y
     except AttributeError:
         found = {}
     for base in type(x).__mro__:
@@ -193,7 +191,7 @@ def _attributes(x: Any) -> dict[str, Any]:
 
 
 def _has_just(x: Any, cls: type, expected: dict[str, Any]) -> bool:
-    """Whether `x` is an instance of the class with these attributes, and no others."""
+    """True if `x` is an instance of the class with exactly these attributes."""
     found = _attributes(x)
     return (
         type(x) is cls
@@ -203,7 +201,7 @@ def _has_just(x: Any, cls: type, expected: dict[str, Any]) -> bool:
 
 
 def _has_same_items(a: Any, b: Any) -> bool:
-    """Whether two objects are the same, or are dicts or tuples of the same objects."""
+    """True if two objects are identical, or are dicts or tuples of identical objects."""
     if type(a) is not type(b):
         return False
     if type(a) is dict:
@@ -212,11 +210,9 @@ def _has_same_items(a: Any, b: Any) -> bool:
 
 
 def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns how the C core flattens a class that keeps its children in attributes; None if it
-    cannot.
+    """Describes a class of Flax or penzai with children in attributes, or returns None.
 
-    The functions that the class is registered with flatten and rebuild the instance `x`, and have
-    to agree with that.
+    Checks the class's registered functions by flattening and rebuilding `x`.
     """
     fields = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
     if fields is None:
@@ -252,8 +248,8 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Returns the kind of a class whose instances tell which of their attributes are children. None
-    for other classes, and for a class that rebuilds the instance `x` with other attributes."""
+    """Describes a class with instances that list their own children, or returns None. Checks that
+    rebuilding `x` keeps its attributes."""
     describe = _flax_compat.describer(cls)
     if describe is None:
         return None
@@ -264,8 +260,8 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
-    """Returns the kind of a class that its registered function flattens. The kind says whether that
-    function is the one of ``jax.tree_util.register_static``."""
+    """Describes a class that its registered function flattens. The last item is True for a class of
+    ``jax.tree_util.register_static``."""
     flatten = _registered_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
@@ -274,7 +270,7 @@ def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
     return "custom", _key_of(cls), flatten, _registered_compat.is_registered_static(cls)
 
 
-# Static types whose values do not change: a value always equals itself.
+# Static types with unchanging values: a value always equals itself.
 _IMMUTABLE: frozenset[type] = frozenset(
     {
         OwnEquality,
@@ -288,7 +284,7 @@ _IMMUTABLE: frozenset[type] = frozenset(
 
 
 def _key_of(cls: type) -> Any:
-    """Returns the key of a type; `read_key` in csrc/structure/node_kind.c reads it."""
+    """Returns a type's key, as `read_key` in csrc/structure/node_kind.c expects it."""
     key = static_key(cls)
     if key is _core.identity or cls in _IMMUTABLE:
         return key, True
@@ -301,10 +297,8 @@ def _key_of(cls: type) -> Any:
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
-    """Whether a call of the class runs only the ``__new__`` of ``collections.namedtuple``.
-
-    The C core then creates the tuple without a call.
-    """
+    """True if calling the class runs only the ``__new__`` of ``collections.namedtuple``. The C core
+    then creates the tuple without a call."""
     module = getattr(getattr(cls.__new__, "__globals__", None), "get", lambda _: "")("__name__")
     return (
         str(module).startswith("namedtuple_")
@@ -319,9 +313,9 @@ def _item_names(cls: Any) -> tuple[str, ...]:
 
 
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
-    """Returns the node kind of a type, and how the C core flattens it, given an instance.
+    """Describes a type to the C core, given an instance: its node kind, and how to flatten it.
 
-    In csrc/structure/node_kind.c, a function for each kind reads the tuple (`read_object`).
+    For each kind, a function in csrc/structure/node_kind.c reads the tuple (`read_object`).
     """
     if (builtin := _BUILTIN.get(cls)) is not None:
         return builtin, static_key(cls)
@@ -339,8 +333,8 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
             return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls), _item_names(cls)
         return _classify_custom(cls, x)
-    # Some tracers are arrays and others of the same type are not. `isinstance` believes a type
-    # that defines `__class__`, which may have another value for each instance.
+    # Tracers of one type can be arrays or not. So can instances of a class that defines
+    # `__class__`, which `isinstance` believes.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("maybe_array",)
@@ -359,21 +353,20 @@ registry: _core.Registry = _core.Registry(
 
 
 def leaves_of(tree: Any, is_leaf: Callable[[Any], Any] | None = None) -> list[Any]:
-    """Returns the leaves of a tree, in order."""
     return _core.tree_flatten(registry, tree, True, is_leaf)[0]
 
 
 NUMBERS = (bool, int, float, complex)
 
-# The leaf rule of ``jax.jit``: Python's numbers are traced too.
+# The rule of ``jax.jit``: Python numbers are traced.
 with_numbers: _core.Registry = registry.with_policy(traced=NUMBERS)
 
-# The same registry, but only for the arguments of some parameters.
+# The same rule, but only in the arguments of some parameters.
 with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
 
 
 def is_traced(x: Any) -> bool:
-    """Whether ``jax.jit`` certainly takes and returns a leaf."""
+    """True if ``jax.jit`` accepts and returns the leaf."""
     return type(x) in NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
 
 

@@ -1,65 +1,63 @@
-"""What static values are compared by, type by type.
+"""How static values are compared, type by type.
 
-Static values are the leaves of a pytree that are not arrays, the values of static fields, and aux
-data. Two of them should share a compiled program only if the traced function cannot tell them
-apart. The ``==`` of many types is coarser than that: a dataclass with 1 equals one with True.
+Static values are leaves other than arrays, static fields, and aux data. Two of them should share a
+program only if the traced function can't tell them apart. The ``==`` of many types is coarser: a
+dataclass with 1 equals one with True.
 
-The C core has a rule for a few built-in types (``fj_static_rule`` in ``structure/statics.h``). For
-any other type it asks `static_key`, once. The *key* of a type is a function. It returns the
-contents of a value, which the core compares instead of the value, by the same rules, down to the
-built-in types. On each call, the core takes the contents, or looks whether they are the same
-objects. So it notices changes in place.
+The C core has rules for a few built-in types (``fj_static_rule`` in ``structure/statics.h``). For
+any other type it asks `static_key`, once. The *key* of a type is a function that returns a value's
+contents. The core compares these in place of the value, by the same rules, down to the built-in
+types. It reads the contents on each call, or checks that they are the same objects, and so notices
+changes in place.
 
-The first row that fits holds:
+The first matching row applies:
 
 ===========================================  =======================================================
-type                                         compared
+type                                         compared by
 ===========================================  =======================================================
-None, bool, int, str, bytes                  the value
-float, complex                               the bits: 0.0 and -0.0 differ, and a NaN equals itself
-tuple, list, dict                            the elements, the items, in order
-frozenset, set                               the elements, in any order
-a type without an ``__eq__`` of its own      identity: a function, an object
-a class; a member of an enum; a weak         identity
-reference
-a dataclass, an attrs class                  the fields that its generated ``__eq__`` compares;
-                                             where this ``__eq__`` is inherited, all attributes
-a pydantic model, a ml_collections or        the items, and how they are written down
-an omegaconf configuration
+None, bool, int, str, bytes                  value
+float, complex                               bits: 0.0 and -0.0 differ, a NaN equals itself
+tuple, list, dict                            elements or items, in order
+frozenset, set                               elements, in any order
+a type without its own ``__eq__``            identity: functions, plain objects
+a class, an enum member, a weak reference    identity
+a dataclass, an attrs class                  the fields in its generated ``__eq__``; if inherited,
+                                             all attributes
+a pydantic model, a configuration of         items, and how they are written
+ml_collections or omegaconf
 an Equinox Module                            all fields, static or not
 a JAX array                                  dtype, weak type, shape, sharding and contents
-a type of `CONTENTS`, or a subclass          the contents that are named there, and the attributes
-                                             of a subclass; its ``==`` too if it defines
-                                             ``__eq__``; its pickle too if it has other memory
-any other Mapping, Set or Sequence           the items (of a Mapping or a Set in any order, of a
-                                             view of keys or items in order), and its ``==``
-another class with ``__eq__``, no hash       its attributes, if it has no other memory
-another class of the standard library        its attributes and its ``==``
+a type of `CONTENTS`, or a subclass          the contents listed there, plus a subclass's attributes,
+                                             its ``==`` if it defines ``__eq__``, and its pickle if
+                                             it has hidden memory
+any other Mapping, Set or Sequence           ``==`` and items (in any order for a Mapping or a Set,
+                                             except a view of keys or items)
+another class with ``__eq__``, no hash       attributes, if it has no hidden memory
+another class of the standard library        attributes and ``==``
 any other type                               its ``__eq__`` and its hash
 ===========================================  =======================================================
 
 A leaf must be hashable, as for ``jax.jit``. In a static field or aux data, a value of the last row
-that raises in ``__hash__`` is compared by identity.
+is compared by identity if its ``__hash__`` raises.
 
-Some values are *immutable*, and are not compared with themselves again: an enum member, a class, a
-sharding, mesh or ufunc of JAX, a dtype of NumPy's own, and the mapping in which Flax says which
-attributes are data.
+*Immutable* values are never compared with themselves: enum members, classes, JAX's shardings,
+meshes and ufuncs, NumPy's own dtypes, and Flax's mapping of attributes that are data.
 
-For other types, the core sees by addresses that a value has not changed, and compares two values
-field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound methods,
-PyTreeDefs, tuples of a subclass without attributes, and an ``nnx.GraphDef``, which consists of such
-values. It sees the same of a value whose hash was generated from its fields, but compares two of
-these by their ``__eq__``.
+For the following types, the core sees by addresses that a value hasn't changed, and compares two
+values field by field (``structure/snapshot.h``): lists, dicts, dataclasses, attrs classes, bound
+methods, PyTreeDefs, tuple subclasses without attributes, and an ``nnx.GraphDef``, which consists of
+these. A value with a hash generated from its fields is also seen to be unchanged, but two of them
+are compared by ``__eq__``.
 
-The core takes the keys only if it does not see that two values are equal, and without a GIL. So
-`static_contents` and the key of a type have to agree. The core remembers the last other value that
-was equal, until it changes.
+The core uses keys only if it can't see that two values are equal, and without a GIL. The
+`static_contents` of a type must therefore agree with its key. The core remembers the last other
+value that was equal, until that changes.
 
-*Attributes* are the ``__dict__`` and the slots of an instance, without the results of
-``functools.cached_property``. An instance has *other memory* if a base in C, which is not in the
-table, makes it larger (`is_known`).
+*Attributes* are an instance's ``__dict__`` and slots, without results of
+``functools.cached_property``. An instance has *hidden memory* if a C base class outside this table
+makes it larger (`is_known`).
 
-The descriptions of functions (`_functions`) have the same contents and attributes.
+The descriptions of functions (`_functions`) use the same contents and attributes.
 """
 
 import argparse
@@ -127,7 +125,7 @@ def _scalar_contents(x: np.generic) -> Any:
 
 
 def _ndarray_contents(x: np.ndarray[Any, Any]) -> Any:
-    # The strides, because they decide what `ravel("K")` and `tobytes("A")` return.
+    # With strides, because they affect `ravel("K")` and `tobytes("A")`.
     plain = np.asarray(x)
     contents = plain.tolist() if plain.dtype.hasobject else plain.tobytes()
     return plain.dtype, plain.shape, plain.strides, plain.flags.writeable, contents
@@ -147,7 +145,7 @@ def _elements(cls: Any, kind: Any) -> Key:
 
 
 def _read(cls: Any, *names: str) -> Key:
-    """Returns attributes as the class `cls` tells them, whatever a subclass says."""
+    """Reads attributes by the descriptors of `cls`, ignoring subclasses."""
     if len(names) == 1:
         return vars(cls)[names[0]].__get__  # type: ignore[no-any-return]
     get = [vars(cls)[name].__get__ for name in names]
@@ -155,7 +153,7 @@ def _read(cls: Any, *names: str) -> Key:
 
 
 def _state(cls: Any) -> Key:
-    """Returns what `pickle` keeps of an instance of `cls`."""
+    """Returns the pickled state of a `cls`."""
     reduce = cls.__reduce_ex__
     return lambda x: reduce(x, 4)[1]
 
@@ -169,11 +167,11 @@ def _names_in_order(x: Any) -> Any:
 
 
 def _proxied(x: Any) -> Any:
-    # The mapping itself, which may have a default, and the items of one that has no contents.
+    # The mapping itself, which might have a default, and its items, if the mapping has no contents.
     return *gc.get_referents(x), *_flat(types.MappingProxyType.items(x))
 
 
-# The types of `CONTENTS`, below, whose instances can change in place.
+# The mutable types of `CONTENTS`.
 MUTABLE: dict[type, Key] = {
     list: _elements(list, tuple),
     set: _elements(set, frozenset),
@@ -186,7 +184,7 @@ MUTABLE: dict[type, Key] = {
     collections.UserList: _nothing,
     collections.UserString: _nothing,
     collections.ChainMap: _nothing,
-    types.SimpleNamespace: _names_in_order,  # `vars` tells it
+    types.SimpleNamespace: _names_in_order,  # visible in `vars`
     argparse.Namespace: _names_in_order,
     types.MappingProxyType: _proxied,
     bytearray: lambda x: bytes(bytearray.copy(x)),
@@ -198,8 +196,8 @@ _default_factory: Key = _read(collections.defaultdict, "default_factory")
 _maxlen: Key = _read(collections.deque, "maxlen")
 _typecode: Key = _read(array.array, "typecode")
 
-# The contents of a value, besides its attributes: a tuple, a frozenset or one value. No code
-# of a subclass runs to find them. Subclasses are compared in the same way.
+# A value's contents besides its attributes: a tuple, a frozenset or a single value. Finding them
+# runs no code of subclasses.
 CONTENTS: dict[type, Key] = {
     int: int.__int__,
     float: float.__float__,
@@ -235,10 +233,9 @@ if (_frozendict := getattr(builtins, "frozendict", None)) is not None:  # Python
     CONTENTS[_frozendict] = _items(_frozendict)
 _parameters: Key = _read(inspect.Signature, "parameters")
 _return_annotation: Key = _read(inspect.Signature, "return_annotation")
-# Types of `CONTENTS` with an ``==`` that compares all that there is in an instance of the type
-# itself.
+# Types of `CONTENTS` with an exact ``==`` (between direct instances).
 _EXACT = {int, float, complex, str, bytes, tuple, frozenset, datetime.date, datetime.timedelta}
-# The classes of such `typing` objects. They keep everything in their ``__dict__``.
+# The classes of `typing` objects, which keep everything in their ``__dict__``.
 _ALIASES = {
     type(alias)
     for alias in (
@@ -252,12 +249,12 @@ _ALIASES = {
 
 
 def base_of(cls: Any) -> Any:
-    """Returns the type of `CONTENTS` that tells the contents of a class; `object` for others."""
+    """Returns the base of a class that is in `CONTENTS`, otherwise `object`."""
     return next((base for base in cls.__mro__ if base in CONTENTS), object)
 
 
 class OwnEquality:
-    """Equals another one if their values are equal by their own ``==``, and it does not raise."""
+    """Compares values by their own ``==``. An exception means unequal."""
 
     __slots__ = ("value",)
 
@@ -277,8 +274,8 @@ class OwnEquality:
 
 
 class _Array:
-    """Equals another one if its JAX array has the same aval, sharding and contents. An array that
-    cannot be read, because it is deleted or on the devices of another process, equals itself."""
+    """Compares JAX arrays by aval, sharding and contents. An unreadable array (deleted, or on other
+    processes' devices) equals itself."""
 
     __slots__ = ("array",)
 
@@ -314,7 +311,7 @@ def _bytes_of(x: Any) -> bytes:
 
 # ---- attributes ----
 
-OWN_ATTRIBUTES = "__filterjit_"  # the prefix of attributes that filterjit sets
+OWN_ATTRIBUTES = "__filterjit_"  # the prefix of filterjit's attributes
 
 
 def dict_of(x: Any) -> Any:
@@ -325,8 +322,7 @@ def dict_of(x: Any) -> Any:
 
 
 def _slots(cls: Any, base: Any) -> list[tuple[str, Key]]:
-    """Returns the slots that a class adds to those of a base: their names, and functions that read
-    them."""
+    """Returns (name, getter) for the slots that a class adds to a base."""
     return [
         (name, value.__get__)
         for c in cls.__mro__
@@ -337,10 +333,10 @@ def _slots(cls: Any, base: Any) -> list[tuple[str, Key]]:
 
 
 def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
-    """Returns a function from an instance to its attributes, as pairs that are sorted by name.
+    """Returns a function from an instance to its (name, value) pairs, sorted by name. Omits slots of
+    a base in `CONTENTS`, because the contents cover them.
 
-    The slots of a base in `CONTENTS` are not among them, because the contents tell what is in them.
-    Returns None if an instance cannot have attributes.
+    Returns None if instances can't have attributes.
     """
     names = {}
     for c in reversed(cls.__mro__):
@@ -364,7 +360,7 @@ def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -
                 pass
         try:
             found.sort(key=_first)
-        except TypeError:  # a name that is no string
+        except TypeError:  # a name isn't a str
             found.sort(key=_name_of)
         return tuple(found)
 
@@ -372,23 +368,23 @@ def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -
 
 
 def has_other_dict(cls: Any) -> bool:
-    """Whether a class has a ``__dict__`` of its own making, so that attributes may be elsewhere."""
+    """True if a class defines ``__dict__``, so that its attributes might be elsewhere."""
     own = cls.__dict__
     return "__dict__" in own and type(own["__dict__"]) is not types.GetSetDescriptorType
 
 
 def is_known(cls: Any, base: Any) -> bool:
-    """Whether the contents that a base has, and the attributes, are all that there is in an
-    instance of a class: its memory has no room for more. When in doubt, they are not."""
+    """True if the attributes and a base's contents are certainly everything in an instance: it has
+    no hidden memory."""
     pointers = len(_slots(cls, base))
     for was, offset in (
         (base.__dictoffset__, cls.__dictoffset__),
         (base.__weakrefoffset__, cls.__weakrefoffset__),
-    ):  # other negative offsets are before the instance's memory
+    ):  # other negative offsets lie before the instance's memory
         pointers += offset != was and (offset > 0 or offset == -_POINTER)
     return cls.__basicsize__ == base.__basicsize__ + pointers * _POINTER and not any(
         has_other_dict(c)
-        or "n_unnamed_fields" in c.__dict__  # such as `time.struct_time`, a tuple with hidden items
+        or "n_unnamed_fields" in c.__dict__  # `time.struct_time`, a tuple with hidden items
         for c in cls.__mro__
         if c not in base.__mro__
     )
@@ -403,7 +399,7 @@ def _name_of(item: tuple[Any, Any]) -> str:
 
 
 class _Absent:
-    """The type of what stands for a field that is not set."""
+    """The type of the placeholder for an unset field."""
 
 
 _ABSENT = _Absent()
@@ -423,19 +419,19 @@ def _fields(names: list[str]) -> Key:
     return fields
 
 
-# ---- equality that was generated ----
+# ---- generated equality ----
 
 
 @dataclasses.dataclass(unsafe_hash=True)
 class _Example:
-    """Has the methods that `dataclasses` generates."""
+    """An example of the methods that `dataclasses` generates."""
 
     x: int
 
 
 def is_like_generated(function: Any, name: str) -> bool:
-    """Whether `dataclasses` generates such methods of this name; not whether the function is in a
-    file, since the functions of ``python -c`` are not either."""
+    """True if `dataclasses` generates methods like this one. Looking for the function's file isn't
+    enough, because functions of ``python -c`` have none either."""
     code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
     return isinstance(code, types.CodeType) and (
         (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
@@ -445,8 +441,8 @@ def is_like_generated(function: Any, name: str) -> bool:
 def _generated_fields(
     cls: Any, definer: Any, method: str = "__eq__"
 ) -> list[tuple[str, bool]] | None:
-    """Returns the fields of a class of which a method, which `definer` has, was generated, and
-    whether its ``__eq__`` compares them; None for other classes."""
+    """Returns (name, does ``__eq__`` compare it) for the fields of a class if `definer` has a
+    generated `method`, otherwise None."""
     function = definer.__dict__[method]
     if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, method):
         return [(f.name, f.compare) for f in dataclasses.fields(cls)]
@@ -458,7 +454,7 @@ def _generated_fields(
 
 
 def _generated_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a class whose ``__eq__`` was generated; None for other classes."""
+    """Returns the key of a class with a generated ``__eq__``, otherwise None."""
     fields = _generated_fields(cls, definer)
     if fields is None:
         return None
@@ -469,8 +465,8 @@ def _generated_key(cls: Any, definer: Any) -> Key | None:
 
 
 def _library_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a configuration of one of these libraries, whose ``__eq__`` takes 1 for
-    True; None for other classes."""
+    """Returns the key of a configuration of these libraries, otherwise None. Their ``__eq__`` equates
+    1 and True."""
     match definer.__module__.partition(".")[0]:
         case "pydantic" if hasattr(cls, "__pydantic_fields__"):
             more = operator.attrgetter(
@@ -480,7 +476,7 @@ def _library_key(cls: Any, definer: Any) -> Key | None:
         case "ml_collections":
             return attributes_of(cls)
         case "omegaconf" if issubclass(cls, collections.abc.Mapping):
-            # The items are interpolated; the repr tells which of them are.
+            # Items are interpolated; the repr shows which.
             return _or_identity(lambda x: (tuple(x.items()), repr(x), OwnEquality(x)))
     return None
 
@@ -500,13 +496,13 @@ def _both(first: Key, second: Key | None) -> Key:
 
 
 def _pickled(x: Any) -> Any:
-    """Returns what `pickle` keeps of a value, which has memory that is not in its attributes."""
+    """Returns the pickled state of a value with hidden memory."""
     reduced = x.__reduce_ex__(4)
     return reduced if isinstance(reduced, str) else reduced[:3]  # the rest are iterators
 
 
 def _or_identity(key: Key) -> Key:
-    """Returns a key for types whose methods may raise: such a value equals itself alone."""
+    """Guards a key: if it raises, the value equals only itself."""
 
     def guarded(x: Any) -> Any:
         try:
@@ -518,7 +514,7 @@ def _or_identity(key: Key) -> Key:
 
 
 def _definer_of_eq(cls: Any) -> Any:
-    """Returns the class whose ``__eq__`` a class has."""
+    """Returns the class that defines the ``__eq__`` of `cls`."""
     return _definer(cls, "__eq__")
 
 
@@ -527,20 +523,20 @@ def _definer(cls: Any, method: str) -> Any:
 
 
 def _contents_key(cls: Any, definer: Any, base: Any) -> Key | None:
-    """Returns the key of a type that is `base`, a type of `CONTENTS`, or a subclass of it."""
+    """Returns the key of `base`, a type of `CONTENTS`, or of a subclass."""
     numpy = issubclass(base, (np.dtype, np.generic, np.ndarray))
     attributes = attributes_of(cls, base)
     if not numpy and not is_known(cls, base):
         attributes = _both(_pickled, attributes)
     key = _or_identity(_both(CONTENTS[base], attributes))
-    # NumPy's == compares elements and takes 1 for True. The contents tell more.
+    # NumPy's == compares elements, and 1 equals True. The contents say more.
     if definer is not base and issubclass(definer, base) and not numpy:
         return _both(key, OwnEquality)
     return None if base in _EXACT and attributes is None else key
 
 
 def _abstract_key(cls: Any) -> Key | None:
-    """Returns the key of a container that defines its own ``__eq__``."""
+    """Returns the key of a container that defines ``__eq__``, otherwise None."""
     if issubclass(cls, collections.abc.Mapping):
         return _or_identity(lambda x: (tuple(sorted(x.items(), key=_name_of)), OwnEquality(x)))
     if issubclass(cls, (collections.abc.KeysView, collections.abc.ItemsView)):
@@ -553,13 +549,13 @@ def _abstract_key(cls: Any) -> Key | None:
 
 
 def static_key(cls: Any) -> Key | None:
-    """Returns the key of a type: a function from a value to what is compared in its place.
+    """Returns the key of a type: a function from a value to the contents compared in its place.
 
-    Returns None if values of the type are compared by the C core's own rule or by their own
-    ``__eq__`` and ``__hash__``. The module's docstring has the table.
+    Returns None for types compared by the C core's own rules, or by their ``__eq__`` and
+    ``__hash__``. The module's docstring has the table.
     """
     if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
-        return _Array  # also an array of keys of `jax.random`
+        return _Array  # including arrays of `jax.random` keys
     definer = _definer_of_eq(cls)
     if definer is object:
         return None
@@ -584,27 +580,26 @@ def static_key(cls: Any) -> Key | None:
     return key
 
 
-# ---- what cannot change ----
+# ---- immutable values ----
 
 
 def _is_builtin_dtype(x: np.dtype[Any]) -> bool:
-    # A dtype of NumPy or ml_dtypes, which is one shared object. `names` and `__setstate__`
-    # change dtypes that a program has made.
+    # A shared dtype of NumPy or ml_dtypes. Dtypes made by programs change through `names` and
+    # `__setstate__`.
     return bool(x.isbuiltin) and x.metadata is None
 
 
 def immutable_of(cls: type) -> Callable[[Any], bool] | None:
-    """Returns a function that tells whether nothing can change what a value of the type is equal
-    to; None if that is not known of any value."""
+    """Returns a predicate for immutable values of the type, or None if none are known."""
     return _is_builtin_dtype if issubclass(cls, np.dtype) else None
 
 
 def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
-    """Returns the names of attributes such that two values of the type are equal if these are.
+    """Returns the names of attributes that decide equality: equal attributes, equal values.
 
-    The C core then reads them itself, and calls the key only where it cannot. If there is no key,
-    one value equals itself as long as these attributes do. Returns True if nothing changes a value
-    without attributes itself, but perhaps what is in its key; None if neither is known.
+    The C core then reads them itself, and calls the key only if it can't. If there's no key, a value
+    equals itself while these attributes do. Returns True if values have no attributes and never
+    change, though the parts in their key might; None if neither is known.
     """
     if cls in (types.MethodType, jtu.PyTreeDef):
         return True
@@ -613,7 +608,7 @@ def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
     if fields is None and base_of(cls) is tuple:
         return (is_known(cls, tuple) and not _slots(cls, tuple)) or None
     names = [name for name, compare in fields or () if compare]
-    if fields is None and static_key(cls) is None:  # its hash tells whether a value has changed
+    if fields is None and static_key(cls) is None:  # the fields in its hash show changes
         fields = _generated_fields(cls, _definer(cls, "__hash__"), "__hash__")
         names = [name for name, _ in fields or ()]
     elif definer is not cls:

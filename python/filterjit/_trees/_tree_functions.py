@@ -1,6 +1,6 @@
-"""Flattening trees, and their paths, as in ``jax.tree_util``, but in the C core.
+"""Flattening and paths, like ``jax.tree_util``, in the C core.
 
-Only the types that are registered with JAX are nodes. Their children are in JAX's order.
+Only types registered with JAX are nodes. Their children are in JAX's order.
 """
 
 import copyreg
@@ -25,11 +25,11 @@ IsLeaf = Callable[[Any], Any] | None
 def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
     """Returns the path of each leaf, in order, such as ``"layers.0.weight"``.
 
-    A path is formatted as ``jax.tree_util.keystr(path, simple=True, separator=".")`` formats it.
+    Paths are formatted like ``jax.tree_util.keystr(path, simple=True, separator=".")``.
 
     Arguments:
         tree: any pytree.
-        is_leaf: a function ``node -> bool``. A node for which it returns True is a leaf.
+        is_leaf: a function ``node -> bool``. Nodes for which it returns True are leaves.
 
     Examples:
         >>> tree_paths({"a": 1, "b": (2, 3)})
@@ -42,24 +42,24 @@ def tree_paths(tree: Any, is_leaf: IsLeaf = None) -> list[str]:
 def flatten(
     tree: _T, filter: Any = is_array, *, is_leaf: IsLeaf = None
 ) -> "tuple[list[Any], Structure[_T]]":
-    """Returns the leaves of a tree that a filter takes, and a structure with everything else.
+    """Splits a tree into the leaves that a filter takes, and a structure with everything else.
 
     ``unflatten(structure, leaves)`` restores the tree.
 
     Arguments:
         tree: any pytree.
-        filter: any filter that `Filter` describes. ``True`` takes all leaves, as
-            ``jax.tree_util.tree_flatten`` does.
+        filter: any filter, see `Filter`. ``True`` takes all leaves, like
+            ``jax.tree_util.tree_flatten``.
         is_leaf: as in `tree_paths`.
 
     Returns:
-        ``(leaves, structure)``. The structure is a treedef with its static leaves, which the filter
-        does not take. Two structures are equal if their treedefs are, and their static leaves
-        compare equal as static arguments of `filter_jit` do. A structure can be hashed or pickled
-        if its static leaves can.
+        ``(leaves, structure)``. The structure is a treedef with the remaining leaves as static
+        leaves. Structures are equal if their treedefs are, and their static leaves are equal as
+        static arguments of `filter_jit`. A structure can be hashed or pickled if its static leaves
+        can.
 
     Raises:
-        ValueError: if `filter` is not a filter, or a tree of filters is not a prefix of `tree`.
+        ValueError: if `filter` isn't a filter, or a tree of filters isn't a prefix of `tree`.
         TypeError: if a filter function returned None.
 
     Examples:
@@ -76,7 +76,7 @@ def flatten(
 
 @public
 def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
-    """Returns the tree with this structure and these leaves. It is the inverse of `flatten`.
+    """Returns the tree with this structure and these leaves. The inverse of `flatten`.
 
     Arguments:
         structure: a `Structure` that `flatten` returned.
@@ -102,7 +102,7 @@ def _check_structure(function: str, x: Any) -> None:
 
 
 class _Hole:
-    """Stands for each leaf while a structure is pickled."""
+    """A placeholder for each leaf of a pickled structure."""
 
     def __reduce__(self) -> str:
         return "_HOLE"
@@ -112,7 +112,7 @@ _HOLE = _Hole()
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles Equinox's sentinel for a missing field, so that it is the same object afterwards."""
+    """Preserves the identity of Equinox's sentinel for missing fields."""
 
     def reducer_override(self, x: Any) -> Any:
         return (_missing, ()) if x is registry.missing else NotImplemented
