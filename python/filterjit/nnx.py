@@ -1,7 +1,4 @@
-"""``flax.nnx.jit`` with its dispatch in C.
-
-Importing this module imports Flax.
-"""
+"""``flax.nnx.jit`` with its dispatch in C. Importing this module imports Flax."""
 
 # isort: off
 import flax.nnx as _flax_nnx  # noqa: F401 (first: `install` waits for it, and then imports the modules below)

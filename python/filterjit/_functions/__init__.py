@@ -1,1 +1,1 @@
-"""The description of functions: their code, and what they hold."""
+"""Descriptions of functions: their code, and the values they hold."""

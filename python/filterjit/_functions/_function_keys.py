@@ -1,30 +1,27 @@
 """The keys of functions for ``functions="structure"``.
 
-By default, a function among the static values equals only itself. With ``functions="structure"``,
-two functions share a variant if their keys are equal. The *key* of a function has its code,
-defaults, closure, attributes and annotations, the identity of its globals, and the same of the
-functions in these, recursively. What code reads by name is not followed.
+By default, a static function equals only itself. With ``functions="structure"``, functions with
+equal keys share a variant. The *key* of a function contains its code, defaults, closure, attributes
+and annotations, the identity of its globals, and recursively the keys of functions in these. It
+doesn't follow names that the code looks up.
 
-The C core computes the key and takes a snapshot of it when it looks for a variant. On each later
-call, it computes the key again for the function that is passed. If the variant holds another
-function object, it does so for that one too. On a hit, therefore, neither function has changed its
-key since the trace.
+When the C core looks for a variant, it computes the key and takes a snapshot of it. Each later call
+computes the key of the function passed, and of the variant's function if that is a different
+object. A hit therefore means that neither key has changed since the trace.
 
 In a key,
 
-* the contents stand for values that cannot change;
-* the contents also stand for containers of the standard library (`_static_keys.CONTENTS`),
-  dataclasses, small NumPy arrays and other values with known contents. If such a value can change
-  in place, the key has its identity too, because a callback of the program may change it any time;
-* the identity stands for classes, modules, JAX's arrays and objects, and functions of installed
-  packages;
-* the identity also stands for all other objects. These can change in ways that the key does not
-  show. So the key is *in doubt*, and has the identities of its functions: a new function has
-  another key.
+* unchanging values are represented by their contents;
+* standard containers (`_static_keys.CONTENTS`), dataclasses, small NumPy arrays and other values
+  with known contents are too. If they are mutable, the key also has their identity, because a
+  callback of the program can change them at any time;
+* classes, modules, JAX arrays and objects, and functions of installed packages are represented by
+  their identity;
+* all other objects are too, but can change in ways the key doesn't show. The key is then *in
+  doubt*, and has the identities of its functions: a new function gets a different key.
 
-Functions, cells and containers are numbered in the order in which they are found, and a reference
-to one is its number. So recursion needs no special case, and two functions that share a cell do not
-equal two functions with a cell each.
+Functions, cells and containers are numbered in the order of discovery. References are numbers. This
+handles recursion, and tells two functions that share a cell from two functions with a cell each.
 """
 
 import functools
@@ -41,28 +38,25 @@ from ._values import ATOMS, Type
 logger = logging.getLogger("filterjit.functions")
 
 Part = Any
-"""An atom, or a tuple that begins with the name of its kind."""
+"""An atom, or a tuple headed by the name of its kind."""
 
 _AS_THEY_ARE = ATOMS | {types.CodeType}
-_MOST_BYTES = 1 << 16  # of a NumPy array that is compared by contents in each call
+_MOST_BYTES = 1 << 16  # of a NumPy array to compare by contents in each call
 _identity = _core.identity
 
 
 class _Walk:
-    """The walk that makes a key.
-
-    The methods that take a value and the facts about its type are the rules of `_values`.
-    """
+    """Computes a key. The methods with a value and a `Type` as arguments are the rules of `_values`."""
 
     def __init__(self) -> None:
         self.in_doubt = False
         self._functions: list[Any] = []
-        self._numbers: dict[int, tuple[int, Any]] = {}  # by address, with what is to stay alive
+        self._numbers: dict[int, tuple[int, Any]] = {}  # by address; keeps the objects alive
 
     def key(self, static: Any) -> Part:
         is_function = type(static) is types.FunctionType
         part = self.function(static) if is_function else self.part(static)
-        parts = [self._parts_of(f) for f in self._functions]  # which grows meanwhile
+        parts = [self._parts_of(f) for f in self._functions]  # the list grows meanwhile
         if self.in_doubt:
             return _itself(static), *map(_identity, self._functions), part, *parts
         return part, *parts
@@ -80,7 +74,7 @@ class _Walk:
         return tuple([(self.part(k), self.part(v)) for k, v in items])
 
     def _number(self, x: Any) -> tuple[int, bool]:
-        """Returns the number of an object, and whether it was met for the first time."""
+        """Returns an object's number, and True at its first occurrence."""
         count = len(self._numbers)
         number, _is_new = self._numbers.setdefault(id(x), (count, x))
         return number, number == count
@@ -100,7 +94,7 @@ class _Walk:
     def _parts_of(self, f: Any) -> Part:
         module, doc, annotations = f.__module__, f.__doc__, f.__annotations__
         return (
-            f.__code__.co_filename,  # which the == of code objects ignores
+            f.__code__.co_filename,  # ignored by the == of code objects
             _identity(f.__globals__),
             _identity(f.__builtins__),
             f.__name__,
@@ -168,17 +162,17 @@ class _Walk:
 
 
 def is_in_doubt(x: Any) -> bool:
-    """Whether a value can change in ways that keys do not show."""
+    """True if a value can change in ways that its key doesn't show."""
     walk = _Walk()
     try:
         walk.key(x)
-    except Exception:  # as in `_key`
+    except Exception:  # like `_key`
         return True
     return walk.in_doubt
 
 
 def _itself(static: Any) -> Any:
-    """Returns what a function in doubt is compared by: the objects, as by default."""
+    """Returns the default key of a function in doubt: its identity."""
     if isinstance(static, types.MethodType):
         return _identity(static.__func__), _identity(static.__self__)
     return _identity(static)
@@ -187,7 +181,7 @@ def _itself(static: Any) -> Any:
 def _key(static: Any) -> Any:
     try:
         return _Walk().key(static)
-    except Exception:  # the user's objects may raise anything; or a RecursionError
+    except Exception:  # from user code; or a RecursionError
         logger.debug("a %s could not be described", type(static).__name__, exc_info=True)
         return _itself(static)
 
@@ -196,7 +190,7 @@ _KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, fun
 
 registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
 
-# The same registry, but the numbers in the arguments of some parameters are traced.
+# The same, but tracing numbers in the arguments of some parameters.
 with_numbers_in_some: _core.Registry = _registry.registry.with_policy(
     keyed=_KEYED, traced_in=_registry.NUMBERS
 )

@@ -1,7 +1,6 @@
-"""The parts of functions and other values, for their keys (`_function_keys`).
+"""The parts of functions and other values, for `_function_keys`.
 
-A walk looks at a type once, when it first meets a value of it. `_static_keys` tells the contents
-and the attributes of values.
+Facts about a type are found once. `_static_keys` defines the contents and attributes of values.
 """
 
 import enum
@@ -36,7 +35,7 @@ _of_method = operator.attrgetter("__func__", "__self__")
 _of_built_in = operator.attrgetter("__name__", "__self__")
 _reduced = operator.methodcaller("__reduce__")
 
-# The contents of objects around functions. Two with equal contents behave alike.
+# The contents of objects around functions. Equal contents mean equal behaviour.
 _PARTS: dict[type, Key] = {
     functools.partial: _partial,
     functools.partialmethod: _partial,
@@ -55,7 +54,7 @@ _PARTS: dict[type, Key] = {
 }
 _CONTENTS = {**_static_keys.CONTENTS, **_PARTS}
 
-# Types of libraries whose values do not change, besides those of JAX and `typing`.
+# Library types with unchanging values, besides JAX's and `typing`'s.
 _FIXED: tuple[type, ...] = (
     *(types.MethodDescriptorType, types.WrapperDescriptorType, re.Pattern, logging.Logger),
     *(type(threading.Lock()), type(threading.RLock()), np.ufunc, type(np.sum), np.dtype),
@@ -67,25 +66,25 @@ _RULES: dict[type, str] = {
     type: "cls",
     types.ModuleType: "module",
     jax.Array: "jax_array",
-    # Whoever has the viewed object can change it without a trace here.
+    # The viewed object can change unnoticed.
     np.void: "instance",
     memoryview: "instance",
 }
 
 
 class Type:
-    """What the values of a type consist of.
+    """Facts about the values of a type.
 
     Attributes:
-        rule: the name of the method of a walk that takes a value of the type, and this.
-        contents: returns the contents of a value: a tuple, a frozenset, or one value. None if there
-            is nothing in it but attributes.
-        attributes: returns the attributes of a value; None if it cannot have any.
-        is_mutable: whether the contents of a value can change in place ...
-        is_frozen: ... and whether its attributes cannot.
-        is_complete: whether the contents and the attributes are all that there is in a value.
-        is_library: whether the type, with all that it inherits, is of an installed package.
-        is_fixed: whether the values do not change, if it is.
+        rule: the method of a walk that handles these values.
+        contents: a function from a value to its contents: a tuple, a frozenset, or a single value.
+            None if it has only attributes.
+        attributes: a function from a value to its attributes; None if it can't have any.
+        is_mutable: True if contents can change in place.
+        is_frozen: True if attributes can't change.
+        is_complete: True if contents and attributes are the whole value.
+        is_library: True if the type and its bases belong to installed packages.
+        is_fixed: True if values of a library type never change.
         ref: a weak reference to the type.
     """
 
@@ -94,7 +93,7 @@ class Type:
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
         base = next((base for base in cls.__mro__ if base in _CONTENTS), object)
         self.contents = _CONTENTS.get(base)
-        has_copies = cls in _PARTS and cls is not functools.partial  # of `functools.wraps`, at most
+        has_copies = cls in _PARTS and cls is not functools.partial  # by `functools.wraps`, at most
         self.attributes = None if has_copies else _static_keys.attributes_of(cls, base)
         self.is_mutable = base in _static_keys.MUTABLE
         own_setattr = cls.__setattr__ is not object.__setattr__
@@ -103,8 +102,8 @@ class Type:
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
         package = str(module_of(cls)).partition(".")[0]
         self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
-        # An object of an ordinary class often has state that its users do not mean to be a part of
-        # its value, such as a counter of steps. The fields of these classes are the value.
+        # An ordinary object often has state that isn't part of its value, such as a counter of
+        # steps. For these classes, the fields are the value.
         is_meant = base is not object or any(
             c is enum.Enum or not {"__dataclass_fields__", "__attrs_attrs__"}.isdisjoint(vars(c))
             for c in cls.__mro__
@@ -130,18 +129,18 @@ module_of = type.__dict__["__module__"].__get__
 
 
 def is_own(name: Any) -> bool:
-    """Whether filterjit has set an attribute of this name."""
+    """True for the names of attributes that filterjit sets."""
     return type(name) is str and name.startswith(OWN_ATTRIBUTES)
 
 
-# ---- functions, and what wraps them ----
+# ---- functions and wrappers ----
 
-# Not copied by `functools.wraps`: other names of the function, and what JAX has found out.
+# Not copied by `functools.wraps`: JAX's names for the function, and its findings.
 _NOT_OF_WRAPPERS = {*functools.WRAPPER_ASSIGNMENTS, "__annotations__", "_fun", "fun", "_jit_info"}
 
 
 def parts_of_function(f: Any) -> list[tuple[str, Any, Any]]:
-    """Returns what a function consists of, each with its kind and its name."""
+    """Returns (kind, name, value) for the parts of a function."""
     code, defaults = f.__code__, f.__defaults__ or ()
     parts = [("code", "", code)]
     if defaults:
@@ -158,19 +157,19 @@ def parts_of_function(f: Any) -> list[tuple[str, Any, Any]]:
 
 
 def wraps_function(x: Any) -> bool:
-    """Whether an object of a library wraps a function, as ``jax.jit(f)`` does."""
+    """True if a library's object wraps a function, like ``jax.jit(f)``."""
     return getattr(x, "__wrapped__", None) is not None
 
 
 def parts_of_wrapper(x: Any) -> list[tuple[Any, Any]]:
-    """Returns the names and the values of what such an object consists of."""
+    """Returns the (name, value) pairs of a wrapper."""
     own = {k: v for k, v in dict_of(x).items() if k not in _NOT_OF_WRAPPERS and not is_own(k)}
     return list({"__wrapped__": x.__wrapped__, **own}.items())
 
 
 def name_in_library(x: Any) -> tuple[str, str] | None:
-    """Returns the module and the name of a function that an installed package has at its top, and
-    that holds nothing, or of what wraps one; None of others."""
+    """Returns (module, name) for a top-level library function that holds no values, or a wrapper of
+    one; otherwise None."""
     variables: Any = dict_of(x)
     module, name = variables.get("__module__"), variables.get("__qualname__")
     if type(x) is types.FunctionType:

@@ -1,1 +1,1 @@
-"""The decorator `filter_jit`, and the methods of a jitted function."""
+"""The decorators `filter_jit` and `jit`, and the methods of jitted functions."""

@@ -21,7 +21,7 @@ from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit, own_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-Names = tuple[str, ...] | list[str] | Set[str]  # a str is no collection of names
+Names = tuple[str, ...] | list[str] | Set[str]  # excludes str
 Donate = (
     Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
     | Names
@@ -32,8 +32,6 @@ Functions = Literal["identity", "structure"]
 
 
 class _Options(OptionsOfJax, total=False):
-    """The options of `filter_jit`."""
-
     donate: Donate
     traced: Traced
     functions: Functions
@@ -56,15 +54,14 @@ _STATIC = (
     "leave it out, as what is not an array is static, Python's numbers too. `filterjit.jit` takes it, "
     "as `jax.jit` does."
 )
-# Options of jax.jit that name arguments by position or by name: the flat function that JAX sees
-# has other arguments.
+# Options of jax.jit that refer to arguments. The flat function JAX sees has different ones.
 _REFUSED = {
     "static_argnums": _STATIC,
     "static_argnames": _STATIC,
     "donate_argnums": _BY_NAME,
     "donate_argnames": _BY_NAME,
 }
-# Options that jax.jit does not check before it uses them.
+# Options that jax.jit checks too late.
 _JIT_OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("device", "one of `jax.devices()`", lambda x: not isinstance(x, str)),
     ("backend", "the name of a platform", lambda x: isinstance(x, str)),
@@ -75,7 +72,7 @@ _DEPRECATED = ("default", "fn", "args", "kwargs", "out")
 
 
 def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
-    """Raises ValueError or TypeError for names that cannot be passed on to ``jax.jit``."""
+    """Raises ValueError or TypeError for options that ``jax.jit`` can't take."""
     for name in _DEPRECATED:
         if name in jitkwargs:
             raise ValueError(
@@ -124,121 +121,116 @@ def filter_jit(
 ) -> Any:
     """Compiles a function of pytrees with ``jax.jit``.
 
-    This is a drop-in replacement for ``equinox.filter_jit``, with its dispatch in C.
+    A drop-in replacement for ``equinox.filter_jit``, with its dispatch in C.
 
-    The arguments and the result may be any pytrees. JAX and NumPy arrays in the arguments are
-    traced. Everything else is static: Python numbers, strings, functions, the configuration of a
-    model. The function is compiled once for each argument structure with its static values, and
-    for each combination of array shapes and dtypes. The result may hold static values too.
+    Arguments and results can be any pytrees. JAX and NumPy arrays in the arguments are traced.
+    Everything else is static: Python numbers, strings, functions, a model's configuration. The
+    function compiles once for each argument structure with its static values, and for each
+    combination of array shapes and dtypes. The result can contain static values too.
 
     Static values are compared by type and value: ``1``, ``True`` and ``1.0`` are three different
-    values, each with its own program. An object whose class has no ``__eq__`` is compared by
-    identity. An object whose class writes its own ``__eq__`` and ``__hash__`` is compared by these.
+    values, each with its own program. Objects are compared by their class's own ``__eq__`` and
+    ``__hash__``, or by identity if it defines no ``__eq__``.
 
-    Static leaves must be hashable. Static fields and aux data may hold unhashable values.
-    Containers, NumPy arrays, dataclasses and Modules are compared by their contents there, other
-    unhashable values by identity. `docs/statics.md` has all rules.
+    Static leaves must be hashable. Static fields and aux data can hold unhashable values:
+    containers, NumPy arrays, dataclasses and Modules are compared by contents there, other values
+    by identity. `docs/statics.md` has all rules.
 
     The jitted function has methods:
 
-    - ``f.explain(...)`` tells why a call would compile again, ``f.report()`` where the time went,
+    - ``f.explain(...)`` says why a call would compile again, ``f.report()`` how long calls took,
       and ``f.cache_info()`` how many calls were hits.
     - ``f.lower(...)``, ``f.trace(...)``, ``f.eval_shape(...)``, ``f.compile(...)`` and
       ``f.warm_up(...)`` trace or compile the function before the first call.
 
     Arguments:
-        fun: any callable. It may itself be a pytree with arrays in it. Without it, `filter_jit`
-            returns a decorator.
-        donate: the arrays whose memory the compiled program may reuse. The call deletes an array
-            whose memory it reuses.
+        fun: any callable, even a pytree with arrays. If omitted, `filter_jit` returns a decorator.
+        donate: the arrays whose memory the compiled program can reuse. The call deletes an array
+            if it reuses its memory.
 
-            - ``"none"``: no array.
+            - ``"none"``: no arrays.
             - ``"all"``: all arrays.
             - ``"all-except-first"``: all arrays except those in the first argument.
-            - ``"warn"`` and ``"warn-except-first"``: the same two. JAX warns of memory that the
-              program could not use.
+            - ``"warn"`` and ``"warn-except-first"``: the same two. JAX warns about memory that the
+              program couldn't use.
             - a tuple of parameter names, such as ``("state", "cache")``;
             - a dict from parameter names to True or to filters of the arrays (see `Filter`), such
-              as ``{"state": True, "model": "**.weight"}``. A filter function gets tracers of the
-              arrays: it may look at shapes and dtypes.
+              as ``{"state": True, "model": "**.weight"}``. Filter functions get tracers, and can
+              look at shapes and dtypes.
 
-            With names, a warning lists the paths of arrays whose memory no result can take.
-        traced: the Python numbers that are traced, weakly typed, as ``jax.jit`` traces them. Use it
-            for a number that changes in each call.
+            With names, a warning lists the paths of arrays that no result can reuse.
+        traced: Python numbers to trace, weakly typed, as in ``jax.jit``. Use it for numbers that
+            change in each call.
 
             - a tuple of parameter names, such as ``("step_size",)``;
             - a dict from parameter names to True or to filters, such as ``{"config": "**.lr"}``. A
               path pattern costs nothing on a hit. A filter function is called with the numbers and
-              the arrays, so each call flattens the arguments.
-        functions: when two functions among the static values count as equal. Lambdas,
-            ``functools.partial`` and bound methods are functions too.
+              arrays of each call, which therefore flattens the arguments.
+        functions: when two functions among the static values are equal. This includes lambdas,
+            ``functools.partial`` and bound methods.
 
             - ``"identity"``: when they are the same object.
-            - ``"structure"``: also when they are known to behave alike. A Module that is created
-              again with the same lambdas then does not compile again.
+            - ``"structure"``: also when they are known to behave alike. Recreating a Module with
+              the same lambdas doesn't recompile.
 
-            For ``"structure"``, the code and the globals must be the same, and the defaults,
-            closures and attributes must be equal. Each call notices changes inside of containers,
-            dataclasses, Modules, partials and functions among these.
+            ``"structure"`` requires the same code and globals, and equal defaults, closures and
+            attributes. Each call notices changes inside containers, dataclasses, Modules, partials
+            and functions among these.
 
-            These are not looked at: what the code reads by name, such as a global variable or a
-            constant of a class, and changes inside of other objects. A new function that holds such
-            an object, for example a large NumPy array or an instance of an ordinary class, is
-            always traced.
+            It ignores names that the code looks up, such as global variables and constants of a
+            class, and changes inside other objects. A new function that holds such an object, for
+            example a large NumPy array or an instance of an ordinary class, is always traced.
         on_retrace: what to do when the function compiles again.
 
             - ``"log"`` logs the reason to the logger ``"filterjit"``.
             - ``"warn"`` issues a `RetraceWarning`.
             - ``"raise"`` raises a `RetraceError`.
             - a function is called with the `Explanation`.
-            - None, the default, issues a `RetraceWarning` once a cause, when eight programs in a
-              row were compiled because of it and none of them was called more than twice.
+            - None, the default, issues a `RetraceWarning` once per cause, after it has compiled
+              eight programs in a row, none of them called more than twice.
             - ``"ignore"`` does nothing.
 
-            The first trace is not a retrace. What ``warm_up``, ``lower`` and ``trace`` do is none
-            either. After ``warm_up``, ``"raise"`` therefore says that no call may compile.
-        maxsize: how many combinations of static values are kept. When there are more, the program
-            that was used least recently is dropped.
-        in_shardings: where the arguments are placed: a dict from parameter names to values, a tuple
+            The first trace isn't a retrace, and neither are ``warm_up``, ``lower`` and ``trace``.
+            After ``warm_up``, ``"raise"`` therefore forbids all compilation.
+        maxsize: the number of combinations of static values to keep. Beyond it, the least recently
+            used program is dropped.
+        in_shardings: placements of the arguments: a dict from parameter names to values, a tuple
             of values by position, or one value for all parameters. A value is a sharding, a
-            ``PartitionSpec``, None (leave it as it is), `filterjit.sharding.ShardingRules`, or a
+            ``PartitionSpec``, None (leave it unchanged), `filterjit.sharding.ShardingRules`, or a
             prefix of the argument with these as leaves.
 
-            As under ``jax.jit``, arrays that are not committed to devices are moved there. Other
-            arrays must be there already (`filterjit.sharding.place`). The arrays in the function
-            itself stay as they are.
-        out_shardings: where the result is placed: one such value. The compiler places the arrays
-            that the value leaves open. A donated array of the same shape and dtype, in the same
-            place of its argument, is the exception: the result gets its sharding, and can reuse its
-            memory.
-        mesh: the mesh for each ``PartitionSpec``. The default is the mesh in force
-            (``jax.set_mesh``). Each mesh has its own programs.
+            As in ``jax.jit``, uncommitted arrays are moved there, and committed arrays must be
+            there already (`filterjit.sharding.place`). Arrays in the function itself don't move.
+        out_shardings: the placement of the result, as one such value. The compiler places arrays
+            that the value leaves open, unless a donated array has the same shape and dtype, at the
+            same place in its argument: the result then gets its sharding, and can reuse its memory.
+        mesh: the mesh for each ``PartitionSpec``, by default the current one (``jax.set_mesh``).
+            Each mesh has its own programs.
         same_on_all_processes: whether to compare the programs of several processes before they
-            first run. The default is True for functions with shardings, and False for others.
+            first run. By default, True for functions with shardings, otherwise False.
 
-            The lowered programs are compared: what they compute, with all constants, shapes,
-            shardings, donated arrays and options. Values that differ and make no other program may
-            differ. What is only traced or lowered is not compared.
+            The comparison covers lowered programs with all constants, shapes, shardings, donated
+            arrays and options. Values may differ if the program doesn't. Functions that are only
+            traced or lowered aren't compared.
 
-            A difference raises a `ProcessMismatchError` on all processes. It names the path, or
-            shows where the programs differ. If a trace raises on some processes only, these raise
-            their own error, and the others a `ProcessMismatchError`.
-        jitkwargs: further options for ``jax.jit``.
+            A difference raises a `ProcessMismatchError` on all processes, with the path or the
+            lines that differ. If only some processes fail to trace, they raise their own error, and
+            the rest a `ProcessMismatchError`.
+        jitkwargs: more options for ``jax.jit``.
 
     Returns:
         A `FilterJit` with the parameters of `fun`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if an option has a value that is not described above; if a name in `donate`,
-            `traced` or `in_shardings` is not a parameter; or if `jitkwargs` has
-            ``static_argnums``, ``static_argnames``, ``donate_argnums`` or ``donate_argnames``,
-            which do not apply to pytrees. The first call raises it for a pattern in `donate` that
-            matches no array, and for a pattern in `traced` that matches no leaf, or a leaf that is
-            neither a number nor an array.
-        TypeError: if `fun` is not callable, or is an async function or a generator function; if
-            `in_shardings` or `mesh` has a wrong type; or if ``jax.jit`` does not know one of
-            `jitkwargs`. The first trace raises it for a value in `out_shardings` that is not a
-            sharding, and for a function that returns a coroutine or a generator.
+        ValueError: for an invalid option; for a name in `donate`, `traced` or `in_shardings` that
+            isn't a parameter; or if `jitkwargs` has ``static_argnums``, ``static_argnames``,
+            ``donate_argnums`` or ``donate_argnames``, which don't apply to pytrees. The first call
+            raises it for a pattern in `donate` that matches no array, and for a pattern in `traced`
+            that matches no leaf, or a leaf other than a number or array.
+        TypeError: if `fun` isn't callable, or is an async or generator function; if `in_shardings`
+            or `mesh` has a wrong type; or for an option that ``jax.jit`` doesn't know. The first
+            trace raises it if `out_shardings` contains something else than shardings, or if the
+            function returns a coroutine or a generator.
 
     Examples:
         >>> @filter_jit
@@ -314,13 +306,13 @@ _ANY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def _kind_of_generator(fun: Any) -> str | None:
-    """Returns what a callable is if its call returns a coroutine or a generator; else None."""
+    """Describes a callable that returns a coroutine or a generator. Returns None for others."""
     if type(fun) is types.FunctionType:
         flags = fun.__code__.co_flags
     else:
         while isinstance(fun, functools.partial):
             fun = fun.func
-        if not hasattr(fun, "__code__"):  # methods have that of their function
+        if not hasattr(fun, "__code__"):  # methods forward it
             fun = getattr(type(fun), "__call__", None)  # noqa: B004
         flags = getattr(getattr(fun, "__code__", None), "co_flags", 0)
     if not flags & _ANY:

@@ -1,7 +1,4 @@
-"""The types of a jitted function and of a jitted method, with their methods.
-
-Their base classes, which make the calls, are in C.
-"""
+"""The types of jitted functions and methods. Their base classes in C make the calls."""
 
 import inspect
 import operator
@@ -30,7 +27,7 @@ if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
     from .._observe import _causes, _explain, _report, _report_output
     from .._shardings import _options
-else:  # what no call needs
+else:  # not needed for calls
     _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
     _options = later("_shardings._options")
     _explain, _report = later("_observe._explain"), later("_observe._report")
@@ -39,12 +36,12 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class _Signature:
-    """The signature of a jitted function. ``inspect.getfullargspec`` needs it, because it does not
-    follow ``__wrapped__``."""
+    """The signature of a jitted function, for ``inspect.getfullargspec``, which ignores
+    ``__wrapped__``."""
 
     def __get__(self, f: Any, owner: Any) -> inspect.Signature:
         if f is None:
-            raise AttributeError("__signature__")  # the class has that of its constructor
+            raise AttributeError("__signature__")  # the class has its constructor's
         try:
             return inspect.signature(f._function)
         except (TypeError, ValueError) as e:
@@ -52,15 +49,15 @@ class _Signature:
 
 
 class _Annotations:
-    """The annotations of a jitted function: those of the function that it wraps, unless it was
-    given its own. Since Python 3.14 a wrapper has a copy of ``__annotate__`` only."""
+    """The annotations of the wrapped function, unless the wrapper's were set. Since Python 3.14,
+    wrappers copy only ``__annotate__``."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
         return {} if f is None else f._function.__annotations__
 
 
 class _NoSave:
-    """Raises an error that says what to save. A function's own attribute `save` hides it."""
+    """Raises an error that recommends ``compile``. A function's own attribute `save` hides it."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
         if f is None:
@@ -70,10 +67,10 @@ class _NoSave:
 
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAsJitted):
-    """A `FilterJit` bound to an instance, which a call passes as the first argument.
+    """A `FilterJit` bound to an instance, the first argument of each call.
 
-    It has the attributes of the `FilterJit`. Its own methods pass the instance too. As a pytree,
-    its children are the `FilterJit` and the instance.
+    It has the attributes and methods of the `FilterJit`. As a pytree, it has two children: the
+    `FilterJit` and the instance.
     """
 
     __slots__ = ()
@@ -82,7 +79,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
 
     @property
     def __wrapped__(self) -> Any:
-        """The function that is wrapped, bound to the instance."""
+        """The wrapped function, bound to the instance."""
         return types.MethodType(self.__func__.__wrapped__, self.__self__)
 
     @property
@@ -111,11 +108,11 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array."""
+        """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
-        """Compiles the method for these arguments, so that calls with them are hits.
+        """Compiles the method for these arguments, to make calls with them hits.
 
         Returns a `Warmed`; see FilterJit.warm_up.
         """
@@ -129,21 +126,21 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         *,
         threads: int | None = None,
     ) -> "_warm_up.WarmUp":
-        """Compiles the method for many signatures, so that calls with them are hits.
+        """Compiles the method for many signatures, to make calls with them hits.
 
         Each signature is a pair ``(args, kwargs)`` without the instance. XLA compiles `threads` of
-        them at once. Returns a `WarmUp`; see FilterJit.warm_up_all.
+        them in parallel. Returns a `WarmUp`; see FilterJit.warm_up_all.
         """
         return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
-        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+        """Predicts whether a call with these arguments is a hit, or explains why it compiles.
 
-        Returns an `Explanation`. Nothing is traced and nothing runs.
+        Returns an `Explanation`. Traces and runs nothing.
         """
         return self.__func__.explain(self.__self__, *args, **kwargs)
 
-    if TYPE_CHECKING:  # what it has of the FilterJit
+    if TYPE_CHECKING:  # attributes of the FilterJit
 
         def report(self) -> _report_output.Report: ...
         def cache_info(self) -> _report.CacheInfo: ...
@@ -152,12 +149,11 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         def variants(self) -> list[_core.Variant]: ...
 
     def __eq__(self, other: object) -> bool:
-        """Two bound methods are equal if their functions are equal and their instances are the same
-        object or equal pytrees.
+        """True if the functions are equal, and the instances are identical or equal pytrees.
 
-        Two pytrees are equal if their statics are equal and each array is the same object. The
-        values of arrays are not compared: that would wait for the device, and is not possible under
-        a trace. An instance with a static value that cannot be hashed equals only itself.
+        Pytrees are equal if their statics are equal and their arrays are identical. Array values
+        aren't compared: this would wait for the device, and fail under a trace. An instance with an
+        unhashable static value equals only itself.
         """
         if type(other) is not BoundFilterJit:
             return NotImplemented
@@ -177,7 +173,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return same and all(map(operator.is_, ours[0], theirs[0]))
 
     def __hash__(self) -> int:
-        # Without the arrays: a custom node may make new ones whenever it is flattened.
+        # Without the arrays: a custom node can create new ones each time it's flattened.
         parts = _parts_of_instance(self)
         return hash((self.__func__, id(self.__self__) if parts is None else parts[1]))
 
@@ -189,7 +185,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
 
 
 def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.Structure] | None:
-    """Returns (arrays, structure) of the instance; None if it equals only itself."""
+    """Returns (arrays, structure) of the instance, or None if it equals only itself."""
     function: Any = bound.__func__
     if not isinstance(function, _core.FilterJit):
         return None
@@ -207,7 +203,7 @@ def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.St
 
 @final
 class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
-    """A jitted function, which `filterjit.filter_jit` and `filterjit.jit` return.
+    """A jitted function, returned by `filterjit.filter_jit` and `filterjit.jit`.
 
     In annotations, ``FilterJit[[int, str], bool]`` has parameters like
     ``Callable[[int, str], bool]``.
@@ -233,10 +229,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
         """Traces and lowers the function for these arguments, without running it.
 
-        A ``jax.ShapeDtypeStruct`` may stand for any array. Returns a `Lowered`. Its ``compile``
-        returns a function that can be called and saved. Of `filterjit.jit`, it returns what
-        ``jax.jit`` returns.
-
+        ``jax.ShapeDtypeStruct`` can replace any array. Returns a `Lowered`; its ``compile`` returns
+        a callable that can be saved. A function of `filterjit.jit` returns ``jax.jit``'s result.
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
             >>> compiled = f.lower(jax.ShapeDtypeStruct((2,), jnp.float32), 3).compile()
@@ -251,8 +245,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[_P, _T]":
         """Traces the function for these arguments, without running it.
 
-        Takes what `lower` takes, and returns a `Traced`. Of `filterjit.jit`, it returns what
-        ``jax.jit`` returns.
+        Takes the same arguments as `lower`, and returns a `Traced`. A function of `filterjit.jit`
+        returns ``jax.jit``'s result.
         """
         if (upstream := self._hooks.upstream) is not None:
             traced: _stages.Traced[_P, _T] = upstream.trace(*args, **kwargs)
@@ -262,10 +256,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes what `lower` takes, and returns a `Compiled`, which can be called and saved. Of
-        `filterjit.jit`, it raises ``ValueError`` for arguments and results that only ``jax.jit``
-        takes.
-
+        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called and saved.
+        In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
+        ``ValueError``.
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
             >>> f.compile(jnp.ones(2), 3).save('times.jit')
@@ -275,10 +268,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _stages.compile(self, args, kwargs)
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array.
+        """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays.
 
-        Takes what `lower` takes. Nothing is compiled and nothing runs.
-
+        Takes the same arguments as `lower`. Compiles and runs nothing.
         Examples:
             >>> filter_jit(lambda x: {'sum': x.sum(), 'n': 1}).eval_shape(jnp.ones((2, 3)))
             {'n': 1, 'sum': ShapeDtypeStruct(shape=(), dtype=float32)}
@@ -288,11 +280,10 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _stages.eval_shape(self, args, kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
-        """Compiles the function for these arguments, so that calls with them are hits.
+        """Compiles the function for these arguments, to make calls with them hits.
 
-        Takes what `lower` takes. Returns a `Warmed` with the times. Raises what a trace or a
-        compilation raises.
-
+        Takes the same arguments as `lower`. Returns a `Warmed` with the times. Raises any error of
+        the trace or the compilation.
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
             >>> print(f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32), 3))
@@ -308,12 +299,11 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         *,
         threads: int | None = None,
     ) -> "_warm_up.WarmUp":
-        """Compiles the function for many signatures, so that calls with them are hits.
+        """Compiles the function for many signatures, to make calls with them hits.
 
-        Each signature is a pair ``(args, kwargs)`` of what `lower` takes. XLA compiles `threads`
-        of them at once, by default one for each core. If a signature fails, its error is logged
-        and the others are compiled. Returns a `WarmUp` with the time or the error of each.
-
+        Each signature is a pair ``(args, kwargs)`` for `lower`. XLA compiles `threads` of them in
+        parallel, by default one per core. If a signature fails, its error is logged and the rest
+        still compiles. Returns a `WarmUp` with each time or error.
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
             >>> sizes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (1, 8)]
@@ -323,10 +313,9 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _warm_up.warm_up_all(self, (), signatures, threads)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
-        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+        """Predicts whether a call with these arguments is a hit, or explains why it compiles.
 
-        Returns an `Explanation`. Nothing is traced and nothing runs.
-
+        Returns an `Explanation`. Traces and runs nothing.
         Examples:
             >>> @filter_jit
             ... def scale(x, by):
@@ -340,7 +329,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _explain.explain(self, self._function, args, kwargs)
 
     def report(self) -> "_report_output.Report":
-        """Returns a `Report` of where the time of the function's calls went, by variant."""
+        """Returns a `Report` of the time that calls took, by variant."""
         return _report.report_of(self._parts()[0])
 
     def cache_info(self) -> "_report.CacheInfo":
@@ -355,42 +344,39 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _report.cache_info(self._parts()[0])
 
     def _cache_size(self) -> int:
-        """Returns how many programs the function has, as ``_cache_size`` of ``jax.jit`` does."""
+        """Returns the number of programs, like ``_cache_size`` of ``jax.jit``."""
         return sum(variant.num_traces for variant in self.variants)
 
     def clear_cache(self) -> None:
-        """Drops all compiled programs of the function.
-
-        Equal functions that were jitted with equal settings lose theirs too, because they share
-        them.
-        """
+        """Drops all compiled programs of the function, which it shares with equal functions jitted
+        with equal settings."""
         _programs.clear(self._parts()[0])
 
     _clear_cache = clear_cache
-    """The same, as ``jax.jit`` names it for its own use."""
+    """The same under ``jax.jit``'s private name."""
 
     @property
     def variants(self) -> list[_core.Variant]:
-        """The list of its variants, one for each static structure whose programs it keeps."""
+        """The list of its variants, one per static structure in the cache."""
         return self._parts()[0].variants()
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Gives a subclass of equinox.Module a ``__getattribute__`` in C.
 
-        Modules look methods up in Python, which costs a tenth of a call
-        (csrc/call/getattribute.c). Other classes stay as they are.
+        Modules look up methods in Python, which costs a tenth of a call
+        (csrc/call/getattribute.c). Other classes stay unchanged.
         """
         original = _equinox_compat.module_getattribute()
         inherited: Any = getattr(owner, "__getattribute__", None)
-        if isinstance(inherited, _core.Getattribute):  # a base class has one already
+        if isinstance(inherited, _core.Getattribute):  # from a base class
             inherited = inherited.__wrapped__
         if original is None or inherited is not original or "__getattribute__" in vars(owner):
             return
         type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles it by name, as a function, if that name leads to it. Otherwise pickles what it
-        wraps."""
+        """Pickles by name if the name leads here, like a function; otherwise pickles the wrapped
+        function."""
         if is_found_by_name(self):
             return str(self.__qualname__)
         hooks = self._hooks
@@ -410,8 +396,8 @@ jtu.register_pytree_with_keys(
 
 
 def own_options(function: str, on_retrace: OnRetrace, maxsize: int) -> dict[str, Any]:
-    """Returns the options that all decorators have and ``jax.jit`` lacks. Raises ValueError for a
-    wrong value; `function` names the decorator."""
+    """Checks and returns the options that all decorators have and ``jax.jit`` lacks. `function`
+    names the decorator."""
     check_on_retrace(function, on_retrace)
     if on_retrace is not None:
         import_room("_observe._listener", "`on_retrace`")
@@ -424,7 +410,7 @@ _SHARED_HOOKS = FunctionHooks(NO_OPTIONS)
 
 
 def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature | None) -> FilterJit:
-    """Returns a FilterJit; `signature` is what `inspect_signature` returned."""
+    """Returns a FilterJit. `signature` comes from `inspect_signature`."""
     if settings is NO_OPTIONS:
         return FilterJit(fun, _SHARED_HOOKS, signature, attributes_of(fun))
     hooks = FunctionHooks(settings)
@@ -434,7 +420,7 @@ def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature |
 
 
 def is_found_by_name(function: Any) -> bool:
-    """Returns whether the module and the qualified name of a function lead to it."""
+    """True if a function's module and qualified name lead to it."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in getattr(function, "__qualname__", "").split("."):
         found = getattr(found, name, None)
@@ -442,5 +428,4 @@ def is_found_by_name(function: Any) -> bool:
 
 
 def _rebuild(fun: Any, settings: Settings) -> FilterJit:
-    """Returns the FilterJit whose `__reduce__` returned these arguments."""
     return make_filter_jit(fun, settings, inspect_signature(fun))

@@ -24,15 +24,14 @@ _T = TypeVar("_T")
 
 _jax_compat.hide_from_tracebacks(__file__)
 
-# Modules that get ``jax.jit`` itself where `jit` has replaced it: JAX's public modules, which call
-# it by its public name; ours, which jit flat functions; and Equinox's and Flax's, which make other
-# decorators of it.
+# Modules that get the original ``jax.jit`` after `jit` has replaced it: JAX's public modules use
+# the public name; ours jit flat functions; Equinox and Flax build other decorators on it.
 _OF_JAX = ("jax.", "jaxlib.", "filterjit.", "equinox.", "flax.nnx.transforms.")
 
 _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
 }  # fmt: skip
-"""The options that are passed to the ``jax.jit`` of a flat function, with their defaults."""
+"""Options for the ``jax.jit`` of a flat function, with their defaults."""
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
 OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
@@ -43,8 +42,6 @@ OF_FILTER_JIT = {
 
 
 class _Options(OptionsOfJax, total=False):
-    """The options of `jit`."""
-
     in_shardings: Any
     out_shardings: Any
     static_argnums: int | Iterable[int] | None
@@ -72,36 +69,35 @@ def jit(
     maxsize: int = MAXSIZE,
     **options: Any,
 ) -> Any:
-    """Compiles a function as ``jax.jit`` does, with the dispatch in C.
+    """Compiles a function like ``jax.jit``, with the dispatch in C.
 
-    The options are those of ``jax.jit``, with its defaults and meaning. JAX arrays, NumPy arrays
-    and Python numbers in the arguments are traced, numbers weakly typed. The function is compiled
-    for each combination of static arguments, which must be hashable. Any other leaf, in the
-    arguments or in the result, is a ``TypeError``.
+    The options have the defaults and meaning of ``jax.jit``. JAX arrays, NumPy arrays and Python
+    numbers in the arguments are traced, numbers weakly typed. The function compiles once for each
+    combination of static arguments, which must be hashable. Any other leaf, in the arguments or in
+    the result, is a ``TypeError``.
 
     The jitted function is a `FilterJit`, with ``explain``, ``report``, ``warm_up`` and its other
-    methods. ``lower``, ``trace`` and ``eval_shape`` are those of ``jax.jit``. ``compile`` returns a
+    methods. ``lower``, ``trace`` and ``eval_shape`` are ``jax.jit``'s own. ``compile`` returns a
     `Compiled`, which can be saved.
 
-    Static arguments are compared as by `filter_jit`, by type and value: ``(1,)`` and ``(True,)``
-    differ, and ``jax.jit`` takes them for one.
+    Static arguments are compared as in `filter_jit`, by type and value: ``(1,)`` and ``(True,)``
+    differ here, unlike in ``jax.jit``.
 
-    ``jax.jit`` itself makes the calls that are not covered here, and raises the errors of arguments
-    and results. ``f.report()`` tells how many such calls there were, and why.
+    ``jax.jit`` itself makes unsupported calls, and raises the errors of arguments and results.
+    ``f.report()`` says how many calls it made, and why.
 
     Arguments:
-        fun: the function. Without it, `jit` returns a decorator.
+        fun: the function. If omitted, `jit` returns a decorator.
         on_retrace: see `filter_jit`.
         maxsize: see `filter_jit`.
-        options: those of ``jax.jit``. Some of them are not covered here: then ``jax.jit`` makes all
-            calls.
+        options: options of ``jax.jit``. For unsupported ones, ``jax.jit`` makes all calls.
 
     Returns:
         A `FilterJit`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if `on_retrace` or `maxsize` has a value that `filter_jit` does not take.
-            What ``jax.jit`` raises for the other options is raised too.
+        ValueError: for an invalid `on_retrace` or `maxsize`. ``jax.jit`` raises its own errors for
+            the other options.
 
     Examples:
         >>> @filterjit.jit(static_argnames="n")
@@ -124,7 +120,7 @@ def jit(
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     options = without_iterators(options)
-    upstream = _jax_compat.jit(fun, **options)  # raises where the options are wrong
+    upstream = _jax_compat.jit(fun, **options)  # raises for invalid options
     reason = ""
     try:
         static, donated, signature = named_by(fun, options)
@@ -136,7 +132,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
-    # JAX gives a name to a partial function, and to an object without a name.
+    # JAX names partials, and objects without a name.
     attributes = attributes_of(upstream) | attributes_of(fun)
     for name in _jax_compat.HELD_BY_JITTED & vars(upstream).keys():
         attributes[name] = vars(upstream)[name]
@@ -150,7 +146,7 @@ def settings_as_in_jax(
     donated: Named,
     shardings: Any,
 ) -> Settings:
-    """Returns the settings of a function that behaves as that of ``jax.jit`` with these options."""
+    """Returns the settings of a function that behaves like ``jax.jit`` with these options."""
     return Settings(
         **own,
         donate=Donation(arguments=donated),
@@ -175,12 +171,12 @@ def _shardings(inputs: Any, outputs: Any, static: Named) -> Any:
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
             raise HandOver(f"{name} has a leaf that is no sharding")
-    # Copies the containers: ``jax.jit`` flattens them at once too.
+    # Copy the containers: ``jax.jit`` flattens them right away too.
     inputs, outputs = (
         jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
     )
     if isinstance(inputs, tuple):
-        rest = list(inputs)  # one for each positional argument that is not static
+        rest = list(inputs)  # one per traced positional argument
         for i in sorted(static.positions):
             rest[i:i] = [None] * (i <= len(rest))
         inputs = tuple(rest)

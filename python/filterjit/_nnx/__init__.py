@@ -1,1 +1,1 @@
-"""`filterjit.nnx`: jitted functions that update the Variables in their arguments."""
+"""`filterjit.nnx`: jitted functions that update Variables in their arguments."""

@@ -1,4 +1,4 @@
-"""`cached_partial`: a partial of a jitted function that keeps its first arguments."""
+"""`cached_partial`: a partial of a jitted function with cached first arguments."""
 
 import functools
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from ._trace import GraphFunction
 
 @functools.partial(public, module="filterjit.nnx")
 class CachedJit(NNXJit):
-    """An `NNXJit` that shares the programs of another one. Its first arguments are Flax's clones.
+    """An `NNXJit` that shares another one's programs. Its first arguments are Flax's clones.
 
     Attributes:
-        original: the other `NNXJit`, which the traced function needs.
+        original: the other `NNXJit`; traces need it.
         count: the number of clones.
-        upstream_partial: Flax's own partial of the same clones, for calls that are handed over.
+        upstream_partial: Flax's partial of the same clones, for calls that are handed over.
     """
 
     original: NNXJit
@@ -46,10 +46,10 @@ def _is_covered(f: Any) -> bool:
 
 
 def _holds_only_variables(f: NNXJit, clones: tuple[Any, ...]) -> bool:
-    """Whether all arrays in the clones of Modules are in Variables. Flax fails if not."""
+    """True if Variables hold all arrays in the cloned Modules. Otherwise Flax fails."""
     try:
         nodes = f._nodes(clones)
-    except ValueError:  # a Module contains itself, or is flattened by functions in Python
+    except ValueError:  # a Module that contains itself, or flattens itself in Python
         return False
     assert isinstance(f._traced, GraphFunction)
     return f._traced.updates.count_leaves(nodes, clones) == sum(map(compat.is_variable, nodes))
@@ -66,27 +66,25 @@ def _make(f: Any, count: int, partial: Callable[..., Any]) -> CachedJit:
 def cached_partial(
     f: Any, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
 ) -> Any:
-    """Returns a partial of a jitted function that keeps its first arguments, as
-    ``flax.nnx.cached_partial`` does.
+    """Returns a partial of a jitted function with cached first arguments, like
+    ``flax.nnx.cached_partial``.
 
-    The Modules in `cached_args` are cloned once. The clones share the Variables of the originals,
-    so a call that changes a Variable changes it for all. A later change to the attributes of a
-    Module itself has no effect on the calls. A call that changes the graph of a clone raises
-    ``ValueError``.
+    It clones the Modules in `cached_args` once. The clones share the originals' Variables, and
+    updates to these are visible in both. Later changes to a Module's attributes don't affect the
+    calls. A call that changes the graph of a clone raises ``ValueError``.
 
-    The partial is Flax's own if `f` is not a function of `filterjit.nnx.jit` with
+    The partial is Flax's own if `f` isn't a function of `filterjit.nnx.jit` with
     ``graph=True, graph_updates=True``, if all its calls are handed over, or if a Module in
-    `cached_args` holds an array outside of Variables.
+    `cached_args` has an array outside its Variables.
 
     Arguments:
         f: a jitted function.
         cached_args: its first arguments.
         graph: as in ``flax.nnx.cached_partial``. None means its default.
-        graph_updates: the same.
+        graph_updates: likewise.
 
     Returns:
         A ``functools.partial`` of a `CachedJit`, or Flax's partial.
-
     Raises:
         TypeError: if `f` is not callable.
 

@@ -1,7 +1,6 @@
-"""The warning about a function that changes an NNX Module in place.
+"""The warning about functions that change NNX Modules in place.
 
-`filter_jit` does not return such changes: a trace gets a copy of each Module among the arguments,
-so the changes are lost.
+A trace gets copies of the Modules in its arguments, and `filter_jit` doesn't return the changes.
 """
 
 import warnings
@@ -18,11 +17,11 @@ from .._compat import _flax_compat, _jax_compat
 _jax_compat.hide_from_tracebacks(__file__)
 
 Variables = list[tuple[str, Any, Any]]
-"""The path, the Variable and its value of each Variable."""
+"""(path, Variable, value) of each Variable."""
 
 
 def _why(watched: Watched) -> str:
-    """Returns why a change to an argument is lost, and what to do."""
+    """Explains why a change is lost, and what to do."""
     decorator = watched.hooks.decorator
     return (
         f"`{'filterjit.jit' if decorator == 'jit' else decorator}` traces a copy of its arguments. "
@@ -31,8 +30,7 @@ def _why(watched: Watched) -> str:
 
 
 def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables | None:
-    """Returns the Variables in the arguments of a trace, by parameter; None if a tree among them
-    cannot be flattened."""
+    """Returns the Variables in a trace's arguments, or None if one can't be flattened."""
     cls: Any = _flax_compat.variable_type()
     try:
         return [
@@ -43,19 +41,19 @@ def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables |
             )
             if isinstance(x, cls)
         ]
-    except Exception:  # of a function of the user's, which must not make the call fail
+    except Exception:  # from user code; must not fail the call
         return None
 
 
 def _has_variables(structure: _core.Structure) -> bool:
-    """Whether arguments of this structure hold a Variable of NNX."""
+    """True if arguments of this structure contain a Variable."""
     cls = _flax_compat.variable_type()
     return cls is not None and any(issubclass(x, cls) for x in structure._types())
 
 
 class _LostChanges(Listener):
     def watches(self, watched: Watched) -> Callable[[Any], None] | None:
-        """Warns once a function if it changes Variables of these arguments in place."""
+        """Warns once per function that changes Variables of its arguments in place."""
         if watched.hooks.updates_modules:
             return None
         if watched.cache in _told or not _has_variables(watched.structure):
@@ -74,9 +72,9 @@ _told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def _warn(watched: Watched, before: Variables | None, after: Variables | None, result: Any) -> None:
-    """Warns if a trace has changed Variables of its arguments and does not return them.
+    """Warns if a trace changed Variables of its arguments and doesn't return them.
 
-    It cannot tell what a transformation of NNX in the function changes, because that gives all
+    Changes by NNX transformations inside the function are undetectable, because these give all
     Variables new values.
     """
     results = _variables_in(("",), (result,))

@@ -1,4 +1,4 @@
-"""The decorator `filterjit.nnx.jit`, and the type of the functions that it returns."""
+"""The decorator `filterjit.nnx.jit`, and the type `NNXJit`."""
 
 import collections
 import functools
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 @functools.partial(public, module="filterjit.nnx")
 class NNXJit(_core.VariableJit):
-    """A function that `jit` has returned.
+    """A function returned by `jit`.
 
     Attributes:
-        upstream: the function that ``flax.nnx.jit`` returns for the same function and options.
-        handed_over: how many calls `upstream` has made, by the reason.
+        upstream: the result of ``flax.nnx.jit`` for the same function and options.
+        handed_over: the number of calls that `upstream` made, by reason.
     """
 
     upstream: Any
@@ -66,14 +66,14 @@ class NNXJit(_core.VariableJit):
         return f"<nnx.jit of {self._traced.fun!r}>"
 
     def __copy__(self) -> "NNXJit":
-        """Returns the function itself, as ``copy.copy`` of a function does."""
+        """Returns the function itself, as for any function."""
         return self
 
     def __deepcopy__(self, memo: Any) -> "NNXJit":
         return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles it as `filter_jit` does: by name if that leads to it, else by what it wraps."""
+        """Pickles by name or by the wrapped function, like `FilterJit`."""
         return str(self.__qualname__) if is_found_by_name(self) else (_make, self._made_of)
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
@@ -102,24 +102,23 @@ class NNXJit(_core.VariableJit):
     # ---- methods ----
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces and lowers the function for these arguments. Returns what ``flax.nnx.jit``
-        returns."""
+        """Traces and lowers the function for these arguments. Returns ``flax.nnx.jit``'s result."""
         return self.upstream.lower(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """Traces the function for these arguments. Returns what ``flax.nnx.jit`` returns."""
+        """Traces the function for these arguments. Returns ``flax.nnx.jit``'s result."""
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of a call with a jax.ShapeDtypeStruct in the place of each array, as
-        ``flax.nnx.jit`` does."""
+        """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays, like
+        ``flax.nnx.jit``."""
         return self.upstream.eval_shape(*args, **kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "Warmed":
-        """Compiles the function for these arguments, so that calls with them are hits.
+        """Compiles the function for these arguments, to make calls with them hits.
 
-        A ``jax.ShapeDtypeStruct`` may stand for any array, also in a Module (``nnx.eval_shape``).
-        Nothing is updated. Returns a `Warmed` with the times.
+        ``jax.ShapeDtypeStruct`` can replace any array, even in a Module (``nnx.eval_shape``).
+        Updates nothing. Returns a `Warmed` with the times.
         """
         found: Warmed = self._inner.warm_up(*args, **kwargs)
         return found
@@ -132,32 +131,30 @@ class NNXJit(_core.VariableJit):
         *,
         threads: int | None = None,
     ) -> "WarmUp":
-        """Compiles the function for many signatures, so that calls with them are hits.
+        """Compiles the function for many signatures, to make calls with them hits.
 
-        Each signature is a pair ``(args, kwargs)``. XLA compiles `threads` of them at once. Returns
-        a `WarmUp`; see FilterJit.warm_up_all.
+        Each signature is a pair ``(args, kwargs)``. XLA compiles `threads` of them in parallel.
+        Returns a `WarmUp`; see FilterJit.warm_up_all.
         """
         found: WarmUp = self._inner.warm_up_all(signatures, threads=threads)
         return found
 
     def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
-        """Explains whether a call with these arguments is a hit, and if not, why it compiles.
+        """Predicts whether a call with these arguments is a hit, or explains why it compiles.
 
-        Returns an `Explanation`. Nothing is traced and nothing runs.
+        Returns an `Explanation`. Traces and runs nothing.
         """
         found: Explanation = self._inner.explain(*args, **kwargs)
         return found
 
     def report(self) -> "Report":
-        """Returns a `Report` of where the time of the function went.
-
-        It tells how many calls were handed over, and why. Their time is not counted.
-        """
+        """Returns a `Report` of the time that calls took. It counts the calls that were handed
+        over, with reasons, but not their time."""
         found: Report = self._inner.report()
         return found
 
     def cache_info(self) -> "CacheInfo":
-        """Returns the `CacheInfo` of the calls that were not handed over."""
+        """Returns the `CacheInfo` of all calls except those handed over."""
         found: CacheInfo = self._inner.cache_info()
         return found
 
@@ -170,7 +167,7 @@ class NNXJit(_core.VariableJit):
 
 
 class NNXHooks(AsInJax):
-    """The hooks of the FilterJit in an `NNXJit`."""
+    """The hooks of an `NNXJit`'s FilterJit."""
 
     decorator = "nnx.jit"
     updates_modules = True
@@ -180,7 +177,7 @@ class NNXHooks(AsInJax):
         self.registry = registry
 
     def translate(self, failure: Failure) -> BaseException | str:
-        if failure.variant is None and is_of_key(failure.exception):  # for the error of Flax
+        if failure.variant is None and is_of_key(failure.exception):  # Flax raises its own error
             return HandOver(NO_KEY)
         return super().translate(failure)
 
@@ -210,30 +207,30 @@ def jit(
     on_retrace: OnRetrace = None,
     maxsize: int = MAXSIZE,
 ) -> Any:
-    """Compiles a function of Modules, Variables and other pytrees, as ``flax.nnx.jit`` does.
+    """Compiles a function of Modules, Variables and other pytrees, like ``flax.nnx.jit``.
 
-    The options up to `graph_updates` are those of ``flax.nnx.jit``, with its defaults and meaning.
-    Calls update the Variables in the arguments. With ``graph=True, graph_updates=True`` they update
+    The options up to `graph_updates` have the defaults and meaning of ``flax.nnx.jit``. Calls
+    update the Variables in the arguments. With ``graph=True, graph_updates=True`` they update
     attributes too.
 
-    ``flax.nnx.jit`` makes the calls that are not covered here, such as those under a trace. The
-    function's `handed_over` counts them.
+    ``flax.nnx.jit`` makes unsupported calls, such as those under a trace. The function's
+    `handed_over` counts them.
 
     Arguments:
-        fun: the function. Without it, `jit` returns a decorator.
-        in_shardings: as in ``flax.nnx.jit``: where the arguments are placed.
-        out_shardings: as in ``flax.nnx.jit``: where the result is placed.
-        static_argnums: the arguments that the function is compiled for, by position.
-        static_argnames: the same, by name.
-        donate_argnums: the arguments whose memory the program may reuse, by position.
-        donate_argnames: the same, by name.
+        fun: the function. If omitted, `jit` returns a decorator.
+        in_shardings: placements of the arguments, as in ``flax.nnx.jit``.
+        out_shardings: placements of the result, as in ``flax.nnx.jit``.
+        static_argnums: positions of the static arguments.
+        static_argnames: names of the static arguments.
+        donate_argnums: positions of the arguments whose memory the program can reuse.
+        donate_argnames: names of the arguments whose memory the program can reuse.
         keep_unused: as in ``jax.jit``.
         device: as in ``jax.jit``.
         backend: as in ``jax.jit``.
         inline: as in ``jax.jit``.
-        graph: whether Modules are compared as graphs, with what they share. None means the default
-            of ``flax.nnx.jit``.
-        graph_updates: whether attributes of Modules are updated too. None means the same.
+        graph: whether to compare Modules as graphs, with shared parts. None means the default of
+            ``flax.nnx.jit``.
+        graph_updates: whether to update attributes of Modules too. None means the same.
         on_retrace: see `filterjit.filter_jit`.
         maxsize: see `filterjit.filter_jit`.
 
@@ -241,8 +238,7 @@ def jit(
         An `NNXJit`. Without `fun`, a decorator.
 
     Raises:
-        ValueError: if `on_retrace` or `maxsize` has a value that `filterjit.filter_jit` does not
-            take.
+        ValueError: for an invalid `on_retrace` or `maxsize`.
 
     Examples:
         >>> from flax import nnx
@@ -279,7 +275,7 @@ def jit(
 
 
 def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: Any) -> Any:
-    """Returns an `NNXJit` of class `cls`; `inner` calls what `traced` traces."""
+    """Returns an `NNXJit` of class `cls`. `inner` jits the function of `traced`."""
     jitted = cls(
         inner,
         registry,
@@ -307,7 +303,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
             prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
     except HandOver as e:
         reason, signature = reason or str(e), ANY
-    # The traced function has other parameters than `function`.
+    # The traced function's own parameters differ from those of `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)
     mode = (1 + bool(options.get("graph_updates"))) if options.get("graph") else 0
     cls: type[TracedFunction] = GraphFunction if mode == 2 else TreeFunction

@@ -1,4 +1,4 @@
-"""The shardings of a call of `filterjit.nnx.jit`: prefixes give each array its spec."""
+"""The shardings of `filterjit.nnx.jit`: prefixes that give each array its spec."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +15,9 @@ from ._trace import DO_NOT_FIT, Prefixes, TracedFunction, registry, specs_of
 
 
 class NNXShardings(Shardings):
-    """The shardings of a function, with the methods that `ShardedCall` calls."""
+    """The shardings of a function, for `ShardedCall`."""
 
-    has_outputs = True  # new values of Variables have the shardings that the arguments have
+    has_outputs = True  # new values of Variables keep the arguments' shardings
     follows_donated = False
 
     def __init__(self, traced: TracedFunction, prefixes: Prefixes) -> None:
@@ -32,19 +32,16 @@ class NNXShardings(Shardings):
         return self._look(call)[0]
 
     def positions_of_models(self, call: SeenCall) -> list[int]:
-        if not self.traced.returns_all:  # a Variable that a call does not change stays where it is
+        if not self.traced.returns_all:  # an unchanged Variable stays where it is
             return []
         specs, values = self._look(call)
         return [i for i in values if _is_auto(specs[i])]
 
     def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
         """Returns the spec of each array of a call, and the positions of the Variables' values, in
-        the order of the Variables.
-
-        Raises:
-            HandOver: if the prefix does not fit.
+        the Variables' order. Raises HandOver if the prefix doesn't fit.
         """
-        # No array is the same object as another one, and Python's numbers have shapes.
+        # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
         avals = map(jax.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
         arguments = call.variant.arguments(tuple(stand_ins))[1]
@@ -74,7 +71,7 @@ class NNXShardings(Shardings):
         specs, values = self._look(call)
         try:
             found = self.traced.specs_of_answer(tree, [specs[i] for i in values])
-            found += [None] * (len(results) - len(found))  # one that stands for no arrays
+            found += [None] * (len(results) - len(found))  # a stand-in for no arrays
             _check(found, results)
         except Exception as e:
             raise HandOver(DO_NOT_FIT) from e
@@ -89,8 +86,8 @@ def _check(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 
 
 def _is_auto(spec: Spec) -> bool:
-    """Whether an array on a mesh has the same type as one that JAX still has to place there. Over
-    Explicit axes it has not, because these are a part of the type."""
+    """True if arrays have the same type before and after JAX places them on the mesh. With Explicit
+    axes they don't, because the axes are part of the type."""
     mesh = spec.mesh if isinstance(spec, jax.sharding.NamedSharding) else mesh_in_force()
     return mesh is not None and all("Auto" in str(kind) for kind in mesh.axis_types)
 

@@ -1,11 +1,11 @@
-"""What a trace runs: the user's function, and the search for the Variables that it has changed.
+"""The traced function: calls the user's function and finds the Variables it changed.
 
-*Upstream* is Flax NNX. The traced function returns a tuple (result, indices, values). `indices` are
-bytes: the numbers of the changed Variables, in the order in which the C core meets them. `values`
-are their new values. If a call has to update more than values, `indices` is None. Then
-`TracedFunction.finish` runs after each call, which is upstream's own code.
+*Upstream* is Flax NNX. The traced function returns (result, indices, values). `indices` are bytes:
+the numbers of the changed Variables, in the order in which the C core meets them. `values` are
+their new values. If a call must update more than values, `indices` is None, and upstream's own code
+runs after each call, in `TracedFunction.finish`.
 
-A trace calls upstream's functions on its arguments, so errors and their texts are upstream's too.
+A trace calls upstream's functions on its arguments, and therefore raises upstream's errors.
 """
 
 import dataclasses
@@ -28,17 +28,17 @@ from .._trees._registry import is_traced
 registry: _core.Registry = _registry.registry.with_policy(
     traced=_registry.NUMBERS, by_identity=(compat.VARIABLE_TYPE, compat.Pytree)
 )
-"""The leaf rule is that of ``jax.jit``, numbers are traced, and a Variable or Module that occurs
-twice in the arguments is one object."""
+"""Traces numbers, like ``jax.jit``. A Variable or Module that occurs twice in the arguments is one
+object."""
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
 DO_NOT_FIT = "the shardings do not fit the arguments or the result"
 
 OWNER = "__filterjit_owner__"
-"""The attribute of a function that is traced which returns its VariableJit."""
+"""The attribute of a traced function that returns its VariableJit."""
 
 ONCE = frozenset({NOT_TRACED, DO_NOT_FIT})
-"""The reasons to hand a call over that say nothing of later calls."""
+"""Reasons to hand over a single call, without consequences for later ones."""
 
 
 def _pack(indices: list[int]) -> bytes:
@@ -51,16 +51,16 @@ def _unpack(indices: bytes) -> list[int]:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Prefixes:
-    """The options `in_shardings` and `out_shardings` of an `NNXJit`, as they were given.
+    """The options `in_shardings` and `out_shardings` of an `NNXJit`.
 
     They are prefixes of the pytrees in which upstream passes Modules to ``jax.jit``. Upstream's own
-    functions make these pytrees here, so a prefix has the same meaning. If they refuse a prefix,
-    the call is handed over, and upstream raises its error.
+    functions make these pytrees, to give prefixes the same meaning. If they refuse a prefix, the
+    call is handed over, and upstream raises its error.
 
     Attributes:
-        given: those of the arguments by position, without the static arguments.
-        inputs: those of all arguments by position.
-        outputs: that of the result.
+        given: prefixes of the positional arguments, without static ones.
+        inputs: prefixes of all positional arguments.
+        outputs: the result's prefix.
     """
 
     given: Any
@@ -69,11 +69,11 @@ class Prefixes:
 
     @classmethod
     def of(cls, upstream: Any, given: Any, outputs: Any) -> "Prefixes | None":
-        """Returns the prefixes of a function; None if there is none.
+        """Returns the prefixes of a function, or None.
 
         Raises:
-            HandOver: if a leaf is not a sharding, a ``PartitionSpec`` or None, or if this version
-                of Flax is not supported.
+            HandOver: for an unsupported version of Flax, or a leaf other than a sharding, a
+                ``PartitionSpec`` or None.
         """
         if given is None and outputs is None:
             return None
@@ -87,7 +87,7 @@ class Prefixes:
 
 
 def specs_of(prefix: Any, tree: Any) -> list[Any]:
-    """Returns the spec of each leaf of a tree, as ``jax.jit`` finds it."""
+    """Returns the spec of each leaf of a tree, like ``jax.jit``."""
     found: list[Any] = []
 
     def add(spec: Any, subtree: Any) -> None:
@@ -109,7 +109,6 @@ class TracedFunction:
 
     Attributes:
         fun: the user's function.
-        signature: the signature of `fun`.
         static: its static arguments.
         donation: its donated arguments.
         prefixes: its shardings, or None.
@@ -118,7 +117,7 @@ class TracedFunction:
 
     owner: Callable[[], Any] = dataclasses.field(init=False)  # a weak reference to the VariableJit
     returns_all: ClassVar = False
-    """Whether a program with shardings returns all Variables, not only those that change."""
+    """True if a program with shardings returns all Variables, changed or not."""
 
     fun: Callable[..., Any]
     signature: inspect.Signature
@@ -141,10 +140,8 @@ class TracedFunction:
     def dynamic(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns the arguments with None in the place of static ones.
-
-        Raises:
-            HandOver: if a static argument holds a Variable or a Module.
+        """Replaces static arguments by None. Raises HandOver if one of them contains a Variable or
+        a Module.
         """
         if not self.static:
             return args, kwargs
@@ -160,17 +157,15 @@ class TracedFunction:
         )
 
     def nodes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the Variables and Pytrees in the arguments, in the order of a call."""
+        """Returns the Variables and Pytrees in the arguments, in the call's order."""
         args, kwargs = self.dynamic(args, kwargs)
         bound = self.signature.bind(*args, **kwargs).arguments
         found: tuple[Any, ...] = self.owner()._nodes(list(bound.values()))
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the Variables and Pytrees in the arguments of a trace.
-
-        Raises:
-            HandOver: if upstream has to run the function. It has not run yet.
+        """Returns the Variables and Pytrees in a trace's arguments. Raises HandOver if upstream must
+        run the function, which hasn't run yet.
         """
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
@@ -204,17 +199,14 @@ class TracedFunction:
         }
 
     def check(self, out: Any, values: Any) -> None:
-        """Checks what a trace returns.
-
-        Raises:
-            HandOver: if a leaf cannot be traced, so that upstream raises its error. The user's
-                objects are unchanged, because this trace has changed copies only.
+        """Checks the result of a trace. Raises HandOver for an untraceable leaf, and upstream raises
+        its error. User objects are unchanged, because this trace changed only copies.
         """
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
 
     def pure_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the arguments by position, without the static ones, as upstream passes them to
+        """Returns the positional arguments without static ones, as upstream passes them to
         ``jax.jit`` with shardings."""
         dynamic = self.dynamic(args, kwargs)
         pure, _ = self.as_pure(dynamic)
@@ -224,8 +216,8 @@ class TracedFunction:
         raise NotImplementedError
 
     def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> list[Any]:
-        """Returns the specs of the arrays in the answer of a trace; `specs` are those of the
-        Variables in the arguments."""
+        """Returns the specs of the arrays in a trace's answer, given the specs of the arguments'
+        Variables."""
         assert self.prefixes is not None
         out, indices, values = answer
         found = specs_of(self.prefixes.outputs, out)
@@ -242,13 +234,13 @@ class TracedFunction:
     def finish(
         self, answer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cached: int = 0
     ) -> Any:
-        """Completes a call. The graphs of the first `cached` arguments must not have changed."""
+        """Completes a call. Raises if the graphs of the first `cached` arguments have changed."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class GraphFunction(TracedFunction):
-    """``graph=True, graph_updates=True``: a call can change attributes and return Modules."""
+    """``graph=True, graph_updates=True``: calls can change attributes and return Modules."""
 
     updates: compat.GraphUpdates = dataclasses.field(
         init=False, default_factory=compat.GraphUpdates
@@ -257,7 +249,7 @@ class GraphFunction(TracedFunction):
 
     @property
     def _prefix(self) -> tuple[Any, Any]:
-        """The prefix of the arguments, by position and by name."""
+        """The prefix of (positional arguments, keyword arguments)."""
         return (None if self.prefixes is None else self.prefixes.inputs), None
 
     def as_pure(self, dynamic: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -283,7 +275,7 @@ class GraphFunction(TracedFunction):
         if (
             leaves is None
             or leaves[0] != len(changed)
-            # There are arrays of Modules:
+            # Modules with arrays outside Variables:
             or ((self.donation or self.prefixes) and leaves[1] != len(variables))
             or _has(out, compat.is_node_states)
         ):
@@ -305,13 +297,12 @@ class GraphFunction(TracedFunction):
 
 
 def _has(tree: Any, is_one: Callable[[Any], bool]) -> bool:
-    """Whether a tree has such a node."""
     return any(map(is_one, jax.tree.leaves(tree, is_leaf=is_one)))
 
 
 def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
-    """Returns how many leaves of two trees of ``NodeStates`` are different objects, and the number
-    of leaves; None if the graphs differ."""
+    """Returns the numbers of replaced leaves and of all leaves in two trees of ``NodeStates``, or
+    None if the graphs differ."""
     flat = [jax.tree.flatten(tree, is_leaf=compat.is_node_states) for tree in (before, after)]
     if flat[0][1] != flat[1][1]:
         return None
@@ -328,7 +319,7 @@ def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
 
 
 class TreeFunction(TracedFunction):
-    """The modes that update Variables only: ``graph=False``, or ``graph=True`` with
+    """The modes that update only Variables: ``graph=False``, or ``graph=True`` with
     ``graph_updates=False``."""
 
     @property
