@@ -1,4 +1,4 @@
-"""Reading what a file of a compiled function says. `filterjit.load` loads such a file.
+"""Describes the file of a compiled function. `filterjit.load` loads it.
 
 Importing this module imports JAX.
 """

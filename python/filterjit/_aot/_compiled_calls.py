@@ -1,4 +1,4 @@
-"""The hooks of a function that is compiled for one structure and one signature."""
+"""The hooks of a function compiled for one structure and one signature."""
 
 import dataclasses
 import inspect
@@ -31,18 +31,14 @@ _REMEDY = "Compile it for these arguments too, or call the function itself."
 
 @dataclasses.dataclass(eq=False)
 class CompiledHooks(_running.RunningHooks):
-    """The hooks of a compiled function, which raise where a call would need another variant.
-
-    A compiled function is a FilterJit whose Cache holds one variant, so calling it takes the same
-    path as any call of a jitted function (csrc/call/call.c).
+    """The hooks of a compiled function. They raise if a call would need a new variant.
 
     Attributes:
-        settings: how the function is jitted; of a loaded one, what is known of it.
-        name: the name of the function, for messages.
-        signature: the signature of the function.
-        stage: the ``jax.stages.Compiled``; of a program with symbolic dimensions, the
-            ``jax.stages.Lowered``.
-        may_raise: whether the program can raise while it runs.
+        settings: the function's settings, as far as a loaded function has them.
+        name: the function's name, for messages.
+        signature: the function's signature.
+        stage: the ``jax.stages.Compiled``, or with symbolic dimensions the ``jax.stages.Lowered``.
+        may_raise: True if the program can raise while it runs.
         jit_id: identifies errors of ``eqx.error_if``; see `_errors.jit_id_of`.
     """
 
@@ -55,18 +51,18 @@ class CompiledHooks(_running.RunningHooks):
 
     def __post_init__(self) -> None:
         self.registry = registry_for(self.settings)
-        # For parameters of the option `traced`: 1 for each leaf of the argument that is an array.
+        # For parameters in `traced`: 1 for each leaf of the argument that is an array.
         self._traced: dict[str, bytes] = {}
 
     def make_filter_jit(
         self, function: _core.Structure, arrays: tuple[Any, ...], name: str, fun: Any = None
     ) -> _core.FilterJit:
-        """Returns the FilterJit, still without its variant.
+        """Returns a FilterJit without its variant.
 
         Arguments:
-            function, arrays: the Structure of the jitted function and the arrays in it.
+            function, arrays: the Structure of the jitted function, and its arrays.
             name: the name in reports.
-            fun: the function, if it is known.
+            fun: the function, if known.
         """
         parameters = _signature.parameters_of(None, self.signature)
         signature = _core.Signature(*marked(parameters, self.settings))
@@ -81,9 +77,8 @@ class CompiledHooks(_running.RunningHooks):
         outputs: tuple[_core.Structure, ...],
         jitted: Any = None,
     ) -> _core.Variant:
-        """Gives `f` its variant: `structure` is that of the arguments, `outputs` are those of the
-        results, by the number of the trace. `jitted` compiles a program with symbolic
-        dimensions."""
+        """Gives `f` its variant. `structure` is the arguments' Structure, and `outputs` are the
+        results', by trace number. `jitted` compiles a program with symbolic dimensions."""
         self._structure = structure
         if jitted is None:
             call = _direct.wrap(_executable_compat.compiled_call(self.stage), self.stage)
@@ -104,7 +99,6 @@ class CompiledHooks(_running.RunningHooks):
                 self._traced[name] = bytes([leaf is array for leaf in found])
 
     def _mismatch(self, causes: Sequence[Cause]) -> MismatchError:
-        """Returns the error of a call with other arguments."""
 
         def write(cause: Cause) -> str:
             was = "without it" if cause.was == NOT_GIVEN else f"for {cause.was}"
@@ -118,15 +112,12 @@ class CompiledHooks(_running.RunningHooks):
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Is never called: `make_filter_jit` gives `f` its cache."""
+        """Never called: `make_filter_jit` gives `f` its cache."""
         raise AssertionError("a compiled function has its cache from the start")
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if it is a number that is traced, as there
-        is an array in its place in what was compiled.
-
-        An argument with other leaves is of another structure, of which `compile` tells.
-        """
+        """Returns a byte for each leaf of an argument: 1 for a number at the place of an array in
+        the compiled call. If the leaves differ in number, `compile` raises."""
         leaves = leaves_of(argument)
         mask = self._traced.get(name, b"")
         if len(mask) != len(leaves):
@@ -134,7 +125,7 @@ class CompiledHooks(_running.RunningHooks):
         return bytes([one and is_traced(x) for one, x in zip(mask, leaves, strict=True)])
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
-        """Raises MismatchError: the structure or the static values of the arguments differ."""
+        """Raises MismatchError: the arguments' structure or static values differ."""
         own = variant.function.num_leaves
         structures = self._structure, variant.structure
         found = _compare.Comparison(self.registry, *structures, (), self._avals()[own:])
@@ -146,10 +137,10 @@ class CompiledHooks(_running.RunningHooks):
         _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException:
-        """Returns a MismatchError with paths for arrays that do not fit; other exceptions are
-        translated as in any call."""
+        """Returns a MismatchError with paths for mismatched arrays; translates other exceptions as
+        usual."""
         _, exception, variant, arrays = failure
-        # In JAX 0.10.0 and older, the error for a spec is neither of the two.
+        # In JAX 0.10.0 and older, the error for a spec is neither of these.
         if variant is not None and (
             isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))
         ):
@@ -180,7 +171,7 @@ class CompiledHooks(_running.RunningHooks):
             now = Aval.of(x)
             fits = _fits(was.shape, now.shape)
             differ: tuple[str, str] | None
-            if is_spec(x):  # in the function itself: it can be compiled for a spec, but not called
+            if is_spec(x):  # in the function itself: can be compiled, but not called
                 kind, differ = "type", (str(was), "a ShapeDtypeStruct, which has no values")
             elif was.dtype != now.dtype or not fits:
                 kind, differ = "dtype" if fits else "shape", (str(was), str(now))
@@ -197,7 +188,7 @@ class CompiledHooks(_running.RunningHooks):
 
 
 def _fits(expected: Sequence[Any], shape: Sequence[int]) -> bool:
-    """Returns whether an array can have this shape; a symbolic dimension may have any size."""
+    """True if an array can have this shape. Symbolic dimensions can have any size."""
     return len(expected) == len(shape) and all(
         n == size or not isinstance(n, int) for n, size in zip(expected, shape, strict=True)
     )

@@ -1,19 +1,19 @@
-"""The description of a call: what a kept program is compared by.
+"""Descriptions of calls, for comparing programs across processes.
 
-A description is bytes that are the same in every process. Two calls have the same one only if the
-traced function could not tell them apart:
+A description is bytes, equal in every process. Two calls have the same description only if the
+traced function couldn't tell them apart:
 
-- **The function**: module, qualified name, code, defaults, closure and attributes, and the same of
-  the functions in these. Arrays in them count with their contents.
-- **The arguments**: the nodes of the Structure; the static values, by the rule of statics
-  (`_trees._static_keys`); the avals, shardings and layouts of the arrays.
-- **The rest**: options, settings of JAX, versions and devices.
+- **The function**: module, qualified name, code, defaults, closure and attributes, recursively for
+  functions in these, with the contents of arrays.
+- **The arguments**: the nodes of the Structure; static values, by the rules for statics
+  (`_trees._static_keys`); avals, shardings and layouts of the arrays.
+- **The rest**: options, JAX's settings, versions and devices.
 
-What a function reads by name (a global, an imported module) is not described: the version that the
-user names stands for it. A class counts by its name, and if it is a value also by its attributes.
+Names that a function looks up (globals, imported modules) aren't described: the user's version
+stands for these. A class is described by its name; if it's a value, also by its attributes.
 
-Anything else raises Unsupported: an object that is compared by identity or by an ``__eq__`` of its
-own, and code of an interactive ``__main__`` or of a reloaded module.
+Everything else raises Unsupported: objects compared by identity or by their own ``__eq__``, and
+code of an interactive ``__main__`` or a reloaded module.
 """
 
 import enum
@@ -44,7 +44,7 @@ _LONG = 256
 
 
 def part(tag: str, *parts: bytes) -> bytes:
-    """Joins parts so that no other parts give the same bytes."""
+    """Joins parts into bytes that no other parts produce."""
     return b"".join([f"{tag} {len(parts)}:".encode(), *(b"%d:%b" % (len(x), x) for x in parts)])
 
 
@@ -74,7 +74,7 @@ _reloaded: set[str] = set()
 
 
 class _Watch:
-    """A finder that finds nothing, and notices that a module is reloaded."""
+    """A finder that finds nothing, but notices reloads."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
@@ -83,13 +83,13 @@ class _Watch:
 
 
 def watch_modules() -> None:
-    """Begins to notice which modules are reloaded."""
+    """Starts recording reloaded modules."""
     if _Watch not in sys.meta_path:
         sys.meta_path.insert(0, _Watch)
 
 
 def _check_module(name: Any) -> None:
-    """Raises Unsupported for a module whose code no version can name."""
+    """Raises Unsupported for a module that no version can identify."""
     if name == "__main__":
         main = _static_keys.dict_of(sys.modules.get(name))
         file = main.get("__file__")
@@ -104,15 +104,12 @@ def _check_module(name: Any) -> None:
 
 
 class Description:
-    """Describes the values of one call."""
-
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[int, Any]] = {}  # by address; the objects stay alive here
-        self._open: dict[int, int] = {}  # what is being described
+        self._numbers: dict[int, tuple[int, Any]] = {}  # by address; keeps the objects alive
+        self._open: dict[int, int] = {}  # objects in progress
         self._known: dict[Any, bytes] = {}
 
     def value(self, x: Any) -> bytes:
-        """Describes a static value."""
         cls = type(x)
         if (atom := _ATOMS.get(cls)) is not None:
             return part(cls.__name__, atom(x))
@@ -133,7 +130,7 @@ class Description:
         return self._inside(x, lambda: self._other(x, cls))
 
     def _inside(self, x: Any, describe: Callable[[], bytes]) -> bytes:
-        """Describes a value that may contain itself."""
+        """Describes a value that might contain itself."""
         if id(x) in self._open:
             return part("again", b"%d" % self._open[id(x)])
         self._open[id(x)] = len(self._open)
@@ -160,25 +157,24 @@ class Description:
         raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`, which equals itself alone")
 
     def array(self, x: Any) -> bytes:
-        """Describes an array with its contents."""
         if isinstance(x, jax.core.Tracer):
             raise Unsupported("a tracer")
         header, data = _program.encode_array(x)
         return part("array", self.kind(x), self.value(header), _bytes(data))
 
     def kind(self, x: Any) -> bytes:
-        """Describes what a program depends on of an array: its aval, placement and layout."""
+        """Describes an array without its contents: its aval, placement and layout."""
         aval, (sharding, is_committed) = Aval.of(x), place_of(x)
         order = _executable_compat.order_of_layout(x) if isinstance(x, jax.Array) else None
         layout = None if order == tuple(range(len(aval.shape))) else order
         key = aval.shape, aval.dtype, aval.weak_type, sharding, is_committed, layout
-        if key not in self._known:  # most are alike
+        if key not in self._known:  # many arrays are alike
             dtype = _encode.encode_dtype(aval.dtype)
             self._known[key] = self.value((key[0], dtype, *key[2:]))
         return self._known[key]
 
     def own_equality(self, cls: Any) -> bytes:
-        """Describes that values are compared by their own ``==`` too, besides their contents."""
+        """Describes that values are compared by their own ``==`` too."""
         if not is_library(cls.__module__):
             raise Unsupported(f"a `{cls.__qualname__}`, which has its own `==`")
         return b"=="
@@ -186,7 +182,7 @@ class Description:
     # ---- functions and classes ----
 
     def _in_library(self, x: Any) -> bytes | None:
-        """Names what an installed library has by that name."""
+        """Describes an object by name if an installed library has it there, otherwise None."""
         module, name = getattr(x, "__module__", None), getattr(x, "__qualname__", None)
         name = name or getattr(x, "__name__", None)  # of a ufunc
         if type(module) is not str or type(name) is not str or not is_library(module):
@@ -232,7 +228,7 @@ class Description:
             raise Unsupported(f"{what} of `{f.__qualname__}`: {e}") from None
 
     def name_of(self, cls: Any) -> bytes:
-        """Describes the class of a value, whose code the version stands for."""
+        """Describes a value's class, assuming that the version covers its code."""
         names = cls.__module__, cls.__qualname__
         if is_library(names[0]) and "<locals>" not in names[1]:
             return part("named", *map(_text, names))
@@ -245,7 +241,6 @@ class Description:
         return self._inside(cls, lambda: self._class(cls))
 
     def _class(self, cls: Any) -> bytes:
-        """Describes a class with its attributes."""
         if (named := self._in_library(cls)) is not None:
             return named
         _check_module(cls.__module__)
@@ -274,7 +269,6 @@ class Description:
     # ---- trees ----
 
     def tree(self, x: Any) -> bytes:
-        """Describes a pytree with the contents of its arrays."""
         if type(x) in _ATOMS:
             return self.value(x)
         try:
@@ -285,7 +279,7 @@ class Description:
         return part("tree", self.structure(structure), *leaves)
 
     def structure(self, structure: _core.Structure, what: str = "") -> bytes:
-        """Describes the nodes of a Structure; `what` names it in errors."""
+        """Describes the nodes of a Structure. `what` names it in errors."""
         nodes, found, known = structure._nodes(), [], dict[Any, bytes]()
         for i, (kind, arity, cls, detail, _) in enumerate(nodes):
             key = kind, arity, id(cls), id(detail)
@@ -304,15 +298,15 @@ class Description:
 
 
 def _fields(cls: Any) -> list[str]:
-    """Returns what tells all of an object of ours: the fields of a dataclass that are not set
-    later, or what its class names."""
+    """Returns the attributes that define one of filterjit's objects: the init fields of a
+    dataclass, or the class's own list."""
     fields = getattr(cls, "__dataclass_fields__", {})
     given = [name for name, field in fields.items() if field.init]
     return [*getattr(cls, "DESCRIBED_BY", given)]
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """Returns the attributes of a function, but for those that we have set."""
+    """Returns a function's attributes, except filterjit's."""
     own = _static_keys.OWN_ATTRIBUTES
     return {k: y for k, y in vars(x).items() if not k.startswith(own) and k != "__wrapped__"}
 
@@ -343,7 +337,7 @@ _RULES: dict[Any, Callable[[Description, Any], bytes]] = {
 
 
 def code(x: types.CodeType) -> bytes:
-    """Returns a digest of a code object, in which files and lines do not count."""
+    """Returns a digest of a code object, ignoring files and lines."""
     parts = [x.co_code, x.co_exceptiontable, *map(_constant, x.co_consts)]
     names = x.co_names, x.co_varnames, x.co_freevars, x.co_cellvars, x.co_name
     counts = x.co_argcount, x.co_posonlyargcount, x.co_kwonlyargcount, x.co_flags
@@ -366,7 +360,7 @@ def _constant(x: Any) -> bytes:
 
 
 def digests_of(names: Sequence[_encode.Place]) -> list[str | None]:
-    """Returns a digest of each function that is found by a name; None of a class."""
+    """Returns a digest of each named function, and None for classes."""
     found = map(_encode._find, names)
     return [None if isinstance(x, type) else _digest(x) for x in found]
 
@@ -376,7 +370,7 @@ def _digest(x: Any) -> str:
 
 
 def check_digests(names: Sequence[_encode.Place], digests: Sequence[str | None]) -> None:
-    """Raises Unsupported for a function that is not the one that had the name."""
+    """Raises Unsupported if a function has changed."""
     for (module, name), digest in zip(names, digests, strict=True):
         if digest is not None and _digest(_encode._find((module, name))) != digest:
             raise Unsupported(
@@ -391,7 +385,6 @@ def check_digests(names: Sequence[_encode.Place], digests: Sequence[str | None])
 def describe_call(
     cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]
 ) -> Iterable[bytes]:
-    """Returns the parts of the description of a call. Raises Unsupported."""
     by_name = _jax_compat.settings_by_name()
     if by_name is None:
         raise Unsupported("this version of JAX does not tell its settings")
@@ -412,5 +405,5 @@ def describe_call(
         raise Unsupported("it is nested too deeply") from None
     except Unsupported:
         raise
-    except Exception as e:  # of a value of the user's
+    except Exception as e:  # from user code
         raise Unsupported(f"it cannot be described ({type(e).__name__}: {e})") from e

@@ -1,13 +1,13 @@
-"""Structures and static values as plain JSON, and back.
+"""Encodes structures and static values as plain JSON.
 
-A value, and the tree of a structure, is a list of codes. None, booleans, strings and small ints are
-themselves in JSON. Any other code is ``[tag, n]``, which makes one value of the `n` values that
-follow it (`_MAKE`). Classes and functions are ``["object", number]``. A list beside the codes has
-the module and the qualified name of each.
+A value, or the tree of a structure, is a list of codes. None, booleans, strings and small ints
+represent themselves. Any other code is ``[tag, n]``, which combines the `n` values after it
+(`_MAKE`). Classes and functions are ``["object", number]``, an index into a separate list of
+modules and qualified names.
 
-Decoding imports nothing: it looks names up in modules that the program has imported. It runs the
-same code as flattening and building such a tree in any call. The avals, shardings and layouts of a
-program are such values too.
+Decoding imports nothing: it looks up names in modules that the program has imported. It runs only
+code that flattening and building such a tree would run. The avals, shardings and layouts of
+programs are encoded the same way.
 """
 
 import collections
@@ -39,18 +39,18 @@ from .._trees._registry import registry
 
 Json = Any
 Place = Sequence[str]
-"""A module and a qualified name in it."""
+"""(module, qualified name)."""
 
 
 class Unsupported(ValueError):
-    """A value cannot be stored, or cannot be found again; the message gives the reason."""
+    """A value can't be stored, or not found when loading. The message says why."""
 
 
 # ---- classes and functions, by module and name ----
 
 
 def _find(place: Place) -> Any:
-    """Looks an object up by its name, without imports and without calling any ``__getattr__``."""
+    """Looks up an object by name, without importing or calling ``__getattr__``."""
     module, qualname = place
     if type(module) is not str or type(qualname) is not str:
         raise TypeError("not a name")
@@ -66,11 +66,9 @@ def _find(place: Place) -> Any:
 
 
 def _members(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yields names and members of a module or class, and names and defaults of a function.
-
-    Defaults are included because a lambda, which has no name of its own, is often one.
-    """
-    cls = type(x)  # `isinstance` would read `__class__`, which may import something
+    """Yields (name, member) of a module or class, and (name, default) of a function, because a
+    lambda is often a default."""
+    cls = type(x)  # `isinstance` would read `__class__`, and could trigger imports
     if issubclass(cls, types.ModuleType):
         yield from object.__getattribute__(x, "__dict__").items()
     elif issubclass(cls, type):
@@ -85,8 +83,8 @@ def _members(x: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _search(module: str, x: Any) -> str | None:
-    """Returns the qualified name of an object in a module, its classes and its functions' defaults,
-    or None."""
+    """Returns the qualified name of an object in a module, its classes, or its functions' defaults;
+    otherwise None."""
     root = sys.modules.get(module)
     todo: list[tuple[Any, list[str]]] = [(root, [])]
     while todo:
@@ -121,11 +119,11 @@ class Coder:
     """Encodes values as lists of codes, and decodes them.
 
     Arguments:
-        known: objects that have the same numbers where the codes are decoded: devices.
-        names: where further objects are found.
+        known: objects with the same numbers when decoding, such as devices.
+        names: the places of more objects.
 
     Attributes:
-        objects: what codes refer to by numbers: the known objects, and then what `names` has.
+        objects: the objects with a number: known objects, then the ones in `names`.
     """
 
     def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
@@ -134,7 +132,7 @@ class Coder:
         self._numbers = {id(x): i for i, x in reversed(list(enumerate(self.objects)))}
 
     def object(self, x: Any) -> Json:
-        """Returns the code of an object, which is found by its name if it is not known."""
+        """Returns the code of an object. Unknown objects must have a name."""
         number: int | None = self._numbers.get(id(x))
         if number is None:
             self.names.append(_place_of(x))
@@ -143,7 +141,7 @@ class Coder:
         return ["object", number]
 
     def encode(self, x: Any) -> list[Json]:
-        """Raises Unsupported for what JSON cannot hold."""
+        """Raises Unsupported for values that don't fit into JSON."""
         if x is None or type(x) in (bool, str) or (type(x) is int and abs(x) < _LARGE):
             return [x]
         found = _parts_of(x)
@@ -158,8 +156,8 @@ class Coder:
         return [self.object(x)]
 
     def decode(self, codes: Json) -> Any:
-        """Raises Unsupported if something is missing or has changed, and any exception if the JSON
-        is malformed."""
+        """Raises Unsupported if something is missing or has changed, and any exception for
+        malformed JSON."""
         made: list[Any] = []
         for code in reversed(codes):
             if code is None or type(code) in (bool, str, int):
@@ -178,7 +176,7 @@ class Coder:
         return x
 
     def encode_static(self, registry: _core.Registry, x: Any) -> list[Json]:
-        """As `encode`, of a value that must be equal when it is decoded."""
+        """Encodes a value, and checks that it decodes to an equal one."""
         codes = self.encode(x)
         if not _same(registry, self.decode(codes), x):
             raise Unsupported(f"{short(x)} would not be equal after loading")
@@ -186,7 +184,7 @@ class Coder:
 
 
 def _text(x: Any) -> str:
-    """Returns a text that decides what a value is decoded to, whatever was encoded before it."""
+    """Returns a value's encoding as text, independent of other values."""
     alone = Coder()
     return repr((alone.encode(x), alone.names))
 
@@ -198,11 +196,11 @@ def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
         return False
 
 
-_LARGE = 1 << 53  # other JSON readers take larger ints for floats
+_LARGE = 1 << 53  # beyond it, some JSON readers convert ints to floats
 
 
 def _columns(x: Any) -> list[Any]:
-    """Returns the keys of a mapping, and then its values."""
+    """Returns a mapping's keys, followed by its values."""
     return [*x, *x.values()]
 
 
@@ -212,7 +210,7 @@ def _pairs(columns: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
-    """Returns the tag of a value and what it is made of; None of an object, which has a name."""
+    """Returns a value's tag and parts, or None for a named object."""
     cls, tag = type(x), type(x).__name__
     if cls is int:
         return tag, [hex(x)]
@@ -253,7 +251,7 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
 
 
 def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
-    """As `_parts_of`; devices are among the known objects."""
+    """Like `_parts_of`. Devices are known objects."""
     cls = type(x)
     if cls is jax.core.ShapedArray:
         sharding = getattr(x, "sharding", None)
@@ -280,8 +278,8 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
 
 
 def memory_of(sharding: Any) -> str | None:
-    """Returns the memory kind, or None for the default, whose name depends on the version of
-    JAX."""
+    """Returns the memory kind, or None for the default kind, which JAX versions name
+    differently."""
     kind: str | None = sharding.memory_kind
     if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
         return kind
@@ -314,11 +312,10 @@ def encode_structure(
     registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
 ) -> Json:
     """Returns the names of the classes and functions in a structure, and the codes of its tree.
-    `known` are objects that `decode_tree` gets too.
+    `decode_tree` needs the same `known` objects.
 
-    Raises:
-        ValueError: if a file cannot hold some of the static values; the message gives their paths.
-            `what` names the whole structure.
+    Raises ValueError with the paths of static values that a file can't hold. `what` names the
+    structure.
     """
     coder = Coder(known)
     codes: list[Json] = []
@@ -339,7 +336,7 @@ def encode_structure(
 
 
 def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> list[Json]:
-    """Returns the codes of a node. The codes of its children follow them."""
+    """Returns a node's codes, without its children's."""
     statics = () if node.kind == "namedtuple" else node.statics
     own = [code for x in statics for code in coder.encode_static(registry, x)]
     if node.kind == "none":
@@ -356,20 +353,17 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
 
 
 def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
-    """Builds the tree of a structure, with a NumPy array in the place of each array.
+    """Builds the tree of a structure, with NumPy arrays in place of arrays and the registry's
+    sentinel in place of missing arguments. The arguments of a call form a dict by parameter.
 
-    The sentinel of the registry stands for arguments that were not given. The arguments of a call
-    are a dict by parameter.
-
-    Raises Unsupported if a class or function is missing, and any exception if the
-    codes are malformed.
+    Raises Unsupported if a class or function is missing, and any exception for malformed codes.
     """
     names, codes = encoded
     return Coder(known, names).decode(codes)
 
 
 def _checked(x: Any, base: type) -> Any:
-    """Returns a class that inherits from another one; raises TypeError for anything else."""
+    """Returns `x` if it's a subclass of `base`, otherwise raises TypeError."""
     if not (issubclass(type(x), type) and issubclass(x, base)):
         raise TypeError(f"not a class of {base.__name__}")
     return x
@@ -397,7 +391,7 @@ def _new_mapping(*columns: Any) -> Any:
 
 
 def _new_default_dict(*columns: Any) -> Any:
-    """Returns a dict with default values; its factory is between the keys and the values."""
+    """Returns a defaultdict. Its factory is between the keys and the values."""
     half = len(columns) // 2
     return collections.defaultdict(columns[half], _pairs([*columns[:half], *columns[half + 1 :]]))
 
@@ -410,8 +404,8 @@ def _new_custom(cls: Any, aux: Any, *children: Any) -> Any:
 
 
 def _new_instance(cls: Any, *columns: Any) -> Any:
-    """Returns an instance of a dataclass or of a class of pytrees with these fields, as the C core
-    builds it: without calling its constructor. Fields that were never set are left out."""
+    """Builds an instance of a dataclass or pytree class from its fields, like the C core: without
+    its constructor. Omits fields that were never set."""
     fields = {name: x for name, x in _pairs(columns) if x is not registry.missing}
     _checked(cls, object)
     known = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
@@ -435,24 +429,24 @@ def _new_instance(cls: Any, *columns: Any) -> Any:
 
 
 def _member(cls: type, name: str) -> Any:
-    """Returns what a class or one of its bases has by a name, or None."""
+    """Returns the attribute of a class or its bases, without running code, or None."""
     return next((x for base in cls.__mro__ if (x := vars(base).get(name)) is not None), None)
 
 
 def _names_of_fields(cls: Any) -> set[str]:
-    """Returns the names of the attributes that an instance of a dataclass may have."""
+    """Returns the names of the attributes that a dataclass instance can have."""
     if not dataclasses.is_dataclass(cls):
         raise TypeError("not a dataclass")
     details = _equinox_compat.module_details() if _equinox_compat.equinox() is not None else None
     return {field.name for field in dataclasses.fields(cls)}.union(*(details or ((), ()))[1:])
 
 
-# The dtypes of PRNG keys, and JAX's names of their implementations.
+# The dtypes of PRNG keys, and JAX's names for their implementations.
 KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
 
 
 def encode_dtype(dtype: Any) -> str:
-    """Returns a name of a dtype: JAX's, or NumPy's, which tells a length and a byte order."""
+    """Returns JAX's name of a dtype; or NumPy's, if it has a length or byte order."""
     for name in (str(getattr(dtype, "name", dtype)), getattr(dtype, "str", None)):
         with contextlib.suppress(Exception):
             if decode_dtype(name) == dtype:
@@ -468,9 +462,9 @@ def decode_dtype(name: Json) -> Any:
     return jnp.dtype(name)
 
 
-# The tags of the node kinds that have another name.
+# Tags of node kinds, if different.
 _TAGS = {"arguments": "dict", "module": "instance", "object": "instance"}
-# By tag: the function that makes a value from its parts.
+# Constructors by tag.
 _MAKE: dict[str, Callable[..., Any]] = {
     "int": lambda text: int(text, 16),
     "float": float.fromhex,

@@ -1,6 +1,6 @@
 """The format of files with programs.
 
-A file is a head of fixed size, a header of JSON, and blobs of bytes:
+A file is a head of fixed size, a JSON header, and binary blobs:
 
     8 bytes   the magic
     2 bytes   the version of this format, little-endian
@@ -8,11 +8,11 @@ A file is a head of fixed size, a header of JSON, and blobs of bytes:
     32 bytes  SHA-256 of the header and the 18 bytes above
     header    the description of the file (`SavedInfo`), structures and static values (`_encode`),
               the lengths and SHA-256 of the blobs
-    blobs     the program; its large constants, if JAX keeps these outside of the executable; and
-              the arrays in the function itself
+    blobs     the program; its large constants, if JAX stores these outside the executable; and the
+              arrays in the function itself
 
-A file contains no pickle, and reading one imports nothing. The digests detect damage. They do not
-authenticate the author: when a loaded program is called, it does whatever its author wrote.
+A file contains no pickle, and reading one imports nothing. The digests detect damage. They don't
+authenticate the author: a loaded program does whatever its author wrote.
 """
 
 import contextlib
@@ -41,7 +41,6 @@ _HEAD = struct.Struct("<8sHQ32s")
 
 
 def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
-    """Returns the parts of a file."""
     sizes = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
     text = json.dumps({**header, "blobs": sizes}, separators=(",", ":")).encode()
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
@@ -55,7 +54,7 @@ def damaged(path: str, what: str) -> ValueError:
     return ValueError(f"`{path}` is damaged: {what}.")
 
 
-# Does not follow a link or wait for a pipe.
+# Don't follow links, or wait for pipes.
 _READ = os.O_RDONLY
 for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
@@ -64,13 +63,13 @@ Check = Callable[[os.stat_result, str, Callable[[int], bool]], None]
 
 
 def is_regular(path: str) -> bool:
-    """Whether a path leads to a regular file, and not to a link to one."""
+    """True for a regular file, but not for a link to one."""
     return os.path.isfile(path) and not os.path.islink(path)
 
 
 @contextlib.contextmanager
 def opened(path: str, check: Check | None = None) -> Iterator[BinaryIO]:
-    """Opens a regular file; `check` may raise for its owner and mode."""
+    """Opens a regular file. `check` can refuse its owner or mode."""
     if os.path.islink(path):
         raise ValueError(f"`{path}` is a link; give the path of the file itself")
     with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
@@ -86,8 +85,8 @@ def read(path: str, check: Check | None = None) -> tuple[dict[str, Json], list[b
     """Returns the header and the blobs of a file, after checking their digests.
 
     Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it is not a file of this format, or is damaged.
+        OSError: if the file can't be read.
+        ValueError: if the file is damaged or has a different format.
     """
     with opened(path, check) as file:
         header = read_header(file, path)
@@ -128,34 +127,33 @@ def read_header(file: BinaryIO, path: str) -> dict[str, Json]:
 
 
 def malformed(path: str, error: Exception) -> ValueError:
-    """Returns the error for a file with right checksums in which something is missing or wrong."""
+    """Returns the error for a file with correct checksums and wrong contents."""
     return damaged(path, f"its contents are malformed ({type(error).__name__}: {error})")
 
 
-# ---- what a file is ----
+# ---- file info ----
 
 
 @public_type
 @dataclasses.dataclass(frozen=True)
 class SavedInfo:
-    """What the header of a file says.
+    """The header of a file.
 
-    The header's checksum is checked. The program and the arrays are not read. The classes,
-    functions and devices that the header names are not looked up.
+    Its checksum has been verified. The program and the arrays aren't read, and the names of
+    classes, functions and devices aren't looked up.
 
     Attributes:
         name: the name of the function.
         kind: ``"executable"``, or ``"portable"`` for StableHLO.
         filterjit, python: the versions that wrote the file.
-        machine: what an executable depends on: JAX and jaxlib, platform, device, processor.
+        machine: requirements of an executable: JAX and jaxlib, platform, device, processor.
         platforms: the platforms that the program runs on.
-        devices: how many devices the program runs on.
-        arguments: a pair for each array and each static value: its path, and what the program was
-            compiled for.
+        devices: the number of devices that the program runs on.
+        arguments: (path, description) of each array and static value.
         results: the same for the result.
         nbytes: the size of the file.
-        process: if the program runs on the devices of several processes, the index of the process
-            that saved this file, and the number of processes; else None.
+        process: for a program on the devices of several processes, the index of the process that
+            saved this file, and the number of processes; otherwise None.
         version: the version that the user named, or None.
     """
 
@@ -190,7 +188,7 @@ class SavedInfo:
 
 @functools.partial(public, module="filterjit.aot")
 def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
-    """Returns what a file of ``compiled.save`` or ``lowered.save`` holds, without loading it.
+    """Describes a file of ``compiled.save`` or ``lowered.save``, without loading it.
 
     Arguments:
         path: the path of the file.
@@ -199,8 +197,8 @@ def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
         A `SavedInfo`.
 
     Raises:
-        OSError: if the file cannot be read.
-        ValueError: if ``save`` did not write it, or its header is damaged.
+        OSError: if the file can't be read.
+        ValueError: if ``save`` didn't write it, or its header is damaged.
 
     Examples:
         >>> filter_jit(lambda x, n: n * x).lower(jnp.ones(2), 3).compile().save("times.jit")

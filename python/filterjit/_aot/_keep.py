@@ -1,12 +1,11 @@
-"""`keep_programs`: programs that are kept in a folder, and loaded by the next start.
+"""`keep_programs`: stores programs in a folder, to load them at the next start.
 
-A program has one file, whose name is a digest of the call (`_describe`) and of the version that the
-user names. When JAX is about to trace a function for a call, the folder is asked for that file. If
-it is there, `KeptProgram` ends the call of ``jax.jit``, and the program becomes a direct entry of
-its variant (csrc/call/direct.c). Otherwise the call goes on. When the program has run, it is
-written.
+Each program has a file, named by a digest of its call (`_describe`) and the user's version. When
+JAX is about to trace a function for a call, filterjit looks for that file. If it exists,
+`KeptProgram` ends the call of ``jax.jit``, and the program becomes a direct entry of its variant
+(csrc/call/direct.c). Otherwise the call proceeds, and writes its program after running it.
 
-A loaded program is machine code, so files and folders that other users can write are not used.
+A loaded program is machine code. Files and folders writable by other users are refused.
 """
 
 import contextlib
@@ -37,9 +36,9 @@ from ._prepared import PreparedCall, is_spec, place_of
 
 logger = logging.getLogger("filterjit")
 
-_folders: list["Folder"] = []  # those in force; the last one is used
-# Of each variant, what is loaded, by the digest of the call: a ``jax.stages.Compiled``, or False if
-# there is no file that can be loaded.
+_folders: list["Folder"] = []  # the active ones; the last one is used
+# Results of loading, by variant and digest: a ``jax.stages.Compiled``, or False if no file could be
+# loaded.
 _loaded: weakref.WeakKeyDictionary[_core.Variant, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -52,38 +51,38 @@ _jax_compat.clears_with_jax(_forget)
 
 @public
 def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib.ExitStack:
-    """Keeps compiled programs in a folder, from now on, so that the next start loads them.
+    """Keeps compiled programs in a folder, to load them at the next start.
 
-    `version` stands for everything that is not in a call: the code, global variables, the
-    environment, data files. **If one of these changes and the version does not, the next start runs
-    the old program.** For example, take a release number, a Git revision with the arguments of the
-    command line, or a digest of a configuration file.
+    `version` stands for everything outside a call: code, global variables, the environment, data
+    files. **If one of these changes and the version doesn't, the next start runs the old program.**
+    Good versions are a release number, a Git revision with the command line's arguments, or a
+    digest of a configuration file.
 
-    When a function of `filter_jit`, `filterjit.jit` or `nnx.jit` misses, its program is looked for
-    in the folder. If it is there, it is loaded, and nothing is traced. Otherwise it is compiled,
-    and written after its first run. ``compile``, ``warm_up`` and ``warm_up_all`` use the folder
-    too. `forbid_compile` lets a load pass.
+    When a function of `filter_jit`, `filterjit.jit` or `nnx.jit` misses, filterjit looks for its
+    program in the folder. If it's there, it is loaded, and nothing is traced. Otherwise it is
+    compiled, and written after its first run. ``compile``, ``warm_up`` and ``warm_up_all`` use the
+    folder too. `forbid_compile` allows loading.
 
-    A call is compared as exactly as by a hit: the function with its code, defaults and closure, the
-    structure, the statics, shapes, dtypes and shardings, JAX's settings, the versions of Python,
-    JAX and filterjit, and the kind of device. What cannot be described is not kept, such as an
-    object that equals itself alone, or a function of a notebook. The logger ``"filterjit"`` says so
-    once, at INFO.
+    Calls are compared as exactly as for a hit: the function with its code, defaults and closure,
+    the structure, statics, shapes, dtypes and shardings, JAX's settings, the versions of Python,
+    JAX and filterjit, and the kind of device. Calls that can't be described aren't kept, for
+    example with an object that equals only itself, or a function of a notebook. The logger
+    ``"filterjit"`` says so once, at level INFO.
 
     Arguments:
-        folder: the path of the folder, which is made with mode 700. Several processes can share
-            it. A loaded program is machine code: a folder that other users can write is refused.
+        folder: the path of the folder, created with mode 700. Several processes can share it. A
+            loaded program is machine code: folders writable by other users are refused.
         version: any text. Files of other versions stay; see ``python -m filterjit prune``.
 
     Returns:
-        An ``ExitStack``. Leaving it as a context manager, or its ``close``, ends it. Otherwise it
-        lasts to the end of the process.
+        An ``ExitStack``. Use it as a context manager or ``close`` it to stop; otherwise programs
+        are kept until the process ends.
 
     Raises:
         RuntimeError: if JAX is too old, such as 0.10.2.
-        TypeError: if `version` is not a str.
-        ValueError: if `folder` is not a folder, or if other users can write it.
-        OSError: if it cannot be made.
+        TypeError: if `version` isn't a str.
+        ValueError: if `folder` isn't a folder, or is writable by other users.
+        OSError: if it can't be created.
 
     Examples:
         >>> with filterjit.keep_programs("programs", version="1.0"):
@@ -109,10 +108,8 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
 
 
 def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raises ValueError for a file or folder that others own or can write, and for other kinds.
-
-    Files of root are accepted, because container images have them.
-    """
+    """Raises ValueError for a file or folder of the wrong kind, or that other users own or can
+    write. Root may own it, as in container images."""
     if not is_kind(at.st_mode):
         raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
     if not hasattr(os, "geteuid"):
@@ -125,21 +122,15 @@ def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -
 
 
 class Folder:
-    """A folder of programs of one version."""
-
     def __init__(self, path: str, version: str) -> None:
         self.path, self.version = path, version
         self.told: set[str] = set()
 
 
 class Kept:
-    """The program of one call, which a folder may have.
+    """A call's program in a folder, whether or not it exists yet. Specs can replace the arrays.
 
-    Arguments:
-        folder: the folder.
-        cache, variant, arrays: of the call. Specs can stand for the arrays.
-
-    Raises Unsupported if the call cannot be described.
+    Raises Unsupported if the call can't be described.
     """
 
     def __init__(
@@ -155,7 +146,7 @@ class Kept:
         self.digest = hashlib.sha256(_describe.part("call", *of_call, text)).hexdigest()
         self.path = os.path.join(folder.path, f"{self.digest}.jit")
         self.folder, self.name = folder, _events.name_of(cache)
-        # What JAX's caches hold for long keeps nothing of the user's alive.
+        # Weakly, because JAX's caches can hold this for long.
         self._cache, self._variant = weakref.ref(cache), weakref.ref(variant)
 
     @property
@@ -175,7 +166,6 @@ class Kept:
         return of_variant.get(self.digest, os.path.exists(self.path)) is not False
 
     def load(self, arrays: Sequence[Any]) -> Any:
-        """Returns the ``jax.stages.Compiled``, or None. Logs a warning if a file is refused."""
         of_variant = _loaded.setdefault(self.variant, {})
         if self.digest not in of_variant:
             of_variant[self.digest] = False
@@ -184,21 +174,21 @@ class Kept:
                 if header["call"] != [self.digest, self.folder.version]:
                     raise ValueError("it is a file of another call")
                 of_variant[self.digest] = self._decode(header, blobs)
-            except FileNotFoundError:  # it was never there, or pruned meanwhile
+            except FileNotFoundError:  # never existed, or was pruned meanwhile
                 pass
-            except Exception as e:  # a malformed file may raise anything
+            except Exception as e:  # a malformed file can raise anything
                 why = _text(e)
                 if self.path not in why:
                     why = f"`{self.path}` cannot be loaded: {why}"
                 logger.warning("filterjit compiles `%s`: %s", self.name, why)
             else:
-                self.cache.insert_traced(self.variant)  # if no call inserts it
+                self.cache.insert_traced(self.variant)  # in case no call inserts it
                 logger.info("filterjit has loaded `%s` from %s", self.name, self.path)
                 _events.tell("loaded", self.cache, self.variant, arrays)
         return of_variant[self.digest] or None
 
     def refuse(self) -> None:
-        """Has the calls of the variant traced, as if there were no file."""
+        """Ignores the file from now on: the variant's calls trace."""
         _loaded.setdefault(self.variant, {})[self.digest] = False
 
     def _decode(self, header: Any, blobs: Any) -> Any:
@@ -213,8 +203,8 @@ class Kept:
         return make(jax.tree_util.tree_structure(tree))
 
     def write(self, find: Callable[[], Any], arrays: Sequence[Any]) -> None:
-        """Writes the ``jax.stages.Compiled`` that `find` returns; `arrays` are those of the call.
-        Logs a warning if that fails."""
+        """Writes the ``jax.stages.Compiled`` returned by `find`, for a call with `arrays`. Logs a
+        warning on failure."""
         variant, registry = self.variant, self.cache.hooks.registry
         try:
             compiled = find()
@@ -238,7 +228,7 @@ class Kept:
                 file.writelines(_file.chunks(header, blobs))
         except OSError as e:
             logger.warning("filterjit cannot keep `%s` in %s: %s", self.name, self.path, _text(e))
-        except Exception as e:  # of a value of the user's
+        except Exception as e:  # from user code
             _tell_not_kept(self.folder, self.cache, variant, e)
         else:
             _loaded.get(variant, {}).pop(self.digest, None)
@@ -256,8 +246,7 @@ def _tell_not_kept(
 
 
 def seek(prepared: PreparedCall) -> Kept | None:
-    """Returns the program of a call that is made ahead of time, which the folder may have; None if
-    there is no folder, or if it cannot be kept."""
+    """Returns the possible program of a call made ahead of time, or None."""
     return _seek(prepared.cache, prepared.variant, prepared.arrays) if _folders else None
 
 
@@ -265,7 +254,7 @@ def _seek(cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> 
     folder = _folders[-1]
     try:
         return Kept(folder, cache, variant, arrays)
-    except Exception as e:  # of a value of the user's
+    except Exception as e:  # from user code
         _tell_not_kept(folder, cache, variant, e)
         return None
 
@@ -276,20 +265,20 @@ def _text(error: Exception) -> str:
 
 
 def _functions(variant: _core.Variant) -> list[Any]:
-    """Returns the functions among the statics of a call, in order. A result can have them again."""
+    """Returns the functions among a call's statics, in order. A result can refer to them."""
     nodes = [*variant.function._nodes(), *variant.structure._nodes()]
     return [x for kind, _, _, x, _ in nodes if kind == "static" and callable(x)]
 
 
 class _Thread(threading.local):
-    """The calls of a thread that trace and that no program is kept for."""
+    """The thread's tracing calls that have no file yet."""
 
     def __init__(self) -> None:
         self.sought: weakref.WeakKeyDictionary[_core.Variant, Any] = weakref.WeakKeyDictionary()
 
 
 class _Keeper(_events.Listener):
-    """Looks for programs where JAX is about to trace, and keeps those that have run."""
+    """Looks for programs before JAX traces, and writes new ones after they ran."""
 
     def __init__(self) -> None:
         self._thread = _Thread()
@@ -318,7 +307,7 @@ class _Keeper(_events.Listener):
         kept = self._thread.sought.pop(variant, None)
         if kept is not None and kept.kinds == _kinds(arrays):
             jitted = programs_of(variant).find(tuple(arrays))[0]
-            kept.write(lambda: jitted.trace(*arrays).lower().compile(), arrays)  # JAX has it
+            kept.write(lambda: jitted.trace(*arrays).lower().compile(), arrays)  # cached by JAX
 
 
 def _kinds(arrays: Sequence[Any]) -> list[Any]:
@@ -326,7 +315,7 @@ def _kinds(arrays: Sequence[Any]) -> list[Any]:
 
 
 def _is_there(x: Any) -> bool:
-    """Whether an array is there, and no tracer."""
+    """True for a live array, but not for a tracer."""
     if isinstance(x, jax.core.Tracer):
         return False
     return not (isinstance(x, jax.Array) and x.is_deleted())

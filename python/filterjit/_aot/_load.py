@@ -1,4 +1,4 @@
-"""Loading a compiled function from a file."""
+"""Loads compiled functions from files."""
 
 import contextlib
 import inspect
@@ -39,27 +39,26 @@ def load(
 
     Only load files from people whose code you would run.
 
-    Loading imports nothing: the functions and classes that the file names are looked up in the
-    modules that the program has imported. A portable file is compiled when it is loaded. With
-    symbolic dimensions, it is compiled when it is called with new shapes.
+    Loading imports nothing: it looks up the file's classes and functions in modules that the
+    program has imported. A portable file is compiled when it is loaded, or if it has symbolic
+    dimensions, when it is called with new shapes.
 
     Arguments:
         path: the path of the file. If the program runs on the devices of several processes, each
             process saves and loads its own file.
         version: the version that the file must have been saved with. None accepts any.
         devices: the devices to run on: as many as the program was compiled for, in the same order,
-            or a mesh of the same axes. The default is the devices with the same ids.
+            or a mesh with the same axes. The default is the devices with the same ids.
 
     Returns:
-        A `Compiled`. The function itself has the arrays that it had when it was saved.
+        A `Compiled`. The function itself contains the arrays from the time of saving.
 
     Raises:
-        OSError: if the file cannot be read.
-        ValueError: if ``save`` did not write the file; if it is damaged, or is for another machine,
-            version of JAX, number of devices or process; if it was saved with another version; or if
-            it names a class or function that is missing, or a function that is another one than
-            when it was saved, by its code, its defaults or its closure.
-        TypeError: if `devices` are not devices.
+        OSError: if the file can't be read.
+        ValueError: if ``save`` didn't write the file; if it is damaged, or is for a different
+            machine, version of JAX, number of devices or process; if its version differs; or if a
+            class or function is missing, or a function's code, defaults or closure have changed.
+        TypeError: if `devices` aren't devices.
 
     Examples:
         >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
@@ -73,7 +72,7 @@ def load(
     try:
         given = None if given is None else list(given)
     except TypeError:
-        given = [devices]  # is refused below
+        given = [devices]  # refused below
     for device in given or ():
         if not isinstance(device, jax.Device):
             raise TypeError(f"`load(..., devices=...)` must be devices or a mesh, not {devices!r}.")
@@ -97,8 +96,8 @@ def load(
 
 @contextlib.contextmanager
 def _malformed(path: str) -> Iterator[None]:
-    """A context that turns an unexpected error into one that says that the file is malformed. For
-    a malformed file, JAX, constructors and checks may raise any error."""
+    """Turns unexpected errors, which JAX, constructors and checks can raise for a malformed file,
+    into an error that says so."""
     try:
         yield
     except (Unsupported, ForbiddenCompileError):
@@ -112,9 +111,9 @@ def _is_portable(header: dict[str, Json]) -> bool:
 
 
 def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> list[jax.Device]:
-    """Returns the devices to run on, one for each that the program was compiled for.
+    """Returns the devices to run on, one for each device the program was compiled for.
 
-    Raises Unsupported if these devices are not here, or if the file is of another process.
+    Raises Unsupported if they aren't available, or if the file belongs to a different process.
     """
     wanted, here = header["devices"], [jax.process_index(), jax.process_count()]
     process = header["info"].get("process", here)
@@ -147,7 +146,7 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> lis
 
 
 def _check_axes(specs: list[Any], given: jax.sharding.Mesh) -> None:
-    """Raises Unsupported if the mesh of the program has other axes."""
+    """Raises Unsupported if the program's mesh has different axes."""
     for *_, sharding in specs:
         mesh = getattr(sharding, "mesh", None)
         if isinstance(mesh, jax.sharding.Mesh) and mesh.shape_tuple != given.shape_tuple:
@@ -186,15 +185,9 @@ def _load(
     mesh: jax.sharding.Mesh | None,
     placed: bool,
 ) -> Compiled:
-    """Returns the function of a file.
-
-    Arguments:
-        header, blobs: the contents of the file.
-        devices: the devices that it runs on.
-        mesh: the mesh that the user has given, if any.
-        placed: whether the user has given `devices`.
-    """
-    # Otherwise JAX would cut 64-bit arrays, and compile for the mesh in force.
+    """Returns the function of a file. `placed` is True if the user passed `devices`, and `mesh` is
+    the mesh among these, if any."""
+    # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
     with jax.enable_x64(True), _jax_compat.no_mesh():
         return _decode(header, blobs, devices, mesh, placed)
 
@@ -222,7 +215,7 @@ def _decode(
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
     own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
-    own = [  # a NumPy array may have had 64 bits and the program takes 32
+    own = [  # a NumPy array might have 64 bits in a program that takes 32
         _program.decode_array(*array, sharding, dtype)
         for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
     ]
@@ -245,7 +238,7 @@ def _decode(
     name = header["info"]["name"]
     signature = inspect.Signature(parameters)
     hooks = CompiledHooks(settings, name, signature, stage)
-    # The jitted function itself is not in the file: a tuple with its arrays stands for it.
+    # The file doesn't have the jitted function. A tuple with its arrays replaces it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     f = hooks.make_filter_jit(function, tuple(own), f"{name} (loaded)")
     arguments = _encode.decode_tree(header["arguments"]).values()
@@ -262,7 +255,7 @@ def _decode(
 
 
 def _is_default(sharding: Any) -> bool:
-    """Whether a sharding means one device, for which another one may stand here."""
+    """True if a sharding means a single device that any device can replace."""
     single = isinstance(sharding, jax.sharding.SingleDeviceSharding)
     return single and _encode.memory_of(sharding) is None
 
@@ -270,14 +263,14 @@ def _is_default(sharding: Any) -> bool:
 def _lower_portable(
     blob: bytes, shardings: Sequence[Any], donated: Sequence[bool]
 ) -> tuple[list[Any], Any, Any]:
-    """Returns the avals of a portable program, its ``jax.jit``, and the program, lowered."""
+    """Returns a portable program's avals, its ``jax.jit``, and its lowered program."""
     try:
         exported = export_module().deserialize(bytearray(blob))
     except ImportError as e:
         raise Unsupported(NEEDS_FLATBUFFERS) from e
     if (
         "cpu" in exported.platforms
-    ):  # JAX 0.9 does not register these; no other targets are portable
+    ):  # JAX 0.9 doesn't register these; all other targets are unportable
         _program.register(["lapack_"])
     numbers = tuple(i for i, flag in enumerate(donated) if flag)
     if len(exported.in_avals) != len(shardings):

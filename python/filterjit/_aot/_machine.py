@@ -1,4 +1,4 @@
-"""What an executable depends on."""
+"""The requirements of an executable."""
 
 import functools
 import hashlib
@@ -12,8 +12,7 @@ from .._compat import _executable_compat
 
 
 def machine(device: jax.Device) -> dict[str, str]:
-    """Returns the versions and the machine, by what they are called in messages; the processor counts
-    for its instruction set."""
+    """Returns versions and machine properties, by their names in messages."""
     found = {
         "filterjit": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -34,7 +33,7 @@ def _processor() -> str:
     """Returns a digest of the processor's features, as far as the system lists them."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
-            first = itertools.takewhile(str.strip, f)  # the system takes long to list all
+            first = itertools.takewhile(str.strip, f)  # the first core; listing all takes long
             lines = {line.partition(":")[0].strip(): line.strip() for line in first}
         text = "".join(lines.get(key, "") for key in ("model name", "flags", "Features"))
     except OSError:

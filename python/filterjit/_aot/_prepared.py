@@ -1,7 +1,4 @@
-"""Prepared calls, which are not run: the function, the variant, and arrays or their specs.
-
-A spec is a ``jax.ShapeDtypeStruct``. It may stand for any array.
-"""
+"""Prepared calls: a function, a variant, and arrays or specs (``jax.ShapeDtypeStruct``)."""
 
 import contextlib
 import dataclasses
@@ -23,10 +20,9 @@ from .._trees._tree_functions import flatten
 
 
 class _Placeholder(np.ndarray):
-    """Stands for a spec while the arguments are flattened.
+    """Replaces a spec while the arguments are flattened.
 
-    It is an array of the same rank that takes no memory, so the Structure is that of a call with
-    arrays.
+    An array without memory and of the same rank, to get the same Structure as with arrays.
     """
 
     spec: jax.ShapeDtypeStruct
@@ -36,7 +32,7 @@ class _Placeholder(np.ndarray):
         dtype = np.dtype(np.uint8)
         with contextlib.suppress(TypeError):
             dtype = np.dtype(spec.dtype)  # fails for PRNG keys
-        shape = [n if isinstance(n, int) else 1 for n in spec.shape]  # some may be symbolic
+        shape = [n if isinstance(n, int) else 1 for n in spec.shape]  # some are symbolic
         strides = (0,) * len(shape)
         self = cls.__new__(cls, shape, dtype, bytes(dtype.itemsize), 0, strides)
         self.spec = spec
@@ -48,7 +44,7 @@ def is_spec(x: Any) -> bool:
 
 
 def spec_of(x: Any) -> jax.ShapeDtypeStruct:
-    """Returns the spec of an array; it has the sharding that the array is committed to."""
+    """Returns the spec of an array, with its sharding if it is committed."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
     placed = placement(x)
@@ -57,15 +53,15 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
 
 
 def place_of(x: Any) -> tuple[Any, bool]:
-    """Returns the sharding of an array or a spec, and whether it is committed to it. For anything
-    that is not a JAX array yet, returns those of an array that is made from it."""
+    """Returns (sharding, is committed) of an array or a spec; for other values, those of the array
+    that JAX would make."""
     if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
         return x.sharding, True
     return placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
 
 
 def _with_placeholders(tree: Any) -> Any:
-    """Returns `tree` with a placeholder for each spec; `tree` itself if it holds no spec."""
+    """Replaces specs in a tree by placeholders. Returns the tree itself if it has none."""
     leaves, structure = flatten(tree, True)
     if not any(map(is_spec, leaves)):
         return tree
@@ -75,7 +71,7 @@ def _with_placeholders(tree: Any) -> Any:
 def unbind(
     signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Returns ``(args, kwargs)`` of a call with one argument per parameter of `signature`."""
+    """Returns ``(args, kwargs)`` from one argument per parameter of `signature`."""
     found: tuple[tuple[Any, ...], dict[str, Any]] = _signature.call_with_arguments(
         lambda *args, **kwargs: (args, kwargs), signature, arguments, missing
     )
@@ -87,14 +83,14 @@ class PreparedCall:
     """A call of a jitted function, before it runs.
 
     Attributes:
-        name: the name of the function, for messages.
-        signature: the signature of the function.
+        name: the function's name, for messages.
+        signature: the function's signature.
         f: the jitted function.
         variant: the variant of the arguments.
-        arrays: an array or a spec for each array of the call; those in the function itself first.
-        settings: how the function is jitted; of a loaded one, what is known of it.
-        program: what was lowered; None before that, and of a loaded function.
-        may_raise: whether the program can raise while it runs.
+        arrays: the call's arrays or specs, beginning with those in the function itself.
+        settings: the function's settings, as far as a loaded function has them.
+        program: the lowered program; None before that, and in a loaded function.
+        may_raise: True if the program can raise while it runs.
     """
 
     name: str
@@ -108,7 +104,7 @@ class PreparedCall:
 
     @property
     def hooks(self) -> FunctionHooks:
-        """Those of the jitted function, which is not a loaded one."""
+        """The hooks of a jitted function. A loaded one has other hooks."""
         hooks = self.f._hooks
         assert isinstance(hooks, FunctionHooks)
         return hooks
@@ -127,20 +123,18 @@ class PreparedCall:
         return self.arrays[: self.variant.function.num_leaves]
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Returns ``(args, kwargs)`` of the call, with `leaves` in the place of the arrays."""
+        """Returns the call's ``(args, kwargs)``, with `leaves` in place of arrays."""
         arguments = self.variant.arguments(tuple(leaves))[1]
         return unbind(self.cache.signature, arguments, self.registry)
 
     def result(self, tree: Any) -> Any:
-        """Returns the user's tree for an Output, and anything else as it is."""
+        """Converts an Output to the user's tree, and returns anything else unchanged."""
         return self.variant.result(tree) if isinstance(tree, _core.Output) else tree
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Surrounds JAX's tracing, lowering or compiling for the variant.
-
-        At the end, it inserts the variant into the cache of `f` if the variant has been traced.
-        """
+        """Surrounds JAX's tracing, lowering or compiling for the variant. At the end, inserts the
+        variant into its cache if it was traced."""
         cache, variant = self.cache, self.variant
         call = _running.Running(variant)
         try:
@@ -158,11 +152,11 @@ class PreparedCall:
 
 
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
-    """Prepares a call of `f`; compiles a variant if the cache has none for these arguments."""
+    """Prepares a call of `f`, with a new variant if its cache lacks one."""
     fun, hooks = f._function, f._hooks
     assert isinstance(hooks, FunctionHooks)
     with_placeholders = _with_placeholders(fun)
-    if with_placeholders is not fun:  # shares its cache with a function that holds arrays
+    if with_placeholders is not fun:  # share the cache of the function with arrays
         f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
     args, kwargs = _with_placeholders((args, kwargs))
     variant, arrays = f._find_or_compile(*args, **kwargs)

@@ -1,8 +1,7 @@
-"""The program in a file.
+"""The program in a file: a ``jax.stages.Compiled``, and the structure of its result.
 
-A program is a ``jax.stages.Compiled`` and the structure of its result. The file stores the fields
-of JAX's dataclass of the executable one by one. If a version of JAX has other fields, executables
-cannot be saved.
+The file stores the fields of JAX's executable dataclass one by one. If a version of JAX has
+different fields, executables can't be saved.
 """
 
 import platform
@@ -24,8 +23,8 @@ from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
 
-# What the fields of JAX's dataclass have in a program that a file can hold: nothing, in words what
-# else, or values of these types.
+# The fields of JAX's dataclass in a program that fits into a file: empty (otherwise described in
+# words), or values of these types.
 _NOTHING = {
     "unordered_effects": "unordered effects",
     "ordered_effects": "ordered effects",
@@ -54,12 +53,12 @@ _OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
 def encode(
     name: str, stage: Any, result: Json, exported: Any = None
 ) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header of a file and its blobs. Raises Unsupported.
+    """Returns the header and the blobs of a file. Raises Unsupported.
 
     Arguments:
         name: the name of the function.
         stage: the ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` of a portable program.
-        result: the structure of the result, as `_encode.encode_structure` returns it.
+        result: the structure of the result, from `_encode.encode_structure`.
         exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.
     """
     shardings, devices = placement(stage)
@@ -74,7 +73,7 @@ def encode(
         platforms, blob = list(exported[0].platforms), exported[1]
     infos = jax.tree_util.tree_leaves(stage.args_info)
     header: dict[str, Json] = {
-        "info": {  # the fields of `SavedInfo` that each program has
+        "info": {  # fields of `SavedInfo`
             "name": name,
             "kind": "executable" if exported is None else "portable",
             "filterjit": __version__,
@@ -87,9 +86,9 @@ def encode(
         },
         "devices": [device.id for device in devices],
         "result": result,
-        "specs": coder.encode(  # for all arrays, those in the function itself first
+        "specs": coder.encode(  # of all arrays, beginning with those in the function itself
             [
-                # A symbolic dimension is a text here; the program itself has the symbol.
+                # Symbolic dimensions are text here. The program has the symbols.
                 (
                     tuple([n if type(n) is int else str(n) for n in info.shape]),
                     _encode.encode_dtype(info.dtype),
@@ -105,12 +104,12 @@ def encode(
     processes = [device.process_index for device in devices]
     if len(set(processes)) > 1:
         header["info"]["process"] = [jax.process_index(), jax.process_count()]
-        header["processes"] = processes  # of each device
+        header["processes"] = processes  # by device
     return header, [blob, *(data for _, data in constants)]
 
 
 def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
-    """Returns the fields of a ``jax.stages.Compiled``, and the bytes of its executable."""
+    """Returns the fields of a ``jax.stages.Compiled``, and its serialized executable."""
     parts = _executable_compat.executable_parts(compiled)
     if parts is None or parts.keys() - {*_TYPES, *_NOTHING, *_OTHERS}:
         raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
@@ -130,7 +129,7 @@ _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 
 
 def register(targets: Sequence[str]) -> None:
-    """Has JAX register the targets of custom calls. Raises Unsupported if it cannot."""
+    """Registers the targets of custom calls with JAX. Raises Unsupported if JAX lacks one."""
     if missing := _executable_compat.register_custom_calls(targets):
         raise _unregistered(missing[0])
 
@@ -145,15 +144,15 @@ def _unregistered(target: str) -> Unsupported:
 def decode(
     header: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
 ) -> Callable[[Any], jax.stages.Compiled]:
-    """Loads the executable of a file. Returns what makes the ``jax.stages.Compiled``, of the
-    treedef of the Output of a trace.
+    """Loads the executable of a file. Returns a function from the treedef of a trace's Output to
+    the ``jax.stages.Compiled``.
 
     Arguments:
-        header, blobs: as `encode` has returned them; further blobs do not matter.
-        devices: what it runs on, in the place of each that it was compiled for.
+        header, blobs: from `encode`; ignores further blobs.
+        devices: replacements for the devices that the program was compiled for, in order.
 
-    Raises Unsupported, or anything for what is not as `encode` has written it. What is returned
-    raises ValueError for a result of another number of arrays.
+    Raises Unsupported, or any exception for invalid data. The returned function raises ValueError
+    for a wrong number of arrays in the result.
     """
     with jax.enable_x64(True), _jax_compat.no_mesh():
         arrays, coder = header["constants"], Coder(devices)
@@ -208,7 +207,7 @@ def decode(
 
 
 def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
-    """Returns pairs of a path and a description of the array or static value, for `SavedInfo`."""
+    """Returns (path, description) of each array and static value, for `SavedInfo`."""
     found: list[list[str]] = []
     avals = list(map(Aval.of, arrays))
     for node, path in walk(structure):
@@ -218,9 +217,9 @@ def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[st
 
 
 def input_shardings(stage: Any) -> list[Any]:
-    """Returns the sharding of each argument of a ``jax.stages.Compiled``; None if it is unused.
+    """Returns the sharding of each argument of a ``jax.stages.Compiled``, None for unused ones.
 
-    Raises Unsupported if JAX cannot tell: of a ``jax.stages.Lowered``, and JAX 0.9 with
+    Raises Unsupported if JAX doesn't say: for a ``jax.stages.Lowered``, and in JAX 0.9 with
     `jax_use_simplified_jaxpr_constants`.
     """
     try:
@@ -232,8 +231,8 @@ def input_shardings(stage: Any) -> list[Any]:
 
 
 def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
-    """Returns the sharding of each argument, and the devices of the program: in the order of its
-    mesh, or else by their ids. A lowered program runs on the default device."""
+    """Returns the sharding of each argument, and the program's devices in the order of its mesh,
+    otherwise by id. A lowered program runs on the default device."""
     if isinstance(stage, jax.stages.Lowered):
         return [None] * len(jax.tree_util.tree_leaves(stage.args_info)), jax.local_devices()[:1]
     inputs = input_shardings(stage)
@@ -250,7 +249,7 @@ def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
 
 
 def encode_array(x: Any) -> Blob:
-    """Returns the shape and the dtypes of an array, and its bytes. Raises Unsupported."""
+    """Returns the shape and dtypes of an array, and its bytes. Raises Unsupported."""
     if isinstance(x, jax.ShapeDtypeStruct):
         raise Unsupported(f"the function holds {x}, which has no values, in the place of an array")
     if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -263,7 +262,7 @@ def encode_array(x: Any) -> Blob:
 
 
 def decode_array(header: Json, blob: bytes, sharding: Any, taken: Any) -> jax.Array:
-    """Returns an array of a file, with the dtype that the program takes, if that is given."""
+    """Returns an array of a file, converted to the dtype that the program takes, if given."""
     shape, dtype, key = header
     values = np.frombuffer(blob, _encode.decode_dtype(dtype)).reshape(shape)
     if key is None and taken is not None:

@@ -1,4 +1,4 @@
-"""Saving a compiled function to a file."""
+"""Saves compiled functions to files."""
 
 import contextlib
 import inspect
@@ -21,9 +21,9 @@ NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
 
 
 class Program:
-    """What was lowered: a ``jax.stages.Traced``, and JAX's settings of that moment.
+    """A traced program and JAX's settings at that time.
 
-    It stands for a ``jax.jit`` in ``jax.export``, which would trace the function again.
+    Passed to ``jax.export`` in place of a ``jax.jit``, which would retrace the function.
     """
 
     def __init__(self, traced: Any) -> None:
@@ -49,10 +49,10 @@ def save(
     portable: bool = False,
     platforms: Sequence[str] | None = None,
 ) -> None:
-    """Saves a compiled function, as `Compiled.save` says.
+    """Saves a compiled function; see `Compiled.save`.
 
     Arguments:
-        prepared: the call that was compiled.
+        prepared: the compiled call.
         stage: its ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` for a portable file.
         path, version, portable, platforms: see `Compiled.save`.
     """
@@ -88,13 +88,13 @@ def _contents(
     portable: bool,
     platforms: Sequence[str] | None,
 ) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file. Raises Unsupported, or ValueError with paths."""
+    """Returns the header and blobs of a file. Raises Unsupported, or ValueError with paths."""
     registry, variant, settings = prepared.registry, prepared.variant, prepared.settings
-    result = variant.outputs[stage.out_tree.node_data()[1]]  # by the number of the trace
+    result = variant.outputs[stage.out_tree.node_data()[1]]  # by trace number
     arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
     exported = None
     if portable:
-        _program.placement(stage)  # before the export, because JAX may not tell it
+        _program.placement(stage)  # first, because it can raise Unsupported
         exported = _export(prepared, platforms)
         if isinstance(stage, jax.stages.Lowered) and exported[0].nr_devices > 1:
             raise Unsupported(
@@ -123,7 +123,7 @@ def _contents(
     }
     header |= {
         "functions": settings.functions,
-        # If a part of an argument is chosen, the numbers that were traced stay traced, as arrays.
+        # Numbers that were traced as part of an argument are arrays now, and stay traced.
         "traced": {k: True if chosen is True else "**" for k, chosen in settings.traced.filters},
         "numbers traced": settings.numbers_traced,
         "static": [sorted(settings.static.positions), sorted(settings.static.names)],
@@ -139,13 +139,13 @@ def _contents(
 
 
 def export_module() -> Any:
-    """Imports ``jax.export``, which takes long, and registers Output with it.
+    """Imports ``jax.export`` (slow), and registers Output with it.
 
-    A loaded program has one trace, so the number of the trace in an Output is not stored.
+    A loaded program has one trace, so Output's trace number isn't stored.
     """
     from jax import export
 
-    with contextlib.suppress(ValueError):  # registered already
+    with contextlib.suppress(ValueError):  # already registered
         export.register_pytree_node_serialization(
             _core.Output,
             serialized_name="filterjit.Output",

@@ -1,7 +1,7 @@
 """The stages of a function before its first call: traced, lowered and compiled.
 
-JAX's stages (``jax.stages``) describe the flat program of a variant. `Traced`, `Lowered` and
-`Compiled` hold such a stage. They give its attributes in the user's trees.
+`Traced`, `Lowered` and `Compiled` hold a stage of ``jax.stages``, which describes a variant's flat
+program, and convert its attributes to the user's trees.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ from . import _keep, _save
 from ._compiled_calls import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
 
-# Attributes of jax.stages that are trees of the arguments, and of the results.
+# Attributes of jax.stages that are trees of the arguments or results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
 _OUTPUTS = frozenset({"out_avals", "out_info", "output_formats", "output_layouts"})
 _OUTPUTS |= {"output_shardings"}
-# Attributes that take and return the arrays of the flat program.
+# Attributes that take and return the flat program's arrays.
 _FLAT = frozenset({"closure_convert"})
 
 
 class _Stage:
-    """A stage of ``jax.stages`` that gives arguments and results in the user's trees."""
+    """A stage of ``jax.stages`` with arguments and results in the user's trees."""
 
     def __init__(self, stage: Any, prepared: PreparedCall) -> None:
         self.stage = stage
@@ -73,7 +73,7 @@ class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments of ``trace``; see ``jax.stages.Traced``."""
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
-        """Returns the program as a `Lowered`; `options` are those of
+        """Lowers the program and returns a `Lowered`. `options` go to
         ``jax.stages.Traced.lower``."""
         known_options("Traced.lower", options, option_names(self.stage.lower))
         prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
@@ -87,7 +87,7 @@ class Lowered(_Stage, Generic[_P, _T]):
 
     @property
     def lowered(self) -> jax.stages.Lowered:
-        """The ``jax.stages.Lowered``, under the name that Equinox uses."""
+        """The ``jax.stages.Lowered``, under Equinox's name."""
         found: jax.stages.Lowered = self.stage
         return found
 
@@ -96,15 +96,15 @@ class Lowered(_Stage, Generic[_P, _T]):
     ) -> "Compiled[_P, _T]":
         """Compiles the program and returns a `Compiled`, which can be called, inspected and saved.
 
-        Without compiler options, the jitted function does not compile again when it is called with
-        such arguments.
+        Without compiler options, calling the jitted function with these arguments doesn't compile
+        a second time.
 
         Arguments:
-            compiler_options: passed on to XLA.
-            options: further options of ``jax.stages.Lowered.compile``.
+            compiler_options: options for XLA.
+            options: more options of ``jax.stages.Lowered.compile``.
 
         Raises:
-            JaxRuntimeError: if XLA does not know one of `compiler_options`.
+            JaxRuntimeError: if XLA doesn't know one of `compiler_options`.
         """
         known_options(
             "Lowered.compile", options, ["compiler_options", *option_names(self.stage.compile)]
@@ -114,11 +114,10 @@ class Lowered(_Stage, Generic[_P, _T]):
         return _compiled(compiled, self.prepared)
 
     def save(self, path: str | os.PathLike[str], *, platforms: Sequence[str] | None = None) -> None:
-        """Saves the program to a portable file, which `filterjit.load` reads.
+        """Saves the program to a portable file, for `filterjit.load`.
 
-        Its arguments may have symbolic dimensions (``jax.export.symbolic_shape``), such as a batch
-        of any size. The loaded function is then compiled once for each shape that it is called
-        with.
+        Arguments can have symbolic dimensions (``jax.export.symbolic_shape``), such as a batch of
+        any size. The loaded function is then compiled once for each new shape.
 
         Arguments:
             path: the path of the file. An existing file is replaced in one step.
@@ -126,20 +125,20 @@ class Lowered(_Stage, Generic[_P, _T]):
                 default is the current one.
 
         Raises:
-            ValueError: as `Compiled.save`; or if the program runs on several devices.
+            ValueError: like `Compiled.save`; or if the program runs on several devices.
         """
         _save.save(self.prepared, self.stage, path, portable=True, platforms=platforms)
 
 
 @final
 class Compiled(_core.CallProxy[_P, _T]):
-    """A function that was compiled ahead of time, for one structure of its arguments.
+    """A function compiled ahead of time, for one structure of its arguments.
 
-    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return one. It has the attributes
-    of a ``jax.stages.Compiled``, in the user's trees.
+    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return it. It has the attributes of
+    a ``jax.stages.Compiled``, in the user's trees.
 
-    A call raises `MismatchError` for arguments with another structure, shape or dtype, or with
-    other static values. The message names the argument.
+    A call raises `MismatchError` for arguments with a different structure, shape, dtype or static
+    value. The message names the argument.
 
     Examples:
         >>> compiled = filter_jit(lambda x: x + 1).lower(jnp.ones(2)).compile()
@@ -167,25 +166,24 @@ class Compiled(_core.CallProxy[_P, _T]):
         portable: bool = False,
         platforms: Sequence[str] | None = None,
     ) -> None:
-        """Saves the compiled function to a file, which `filterjit.load` reads.
+        """Saves the compiled function to a file, for `filterjit.load`.
 
-        An existing file is replaced in one step: also after a crash, it is either the old one or
-        the new one.
+        An existing file is replaced in one step: even after a crash, the file is the old or the new
+        one.
 
         Arguments:
             path: the path of the file.
             version: a text, such as a release number, that `load` can compare.
             portable: False saves the executable, which runs on the same kind of machine with the
                 same version of JAX. True saves the program as StableHLO (``jax.export``), which is
-                compiled when it is loaded. The mesh and the settings of JAX are those that it was
-                compiled under, whatever they are now.
+                compiled when it is loaded, under the mesh and JAX settings of its compilation.
             platforms: the platforms that a portable file runs on, such as ``("cpu", "cuda")``. The
                 default is the current one.
 
         Raises:
-            ValueError: if a file cannot hold one of the static values (the message names their
-                paths); if JAX cannot serialize the program, for example because it calls back into
-                Python; or if the function was itself loaded from a file.
+            ValueError: if a file can't hold a static value (the message names its path); if JAX
+                can't serialize the program, for example because it calls back into Python; or if
+                the function was itself loaded from a file.
         """
         options: dict[str, Any] = {"portable": portable, "platforms": platforms}
         _save.save(self._prepared, self.compiled, path, version=version, **options)
@@ -197,7 +195,7 @@ class Compiled(_core.CallProxy[_P, _T]):
 
     @property
     def compiled(self) -> jax.stages.Compiled:
-        """The ``jax.stages.Compiled``, under the name that Equinox uses."""
+        """The ``jax.stages.Compiled``, under Equinox's name."""
         stage: jax.stages.Compiled = self._attributes.stage
         return stage
 
@@ -230,7 +228,6 @@ class Compiled(_core.CallProxy[_P, _T]):
 
 
 def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
-    """Returns the compiled function of a ``jax.stages.Compiled``."""
     cache, variant = prepared.cache, prepared.variant
     hooks = CompiledHooks(
         prepared.settings,
@@ -249,7 +246,7 @@ def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
 def compile(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Compiled[_P, _T]:
-    """Returns the compiled function of a call; `keep_programs` may have its program."""
+    """Compiles the function for a call, or loads its program from `keep_programs`."""
     with refusing(f):
         prepared = prepare(f, args, kwargs)
         kept = _keep.seek(prepared)
@@ -271,7 +268,7 @@ def trace(
 
 @contextlib.contextmanager
 def refusing(f: _core.FilterJit) -> Iterator[None]:
-    """Raises ValueError for arguments that only ``jax.jit`` takes."""
+    """Raises ValueError for arguments that only ``jax.jit`` supports."""
     try:
         yield
     except HandOver as e:
@@ -285,7 +282,7 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
         traced = jitted.trace(*arrays)
-        may_raise = True  # if JAX does not tell
+        may_raise = True  # if unknown
         with contextlib.suppress(Exception):
             found = contents(traced.jaxpr)
             may_raise = found.callbacks
@@ -294,7 +291,7 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
 
 
 def _with_specs(prepared: PreparedCall, may_raise: bool) -> PreparedCall:
-    """Returns a prepared call that does not hold the arguments."""
+    """Replaces the arguments' arrays by specs."""
     own = prepared.function_arrays
     specs = map(spec_of, prepared.arrays[len(own) :])
     return dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)

@@ -1,4 +1,4 @@
-"""Compiling a function for many signatures before the first call, in parallel."""
+"""Compiles a function for many signatures before the first call, in parallel."""
 
 import concurrent.futures
 import contextlib
@@ -29,15 +29,15 @@ logger = logging.getLogger("filterjit")
 @public_type
 @dataclasses.dataclass
 class Warmed:
-    """The outcome of ``warm_up`` or ``warm_up_all`` for one signature; times are in seconds.
+    """The outcome of ``warm_up`` or ``warm_up_all`` for one signature. Times are in seconds.
 
     Attributes:
         signature: a description of the arguments.
         tracing: the time of tracing and lowering.
         compiling: the time of XLA, including the wait for a free core.
-        error: the exception if it failed, or None.
+        error: the exception, or None.
         same_as: the number of an earlier signature with the same program, or None.
-        loaded: whether the program was kept (`keep_programs`) and loaded.
+        loaded: whether the program was loaded from the folder of `keep_programs`.
     """
 
     signature: str
@@ -65,7 +65,7 @@ class WarmUp:
 
     Attributes:
         signatures: one `Warmed` for each signature, in order.
-        seconds: the time from beginning to end.
+        seconds: the total time.
     """
 
     signatures: tuple[Warmed, ...]
@@ -73,7 +73,7 @@ class WarmUp:
 
     @property
     def errors(self) -> tuple[Exception, ...]:
-        """The exceptions of the signatures that failed."""
+        """The exceptions of the failed signatures."""
         return tuple(one.error for one in self.signatures if one.error is not None)
 
     def __repr__(self) -> str:
@@ -118,8 +118,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
 def _warn_of_shapes(
     f: _core.FilterJit, pairs: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]
 ) -> None:
-    """Warns if a call without arrays has a tuple of ints as an argument: it does not stand for an
-    array of this shape."""
+    """Warns if a call without arrays has a tuple of ints, which might be meant as a shape."""
     for args, kwargs in pairs:
         if any(is_array(x) or is_spec(x) for x in leaves_of((args, kwargs))):
             continue
@@ -135,7 +134,7 @@ def _warn_of_shapes(
 
 
 def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Warmed:
-    """Compiles a function for one call. Raises the error if that fails."""
+    """Compiles a function for one call. Raises any error."""
     one = Warmed(_describe_call(args, kwargs))
     _warm_up(f, [(args, kwargs)], 1, [one])
     if one.error is not None:
@@ -149,12 +148,12 @@ def warm_up_all(
     signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
     threads: int | None,
 ) -> WarmUp:
-    """Compiles a function for each ``(args, kwargs)``, with the arguments `first` in front."""
+    """Compiles a function for each ``(args, kwargs)``, preceded by the arguments `first`."""
     pairs = _check_signatures(signatures)
     positive_int("warm_up_all(..., threads=...)", threads, or_none=True)
     threads = max(1, min(threads or os.cpu_count() or 1, len(pairs)))
     if jax.process_count() > 1:
-        threads = 1  # all processes trace in the same order
+        threads = 1  # all processes must trace in the same order
     start = time.perf_counter()
     results = [Warmed(_describe_call(*pair)) for pair in pairs]
     _warm_up(f, [((*first, *args), kwargs) for args, kwargs in pairs], threads, results)
@@ -170,9 +169,9 @@ def _warm_up(
     threads: int,
     results: Sequence[Warmed],
 ) -> None:
-    """Compiles a function for each ``(args, kwargs)``. Writes the outcomes into `results`.
+    """Compiles a function for each ``(args, kwargs)``, and writes the outcomes into `results`.
 
-    Traces run in the calling thread, under its options of JAX, such as a mesh.
+    Traces run in the calling thread, under its JAX options, such as a mesh.
     """
     seen: dict[Any, int] = {}
     _warn_of_shapes(f, pairs)
@@ -225,5 +224,5 @@ def _warm_up(
 
 
 def _program_key(prepared: PreparedCall) -> Any:
-    """Returns a key that is equal for signatures that share an executable."""
+    """Returns equal keys for signatures that share an executable."""
     return prepared.variant, tuple([(Aval.of(x), place_of(x)) for x in prepared.arrays])

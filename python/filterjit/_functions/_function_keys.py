@@ -46,7 +46,8 @@ _identity = _core.identity
 
 
 class _Walk:
-    """Computes a key. The methods with a value and a `Type` as arguments are the rules of `_values`."""
+    """Computes a key. The methods with a value and a `Type` as arguments are the rules of
+    `_values`."""
 
     def __init__(self) -> None:
         self.in_doubt = False

@@ -256,8 +256,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called and saved.
-        In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
+        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called and
+        saved. In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
         ``ValueError``.
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')

@@ -39,8 +39,7 @@ class NNXShardings(Shardings):
 
     def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
         """Returns the spec of each array of a call, and the positions of the Variables' values, in
-        the Variables' order. Raises HandOver if the prefix doesn't fit.
-        """
+        the Variables' order. Raises HandOver if the prefix doesn't fit."""
         # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
         avals = map(jax.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]

@@ -141,8 +141,7 @@ class TracedFunction:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Replaces static arguments by None. Raises HandOver if one of them contains a Variable or
-        a Module.
-        """
+        a Module."""
         if not self.static:
             return args, kwargs
         values = [x for static, x in self.static.of_call(args, kwargs) if static]
@@ -164,9 +163,8 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the Variables and Pytrees in a trace's arguments. Raises HandOver if upstream must
-        run the function, which hasn't run yet.
-        """
+        """Returns the Variables and Pytrees in a trace's arguments. Raises HandOver if upstream
+        must run the function, which hasn't run yet."""
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)
@@ -199,9 +197,8 @@ class TracedFunction:
         }
 
     def check(self, out: Any, values: Any) -> None:
-        """Checks the result of a trace. Raises HandOver for an untraceable leaf, and upstream raises
-        its error. User objects are unchanged, because this trace changed only copies.
-        """
+        """Checks the result of a trace. Raises HandOver for an untraceable leaf, and upstream
+        raises its error. User objects are unchanged, because this trace changed only copies."""
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
 

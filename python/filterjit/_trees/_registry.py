@@ -61,7 +61,8 @@ def is_array(x: Any) -> bool:
 
 
 def _key(entry: Any) -> str | tuple[Any]:
-    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for an item."""
+    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for an
+    item."""
     match entry:
         case jtu.GetAttrKey(name=name) if type(name) is str:
             return name

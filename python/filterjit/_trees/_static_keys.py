@@ -333,8 +333,8 @@ def _slots(cls: Any, base: Any) -> list[tuple[str, Key]]:
 
 
 def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
-    """Returns a function from an instance to its (name, value) pairs, sorted by name. Omits slots of
-    a base in `CONTENTS`, because the contents cover them.
+    """Returns a function from an instance to its (name, value) pairs, sorted by name. Omits slots
+    of a base in `CONTENTS`, because the contents cover them.
 
     Returns None if instances can't have attributes.
     """
@@ -465,8 +465,8 @@ def _generated_key(cls: Any, definer: Any) -> Key | None:
 
 
 def _library_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a configuration of these libraries, otherwise None. Their ``__eq__`` equates
-    1 and True."""
+    """Returns the key of a configuration of these libraries, otherwise None. Their ``__eq__``
+    equates 1 and True."""
     match definer.__module__.partition(".")[0]:
         case "pydantic" if hasattr(cls, "__pydantic_fields__"):
             more = operator.attrgetter(
@@ -597,9 +597,9 @@ def immutable_of(cls: type) -> Callable[[Any], bool] | None:
 def static_contents(cls: Any) -> tuple[str, ...] | bool | None:
     """Returns the names of attributes that decide equality: equal attributes, equal values.
 
-    The C core then reads them itself, and calls the key only if it can't. If there's no key, a value
-    equals itself while these attributes do. Returns True if values have no attributes and never
-    change, though the parts in their key might; None if neither is known.
+    The C core then reads them itself, and calls the key only if it can't. If there's no key, a
+    value equals itself while these attributes do. Returns True if values have no attributes and
+    never change, though the parts in their key might; None if neither is known.
     """
     if cls in (types.MethodType, jtu.PyTreeDef):
         return True
