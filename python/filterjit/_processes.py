@@ -1,30 +1,28 @@
-"""The option `same_on_all_processes`: the processes compare a program before they run it.
+"""The option `same_on_all_processes`: processes compare a program before they run it.
 
-All processes run a program on the devices of several processes. It hangs if one of them runs
-another program. So before the first call of each program, the processes compare the digest of what
-JAX has lowered. Different Python values that give the same program agree. A call under a trace or a
-transformation is part of another program, and is not compared.
+A program on the devices of several processes hangs if one of them runs a different program. Before
+the first call of each program, the processes therefore compare a digest of its lowered text.
+Different Python values that give the same program agree. A call under a trace or a transformation
+is part of an outer program, and isn't compared.
 
-The processes meet in the key-value store of ``jax.distributed``. Its keys contain the digest:
+Processes meet in the key-value store of ``jax.distributed``:
 
-- ``waiting/DIGEST/PROCESS`` exists while a process waits. It has an id of the wait, the error of
-  the trace, if it raised, and whether another thread of the process traces, compiles or runs.
-- ``agreed/DIGEST`` exists for good when all processes have waited with this digest. The first
-  process, the *leader*, writes it. A process that comes again with this digest, for example after
-  an eviction, goes on at once.
-- ``ended/ID`` ends one wait with a message. The leader writes it when all processes have waited for
-  different programs for `GRACE` seconds in which none of them had such another thread. Until then,
-  another thread may come with the program that the others wait for. All waits end then, because
-  nothing tells which of them belong together. The process that waited deletes the key.
-- ``shown/DIGEST`` is the text of a program for messages, written when a process has waited for a
-  second.
+- ``waiting/DIGEST/PROCESS`` exists while a process waits. Its value is the wait's id, the trace's
+  error, if any, and whether a different thread of the process is tracing, compiling or running.
+- ``agreed/DIGEST`` is permanent. The first process, the *leader*, writes it when all processes wait
+  with this digest. A process that returns to this digest, for example after an eviction, doesn't
+  wait.
+- ``ended/ID`` ends one wait with a message. The leader writes it if all processes have waited for
+  different programs for `GRACE` seconds, while none of them had a busy thread, which could still
+  arrive at the right program. It ends all waits, because they can't be matched. The waiting process
+  deletes the key.
+- ``shown/DIGEST`` is the text of a program, for messages, written after waiting for a second.
 
-A process whose trace has raised waits too, until the others raise the same or its wait ends. Then
-it raises its own error. Such a digest is never agreed.
+If a trace raises, its process waits too, until all processes raise the same error or its wait
+ends. It then raises its own error. This digest never becomes agreed.
 
-Nothing is compared on a hit. If a process hits, or comes to a program that was agreed before, while
-the others come to another program, it runs its own and waits there. The others raise when they have
-waited for `TIMEOUT` seconds.
+Hits compare nothing. If one process hits, or returns to an agreed program, while the others arrive
+at a different program, it runs its own and blocks there. The others raise after `TIMEOUT` seconds.
 """
 
 import contextlib
@@ -61,20 +59,20 @@ _jax_compat.hide_from_tracebacks(__file__)
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
 GRACE = 3.0
 _MOST_LINES = 5
-_MOST = 200  # characters of a line
-_MOST_SHOWN = 100_000  # characters of a static value
+_MOST = 200  # characters per line
+_MOST_SHOWN = 100_000  # characters per static value
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
-_agreed: set[tuple[str, str]] = set()  # (who takes part, a digest)
+_agreed: set[tuple[str, str]] = set()  # (participants, digest)
 _locks: dict[tuple[str, str], RLock] = {}  # one thread waits for each
-_at_work: set[tuple[int, object]] = set()  # (thread, a token) of calls that trace, compile or run
-_waiting: list[int] = []  # threads whose calls wait
+_at_work: set[tuple[int, object]] = set()  # (thread, token) of calls that trace, compile or run
+_waiting: list[int] = []  # threads with a waiting call
 _judging = RLock()
-_ended: set[str] = set()  # ids of waits that this process has ended
+_ended: set[str] = set()  # ids of waits that this process ended
 
 
 def _participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
-    """Returns the processes that run a program over `mesh` and `specs`; empty if neither tells."""
+    """Returns the processes that run a program over `mesh` and `specs`; empty if unknown."""
     devices = set() if mesh is None else set(mesh.devices.flat)
     for spec in specs:
         if isinstance(spec, jax.sharding.Sharding):
@@ -83,12 +81,9 @@ def _participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
 
 
 class Comparison:
-    """Compares the programs of a variant with those of other processes, each once, before it runs.
+    """Compares each program of a variant with other processes, once, before it runs.
 
-    Arguments:
-        name: the name of the function.
-        variant: the variant; it is referenced weakly.
-        settings: the settings of the function.
+    It refers to the variant weakly.
     """
 
     def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
@@ -100,17 +95,16 @@ class Comparison:
 
     @contextlib.contextmanager
     def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> Iterator[None]:
-        """Surrounds a call. It begins when all processes have come to run the program for these
-        arrays.
+        """Surrounds a call. Waits until all processes are about to run this program.
 
         Arguments:
-            find: returns the ``jax.jit`` that the call is about to run. It is traced and lowered
-                here, and the call finds both in JAX's caches.
+            find: returns the ``jax.jit`` of the call. Comparing traces and lowers it, and the call
+                finds both in JAX's caches.
 
         Raises:
-            ProcessMismatchError: on all of them if they have come to run different programs; it
-                names the processes and the paths.
-            Exception: what the trace raises.
+            ProcessMismatchError: on all processes if their programs differ, with processes and
+                paths.
+            Exception: any exception of the trace.
         """
         token = threading.get_ident(), object()
         try:
@@ -125,12 +119,12 @@ class Comparison:
         variant = self._variant()
         assert variant is not None
         if jax.config.jax_disable_jit or is_tracing():
-            return  # it will not run, or as a part of another program
+            return  # it won't run, or only as part of an outer program
         mesh = self._mesh or _jax_compat.concrete_mesh()
         try:
             kinds = tuple([(jax.typeof(x), placement(x)) for x in arrays])
         except TypeError:
-            return  # no arrays of JAX, which says so itself
+            return  # not arrays; JAX raises the error
         key = kinds, mesh, _jax_compat.trace_context()
         if key not in self._compared:
             self._compare(variant, arrays, mesh, lambda: find().trace(*arrays).lower(), token)
@@ -146,7 +140,7 @@ class Comparison:
     ) -> None:
         programs = programs_of(variant)
         specs: Sequence[Any] = ()
-        with contextlib.suppress(Exception):  # `lower` raises the same
+        with contextlib.suppress(Exception):  # `lower` raises it too
             specs = programs.specs_of_arrays(arrays)
         processes = _participants(mesh, specs)
         if self._of_all and not processes:
@@ -165,23 +159,23 @@ class Comparison:
             if _makes_call_fail(programs, e, arrays):
                 line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
                 error = f"raises {_cut(_ADDRESS.sub('', line))}"
-                with contextlib.suppress(Exception):  # whatever the others do
+                with contextlib.suppress(Exception):  # this process raises `e` in any case
                     _Wait(client, processes, self._name, describe, raised=error).run()
             raise
         _Wait(client, processes, self._name, describe, program=_text_of(lowered)).run()
 
 
 def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-    """Whether a call fails whose trace has raised, and is not made again."""
+    """True if a trace's exception fails the call, without a second attempt."""
     try:
         return not programs.is_of_other(exception, arrays)
-    except Exception:  # which is raised by the user's rules
+    except Exception:  # from the user's rules
         return True
 
 
 def _text_of(lowered: Any) -> str:
-    """Returns the text of a program that has to be the same. If each process runs it alone, on its
-    own devices, the text does not name the devices."""
+    """Returns the text to compare. If each process runs the program alone, on its own devices, the
+    text doesn't name devices."""
     is_shared = _executable_compat.processes_of(lowered) != {jax.process_index()}
     if is_shared and (found := _executable_compat.lowered_facts(lowered)) is not None:
         facts, constants = found
@@ -198,7 +192,7 @@ def _digest_of_array(x: Any) -> str:
 
 
 class _Entry(NamedTuple):
-    """A wait of any process, as it is in the store."""
+    """A wait in the store."""
 
     process: int
     digest: str
@@ -209,12 +203,12 @@ class _Entry(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class _Wait:
-    """One process waits until all have come with the same digest.
+    """Waits until all processes have arrived with the same digest.
 
     Attributes:
-        raised: what the trace has raised; empty if there is a program.
-        program: its text.
-        describe: returns what a message tells of the call, see `_texts_of`.
+        raised: the trace's error, or "".
+        program: the program's text.
+        describe: describes the call for messages, see `_texts_of`.
     """
 
     client: Any
@@ -233,12 +227,12 @@ class _Wait:
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.me = jax.process_index()
         self.is_leader = self.me == first
-        self.missing = list(self.processes[1:])  # which the leader has not seen yet
+        self.missing = list(self.processes[1:])  # not yet seen by the leader
         self.id = uuid.uuid4().hex
-        self.since: dict[str, float] = {}  # waits of processes that do nothing else, by their ids
+        self.since: dict[str, float] = {}  # start of each idle process's wait, by id
 
     def run(self) -> None:
-        """Returns when all have come to run the program. Raises ProcessMismatchError."""
+        """Returns when all processes are about to run the program. Raises ProcessMismatchError."""
         key, thread = (self.place, self.digest), threading.get_ident()
         _waiting.append(thread)
         try:
@@ -281,12 +275,12 @@ class _Wait:
         self.client.key_value_set_bytes(key, value, allow_overwrite=True)
 
     def _show(self) -> tuple[list[tuple[str, str]], list[str]]:
-        """Returns the texts of the call, and the lines of the program."""
+        """Returns the descriptions of the call, and the lines of the program."""
         head, _, body = self.program.partition("\n")
         return list(self.describe()), [*body.splitlines(), *head.split(', "')]
 
     def _has_agreed(self, seconds: float) -> bool:
-        """Waits for up to `seconds`, and returns whether all have come to run this program."""
+        """Waits for up to `seconds`. Returns True if all processes have arrived."""
         milliseconds = max(1, int(seconds * 1000))
         agreed = f"{self.place}/agreed/{self.digest}"
         try:
@@ -308,14 +302,14 @@ class _Wait:
         return not self.raised
 
     def _raise_end(self) -> None:
-        """Raises what the leader found, if it has ended this wait."""
+        """Raises the leader's message if the leader has ended this wait."""
         for key, message in self.client.key_value_dir_get(f"{self.place}/ended/{self.id}/"):
             self.client.key_value_delete(key)
             raise ProcessMismatchError(message)
 
     def _judge(self) -> None:
-        """Ends the waits of all processes if they wait for different programs for too long, or if
-        all have raised the same."""
+        """Ends all waits if the processes have waited for different programs for too long, or have
+        raised the same error."""
         with _judging:
             now = time.monotonic()
             waits: dict[str, list[_Entry]] = {}  # by digest
@@ -328,7 +322,7 @@ class _Wait:
             for entries in waits.values():
                 if len(entries) < len(self.processes):
                     differ += entries
-                elif entries[0].raised:  # else they have agreed
+                elif entries[0].raised:  # otherwise they agree
                     self._end(entries, "")
             self.since = {x.id: self.since.get(x.id, now) for x in differ if not x.busy}
             is_over = all(now - self.since.get(x.id, now) >= GRACE for x in differ)
@@ -340,7 +334,7 @@ class _Wait:
     def _end(self, entries: Iterable[_Entry], message: str) -> None:
         for x in entries:
             _ended.add(x.id)
-            # Another thread of the process may come with this digest as soon as the wait has ended.
+            # First, because another thread can arrive with this digest as soon as the wait ends.
             self.client.key_value_delete(f"{self.place}/waiting/{x.digest}/{x.process}")
             self.client.key_value_set(f"{self.place}/ended/{x.id}/message", message)
 
@@ -360,13 +354,13 @@ class _Wait:
         return "\n  ".join([head, *lines]) + "\nAll processes must run the same program."
 
 
-# ---- what a message tells ----
+# ---- messages ----
 
 
 def _texts_of(
     variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
 ) -> Iterator[tuple[str, str]]:
-    """Yields what a message tells of a call: paths, each with a text."""
+    """Yields (path, text) to describe a call in messages."""
     for structure, prefix in ((variant.function, ["the function"]), (variant.structure, [])):
         for node, path in walk(structure):
             if node.kind not in ("array", "arguments"):
@@ -384,7 +378,7 @@ def _texts_of(
 
 
 def _differences(here: Any, there: Any, me: int, other: int) -> Iterator[str]:
-    """Yields lines about what two processes show."""
+    """Yields lines about the differences between two processes."""
     (call, program), (other_call, other_program) = here, there
     of_here = {path: text for path, text in call if [path, text] not in other_call}
     of_there = {path: text for path, text in other_call if (path, text) not in call}

@@ -1,7 +1,7 @@
-"""Placing trees of arrays on the devices of a mesh.
+"""Places trees of arrays on the devices of a mesh.
 
-Importing this module imports JAX. Pass what is here to the options `in_shardings` and
-`out_shardings` of `filterjit.filter_jit`.
+The options `in_shardings` and `out_shardings` of `filterjit.filter_jit` take these rules too.
+Importing this module imports JAX.
 """
 
 from ._shardings._place import place

@@ -1,1 +1,1 @@
-"""Shardings for whole trees: meshes, specs, rules by path, and placing."""
+"""Shardings for whole trees: specs, rules by path, and placing."""

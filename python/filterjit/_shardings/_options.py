@@ -16,13 +16,7 @@ from ._specs import Spec
 
 @dataclasses.dataclass(frozen=True)
 class SeenCall:
-    """The part of a call that shardings depend on.
-
-    Attributes:
-        variant: the variant.
-        signature: the signature of the function.
-        arrays: the arrays of the call, or tracers in their place.
-    """
+    """The parts of a call that affect shardings. `arrays` can be tracers."""
 
     variant: _core.Variant
     signature: _core.Signature
@@ -35,15 +29,15 @@ class Shardings:
     Arguments:
         inputs: a mapping from parameter names to values (see `_place`), a tuple of values by
             position, or one value for all parameters.
-        outputs: the value for the result.
-        mesh: the mesh for specs; None means the mesh in force.
+        outputs: the result's value.
+        mesh: the mesh for specs; None means the current mesh.
     """
 
     DESCRIBED_BY = ("inputs", "outputs", "mesh")
-    """The attributes that tell all of it."""
+    """The attributes that define it."""
 
     def __init__(self, inputs: Any, outputs: Any, mesh: Any) -> None:
-        # Copies, so that later changes have no effect.
+        # Copies, to ignore later changes.
         self.inputs = inputs.copy() if type(inputs) is list else inputs
         self.outputs = outputs.copy() if type(outputs) in (dict, list) else outputs
         self.mesh = mesh
@@ -66,17 +60,16 @@ class Shardings:
 
     @property
     def has_outputs(self) -> bool:
-        """Whether there is a value for the result."""
         return self.outputs is not None
 
     follows_donated = True
-    """Whether a result without a spec gets that of the donated array in its place."""
+    """True if results without a spec get the spec of the donated array in the same place."""
 
-    # Jits of one function with equal options share their programs, as under ``jax.jit``.
+    # Like ``jax.jit``, jits of one function with equal options share their programs.
 
     def _make_key(self) -> Any:
-        """Returns a key that equal options share. Returns None if the options are compared by
-        identity, because a tree of shardings may hold anything."""
+        """Returns a key for comparing options. Returns None to compare by identity, because a tree
+        of shardings can hold anything."""
         key: list[Any] = [self.mesh]
         for given in (self.inputs, self.outputs):
             values: Any = [given]
@@ -99,7 +92,7 @@ class Shardings:
         return id(self) if self._key is None else hash(self._key)
 
     def check_names(self, signature: _core.Signature) -> None:
-        """Raises ValueError if `inputs` names something that is not a parameter."""
+        """Raises ValueError if `inputs` names an unknown parameter."""
         inputs = self.inputs
         if isinstance(inputs, dict):
             check_names("in_shardings", inputs, signature)
@@ -110,7 +103,7 @@ class Shardings:
             )
 
     def _value_of(self, signature: _core.Signature, i: int, argument: Any) -> Any:
-        """Returns the value for the argument of parameter `i`."""
+        """Returns the value for parameter `i`."""
         inputs = self.inputs
         if isinstance(inputs, dict):
             name = signature.names[i]
@@ -125,21 +118,21 @@ class Shardings:
         return inputs
 
     def _values(self, call: SeenCall) -> Iterator[tuple[int, Any, Any]]:
-        """Yields (number, argument, value) for each parameter that was given."""
+        """Yields (index, argument, value) for each parameter with an argument."""
         for i, argument in enumerate(call.variant.arguments(call.arrays)[1]):
             if type(argument) is not _core.Registry:
                 yield i, argument, self._value_of(call.signature, i, argument)
 
     def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
-        """Returns the spec of each array of a call. Arrays in the function itself have none."""
+        """Returns the spec of each array of a call; None for arrays in the function itself."""
         specs: list[Spec] = [None] * call.variant.function.num_leaves
         for i, argument, value in self._values(call):
             specs += specs_of(value, argument, self.mesh, [call.signature.names[i]])
         return tuple(specs)
 
     def positions_of_models(self, call: SeenCall) -> list[int]:
-        """Returns the positions of the arrays in arguments whose value is rules or a tree of
-        specs."""
+        """Returns the positions of the arrays in arguments with rules or a tree of specs as
+        value."""
         own = call.variant.function.num_leaves
         found: list[int] = []
         for i, _, value in self._values(call):
@@ -151,7 +144,6 @@ class Shardings:
     def specs_of_outputs(
         self, tree: Any, results: Sequence[Any], call: SeenCall
     ) -> tuple[Spec, ...]:
-        """Returns the spec of each array in `results`, which are the arrays of the result `tree` of
-        a trace."""
+        """Returns the spec of each of the `results`, the arrays of the result `tree` of a trace."""
         specs = specs_of(self.outputs, tree, self.mesh, ["the result"])
-        return (*specs, *[None] * (len(results) - len(specs)))  # one that stands for no arrays
+        return (*specs, *[None] * (len(results) - len(specs)))  # a stand-in for no arrays

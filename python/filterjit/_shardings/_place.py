@@ -1,11 +1,11 @@
-"""Values for the shardings of a tree: finding the spec of each array, and placing the arrays.
+"""Finds the spec of each array in a tree, and places arrays.
 
-A *value* stands for the shardings of a tree: a sharding, a ``PartitionSpec``, None (leave it as it
-is), `ShardingRules`, or a prefix of the tree with these as leaves. `specs_of` finds the spec of
-each array. It needs shapes and dtypes only, so the arrays may be tracers.
+A *value* describes the shardings of a tree: a sharding, a ``PartitionSpec``, None (leave
+unchanged), `ShardingRules`, or a prefix of the tree with these as leaves. `specs_of` finds the spec
+of each array from its shape and dtype; tracers are enough.
 
-For the mesh in force, a ``PartitionSpec`` stays one: ``jax.jit`` resolves it, and has the mesh in
-the key of its programs. For a given mesh, it becomes a ``NamedSharding``.
+Without a given mesh, a ``PartitionSpec`` stays one: ``jax.jit`` resolves it by the current mesh,
+which is part of its cache key. With a given mesh, it becomes a ``NamedSharding``.
 """
 
 import functools
@@ -38,7 +38,7 @@ from ._specs import (
 
 
 def is_value(x: Any) -> bool:
-    """Returns whether `x` is one value for a whole tree, not a prefix of the tree."""
+    """True if `x` is one value for a whole tree, not a prefix."""
     return x is None or is_spec(x) or isinstance(x, ShardingRules)
 
 
@@ -46,14 +46,14 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     """Returns the spec of each array of `tree`, in order.
 
     Arguments:
-        value: see the head of this file.
+        value: see the module's docstring.
         tree: any pytree.
-        mesh: the mesh that specs are resolved under; None means the mesh in force.
+        mesh: the mesh to resolve specs; None means the current mesh.
         where: the path of `tree`, for messages.
 
     Raises:
-        ValueError: if `value` is not a prefix of `tree`, or a spec does not fit an array.
-        TypeError: if a leaf of `value` is not a sharding.
+        ValueError: if `value` isn't a prefix of `tree`, or a spec doesn't fit an array.
+        TypeError: if a leaf of `value` isn't a sharding.
     """
     axes = axes_for(mesh)
     if isinstance(value, ShardingRules):
@@ -70,7 +70,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
 
 
 def _outside(spec: PartitionSpec, manual: frozenset[str]) -> Spec:
-    """Returns the rest of a spec if an array is divided over the `manual` axes already."""
+    """Removes the `manual` axes, which already divide the array, from a spec."""
     left = keep_axes(spec, lambda axis: axis not in manual)
     return left if any(axes_of(left)) or rest_of(left) else None
 
@@ -82,7 +82,7 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
         subtrees = structure._subtrees(tree, name, "its shardings")
     except ValueError as e:
         if not str(e).startswith(f"{name} differs from its shardings"):
-            raise  # the code of a class raised it
+            raise  # from a class's own code
         raise ValueError(
             f"{e}. The shardings must be a prefix of {name}; rules by path are `ShardingRules`."
         ) from None
@@ -101,7 +101,7 @@ def _specs_of_prefix(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list
 
 
 def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]) -> None:
-    """Raises ValueError with the path if a spec does not fit an array."""
+    """Raises ValueError with the path of the first array that its spec doesn't fit."""
     arrays, structure = _core.flatten(registry, tree)
     for i, (array, given) in enumerate(zip(arrays, specs, strict=True)):
         if problem := problem_of(given, tuple(array.shape), mesh):
@@ -117,26 +117,26 @@ def _check(specs: Sequence[Spec], tree: Any, mesh: Axes | None, where: list[Any]
 def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
     """Returns a tree with its arrays placed on the devices of a mesh.
 
-    This is ``jax.device_put`` for the arrays of any pytree. Everything else stays as it is.
+    This is ``jax.device_put`` for the arrays of any pytree. Everything else stays unchanged.
 
     With several processes, each passes the same tree on its host, and its devices receive their
     parts.
 
-    In a traced function, the arrays are constrained to be placed so. For Auto axes it calls
-    ``jax.lax.with_sharding_constraint``, and for Explicit axes ``jax.sharding.reshard``. Manual
-    axes (those of ``shard_map``) divide the arrays already, so they are left out.
+    In a traced function, it constrains the arrays: Auto axes by
+    ``jax.lax.with_sharding_constraint``, Explicit axes by ``jax.sharding.reshard``. Manual axes
+    (of ``shard_map``) already divide the arrays and are ignored.
 
     Arguments:
         tree: any pytree.
-        rules: `ShardingRules`, a sharding, a device, a ``PartitionSpec``, None (leave it as it is),
+        rules: `ShardingRules`, a sharding, a device, a ``PartitionSpec``, None (leave unchanged),
             or a prefix of the tree with these as leaves.
-        mesh: the mesh. The default is the mesh in force (``jax.set_mesh``).
+        mesh: the mesh, by default the current one (``jax.set_mesh``).
 
     Raises:
         ValueError: if there is no mesh; if an array has no rule, or a rule matches nothing; if a
-            dimension does not divide; or if the mesh lacks an axis, or a spec uses one twice. The
-            message names the path and the rule.
-        TypeError: if `mesh` is not a mesh, or `rules` has a value that is not described above.
+            dimension doesn't divide; or if a spec uses an axis twice, or one that the mesh lacks.
+            The message names the path and the rule.
+        TypeError: if `mesh` isn't a mesh, or `rules` contains anything else.
 
     Examples:
         >>> from jax.sharding import PartitionSpec as P
@@ -170,7 +170,7 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
 
 
 def _without_devices(rules: Any) -> Any:
-    """Returns `rules` with the sharding of a device in the place of each device."""
+    """Replaces devices in `rules` by their shardings."""
     leaves, structure = flatten(rules, True, is_leaf=is_value)
     if not any(isinstance(x, jax.Device) for x in leaves):
         return rules
@@ -183,7 +183,7 @@ _NO_MESH = "no mesh to place on: pass `mesh=`, or call it under `jax.set_mesh(me
 
 
 def _place_on_processes(x: Any, sharding: Any) -> Any:
-    """Places an array on the devices of several processes. Each process has all its values."""
+    """Places an array on the devices of several processes, each of which has all values."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         return jax.device_put(x, sharding)
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -193,14 +193,13 @@ def _place_on_processes(x: Any, sharding: Any) -> Any:
 
 
 def constrain(x: Any, spec: Any) -> Any:
-    """Constrains a traced array to a sharding."""
     if not isinstance(spec, (PartitionSpec, NamedSharding)):
         return jax.lax.with_sharding_constraint(x, spec)
     inside = mesh_in_force()
     mesh = inside if isinstance(spec, PartitionSpec) else spec.mesh
     if mesh is None:
         raise ValueError(_NO_MESH)
-    # Inside shard_map, the axes of the mesh in force are Manual, whatever they are outside.
+    # Inside shard_map, the current mesh has Manual axes, whatever kind they are outside.
     of_axes = inside if inside is not None and inside.axis_names == mesh.axis_names else mesh
     kinds = {n: str(k) for n, k in zip(of_axes.axis_names, of_axes.axis_types, strict=True)}
     partition = spec if isinstance(spec, PartitionSpec) else spec.spec
@@ -210,7 +209,7 @@ def constrain(x: Any, spec: Any) -> Any:
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
-        # If some axes are Manual, JAX takes only the mesh in force.
+        # If some axes are Manual, JAX accepts only the current mesh.
         named = isinstance(spec, NamedSharding) and "Manual" not in "".join(kinds.values())
         x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, auto) if named else auto)
     return x

@@ -1,4 +1,4 @@
-"""`ShardingRules`: the spec of each array of a tree, by its path."""
+"""`ShardingRules`: specs of arrays by path."""
 
 import dataclasses
 import functools
@@ -33,17 +33,17 @@ from ._specs import (
 @functools.partial(public, module="filterjit.sharding")
 @dataclasses.dataclass(frozen=True)
 class fsdp:
-    """A value of `ShardingRules`: divides the largest dimension that can be divided over an axis.
+    """A value of `ShardingRules`: divides the largest divisible dimension over an axis.
 
-    If several dimensions have this size, the first one is divided. An array is replicated if it has
-    fewer than `min_size` elements, or if the axis divides none of its dimensions.
+    If there are several, it divides the first. It replicates an array with fewer than `min_size`
+    elements, or without a divisible dimension.
 
     Arguments:
         axis: the name of the mesh axis, or a tuple of names.
-        min_size: the smallest number of elements that is divided.
+        min_size: the smallest number of elements to divide.
 
     Raises:
-        TypeError: if `axis` is not a name, or `min_size` is not a number.
+        TypeError: if `axis` isn't a name, or `min_size` isn't a number.
     """
 
     axis: str | tuple[str, ...]
@@ -60,11 +60,11 @@ class fsdp:
             raise TypeError(f"`fsdp(..., min_size=...)` must be a number, not {self.min_size!r}.")
 
     def __call__(self, array: Any, mesh: Any) -> PartitionSpec:
-        """Returns the spec of an array, which needs a shape only."""
+        """Returns the spec of an array. Only its shape is read."""
         names = self.axis if isinstance(self.axis, tuple) else (self.axis,)
         for name in names:
             if name not in mesh.shape:
-                return PartitionSpec(self.axis)  # the mistake is reported with the path
+                return PartitionSpec(self.axis)  # the caller reports the mistake, with the path
         parts = math.prod(mesh.shape[name] for name in names)
         shape = tuple(array.shape)
         sizes = [size if size % parts == 0 else 0 for size in shape]
@@ -76,14 +76,14 @@ class fsdp:
 
 @dataclasses.dataclass
 class _Found:
-    """What the rules say of one array.
+    """The rules' answer for one array.
 
     Attributes:
-        path: the path of the array in the tree.
-        array: an array, or a tracer.
-        rule: the number of the rule; None if no rule takes the array.
+        path: the array's path in the tree.
+        array: an array or tracer.
+        rule: the number of the rule, or None.
         spec: the spec of the array.
-        note: why the spec is not the rule's, in words; else empty.
+        note: why the spec isn't the rule's, or "".
     """
 
     path: list[Any]
@@ -97,30 +97,29 @@ class _Found:
 class ShardingRules:
     """An ordered mapping from path patterns or filters to ``PartitionSpec``.
 
-    An array has the spec of the first rule that takes it.
+    The first rule that takes an array decides its spec.
 
-    A key is any filter that `Filter` describes. A path pattern must match the whole path. The last
-    key may be ``...``, which takes all other arrays.
+    A key is any filter (see `Filter`). A path pattern must match the whole path. The last key can
+    be ``...``, which takes all remaining arrays.
 
-    A value is a ``PartitionSpec``, a sharding, None (leave the array as it is), or a function
-    ``(array, mesh) -> PartitionSpec`` such as `fsdp`. The function sees the shape and the dtype,
-    and ``mesh.shape``. An array without dimensions needs no rule: it is replicated.
+    A value is a ``PartitionSpec``, a sharding, None (leave the array unchanged), or a function
+    ``(array, mesh) -> PartitionSpec`` such as `fsdp`. The function sees the array's shape and
+    dtype, and ``mesh.shape``. Scalars need no rule: they are replicated.
 
-    The same rules serve the state of an optimizer, wherever it is in the tree. Optax keeps its
-    state in named tuples. Below each field of a named tuple, a pattern may match from there on: the
-    rule of ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. If an earlier rule takes
-    such a part of a path than takes the whole path, the longest such part decides.
+    The same rules work for an optimizer's state, wherever it is in the tree. Optax stores its state
+    in named tuples. Below each field of a named tuple, a pattern can match the rest of the path:
+    the rule for ``layers[0].weight`` also takes ``[0].mu.layers[0].weight``. A rest overrides the
+    whole path if its rule comes earlier. The longest such rest decides.
 
-    Below a named tuple, no rule needs to match. A spec that does not fit the array replicates it:
-    it has more entries than the array has dimensions, or a dimension does not divide, as for the
-    factors of Adafactor.
+    Below a named tuple, rules needn't match. An array is replicated if the spec doesn't fit: if it
+    has more entries than the array has dimensions, or a dimension doesn't divide, as in the factors
+    of Adafactor.
 
     Arguments:
         rules: a mapping, or pairs of key and value.
 
     Raises:
-        ValueError: if a key is not a filter, if there are rules after ``...``, or if there is no
-            rule.
+        ValueError: if a key isn't a filter, rules follow ``...``, or `rules` is empty.
         TypeError: if a value is none of the above.
 
     Examples:
@@ -172,11 +171,11 @@ class ShardingRules:
         """Returns a table of the arrays of a tree: path, shape, spec, bytes a device and rule.
 
         Arguments:
-            tree: any pytree. A ``jax.ShapeDtypeStruct`` may stand for an array.
-            mesh: the mesh. The default is the mesh in force.
+            tree: any pytree, where ``jax.ShapeDtypeStruct`` can replace arrays.
+            mesh: the mesh, by default the current one.
 
         Raises:
-            ValueError: as `place`.
+            ValueError: like `place`.
         """
         axes = axes_for(mesh)
         rows = [("path", "shape", "spec", "bytes a device", "rule")]
@@ -207,9 +206,9 @@ class ShardingRules:
         return "\n".join(lines)
 
     def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
-        """Returns what the rules say of each array of `tree`, in order.
+        """Returns the rules' answer for each array of `tree`, in order.
 
-        Specs may name the axes of `mesh`. `where` is the path of `tree` for messages.
+        Specs can use the axes of `mesh`. `where` is the path of `tree`, for messages.
         """
         if mesh is None:
             raise ValueError(
@@ -218,7 +217,7 @@ class ShardingRules:
         arrays, structure = _core.flatten(registry, tree)
         paths = [where + path for path in structure._key_paths()]
         groups, in_state = self._groups(tree, len(arrays))
-        if arrays and not any(in_state):  # a rule need not take a part of a state
+        if arrays and not any(in_state):  # in an optimizer's state, rules needn't match
             self._check_all_match(tree, set(groups), where)
         return [
             self._find_one(path, array, group, state, mesh)
@@ -226,23 +225,23 @@ class ShardingRules:
         ]
 
     def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
-        """Returns for each array the number of its rule (the number of filters if none takes it)
-        and whether it belongs to an optimizer's state."""
+        """Returns for each array the number of its rule (the number of filters for none), and
+        whether it belongs to an optimizer's state."""
         expressions = tuple(map(or_none, self._expressions))
         groups = list(_groups_of(tree, expressions).values())
-        if len(groups) != count:  # a filter of the user's has changed the tree
+        if len(groups) != count:  # a user's filter changed the tree
             raise ValueError("the tree changed while rules were applied to it")
         numbers, in_state = groups.copy(), [False] * count
         for first, subtree in _below_named_tuples(tree, 0):
             below = _groups_of(subtree, expressions).values()
             for i, group in enumerate(below, first):
                 in_state[i] = True
-                if numbers[i] == groups[i]:  # no longer part of the path has an earlier rule
+                if numbers[i] == groups[i]:  # no longer rest of the path has an earlier rule
                     numbers[i] = min(numbers[i], group)
         return numbers, in_state
 
     def _check_all_match(self, tree: Any, taken: set[int], where: list[Any]) -> None:
-        """Raises ValueError for a rule that takes no array."""
+        """Raises ValueError if a rule takes no array."""
         for number, expression in enumerate(self._expressions):
             if number in taken:
                 continue
@@ -302,7 +301,7 @@ def _show_key(key: Any) -> str:
 
 
 def _plain_dtype(dtype: Any) -> Any:
-    """Returns a NumPy dtype; for a PRNG key, one with the size of its words."""
+    """Returns a NumPy dtype. For a PRNG key, it has the same size."""
     try:
         return np.dtype(dtype)
     except TypeError:
@@ -310,7 +309,7 @@ def _plain_dtype(dtype: Any) -> Any:
 
 
 def _with_arrays(tree: Any) -> Any:
-    """Returns `tree` with an array that takes no memory for each ShapeDtypeStruct."""
+    """Replaces each ShapeDtypeStruct by an array without memory."""
 
     def replace(x: Any) -> Any:
         if not isinstance(x, jax.ShapeDtypeStruct):
@@ -322,8 +321,8 @@ def _with_arrays(tree: Any) -> Any:
 
 
 def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
-    """Returns, by path and in order, the number of the first expression that takes an array; the
-    number of expressions if none does."""
+    """Returns a dict from the path of each array to the number of the first expression that takes
+    it (``len(expressions)`` for none)."""
     _, structure, groups = groups_of_arrays(tree, expressions, None)
     return dict(zip(structure.paths, groups, strict=True))
 
@@ -333,8 +332,8 @@ def _is_named_tuple(x: Any) -> bool:
 
 
 def _below_named_tuples(x: Any, first: int) -> Iterator[tuple[int, Any]]:
-    """Yields the subtree below each field of each named tuple in `x`, with the number of its first
-    array. Outer named tuples come first. `first` is the number of the first array of `x`."""
+    """Yields the subtree below each field of each named tuple in `x`, outer ones first, with the
+    number of its first array. `first` is the number of the first array of `x`."""
     for node in flatten(x, True, is_leaf=_is_named_tuple)[0]:
         for child in node if _is_named_tuple(node) else ():
             yield first, child
@@ -345,5 +344,4 @@ def _below_named_tuples(x: Any, first: int) -> Iterator[tuple[int, Any]]:
 
 
 def _count(tree: Any) -> int:
-    """Returns the number of arrays in a tree."""
     return len(_core.flatten(registry, tree)[0])

@@ -1,20 +1,20 @@
-"""`ShardedCall`: the callable of a variant that has shardings or donates by a filter of arrays.
+"""`ShardedCall`: the callable of a variant with shardings, or that donates by a filter of arrays.
 
-A variant's flat ``jax.jit`` takes one spec for each array, and the positions of the donated arrays.
-Both depend on shapes and on the mesh, because rules and filters look at them, and a variant may see
-several shapes and meshes. So a variant has a *program* for each pair of specs and donated
-positions. Each program has a flat function and a ``jax.jit`` of its own.
+A variant's flat ``jax.jit`` takes one spec per array, and the positions of donated arrays. Both
+depend on shapes and on the mesh, because rules and filters look at them, and these can change
+within a variant. A variant therefore has a *program* for each combination of specs and donated
+positions. Each program has its own flat function and ``jax.jit``.
 
-- The variant's `call` is a `ShardedCall` at first. The first call finds the specs, makes the
-  program, and makes the program's ``jax.jit`` the `call`. A hit then takes the same path as without
+- At first, the variant's `call` is a `ShardedCall`. The first call finds the specs, makes the
+  program, and sets `call` to the program's ``jax.jit``. Hits then take the same path as without
   shardings.
-- JAX traces a program's flat function for each new list of avals and each new mesh. The function
-  finds the specs again from its tracers. It raises `_OtherSpecs` if they are not those that it was
-  jitted with. The `run` hook then makes the `ShardedCall` the `call` of the
-  variant for good: it finds the program by avals and mesh, which costs microseconds.
+- For new avals or a new mesh, JAX traces a program's flat function, which finds the specs from its
+  tracers and raises `_OtherSpecs` if they differ from the program's. The `run` hook then sets
+  `call` to the `ShardedCall` for good. It finds the program by avals and mesh, which takes
+  microseconds.
 
-The specs of the results are known only after a trace. So a program that needs them is traced, and
-then jitted again with them: JAX finds the trace of the flat function in its cache.
+The specs of results are known only after a trace. A program that needs them is traced, and then
+jitted once more with them: JAX finds the trace of the flat function in its cache.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ _T = TypeVar("_T")
 
 
 class _AnyTrace(int):
-    """Equals the number of any trace, because JAX compares the treedef of the `out_shardings` with
-    that of the results of any trace."""
+    """Equals the number of any trace, because JAX compares the treedef of `out_shardings` with the
+    results' treedef, for any trace."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, int)
@@ -58,37 +58,32 @@ class _AnyTrace(int):
         return 0
 
 
-ANY_TRACE = _AnyTrace(-2)  # that of no trace
+ANY_TRACE = _AnyTrace(-2)  # no real trace has this number
 
 
 class _OtherSpecs(Exception):
-    """A flat function is traced for arrays or a mesh that need other specs than its own."""
+    """Raised when a flat function is traced for arrays or a mesh with specs other than its own."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a program is made for.
-
-    Attributes:
-        inputs: the specs of the arrays.
-        donated: the positions of the arrays that are donated.
-    """
+    """The key of a program: the specs of the arrays, and the positions of donated arrays."""
 
     inputs: tuple[Spec, ...]
     donated: tuple[int, ...]
 
 
 class ShardedProgram:
-    """One flat function of a variant, with the specs that it was jitted with.
+    """One flat function of a variant, jitted with specs.
 
     Attributes:
-        needs: what it was made for.
-        outputs: the specs of the arrays of the result; None until it is traced.
+        needs: the specs and donated positions.
+        outputs: the specs of the result's arrays; None until traced.
         flat: the flat function.
-        jit: the ``jax.jit``; None until there is one.
-        call: what a call of the variant calls: `jit`, or its executable.
-        is_loaded: whether it was made for a call whose program was kept (`_aot._keep`). Its `jit`
-            has no specs of results, so it never traces.
+        jit: the ``jax.jit``, or None.
+        call: `jit` or its executable, called by the variant.
+        is_loaded: True if the program was loaded (`_aot._keep`). Its `jit` has no specs of results,
+            and must never trace.
     """
 
     def __init__(self, call: "ShardedCall", needs: Needs) -> None:
@@ -102,34 +97,29 @@ class ShardedProgram:
 
     @property
     def inputs(self) -> tuple[Spec, ...]:
-        """The specs of the arrays."""
         return self.needs.inputs
 
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
-        """Is called at the beginning of a trace."""
         call = self._call()
         if self.is_loaded or (call is not None and call.needs_of_tracers(arrays) != self.needs):
             raise _OtherSpecs
 
     def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
-        """Is called at the end of a trace, with the function's result."""
+        """Checks or sets `outputs` at the end of a trace, given the function's result."""
         call = self._call()
         if call is None:
             return
         outputs = call.specs_of_result(self, tree, output, arrays)
         if self.outputs is None:
             self.outputs = outputs
-        elif call.needs_outputs and outputs != self.outputs:  # else no program has them
+        elif call.needs_outputs and outputs != self.outputs:  # otherwise no program has them
             raise _OtherSpecs
 
 
 class ShardedCall(Programs):
-    """The programs of such a variant, and its callable: finds or makes the ``jax.jit`` for arrays.
+    """The programs of a variant. As a callable, finds or makes the ``jax.jit`` for arrays.
 
-    Arguments:
-        variant: the variant; it is referenced weakly.
-        settings: the settings of the function.
-        flat: makes a flat function for each program.
+    It refers to the variant weakly. `flat` makes a flat function for each program.
     """
 
     def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
@@ -144,7 +134,7 @@ class ShardedCall(Programs):
             self.shardings.has_outputs or flat.donated != ()
         )
         self._lock = RLock()
-        # Programs stay as long as the variant: calls that are running do not own their `jit`.
+        # Programs live as long as the variant, because running calls don't own their `jit`.
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}
         self.is_dispatching = False
@@ -164,7 +154,7 @@ class ShardedCall(Programs):
         return Needs(self.shardings.specs_of_inputs(call), donated)
 
     def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
-        """Returns what a call needs; rules and filters see tracers of its arrays, as in a trace."""
+        """Returns a call's needs. As in a trace, rules and filters see tracers."""
         return _for_tracers(self.needs_of_tracers, arrays)
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
@@ -174,10 +164,10 @@ class ShardedCall(Programs):
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
-        """Returns the specs of the arrays of a result.
+        """Returns the specs of a result's arrays.
 
-        An array without a spec, which the function itself does not move, gets the spec of the
-        donated array in the same place of an argument, so that it can reuse its memory.
+        To let it reuse memory, an array without a spec that the function doesn't move gets the spec
+        of the donated array at the same place in its argument.
         """
         call, results = self._seen(arrays), output.arrays
         specs = list(self.shardings.specs_of_outputs(tree, results, call))
@@ -187,7 +177,7 @@ class ShardedCall(Programs):
         _, structure = _core.flatten(_registry.registry, tree)
         paths_in = _errors.array_paths(variant.function, variant.structure)
         paths_out = structure._key_paths()
-        taken: set[int] = set()  # results in the place of a donated array
+        taken: set[int] = set()  # results already paired with a donated array
         by_path: dict[Any, list[int]] = {}
         for j, path in enumerate(paths_out):
             for key in (_key(path), _key(path[1:])):
@@ -216,7 +206,7 @@ class ShardedCall(Programs):
 
     def __call__(self, *arrays: Any) -> _core.Output:
         if jax.config.jax_disable_jit:
-            return self.flat.make()(*arrays)  # as under jax.jit, shardings say nothing
+            return self.flat.make()(*arrays)  # shardings have no effect, as in jax.jit
         arrays = self.placed(arrays)
         before = self.flat.before_run
         with (
@@ -230,13 +220,13 @@ class ShardedCall(Programs):
     def placed(
         self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
     ) -> tuple[Any, ...]:
-        """Returns the arrays, after placing the model arrays that JAX would place in the call.
+        """Places the model arrays that JAX would move in the call.
 
-        To JAX, an array on a mesh has another type than an array that is not committed to devices.
-        A new model is not committed at the first call, and comes back on the mesh. Without this, it
-        would be traced and compiled twice.
+        To JAX, arrays on a mesh and uncommitted arrays differ in type. A new model is uncommitted
+        in the first call, and comes back on the mesh. Without this method, the function would be
+        traced and compiled twice.
 
-        `put` places arrays, or returns stand-ins for them.
+        `put` places arrays, or returns stand-ins.
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays
@@ -271,15 +261,15 @@ class ShardedCall(Programs):
         variant = self.variant()
         if variant is None or not self.is_of_other(exception, arrays):
             return False
-        with self._lock:  # another thread may have come here before, or be in `_find`
+        with self._lock:  # another thread might be here already, or in `_find`
             self.is_dispatching = True
-            self._by_key.clear()  # one that is loaded may be wrong for its key
+            self._by_key.clear()  # a loaded program can be wrong for its key
             variant.call = self
         return True
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
-        """Returns the program for arrays, with its ``jax.jit``. If this is a call and it is the
-        only program, the next call of the variant calls that ``jax.jit``."""
+        """Returns the program for arrays, with its ``jax.jit``. If a call finds it to be the only
+        program, the variant's next call uses that ``jax.jit``."""
         key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
         if program is None or (program.is_loaded and not is_call):
@@ -295,7 +285,7 @@ class ShardedCall(Programs):
         return program
 
     def _program_for(self, needs: Needs, arrays: tuple[Any, ...], is_call: bool) -> ShardedProgram:
-        """Returns the program for arrays with these needs, with its ``jax.jit``."""
+        """Returns the program with these needs, and with its ``jax.jit``."""
         tried = 0
         while True:
             with self._lock:
@@ -312,15 +302,13 @@ class ShardedCall(Programs):
             return program
 
     def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...], is_call: bool) -> None:
-        """Gives a program its ``jax.jit``.
-
-        Raises _OtherSpecs if the result for these arrays needs other specs than the program's.
-        """
+        """Gives a program its ``jax.jit``. Raises _OtherSpecs if these arrays' result needs specs
+        other than the program's."""
         options = dict(self.jitkwargs, donate_argnums=program.needs.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs
         if self.needs_outputs and not (is_call and self._is_kept(program, arrays)):
-            # Threads that arrive here at once share the flat function, and so its trace.
+            # Threads that get here together share the flat function and its trace.
             traced = _jax_compat.jit(program.flat, **options).trace(*arrays)
             outputs = program.outputs
             if outputs is not None and any(spec is not None for spec in outputs):
@@ -328,12 +316,12 @@ class ShardedCall(Programs):
                 options["out_shardings"] = any_trace
             del traced
         made = _jax_compat.jit(program.flat, **options)
-        with self._lock:  # calls of other threads may be running the one that is there
+        with self._lock:  # don't replace a jit that another thread might be running
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
 
     def _is_kept(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> bool:
-        """Returns whether a call will load what was kept, in the place of a trace."""
+        """True if the call is going to load a stored program, and not trace."""
         if program.jit is not None and not program.is_loaded:
             return False
         try:
@@ -345,7 +333,7 @@ class ShardedCall(Programs):
 
 
 def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
-    """Returns what a function returns for tracers of arrays."""
+    """Calls a function with tracers of arrays."""
     found: list[_T] = []
     jax.eval_shape(lambda *tracers: found.append(function(tracers)), *arrays)
     return found[0]
@@ -359,7 +347,7 @@ def _is_uncommitted(x: Any) -> bool:
 
 
 def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
-    """Returns stand-ins for arrays that are placed."""
+    """Returns specs that represent placed arrays."""
     shardings = on_mesh(specs, jax.sharding.get_mesh())
     return [_jax_compat.spec_of(jax.typeof(x), s) for x, s in zip(arrays, shardings, strict=True)]
 

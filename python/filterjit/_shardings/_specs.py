@@ -1,4 +1,4 @@
-"""Meshes and array specs: which fit, which are the same, and how they are shown."""
+"""Meshes and array specs: checking, comparing and printing."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from .._base._arrays import entries_of, rest_of
 from .._base._errors import format_path
 
 Spec = Any
-"""The sharding of one array: a PartitionSpec or a sharding; None leaves it as it is."""
+"""One array's PartitionSpec or sharding; None leaves the array unchanged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Axes:
     """The axes of a mesh.
 
     Attributes:
-        shape: the size of each axis. It is 1 for the Manual axes (those of ``shard_map``), which
-            divide the arrays of a trace already.
+        shape: the size of each axis; 1 for Manual axes (of ``shard_map``), which already divide a
+            trace's arrays.
         manual: the Manual axes.
     """
 
@@ -36,14 +36,14 @@ class Axes:
 
 
 def mesh_in_force() -> Any:
-    """Returns the abstract mesh of ``jax.set_mesh`` or of the trace under way, or None."""
+    """Returns the abstract mesh of ``jax.set_mesh`` or of the current trace, or None."""
     mesh = jax.sharding.get_abstract_mesh()
     return None if mesh.empty else mesh
 
 
 def axes_for(mesh: Any) -> Axes | None:
-    """Returns the axes of `mesh`, or of the mesh in force if `mesh` is None or runs inside
-    ``shard_map``; None if there is no mesh."""
+    """Returns the axes of `mesh`; inside ``shard_map``, or if `mesh` is None, of the current mesh.
+    None without a mesh."""
     if not (mesh is None or hasattr(mesh, "axis_names")):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh, not {mesh!r}.")
     inside = mesh_in_force()
@@ -52,7 +52,7 @@ def axes_for(mesh: Any) -> Axes | None:
 
 
 def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
-    """Returns the axes that each dimension is divided over."""
+    """Returns the axes that divide each dimension."""
     return [
         () if entry is None or entry is PartitionSpec.UNCONSTRAINED
         else tuple(entry) if isinstance(entry, tuple) else (entry,)
@@ -61,7 +61,7 @@ def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
 
 
 def misuse_of_axes(spec: PartitionSpec, mesh: Axes) -> str:
-    """Returns in words which axis the mesh lacks or the spec uses twice; "" if there is none."""
+    """Describes an axis that the mesh lacks or the spec uses twice, or returns ""."""
     used = [axis for axes in axes_of(spec) for axis in axes]
     for axis in used:
         if axis not in mesh.shape:
@@ -72,7 +72,7 @@ def misuse_of_axes(spec: PartitionSpec, mesh: Axes) -> str:
 
 
 def misfit_of(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
-    """Returns in words why an array of this shape cannot be divided so; "" if it can."""
+    """Describes why a spec can't divide an array of this shape, or returns ""."""
     axes = axes_of(spec)
     if len(axes) > len(shape):
         return f"it has {len(axes)} entries for {len(shape)} dimensions"
@@ -84,8 +84,8 @@ def misfit_of(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
 
 
 def problem_of(given: Spec, shape: tuple[int, ...], mesh: Axes | None) -> str:
-    """Returns in words why an array of this shape cannot have a spec; "" if it can, or if JAX has
-    to say so. `mesh` is that of a PartitionSpec, None if there is none."""
+    """Describes why an array of this shape can't have a spec. Returns "" if it can, or if JAX must
+    decide. `mesh` is the mesh of a PartitionSpec."""
     spec, on = given, mesh
     if isinstance(given, NamedSharding):
         spec, on = given.spec, Axes.of(given.mesh)
@@ -95,7 +95,7 @@ def problem_of(given: Spec, shape: tuple[int, ...], mesh: Axes | None) -> str:
 
 
 def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec:
-    """Returns `spec` with those of its axes for which `keep` is true."""
+    """Returns `spec` with only the axes for which `keep` is true."""
     rest = rest_of(spec, keep)
     if all(keep(axis) for axes in axes_of(spec) for axis in axes) and rest == rest_of(spec):
         return spec
@@ -104,7 +104,7 @@ def keep_axes(spec: PartitionSpec, keep: Callable[[str], bool]) -> PartitionSpec
 
 
 def on_mesh(specs: Sequence[Spec], mesh: Any) -> list[Spec]:
-    """Returns the specs with a sharding over `mesh` in the place of each ``PartitionSpec``."""
+    """Converts each ``PartitionSpec`` to a sharding over `mesh`."""
     return [NamedSharding(mesh, s) if isinstance(s, PartitionSpec) else s for s in specs]
 
 

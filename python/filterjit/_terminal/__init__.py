@@ -1,1 +1,1 @@
-"""Printing: progress displays, and tables in columns."""
+"""Progress displays and tables."""

@@ -1,7 +1,7 @@
-"""Jupyter notebooks: the names of cells, and lines of output that change.
+"""Jupyter notebooks: names of cells, and updatable lines of output.
 
-A notebook has imported IPython, so this module imports nothing new. If IPython fails, the program
-gets no error: there is no name or no line then.
+A notebook has imported IPython already. An error in IPython never reaches the program: it then gets
+no name or line.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ from typing import Any
 
 
 def _shell() -> Any:
-    """Returns the shell of IPython that runs the program; None without."""
+    """Returns the IPython shell that runs the program, or None."""
     get = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return None if get is None else get()
 
 
 def is_notebook() -> bool:
-    """Whether the program runs in a kernel of Jupyter."""
+    """True in a Jupyter kernel."""
     with contextlib.suppress(Exception):
         return getattr(_shell(), "kernel", None) is not None
     return False
 
 
 def cells_run() -> int | None:
-    """Returns how many cells were run; None without IPython."""
+    """Returns the number of executed cells, or None outside IPython."""
     with contextlib.suppress(Exception):
         found: int | None = getattr(_shell(), "execution_count", None)
         return found
@@ -33,8 +33,7 @@ def cells_run() -> int | None:
 
 
 def cell_of(file: str) -> str | None:
-    """Returns what a notebook calls the cell that it compiled as `file`, such as ``In [3]``; None
-    for any other file."""
+    """Returns the name of a notebook's cell compiled as `file`, such as ``In [3]``, or None."""
     with contextlib.suppress(Exception):
         _, name = _shell().compile.format_code_name(file)
         found = re.search(r"\[(\d+)\]", name)
@@ -43,8 +42,7 @@ def cell_of(file: str) -> str | None:
 
 
 def show_line(text: str) -> Callable[[str], None]:
-    """Shows a line below the cell that runs. Returns a function that puts another text in its
-    place."""
+    """Shows a line below the running cell. Returns a function that replaces its text."""
     with contextlib.suppress(Exception):
         from IPython.display import display
 

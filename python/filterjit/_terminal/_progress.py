@@ -1,7 +1,7 @@
-"""Shows on a terminal or in a notebook which functions have been compiling for more than two seconds.
+"""Shows functions that compile for more than two seconds, on a terminal or in a notebook.
 
-Each compilation has a thread while it lasts. Only these threads write to the terminal, so neither
-an interrupt nor an error of the terminal reaches the program.
+Each compilation has a thread. Only these threads write to the terminal, and the program sees no
+interrupts or errors from there.
 """
 
 import contextlib
@@ -16,36 +16,33 @@ from .._base._locks import RLock
 from .._base._switches import switches
 from . import _notebook
 
-_PATIENCE = 2.0  # seconds that a compilation takes before it is shown
+_PATIENCE = 2.0  # seconds before a compilation is shown
 _REFRESH = 0.125  # seconds
-_CLEAR = "\r\x1b[2K"  # what clears the line of a terminal
+_CLEAR = "\r\x1b[2K"  # clears a terminal's line
 
 
 def _enabled() -> bool:
-    with contextlib.suppress(Exception):  # stderr is closed, or no file
+    with contextlib.suppress(Exception):  # stderr is closed or not a file
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
         return switches.progress and (is_terminal or _notebook.is_notebook())
     return False
 
 
 def _clears_lines() -> bool:
-    """Whether the terminal can clear a line."""
+    """True if the terminal can clear a line."""
     return os.name != "nt" and os.environ.get("TERM", "dumb") != "dumb"
 
 
 class Job:
-    """A compilation, shown as `what`."""
-
     def __init__(self, what: str) -> None:
         self.what = what
         self.start = time.monotonic()
-        # Gets an item when the job ends. An interrupt in a method of threading.Event could leave the
-        # lock of the event held.
+        # Not a threading.Event: an interrupt in its methods could leave its lock held.
         self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._show, name="filterjit-progress", daemon=True)
 
     def begin(self) -> None:
-        """Shows the job if it is not over within two seconds."""
+        """Shows the job, if it lasts for two seconds."""
         try:
             self._thread.start()
         except BaseException:
@@ -53,20 +50,19 @@ class Job:
             raise
 
     def end(self) -> None:
-        """Removes the job from the terminal. A second call does nothing."""
+        """Removes the job from the terminal (idempotent)."""
         self._end.put(None)
         if self._thread.is_alive():
             self._thread.join()
 
     def _ends_in(self, seconds: float) -> bool:
-        """Waits for up to `seconds`, and returns whether the job is over."""
+        """Waits for up to `seconds`. Returns True if the job has ended."""
         with contextlib.suppress(queue.Empty):
             self._end.get(timeout=seconds)
             return True
         return False
 
     def _show(self) -> None:
-        """Runs in the thread."""
         if self._ends_in(_PATIENCE):
             return
         with contextlib.suppress(Exception):
@@ -82,7 +78,7 @@ class Job:
                 _line.remove(self)
 
     def _show_in_notebook(self) -> None:
-        """Shows a line that stays, and says at the end how long it took."""
+        """Shows a line that stays, with the total time at the end."""
         show = _notebook.show_line(f"filterjit: compiling {self.what} ...")
         while not self._ends_in(1.0):
             show(f"filterjit: compiling {self.what}: {time.monotonic() - self.start:.0f} s")
@@ -90,8 +86,8 @@ class Job:
 
 
 class _Line:
-    """The last line of the terminal, which tells of the job that began first and counts the others. A
-    terminal that cannot clear a line has a message for each job."""
+    """The terminal's last line: names the oldest job and counts the rest. A terminal that can't
+    clear lines gets a message for each job."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -129,5 +125,5 @@ _line = _Line()
 
 
 def job_of(what: str) -> Job | None:
-    """Returns a job to begin and end; None if there is nothing to show it on."""
+    """Returns a job to begin and end, or None if nothing can show it."""
     return Job(what) if _enabled() else None

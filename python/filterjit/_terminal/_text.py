@@ -1,25 +1,23 @@
-"""A table, as plain text in columns and as HTML."""
+"""Tables, as plain text and as HTML."""
 
 import dataclasses
 import html
 import re
 from collections.abc import Sequence
 
-_LONGEST = 600  # characters of one text in HTML
-# Characters that HTML does not allow, or that would change the direction of the text.
+_LONGEST = 600  # characters of a text in HTML
+# Characters that are invalid in HTML, or change the direction of text.
 _BAD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the width of each column: the length of its longest cell."""
+    """Returns the width of each column."""
     return [max(map(len, column)) for column in zip(*rows, strict=True)]
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Returns the rows with every cell padded to the width of its column.
-
-    The first column is aligned to the left, the others to the right.
-    """
+    """Pads every cell to the width of its column: the first column to the left, the rest to the
+    right."""
     widths = widths_of(rows)
     return [
         [
@@ -31,30 +29,26 @@ def align(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def shorten(text: str, most: int) -> str:
-    """Returns a text of at most so many characters."""
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def escape(text: str) -> str:
-    """Returns any text for HTML; a long one is cut off."""
+    """Escapes text for HTML, and cuts it off if it's long."""
     return html.escape(_BAD.sub("\ufffd", shorten(text, _LONGEST)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table: its title, the heads of its columns and its rows.
-
-    The first column is aligned to the left, and spaces at the beginning of its cells indent them.
-    The others are aligned to the right.
-    """
+    """A table. The first column is aligned to the left, and spaces indent it. The other columns are
+    aligned to the right."""
 
     title: str
     heads: list[str]
     rows: list[list[str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        """Returns the lines of the table below its title; if they are to be no longer than `width`,
-        the last columns are left out as far as is needed, and the first one is shortened."""
+        """Returns the table's lines, without its title. To fit into `width`, drops the last columns
+        and shortens the first one."""
         rows = [self.heads, *self.rows]
         if width is not None:
             while len(rows[0]) > 1 and sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 > width:
@@ -64,7 +58,7 @@ class Table:
         return ["  ".join(row).rstrip() for row in align(rows)]
 
     def html(self) -> str:
-        """Returns the table in HTML, in the colours of the page that it will be in."""
+        """Returns the table in HTML, in the colours of the surrounding page."""
 
         def line(tag: str, cells: Sequence[str]) -> str:
             styles = ["left;white-space:pre-wrap", *["right;white-space:nowrap"] * (len(cells) - 1)]
