@@ -1,13 +1,12 @@
 """`equinox.filter_jit`, `flax.nnx.jit` and `jax.jit` with their dispatch in C.
 
-Importing filterjit imports neither JAX nor Equinox, so you can still set their options afterwards.
-Each name below is imported from its module when it is first used. `filterjit.types` has the types
-that they return.
+Importing filterjit doesn't import JAX or Equinox, and you can still set their options. Each name
+below is imported on first use. `filterjit.types` has the types that they return.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from . import types as types  # in which pickles look classes up
+from . import types as types  # for pickles
 
 if TYPE_CHECKING:
     from . import aot as aot
@@ -89,7 +88,7 @@ _METHODS = {
 }
 
 
-if not TYPE_CHECKING:  # for type checkers, a name that is not imported above is an error
+if not TYPE_CHECKING:  # type checkers report names that aren't imported above
 
     def __getattr__(name: str) -> Any:
         from ._base._rooms import import_room, look_up

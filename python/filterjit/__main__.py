@@ -1,7 +1,5 @@
-"""The command line: ``filterjit``, or ``python -m filterjit``.
-
-A command imports the modules that it uses when it runs.
-"""
+"""The command line: ``filterjit``, or ``python -m filterjit``. Commands import modules when they
+run."""
 
 import argparse
 import os
@@ -53,12 +51,11 @@ _OPTIONS = {"--jax", "--report", "--html", "--explain"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the arguments where the program of `run` begins, as everything from there on belongs
-    to the program, options too. Returns those of `run` and those of the program; ``-m`` and ``-c``
-    belong to the latter."""
+    """Splits the arguments of `run` from the program's, which begin with ``-m``, ``-c`` or the
+    script and include everything after it."""
     for i, argument in enumerate(argv[1:], 1):
         if argv[i - 1] == "--html":
-            continue  # its value
+            continue  # the value of --html
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
         if argument == "-" or not argument.startswith("-") or argument[:2] in ("-m", "-c"):
@@ -181,10 +178,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 def _with_exit_status(
     command: Callable[[argparse.Namespace], int], options: argparse.Namespace
 ) -> int:
-    """Runs a command and returns its exit status, without a traceback after Ctrl-C.
-
-    The status is 130 after Ctrl-C, and 141 if the reader of stdout has closed it, as of ``| head``.
-    """
+    """Runs a command without a traceback after Ctrl-C, and returns its exit status: 130 after
+    Ctrl-C, 141 if the reader of stdout has closed it, as in ``| head``."""
     try:
         status = command(options)
         sys.stdout.flush()
@@ -198,10 +193,8 @@ def _with_exit_status(
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -> int:
-    """Runs the command that `argv` names and returns its exit status. Errors name it as `prog`.
-
-    The status is 2 if the command could not start, and 130 after Ctrl-C.
-    """
+    """Runs the command in `argv` and returns its exit status: 2 if it couldn't start, 130 after
+    Ctrl-C. Errors call the program `prog`."""
     argv = list(sys.argv[1:] if argv is None else argv)
     program: list[str] = []
     if argv[:1] == ["run"]:
@@ -222,8 +215,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -
 def _main_and_exit(prog: str) -> None:
     status = main(prog=prog)
     if status == 130:
-        # A thread of JAX may still be compiling. A regular exit would destroy the device that the
-        # thread uses, and crash.
+        # A thread of JAX might still be compiling. A regular exit would destroy its device, and
+        # crash.
         sys.stdout.flush()
         os._exit(status)
     if status != 0:
@@ -231,7 +224,7 @@ def _main_and_exit(prog: str) -> None:
 
 
 def script() -> None:
-    """The command ``filterjit``. It finds modules where ``python -m filterjit`` does."""
+    """The command ``filterjit``. It finds the same modules as ``python -m filterjit``."""
     if not sys.flags.safe_path:
         sys.path[0] = os.getcwd()
     _main_and_exit("filterjit")

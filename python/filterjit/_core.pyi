@@ -1,4 +1,4 @@
-"""Types of the C core, whose source is in csrc/."""
+"""Types of the C core in csrc/."""
 
 import inspect
 import types
@@ -15,7 +15,7 @@ from ._jit._filter_jit import FilterJit as PublicFilterJit
 _P = ParamSpec("_P", default=...)  # the parameters of a function
 _T = TypeVar("_T", default=Any)  # its result, or the type of a tree
 _S = TypeVar("_S", default=Any)  # the first parameter of a method
-_Q = ParamSpec("_Q")  # the others
+_Q = ParamSpec("_Q")  # the remaining parameters
 _R = TypeVar("_R")
 _Class = TypeVar("_Class")
 
@@ -131,7 +131,7 @@ class Variant:
     def _times(self) -> tuple[int, int, int, int, int, int]: ...
     @property
     def outputs(self) -> tuple[Structure, ...]: ...
-    record: Any  # what a listener keeps of it
+    record: Any  # for a listener's use
     programs: Programs | None
     def arguments(self, arrays: tuple[Any, ...], /) -> tuple[Any, list[Any]]: ...
     def finish(self, tree: Any, marker: Callable[[], Any], /) -> Output: ...
@@ -157,7 +157,7 @@ class Cache:
     @property
     def _times(self) -> tuple[int, int, int, int, int, int]: ...
     timed: int
-    record: Any  # the same; None until it is set
+    record: Any  # for a listener's use; None at first
     def __new__(
         cls,
         registry: Registry,
@@ -186,7 +186,7 @@ class FilterJit(Generic[_P, _T]):
     __wrapped__: Any
     @property
     def _function(self) -> Any: ...
-    __name__: str  # in the `__dict__`, if the function has one
+    __name__: str  # in the `__dict__`, if the function has a name
     __qualname__: str
     def __class_getitem__(cls, item: Any, /) -> types.GenericAlias: ...
     @property
@@ -202,8 +202,8 @@ class FilterJit(Generic[_P, _T]):
     ) -> Self: ...
     def __init_subclass__(cls) -> None: ...
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _T: ...
-    # The subclass returns these. `self` is a Callable here, since mypy infers nothing of the first
-    # parameter of a FilterJit.
+    # The subclass returns these. `self` is a Callable, because mypy can't infer the first parameter
+    # from a FilterJit.
     @overload
     def __get__(
         self: Callable[Concatenate[_Class, _Q], _R], instance: object, owner: _Class, /
@@ -214,7 +214,7 @@ class FilterJit(Generic[_P, _T]):
     def __get__(
         self: Callable[Concatenate[_S, _Q], _R], instance: _S, owner: Any = None, /
     ) -> BoundFilterJit[_S, _Q, _R]: ...
-    # A static method. For mypy also a method that returns Self, whose parameters it does not bind.
+    # A static method. In mypy, also a method that returns Self, because it can't bind it.
     @overload
     def __get__(self, instance: object, owner: Any = None, /) -> PublicFilterJit[..., _T]: ...
     def __hash__(self) -> int: ...
@@ -328,7 +328,7 @@ def combine(
 def output_flatten(output: Output, /) -> tuple[tuple[Any, ...], int]: ...
 
 reads_instance_values: (
-    int  # whether it reads where this CPython keeps attributes and the items of dicts
+    int  # true if the C core reads this CPython's attribute and dict storage directly
 )
 
 def output_unflatten(trace: int, arrays: Sequence[Any], /) -> Output: ...

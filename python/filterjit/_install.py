@@ -1,19 +1,17 @@
-"""Replacing ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole program.
+"""Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``jax.jit`` in a whole program.
 
-Equinox: ``equinox.filter_jit`` becomes `filterjit.filter_jit`. A function that Equinox's filter_jit
-has returned calls a FilterJit of the same function. That holds for functions that exist already,
-and for those that a library makes later with its own reference to Equinox's filter_jit (Diffrax
-does).
+Equinox: ``equinox.filter_jit`` becomes `filterjit.filter_jit`. Functions that Equinox's filter_jit
+returns call a FilterJit of the same function. This includes existing functions, and those that a
+library makes later with its own reference to Equinox's filter_jit, as Diffrax does.
 
 Flax: ``flax.nnx.jit`` and ``flax.nnx.compat.jit`` become `filterjit.nnx.jit`, and both
-``cached_partial`` become `filterjit.nnx.cached_partial`. Functions that they returned before stay
-as they are.
+``cached_partial`` become `filterjit.nnx.cached_partial`. Existing functions don't change.
 
-JAX: with ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. It returns a function of JAX's
-own when JAX's, Equinox's, Flax's or filterjit's modules call it (`_jit._plain`).
+JAX: with ``install(jax=True)``, ``jax.jit`` becomes `filterjit.jit`. If JAX's, Equinox's, Flax's or
+filterjit's modules call it, it returns JAX's own function (`_jit._plain`).
 
-`install` imports none of these libraries. If the program has not imported one yet, an import hook
-makes the changes when it does. So the program can still set JAX's options after `install`.
+`install` imports none of these libraries. If the program imports one later, an import hook makes
+the changes then. Programs can therefore set JAX's options after `install`.
 """
 
 import contextlib
@@ -32,14 +30,14 @@ from ._base._package import public
 _lock = RLock()
 
 _Changes = list[tuple[Any, str, Any]]
-"""Triples (owner, name of an attribute, its new value)."""
+"""(owner, attribute, new value)."""
 
 
 class _Peer:
-    """A library whose functions are replaced, now or right after the program has imported it.
+    """A library to change, now or right after the program imports it.
 
     Attributes:
-        wanted: whether `install` was called, and `uninstall` was not called since.
+        wanted: True between `install` and `uninstall`.
     """
 
     def __init__(self, module: str, changes: Callable[[], _Changes | None]) -> None:
@@ -47,7 +45,7 @@ class _Peer:
         self._module = module
         self._changes = changes
         self._hook = AfterImport(module, self._imported)
-        self._before: _Changes | None = None  # the original values, if something is replaced
+        self._before: _Changes | None = None  # the original values; None if nothing is replaced
 
     def _imported(self) -> None:
         with _lock:
@@ -63,8 +61,8 @@ class _Peer:
             self._apply(changes, before, before)
 
     def _apply(self, changes: _Changes, before: _Changes, then: _Changes | None) -> None:
-        """Makes changes; `then` are the original values from then on. If it is interrupted, it
-        restores the values of `before`."""
+        """Makes changes and sets `_before` to `then`. If interrupted, restores the values of
+        `before`."""
         try:
             _set(changes)
             self._before = then
@@ -75,7 +73,7 @@ class _Peer:
 
     def install(self) -> None:
         if self._module in sys.modules:
-            # Before the lock: this waits if another thread is importing it.
+            # Before taking the lock, because this waits for an import in another thread.
             importlib.import_module(self._module)
         with _lock:
             self.wanted = True
@@ -98,20 +96,19 @@ def _set(changes: _Changes) -> None:
 
 
 _COUNTERPART = "__filterjit_counterpart__"
-_get = object.__getattribute__  # faster: that of Modules is in Python
+_get = object.__getattribute__  # faster than that of Modules, which is in Python
 
 
 def _counterpart_of(wrapper: Any) -> Any:
-    """Returns the FilterJit for a wrapper of Equinox; None if its options cannot be read.
+    """Returns the FilterJit for a wrapper of Equinox, or None if its options can't be read.
 
-    It is stored in the ``__dict__`` of the wrapper. Equinox flattens fields only, so it does not
-    see it.
+    The wrapper's ``__dict__`` stores it. Equinox ignores it, because it flattens only fields.
     """
     try:
         found = _get(wrapper, _COUNTERPART)
         if found.owner() is wrapper:
             return found.value
-    except AttributeError:  # there is none yet, or a pickle has another object there
+    except AttributeError:  # absent, or replaced by None in a pickle
         pass
     from ._call._caches import Owned
 
@@ -170,7 +167,7 @@ def _changes_of_equinox() -> _Changes | None:
 
 
 def _changes_of_flax() -> _Changes:
-    # Not from `filterjit.nnx`, which may be what imports Flax.
+    # Not from `filterjit.nnx`, which might be importing Flax right now.
     from ._nnx._cached_partial import cached_partial
     from ._nnx._nnx_jit import jit
 
@@ -181,7 +178,7 @@ def _changes_of_flax() -> _Changes:
         name = ours.__name__
         in_graphs = functools.partial(ours, graph=True, graph_updates=True)
         for owner, function in ((nnx, ours), (compat, in_graphs)):
-            if hasattr(owner, name):  # an older version lacks some
+            if hasattr(owner, name):  # older versions lack some
                 changes.append((owner, name, function))
     return changes
 
@@ -200,35 +197,34 @@ _jax = _Peer("jax", _changes_of_jax)
 
 
 def is_installed(jax: bool = False) -> bool:
-    """Whether `install` was called (with ``jax=True`` if `jax` is true), and `uninstall` was not
-    called since."""
+    """True between `install` and `uninstall`; if `jax` is true, only with ``install(jax=True)``."""
     return _jax.wanted if jax else _equinox.wanted
 
 
 @public
 def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
-    ``flax.nnx.cached_partial`` by those of `filterjit.nnx`, in the whole program.
+    ``flax.nnx.cached_partial`` by their counterparts in `filterjit.nnx`, in the whole program.
 
-    Functions that Equinox's filter_jit has returned before run on filterjit too. Functions that
-    ``flax.nnx.jit`` has returned before stay as they are. If the program has not imported Equinox
-    or Flax NNX yet, the replacement happens when it does. A second call does nothing.
+    Existing functions of Equinox's filter_jit run on filterjit too. Existing functions of
+    ``flax.nnx.jit`` don't change. If the program hasn't imported Equinox or Flax NNX yet, the
+    replacement happens when it does. A second call does nothing.
 
-    With a version of Equinox that filterjit does not support, `install` issues a ``UserWarning``
-    and changes nothing in Equinox. With such a version of Flax, ``flax.nnx.jit`` makes all calls.
+    If filterjit doesn't support the version of Equinox, `install` issues a ``UserWarning`` and
+    leaves Equinox unchanged. If it doesn't support that of Flax, ``flax.nnx.jit`` makes all calls.
 
     Arguments:
         flax: whether to replace the functions of ``flax.nnx`` and ``flax.nnx.compat``.
-        jax: whether to replace ``jax.jit`` by `filterjit.jit` for functions that are jitted from
-            then on, also in libraries. A module that has run ``from jax import jit`` before keeps
-            what it has. JAX's own modules keep ``jax.jit``.
+        jax: whether to replace ``jax.jit`` by `filterjit.jit` for functions jitted from then on,
+            also in libraries. A module that has already run ``from jax import jit`` keeps the
+            original. JAX's own modules keep ``jax.jit``.
 
     Returns:
-        An ``ExitStack``. Leaving it as a context manager, or its ``close``, undoes this call. What
-        was installed before stays. Otherwise the replacement lasts until `uninstall`.
+        An ``ExitStack``. Use it as a context manager or ``close`` it to undo this call, but not
+        earlier ones. Otherwise the replacement lasts until `uninstall`.
 
     Raises:
-        ValueError: if `flax` or `jax` is not a bool.
+        ValueError: if `flax` or `jax` isn't a bool.
 
     Examples:
         >>> with install():
@@ -257,9 +253,9 @@ def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
 def uninstall() -> None:
     """Undoes `install`.
 
-    Functions that Equinox's filter_jit has returned run on Equinox again. Functions that
-    `filterjit.filter_jit`, `filterjit.nnx.jit` and `filterjit.jit` have returned in the meantime
-    stay as they are. So do names that modules have imported from JAX. A second call does nothing.
+    Functions of Equinox's filter_jit run on Equinox again. Functions made meanwhile by
+    `filterjit.filter_jit`, `filterjit.nnx.jit` and `filterjit.jit` don't change, and neither do
+    names that modules have imported from JAX. A second call does nothing.
     """
     _equinox.uninstall()
     _flax.uninstall()

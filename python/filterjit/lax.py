@@ -1,6 +1,6 @@
 """``jax.lax.scan``, ``while_loop``, ``fori_loop``, ``cond`` and ``switch`` over any pytrees.
 
-Arrays in carries, operands, `xs` and results are traced. Everything else is static, as under
+Arrays in carries, operands, `xs` and results are traced. Everything else is static, as in
 `filter_jit`. The static parts of a carry are the same objects in the result.
 """
 
@@ -41,13 +41,13 @@ def _public(x: _T) -> _T:
     return public(x, __name__)
 
 
-# ---- a tree as JAX sees it ----
+# ---- trees for JAX ----
 
 
 class _Tree:
-    """A pytree for JAX. Its children are the traced leaves of a tree, and its aux data is the
-    structure with everything else. So JAX keeps the statics of arguments and results with its
-    traces, compares them, and names the path in the user's tree."""
+    """A pytree for JAX with traced leaves as children, and the structure of everything else as aux
+    data. JAX then compares the statics of arguments and results, stores them with traces, and
+    reports paths in the user's tree."""
 
     __slots__ = ("leaves", "structure")
 
@@ -63,14 +63,13 @@ _LEAF = np.zeros(())
 
 
 def _as_of_call(structure: _core.Structure) -> _core.Structure:
-    """Returns the structure as the arguments of a call have it: its arrays are the traced
-    leaves."""
+    """Returns the structure as in a call's arguments, with arrays as traced leaves."""
     return _core.flatten(registry, structure.unflatten([_LEAF] * structure.num_leaves))[1]
 
 
 def _with_keys(x: _Tree) -> tuple[list[tuple[str, Any]], _core.Structure]:
     paths = x.structure._key_paths()
-    keys = [format_path(["_", *path])[1:] for path in paths]  # the key of a name begins with a dot
+    keys = [format_path(["_", *path])[1:] for path in paths]  # names begin with a dot
     return list(zip(keys, x.leaves, strict=True)), x.structure
 
 
@@ -80,7 +79,7 @@ _ARRAYS: Expression = ("arrays",)
 
 
 def _traced_leaves(traced: Any) -> Expression:
-    """Returns the filter of the traced leaves, for the option `traced`."""
+    """Returns the filter of traced leaves for the option `traced`."""
     if traced is False:
         return _ARRAYS
     return "or", _ARRAYS, ("and", ("leaf", _is_number), as_expression(traced, "`traced`"))
@@ -96,10 +95,8 @@ def _wrapped(tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
 
 
 def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
-    """Returns an argument of ``name`` for JAX.
-
-    Raises TypeError for objects of NNX, and for statics that cannot be hashed.
-    """
+    """Wraps an argument of ``name`` for JAX. Raises TypeError for NNX objects and unhashable
+    statics."""
     nodes, states = _flax_compat.graph_types()
     for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
         if isinstance(x, nodes):
@@ -110,7 +107,7 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
             )
     wrapped = _wrapped(tree, leaves)
     try:
-        # This also takes a snapshot of each static that may change in place. JAX compares with it.
+        # Also takes snapshots of mutable statics, for JAX's comparisons.
         hash(wrapped.structure)
     except TypeError as e:
         e.add_note(
@@ -121,23 +118,21 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
     return wrapped
 
 
-# ---- a function as JAX traces it ----
+# ---- functions for JAX ----
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Traced:
-    """The function that JAX traces instead of the user's: takes and returns a `_Tree` for each
-    tree.
+    """The function that JAX traces in place of the user's, from `_Tree` to `_Tree`.
 
-    JAX finds the trace of a function by its identity, and keeps it as long as the function lives.
-    So each function has one of these. It does not keep the function alive.
+    JAX finds traces by the function's identity, and keeps them while it lives. Each user function
+    therefore has a single _Traced, which doesn't keep it alive.
 
     Attributes:
         function: returns the user's function.
-        name: the name of the function of this module that traces it.
-        returns: "carry"; "pair", a carry and a result; "result"; or "value", which is left as it
-            is.
-        leaves: the filter of the traced leaves of a carry.
+        name: the function of this module that traces it.
+        returns: "carry"; "pair", a carry and a result; "result"; or "value", passed on unchanged.
+        leaves: the filter of a carry's traced leaves.
     """
 
     function: Callable[[], Any]
@@ -147,8 +142,7 @@ class _Traced:
 
     @property
     def __wrapped__(self) -> Any:
-        """The user's function, from which JAX reads the names of the function and its
-        parameters."""
+        """The user's function. JAX reads its name and parameters."""
         return self.function()
 
     def __call__(self, *args: Any) -> Any:
@@ -170,10 +164,8 @@ class _Traced:
         return self._carry(args[0], out[0]), _wrapped(out[1])
 
     def _carry(self, before: _Tree, out: Any) -> _Tree:
-        """Returns the carry that the function has returned, as a `_Tree` for JAX.
-
-        Raises TypeError if its structure differs from that of the carry `before`.
-        """
+        """Wraps the carry that the function returned. Raises TypeError if its structure differs
+        from `before`."""
         __tracebackhide__ = True
         after = _wrapped(out, or_none(self.leaves))
         if after.structure != before.structure:
@@ -191,13 +183,13 @@ class _Traced:
 def _differences(
     one: _Tree, other: _Tree, root: str, line: str, init: str = "", has_option: bool = False
 ) -> str:
-    """Returns lines that say where two trees differ, with remedies for numbers that differ.
+    """Returns lines about the differences between two trees, with remedies for numbers.
 
     Arguments:
         root: the name of the whole trees.
-        line: a format string for a place and the two values there.
-        init: the argument that `one` was, if it was an argument.
-        has_option: whether to suggest the option `traced`, which is not given.
+        line: a format string for a place and its two values.
+        init: the argument that holds `one`, or "".
+        has_option: True to suggest the option `traced`.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
     from ._observe._causes import lines_of
@@ -237,13 +229,13 @@ _MOST_REMEDIES = 3
 
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
-    """Returns the path of a static of `one` that was changed in place, or None."""
+    """Returns the path of a static in `one` that was changed in place, or None."""
     pairs, _ = one.structure._differences(other.structure, None, None, 1)
     return one.structure._key_path(pairs[0][0]) if pairs else None
 
 
 def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
-    """Returns a dict from the text of a path to (path, leaf), for each array and number."""
+    """Returns (path, leaf) of each array and number, by the path's text."""
     leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
     paths = structure._key_paths()
     return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
@@ -254,13 +246,13 @@ def _is_array_or_number(x: Any) -> bool:
 
 
 def _array_of(number: Any, like: Any) -> str | None:
-    """Returns the code of an array with the value of `number`, which can take turns with `like` in
-    a carry; None if there is none."""
+    """Returns code for an array that has the value of `number` and fits `like` in a carry, or
+    None."""
     if not _is_number(number) or like is None:
         return None
     if _is_number(like):
         kinds = [NUMBERS.index(type(x)) for x in (number, like)]
-        fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # as JAX promotes weak types
+        fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # JAX's promotion of weak types
         text = _text_of(type(like)(number), jnp.result_type(like)) if fits else None
         return None if text is None else f"jnp.asarray({text})"
     dtype = getattr(like, "dtype", None)
@@ -276,7 +268,7 @@ def _array_of(number: Any, like: Any) -> str | None:
 
 
 def _text_of(number: Any, dtype: Any) -> str | None:
-    """Returns the code of a number; None if arrays of the dtype cannot hold it."""
+    """Returns a number's code, or None if arrays of the dtype can't hold it."""
     try:
         np.asarray(number, dtype)
     except OverflowError:
@@ -286,8 +278,8 @@ def _text_of(number: Any, dtype: Any) -> str | None:
     return None if type(number) is complex else f"jnp.{number}".replace("jnp.-", "-jnp.")
 
 
-# For each living function, by its address: a reference to it, and what JAX traces instead of it.
-# The keys of the latter are the name of the function of this module and what it returns.
+# By the address of each living function: a reference to it, and its _Traced objects by (name,
+# returns).
 _known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
 
 
@@ -298,14 +290,13 @@ def _forget(address: int, _: Any) -> None:
 def _traced(
     function: Any, name: str, parameter: str, returns: str, leaves: Expression = _ARRAYS
 ) -> _Traced:
-    """Returns what JAX traces instead of a function. It is the same object for the same function,
-    so that JAX finds its trace."""
+    """Returns the same _Traced for the same function, to let JAX find its trace."""
     check_callable(f"{name}(..., {parameter}=...)", function)
     known = _known.get(id(function))
     if known is None or known[0]() is not function:
         try:
             known = weakref.ref(function, functools.partial(_forget, id(function))), {}
-        except TypeError:  # its class has no weak references
+        except TypeError:  # the class has no weak references
             return _Traced(lambda: function, name, returns, leaves)
         _known[id(function)] = known
     reference, made = known
@@ -315,12 +306,12 @@ def _traced(
     return found
 
 
-# ---- the five functions ----
+# ---- public functions ----
 
 
 def _rebuilt(first: _Tree, last: _Tree) -> Any:
-    """Returns the last carry with the statics of the first one. JAX has kept equal statics with a
-    trace, but they may be other objects."""
+    """Returns the last carry with the first one's statics. JAX's trace has equal statics, but
+    possibly different objects."""
     return first.structure.unflatten(last.leaves)
 
 
@@ -336,37 +327,34 @@ def scan(
     *,
     traced: Any = False,
 ) -> tuple[_C, _Y]:
-    """Runs a function for each slice of arrays and passes on a carry: ``jax.lax.scan`` over any
-    pytrees.
+    """Runs a function for each slice of arrays, with a carry: ``jax.lax.scan`` over any pytrees.
 
     JAX and NumPy arrays are traced. Everything else is static: the function sees the same value in
     each step.
 
     Arguments:
-        f: a function ``(carry, x) -> (carry, y)``. The carry that it returns has the structure,
-            statics, shapes and dtypes of `init`. As in JAX, an array of a weak type may become one
-            of a strong type. While `f` lives, it is traced once for each structure with its statics
-            and for the array types.
+        f: a function ``(carry, x) -> (carry, y)``. Its carry has the structure, statics, shapes and
+            dtypes of `init`. As in JAX, a weakly typed array can become strongly typed. While `f`
+            lives, it is traced once for each structure, with its statics, and array types.
         init: the first carry.
-        xs: a tree of arrays, each as long as there are steps. `x` is the same tree with a slice of
-            each. Numbers and other statics in it are the same in each step.
-        length: the number of steps. It is needed if `xs` has no arrays.
+        xs: a tree of arrays, with one slice per step. `x` is the same tree with one slice of each
+            array. Numbers and other statics in it are the same in each step.
+        length: the number of steps. Required if `xs` has no arrays.
         reverse: whether to begin with the last slice.
         unroll: as in ``jax.lax.scan``.
         _split_transpose: as in ``jax.lax.scan``.
-        traced: which Python numbers in `init` are traced, weakly typed, so that they may change.
-            True means all. A filter selects some, such as the path pattern ``"**.count"`` (see
-            `Filter`). The final carry has arrays in their place.
+        traced: Python numbers in `init` to trace, weakly typed, because they change. True means
+            all. A filter selects some, such as the path pattern ``"**.count"`` (see `Filter`). They
+            are arrays in the final carry.
 
     Returns:
         The final carry, and a tree like `y` with the arrays of all steps stacked.
 
     Raises:
-        TypeError: if `f` does not return a pair; if it returns a carry with another structure,
-            statics, shapes or dtypes (the message names the path); or if `init` or `xs` holds an
-            object of Flax NNX or a static that cannot be hashed. What ``jax.lax.scan`` raises is
-            raised too.
-        ValueError: if `traced` is not a filter, or is a path pattern that matches no leaf.
+        TypeError: if `f` doesn't return a pair; if its carry has a different structure, static,
+            shape or dtype (the message names the path); or if `init` or `xs` contains an object of
+            Flax NNX or an unhashable static. ``jax.lax.scan`` can raise its own errors.
+        ValueError: if `traced` isn't a filter, or is a path pattern that matches no leaf.
 
     Examples:
         >>> from filterjit import lax
@@ -394,7 +382,7 @@ def while_loop(
     *,
     traced: Any = False,
 ) -> _C:
-    """Runs a function as long as a condition holds: ``jax.lax.while_loop`` over any pytree.
+    """Runs a function while a condition holds: ``jax.lax.while_loop`` over any pytree.
 
     Arrays are traced and everything else is static, as in `scan`.
 
@@ -402,14 +390,14 @@ def while_loop(
         cond_fun: a function of the carry that returns a bool as an array.
         body_fun: a function from a carry to the next one, with the same structure and statics.
         init_val: the first carry.
-        traced: as in `scan`, of the numbers in `init_val`.
+        traced: as in `scan`, for numbers in `init_val`.
 
     Returns:
         The final carry.
 
     Raises:
-        TypeError: as `scan`, and as ``jax.lax.while_loop``.
-        ValueError: as `scan`.
+        TypeError: like `scan` and ``jax.lax.while_loop``.
+        ValueError: like `scan`.
 
     Examples:
         >>> from filterjit import lax
@@ -444,14 +432,14 @@ def fori_loop(
         body_fun: a function ``(i, carry) -> carry``, where `i` is an array.
         init_val: the first carry.
         unroll: as in ``jax.lax.fori_loop``.
-        traced: as in `scan`, of the numbers in `init_val`.
+        traced: as in `scan`, for numbers in `init_val`.
 
     Returns:
         The final carry.
 
     Raises:
-        TypeError: as `scan`, and as ``jax.lax.fori_loop``.
-        ValueError: as `scan`.
+        TypeError: like `scan` and ``jax.lax.fori_loop``.
+        ValueError: like `scan`.
 
     Examples:
         >>> from filterjit import lax
@@ -481,19 +469,19 @@ def cond(
     Arguments:
         pred: a bool or a number, also as an array. It decides when the program runs.
         true_fun: a function of the operands.
-        false_fun: another one. Its result has the same structure, statics, shapes and dtypes.
+        false_fun: a function whose result has the same structure, statics, shapes and dtypes.
         operands: any trees.
         operand: the only operand, by name.
-        traced: as in `scan`, for the numbers in the operands. A path pattern begins with the number
-            of the operand, such as ``"0.rate"``.
+        traced: as in `scan`, for numbers in the operands. A path pattern begins with the number of
+            the operand, such as ``"0.rate"``.
 
     Returns:
-        The result of the function that `pred` chooses.
+        The result of the selected function.
 
     Raises:
         TypeError: if the results have different structures, statics, shapes or dtypes (the message
-            names the path); or as `scan` and ``jax.lax.cond``.
-        ValueError: as `scan`.
+            names the path); or like `scan` and ``jax.lax.cond``.
+        ValueError: like `scan`.
 
     Examples:
         >>> from filterjit import lax
@@ -528,11 +516,11 @@ def switch(
         traced: as in `cond`.
 
     Returns:
-        The result of the function that `index` chooses.
+        The result of the selected function.
 
     Raises:
-        TypeError: as `cond`, and as ``jax.lax.switch``.
-        ValueError: as `scan`, or `branches` is empty.
+        TypeError: like `cond` and ``jax.lax.switch``.
+        ValueError: like `scan`; or if `branches` is empty.
 
     Examples:
         >>> from filterjit import lax
@@ -565,8 +553,7 @@ def _branch(
             return jax.lax.cond(which, *branches, given).tree
         return jax.lax.switch(which, branches, given).tree
     except TypeError as e:
-        # If JAX had the trace of a branch, only JAX knows what the branch returned. Its error
-        # speaks of these trees, not of the user's.
+        # If JAX had a branch's trace cached, its error describes our trees. Find the result.
         if "same pytree structure" not in str(e):
             raise
         if (error := _other_result(name, list(functions), branches, given)) is None:
@@ -577,8 +564,8 @@ def _branch(
 def _other_result(
     name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
 ) -> TypeError | None:
-    """Returns the error of a branch whose structure differs from that of the first; None if none
-    does."""
+    """Returns the error of the first branch with a structure other than the first branch's, or
+    None."""
     first, *others = [jax.eval_shape(branch, given) for branch in branches]
     for parameter, other in zip(names[1:], others, strict=True):
         if first.structure != other.structure:

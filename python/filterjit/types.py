@@ -1,7 +1,4 @@
-"""The types that the functions and methods of filterjit return, for annotations and `isinstance`.
-
-A program that only makes calls needs none of these names. Each is imported when it is first used.
-"""
+"""The types of filterjit's results, for annotations and `isinstance`. Imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 

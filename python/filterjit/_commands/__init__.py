@@ -1,1 +1,1 @@
-"""The commands of ``python -m filterjit``. Their options are in `__main__`."""
+"""The commands of ``python -m filterjit``. `__main__` defines their options."""

@@ -1,17 +1,16 @@
-"""Child processes of a program under ``python -m filterjit run``: `install` is called in them too.
+"""Calls `install` in child processes of a program under ``python -m filterjit run``.
 
-A forked child has all that its parent has. For the start methods ``spawn`` and ``forkserver``,
-``multiprocessing`` starts a new interpreter. Before anything else, it sends the pickled dict that
-``multiprocessing.spawn.get_preparation_data`` returns: the ``sys.path`` and ``sys.argv`` of the
-parent, and the place of its main module, which the child imports next. `inherit` replaces this
-function by one that adds an entry. The child ignores the entry, but unpickling it calls `set_up`,
-before the child imports the main module. So children that ``multiprocessing`` starts are covered:
-``Process``, ``Pool``, ``Manager``, ``concurrent.futures``, and the children of children.
+A forked child inherits everything. For ``spawn`` and ``forkserver``, ``multiprocessing`` starts a
+new interpreter and first sends it the pickled dict of
+``multiprocessing.spawn.get_preparation_data``: the parent's ``sys.path`` and ``sys.argv``, and the
+place of its main module, which the child imports next. `inherit` wraps this function to add an
+entry. The child ignores the entry, but unpickling it calls `set_up`, before the child imports the
+main module. This covers all children that ``multiprocessing`` starts: ``Process``, ``Pool``,
+``Manager``, ``concurrent.futures``, and their own children.
 
-Interpreters that are started in other ways, for example with ``subprocess``, run on Equinox.
-Without a file in ``site-packages``, nothing would read a message to them. The server of
-``forkserver`` may import the main module itself, and does so on Equinox. The children that it forks
-replace what it has made.
+Interpreters started in other ways, for example with ``subprocess``, run on Equinox, because without
+a file in ``site-packages``, nothing would read a message to them. The ``forkserver`` might import
+the main module itself, on Equinox. The children that it forks replace its functions.
 """
 
 import functools
@@ -26,14 +25,11 @@ from .._base._switches import switches
 
 
 def inherit(explain: bool) -> None:
-    """Makes the children of this process run after `install`, as long as it is installed here.
-
-    Arguments:
-        explain: whether the children explain retraces.
-    """
+    """Makes children of this process call `install`, while it is installed here. `explain` turns on
+    explanations there."""
 
     def replace() -> None:
-        # Imported already: this module is not imported for programs that do without it.
+        # Already imported; at the top, it would be imported in every program.
         from multiprocessing import spawn
 
         original: Callable[..., dict[str, Any]] = spawn.get_preparation_data
@@ -59,8 +55,8 @@ def set_up(explain: bool, jax: bool) -> None:
     switches.explain = switches.explain or explain
 
 
-# The child runs on the very package that this process runs on, which `sys_path` may not lead to:
-# it was found in the working directory, for example. `sys_path` is what multiprocessing sets next.
+# The child must use this very package, even if `sys_path` doesn't lead to it, for example because
+# it was found in the working directory. multiprocessing sets `sys_path` next.
 _CODE = """\
 import sys
 sys.path[:] = [folder, *sys_path]
@@ -72,10 +68,8 @@ set_up(explain, jax)
 
 
 class _SetUp:
-    """An object that calls `set_up` where it is unpickled, and becomes None.
-
-    The pickle names nothing of filterjit's, because the child cannot import it yet.
-    """
+    """Calls `set_up` when it is unpickled, and becomes None. The pickle doesn't refer to filterjit,
+    because the child can't import it yet."""
 
     def __init__(self, sys_path: list[str], explain: bool, jax: bool) -> None:
         self._variables = {

@@ -1,4 +1,4 @@
-"""What ``show FOLDER`` and ``prune FOLDER`` do with the folder of `keep_programs`."""
+"""``show FOLDER`` and ``prune FOLDER``, for folders of `keep_programs`."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from .._observe._wording import count
 
 
 def _files(folder: str) -> Iterator[tuple[str, SavedInfo | ValueError]]:
-    """Yields the programs in a folder, the newest first."""
+    """Yields the programs in a folder, newest first."""
     names = filter(re.compile(r"[0-9a-f]{64}\.jit").fullmatch, os.listdir(folder))
     paths = [os.path.join(folder, name) for name in names]
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
@@ -21,7 +21,7 @@ def _files(folder: str) -> Iterator[tuple[str, SavedInfo | ValueError]]:
 
 
 def lines_of(folder: str) -> list[str]:
-    """Returns a line for each program: function, call, version, size and age."""
+    """Describes each program in a line: function, call, version, size and age."""
     lines = []
     for path, info in _files(folder):
         if isinstance(info, ValueError):
@@ -38,8 +38,7 @@ def lines_of(folder: str) -> list[str]:
 
 
 def prune(folder: str, versions: Sequence[str]) -> str:
-    """Deletes the programs of all versions but some, and files that are damaged or of another
-    format. Returns a text."""
+    """Deletes damaged files, and programs of other versions and formats. Returns a summary."""
     found = list(_files(folder))
     old = [
         path for path, info in found if isinstance(info, ValueError) or info.version not in versions

@@ -1,16 +1,16 @@
-"""``python -m filterjit run``: runs a program as python does, but after `install`.
+"""``python -m filterjit run``: runs a program like python, after `install`.
 
-The program has a module ``__main__`` of its own, with the names that python would put in it. It
-stays in ``sys.modules`` until the interpreter ends. ``runpy._run_module_as_main``, which python
-itself calls, runs modules, folders and zip files. So errors, warnings and tracebacks are python's.
-`sys.excepthook` is the program's, and is called without our frames.
+The program gets its own ``__main__`` module, with python's usual names, until the interpreter ends.
+``runpy._run_module_as_main``, which python itself calls, runs modules, folders and zip files.
+Errors, warnings and tracebacks are therefore python's, and `sys.excepthook` is called without our
+frames.
 
-These differ:
+The differences:
 
-- Our frames are below the program's in ``traceback.print_stack()`` and ``sys._getframe()``, and use
-  a part of the recursion limit.
-- ``sys.orig_argv`` is that of filterjit.
-- The modules that `install` needs are in ``sys.modules``.
+- Our frames are below the program's in ``traceback.print_stack()`` and ``sys._getframe()``, and
+  count towards the recursion limit.
+- ``sys.orig_argv`` is filterjit's.
+- ``sys.modules`` has the modules that `install` needs.
 """
 
 import argparse
@@ -33,19 +33,17 @@ from ._children import inherit
 
 
 def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
-    """Runs a script, a module if `kind` is ``-m``, or a text if it is ``-c``, as python does.
-
-    Exceptions, including ``SystemExit``, are passed on, so the exit status is that of the program.
+    """Runs a script, a module (``-m``) or code (``-c``) like python. Exceptions, including
+    ``SystemExit``, are passed on, and set the program's exit status.
 
     Arguments:
-        argv: the script's path, the module's name or the text, then the program's arguments. The
-            path may be ``-`` for standard input, or that of a folder or zip file with a
-            ``__main__.py``.
+        argv: the script's path, the module's name or the code, then the program's arguments. The
+            path can be ``-`` for standard input, or a folder or zip file with a ``__main__.py``.
         kind: ``-m``, ``-c``, or anything else for a script.
         options: the options of the command.
     """
     begin = time.perf_counter()
-    html = options.html and os.path.abspath(options.html)  # the program may change the folder
+    html = options.html and os.path.abspath(options.html)  # the program can change the folder
     install(jax=options.jax)
     inherit(options.explain)
     switches.explain = switches.explain or options.explain
@@ -67,7 +65,7 @@ def _start_report(log_events: bool) -> None:
     from .._observe._recorder import recorder
     from .._observe._records import functions
 
-    recorder.listen()  # also to a program that filterjit jits nothing of
+    recorder.listen()  # even if the program jits nothing with filterjit
     functions.keep_alive()
     switches.time_calls = True
     if log_events:
@@ -77,8 +75,8 @@ def _start_report(log_events: bool) -> None:
 def _finish(
     program: str, options: argparse.Namespace, html: str | None, begin: float, end: float
 ) -> None:
-    """Prints the report and writes the page. The exit status stays that of the program."""
-    import_module("jax")  # if the program has not: what waits for JAX imports the modules below
+    """Prints the report and writes the page, without affecting the exit status."""
+    import_module("jax")  # first: hooks that wait for JAX import the modules below
 
     from .._observe._recorder import recorder
     from .._observe._report import report as make_report
@@ -115,8 +113,7 @@ def _finish(
 
 
 def _new_main() -> types.ModuleType:
-    """Returns a new module ``__main__``, as it is when python starts, which is that of the process
-    from now on."""
+    """Replaces the process's ``__main__`` by a new module, as at python's start. Returns it."""
     main = types.ModuleType("__main__")
     main.__loader__ = importlib.machinery.BuiltinImporter
     if sys.version_info < (3, 14):
@@ -126,7 +123,7 @@ def _new_main() -> types.ModuleType:
     return main
 
 
-# python calls it too, for `-m` and for folders, and with the same arguments.
+# python calls it for `-m` and for folders, with the same arguments.
 _run_as_main: Callable[[str, bool], object] = runpy._run_module_as_main  # type: ignore[attr-defined]
 
 
@@ -157,12 +154,12 @@ def _run_script(argv: Sequence[str]) -> None:
 
 
 def _run_file(path: str) -> None:
-    file = os.path.join(os.getcwd(), path)  # as python does: not normalised
+    file = os.path.join(os.getcwd(), path)  # not normalised, like python
     try:
         with open(path, "rb") as opened:
             source = opened.read()
     except OSError as e:
-        # The message and the exit status are those of python.
+        # The same message and exit status as python's.
         print(
             f"{sys.executable}: can't open file {file!r}: [Errno {e.errno}] {e.strerror}",
             file=sys.stderr,
@@ -180,7 +177,7 @@ def _run_file(path: str) -> None:
 
 
 def _set_first_path(path: str, always: bool = False) -> None:
-    """Sets ``sys.path[0]``, which is the working directory so far, because of ``-m filterjit``."""
+    """Replaces ``sys.path[0]``, which is the working directory because of ``-m filterjit``."""
     if not sys.flags.safe_path:
         sys.path[0] = path
     elif always:
@@ -196,7 +193,7 @@ def _execute(main: types.ModuleType, file: str, source: bytes | types.CodeType |
         source = compile(source, file, "exec", dont_inherit=True)
     assert source is not None
     exec(source, names)
-    # What runs after a script, functions of `atexit` for example, does not see them in python.
+    # In python, code that runs after a script, such as `atexit` functions, doesn't see these.
     names.pop("__file__", None)
     names.pop("__cached__", None)
 
@@ -205,7 +202,7 @@ _Hook = Callable[[type[BaseException], BaseException, types.TracebackType | None
 
 
 def _without_own_frames(hook: _Hook) -> _Hook:
-    """Returns an excepthook that calls `hook` without the frames of this command, once."""
+    """Returns an excepthook that calls `hook` once, without this command's frames."""
 
     def excepthook(
         kind: type[BaseException], value: BaseException, tb: types.TracebackType | None
