@@ -1,5 +1,4 @@
-"""The command line: ``filterjit``, or ``python -m filterjit``. Commands import modules when they
-run."""
+"""The command line: ``filterjit`` or ``python -m filterjit``."""
 
 import argparse
 import os
@@ -51,8 +50,7 @@ _OPTIONS = {"--jax", "--report", "--html", "--explain"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the arguments of `run` from the program's, which begin with ``-m``, ``-c`` or the
-    script and include everything after it."""
+    """Splits the arguments of `run` from the program's: ``-m``, ``-c`` or the script, and the rest."""
     for i, argument in enumerate(argv[1:], 1):
         if argv[i - 1] == "--html":
             continue  # the value of --html

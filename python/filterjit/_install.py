@@ -61,8 +61,7 @@ class _Peer:
             self._apply(changes, before, before)
 
     def _apply(self, changes: _Changes, before: _Changes, then: _Changes | None) -> None:
-        """Makes changes and sets `_before` to `then`. If interrupted, restores the values of
-        `before`."""
+        """Makes changes and sets `_before` to `then`. If interrupted, restores `before`."""
         try:
             _set(changes)
             self._before = then

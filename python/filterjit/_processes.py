@@ -174,8 +174,7 @@ def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any
 
 
 def _text_of(lowered: Any) -> str:
-    """Returns the text to compare. If each process runs the program alone, on its own devices, the
-    text doesn't name devices."""
+    """Returns the text to compare, without devices if each process uses its own."""
     is_shared = _executable_compat.processes_of(lowered) != {jax.process_index()}
     if is_shared and (found := _executable_compat.lowered_facts(lowered)) is not None:
         facts, constants = found
@@ -308,8 +307,7 @@ class _Wait:
             raise ProcessMismatchError(message)
 
     def _judge(self) -> None:
-        """Ends all waits if the processes have waited for different programs for too long, or have
-        raised the same error."""
+        """Ends all waits after too long with different programs, or with the same error."""
         with _judging:
             now = time.monotonic()
             waits: dict[str, list[_Entry]] = {}  # by digest

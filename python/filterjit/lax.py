@@ -95,8 +95,7 @@ def _wrapped(tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
 
 
 def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS) -> _Tree:
-    """Wraps an argument of ``name`` for JAX. Raises TypeError for NNX objects and unhashable
-    statics."""
+    """Wraps an argument for JAX. Raises TypeError for NNX objects and unhashable statics."""
     nodes, states = _flax_compat.graph_types()
     for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
         if isinstance(x, nodes):
@@ -164,8 +163,7 @@ class _Traced:
         return self._carry(args[0], out[0]), _wrapped(out[1])
 
     def _carry(self, before: _Tree, out: Any) -> _Tree:
-        """Wraps the carry that the function returned. Raises TypeError if its structure differs
-        from `before`."""
+        """Wraps the returned carry. Raises TypeError if its structure differs from `before`."""
         __tracebackhide__ = True
         after = _wrapped(out, or_none(self.leaves))
         if after.structure != before.structure:
@@ -246,8 +244,7 @@ def _is_array_or_number(x: Any) -> bool:
 
 
 def _array_of(number: Any, like: Any) -> str | None:
-    """Returns code for an array that has the value of `number` and fits `like` in a carry, or
-    None."""
+    """Returns code for an array with the value of `number` that fits `like` in a carry, or None."""
     if not _is_number(number) or like is None:
         return None
     if _is_number(like):
@@ -310,8 +307,7 @@ def _traced(
 
 
 def _rebuilt(first: _Tree, last: _Tree) -> Any:
-    """Returns the last carry with the first one's statics. JAX's trace has equal statics, but
-    possibly different objects."""
+    """Replaces the last carry's statics, which are equal, by the first one's objects."""
     return first.structure.unflatten(last.leaves)
 
 
@@ -564,8 +560,7 @@ def _branch(
 def _other_result(
     name: str, names: Sequence[str], branches: Sequence[_Traced], given: _Tree
 ) -> TypeError | None:
-    """Returns the error of the first branch with a structure other than the first branch's, or
-    None."""
+    """Returns the error of the first branch that differs from `branches[0]`, or None."""
     first, *others = [jax.eval_shape(branch, given) for branch in branches]
     for parameter, other in zip(names[1:], others, strict=True):
         if first.structure != other.structure:

@@ -77,8 +77,8 @@ class CompiledHooks(_running.RunningHooks):
         outputs: tuple[_core.Structure, ...],
         jitted: Any = None,
     ) -> _core.Variant:
-        """Gives `f` its variant. `structure` is the arguments' Structure, and `outputs` are the
-        results', by trace number. `jitted` compiles a program with symbolic dimensions."""
+        """Gives `f` its variant. `outputs` are the results' Structures, by trace number. `jitted`
+        compiles a program with symbolic dimensions."""
         self._structure = structure
         if jitted is None:
             call = _direct.wrap(_executable_compat.compiled_call(self.stage), self.stage)
@@ -137,8 +137,7 @@ class CompiledHooks(_running.RunningHooks):
         _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException:
-        """Returns a MismatchError with paths for mismatched arrays; translates other exceptions as
-        usual."""
+        """Returns a MismatchError for mismatched arrays; translates other exceptions as usual."""
         _, exception, variant, arrays = failure
         # In JAX 0.10.0 and older, the error for a spec is neither of these.
         if variant is not None and (

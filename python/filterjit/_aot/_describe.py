@@ -298,8 +298,7 @@ class Description:
 
 
 def _fields(cls: Any) -> list[str]:
-    """Returns the attributes that define one of filterjit's objects: the init fields of a
-    dataclass, or the class's own list."""
+    """Returns the attributes that define one of filterjit's own objects."""
     fields = getattr(cls, "__dataclass_fields__", {})
     given = [name for name, field in fields.items() if field.init]
     return [*getattr(cls, "DESCRIBED_BY", given)]

@@ -66,8 +66,7 @@ def _find(place: Place) -> Any:
 
 
 def _members(x: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (name, member) of a module or class, and (name, default) of a function, because a
-    lambda is often a default."""
+    """Yields the named members of a module or class, and the defaults of a function."""
     cls = type(x)  # `isinstance` would read `__class__`, and could trigger imports
     if issubclass(cls, types.ModuleType):
         yield from object.__getattribute__(x, "__dict__").items()
@@ -83,8 +82,7 @@ def _members(x: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _search(module: str, x: Any) -> str | None:
-    """Returns the qualified name of an object in a module, its classes, or its functions' defaults;
-    otherwise None."""
+    """Returns the qualified name of an object in a module, its classes or defaults, or None."""
     root = sys.modules.get(module)
     todo: list[tuple[Any, list[str]]] = [(root, [])]
     while todo:
@@ -156,8 +154,7 @@ class Coder:
         return [self.object(x)]
 
     def decode(self, codes: Json) -> Any:
-        """Raises Unsupported if something is missing or has changed, and any exception for
-        malformed JSON."""
+        """Raises Unsupported if a name is missing, and any exception for malformed JSON."""
         made: list[Any] = []
         for code in reversed(codes):
             if code is None or type(code) in (bool, str, int):
@@ -278,8 +275,7 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
 
 
 def memory_of(sharding: Any) -> str | None:
-    """Returns the memory kind, or None for the default kind, which JAX versions name
-    differently."""
+    """Returns the memory kind; None for the default, which JAX versions name differently."""
     kind: str | None = sharding.memory_kind
     if isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh):
         return kind
@@ -404,8 +400,7 @@ def _new_custom(cls: Any, aux: Any, *children: Any) -> Any:
 
 
 def _new_instance(cls: Any, *columns: Any) -> Any:
-    """Builds an instance of a dataclass or pytree class from its fields, like the C core: without
-    its constructor. Omits fields that were never set."""
+    """Builds an instance from its fields like the C core: without its constructor."""
     fields = {name: x for name, x in _pairs(columns) if x is not registry.missing}
     _checked(cls, object)
     known = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)

@@ -108,8 +108,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
 
 
 def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raises ValueError for a file or folder of the wrong kind, or that other users own or can
-    write. Root may own it, as in container images."""
+    """Raises ValueError for the wrong kind, or if users other than root own or can write it."""
     if not is_kind(at.st_mode):
         raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
     if not hasattr(os, "geteuid"):
@@ -203,8 +202,7 @@ class Kept:
         return make(jax.tree_util.tree_structure(tree))
 
     def write(self, find: Callable[[], Any], arrays: Sequence[Any]) -> None:
-        """Writes the ``jax.stages.Compiled`` returned by `find`, for a call with `arrays`. Logs a
-        warning on failure."""
+        """Writes the ``jax.stages.Compiled`` from `find`. Logs a warning on failure."""
         variant, registry = self.variant, self.cache.hooks.registry
         try:
             compiled = find()

@@ -96,8 +96,7 @@ def load(
 
 @contextlib.contextmanager
 def _malformed(path: str) -> Iterator[None]:
-    """Turns unexpected errors, which JAX, constructors and checks can raise for a malformed file,
-    into an error that says so."""
+    """JAX, constructors and checks can raise anything for a malformed file."""
     try:
         yield
     except (Unsupported, ForbiddenCompileError):
@@ -185,8 +184,7 @@ def _load(
     mesh: jax.sharding.Mesh | None,
     placed: bool,
 ) -> Compiled:
-    """Returns the function of a file. `placed` is True if the user passed `devices`, and `mesh` is
-    the mesh among these, if any."""
+    """Returns the function of a file. `placed` is True if the user chose `devices`."""
     # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
     with jax.enable_x64(True), _jax_compat.no_mesh():
         return _decode(header, blobs, devices, mesh, placed)

@@ -53,8 +53,7 @@ def spec_of(x: Any) -> jax.ShapeDtypeStruct:
 
 
 def place_of(x: Any) -> tuple[Any, bool]:
-    """Returns (sharding, is committed) of an array or a spec; for other values, those of the array
-    that JAX would make."""
+    """Returns (sharding, is committed) of an array or spec, or of the array that JAX would make."""
     if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is not None:
         return x.sharding, True
     return placement(x) or (jax.sharding.SingleDeviceSharding(default_device()), False)
@@ -133,8 +132,7 @@ class PreparedCall:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Surrounds JAX's tracing, lowering or compiling for the variant. At the end, inserts the
-        variant into its cache if it was traced."""
+        """Surrounds tracing, lowering or compiling. Caches the variant if it was traced."""
         cache, variant = self.cache, self.variant
         call = _running.Running(variant)
         try:

@@ -73,8 +73,7 @@ class Traced(_Stage, Generic[_P, _T]):
     """A function traced for the arguments of ``trace``; see ``jax.stages.Traced``."""
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
-        """Lowers the program and returns a `Lowered`. `options` go to
-        ``jax.stages.Traced.lower``."""
+        """Returns a `Lowered`. `options` go to ``jax.stages.Traced.lower``."""
         known_options("Traced.lower", options, option_names(self.stage.lower))
         prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
         with prepared.working():

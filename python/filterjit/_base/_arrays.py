@@ -74,8 +74,7 @@ def is_spec(x: Any) -> bool:
 
 
 def entries_of(spec: PartitionSpec) -> tuple[Any, ...]:
-    """Returns the entry of each dimension, even for a spec that can't be iterated because it has
-    unreduced or reduced axes."""
+    """Like ``tuple(spec)``, which fails for specs with unreduced or reduced axes."""
     partitions = getattr(spec, "partitions", None)
     return tuple(spec) if partitions is None else tuple(partitions)
 

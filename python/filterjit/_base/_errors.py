@@ -64,8 +64,7 @@ _CONTEXT = "__filterjit_error_context__"
 
 
 def is_of_key(exception: BaseException) -> bool:
-    """True if `exception` means that a static value or a dict's keys can't be part of a cache
-    key."""
+    """True if `exception` says that a value can't be part of a cache key."""
     operation, *_ = exception.__dict__.get(_CONTEXT, ("",))
     return operation in ("hash", "sort")
 
@@ -129,8 +128,7 @@ def is_array_like(x: Any) -> bool:
 
 
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
-    """Returns the items of an object's ``__dict__`` and slots; none for classes, modules and
-    functions."""
+    """Returns the ``__dict__`` and slots of an object other than a class, module or function."""
     if isinstance(x, (type, types.ModuleType)) or is_function(x):
         return []
     try:
@@ -169,8 +167,7 @@ def nothing_to_trace(what: str) -> TypeError:
 
 
 def _other_value(x: Any, also_a_dict: bool) -> str:
-    """Returns advice on replacing an unhashable value of a library class, or "" if the class might
-    be the user's own."""
+    """Returns advice on replacing an unhashable value of a library class, otherwise ""."""
     if isinstance(x, set):
         return "Pass a frozenset."
     if isinstance(x, bytearray):
@@ -225,8 +222,7 @@ def is_deleted(x: Any) -> bool:
 
 
 def name_deleted(failure: Failure) -> BaseException:
-    """Adds notes to the exception of a call that name deleted arrays, or an array that appears
-    twice though it is donated. Returns the exception."""
+    """Names deleted arrays, and donated arrays that appear twice, in notes to a call's exception."""
     _, exception, variant, arrays = failure
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
@@ -294,8 +290,7 @@ _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes to `exception` that name NumPy values JAX can't trace, and the traced number that
-    JAX needs the value of: a Python number listed in the option `traced`, or a NumPy scalar."""
+    """Adds notes that name NumPy values JAX can't trace, and a traced number it needs the value of."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):

@@ -1,5 +1,4 @@
-"""The type parameters of jitted functions. Their defaults are for type checkers; at runtime,
-``TypeVar`` has defaults only since Python 3.13."""
+"""The type parameters of jitted functions. At runtime, defaults need Python 3.13."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -36,8 +36,7 @@ class _Pops(Protocol):
 
 
 def taken(items: _Pops) -> Iterator[Any]:
-    """Pops and yields the items of a list or deque until it is empty. If threads do this together,
-    each item is yielded once."""
+    """Pops and yields items until none is left. Threads can share this."""
     while True:
         try:
             item = items.pop()

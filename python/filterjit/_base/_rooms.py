@@ -23,8 +23,7 @@ LISTENERS = {
     "_nnx._lost_changes": "flax.nnx",
     "_aot._keep": f"{PACKAGE}._aot._keep",  # only after `keep_programs` has imported it
 }
-"""Modules with a `listener` for the events of `_call._events`, in calling order. Each listens once
-the program has imported the module on the right."""
+"""Modules with a `listener` for `_call._events`, each with the module that it waits for."""
 
 
 def room_for(option: str) -> Any:
@@ -33,8 +32,7 @@ def room_for(option: str) -> Any:
 
 
 def import_room(module: str, what: str) -> Any:
-    """Imports a module of a room. If the room was removed, raises an ImportError saying that `what`
-    needs it."""
+    """Imports a room's module. If it was removed, the ImportError says that `what` needs it."""
     room = f"{PACKAGE}.{module.partition('.')[0]}"
     try:
         return import_module(f"{PACKAGE}.{module}")

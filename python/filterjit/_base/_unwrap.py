@@ -51,8 +51,7 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def is_function(x: Any) -> bool:
-    """True for a function, a wrapper of one (such as a partial or a jitted function), and a ufunc
-    of NumPy or JAX. False for classes, and for other instances with a ``__call__``."""
+    """True for functions, wrappers of functions, and ufuncs. False for other callable objects."""
     if isinstance(x, type) or not callable(x):
         return False
     return isinstance(innermost(x), _FUNCTIONS) or type(x).__name__ == "ufunc"

@@ -25,8 +25,7 @@ def jax_version() -> str | None:
 
 
 def warning() -> str | None:
-    """Returns a warning about an untested JAX, or about a Python with internals unknown to the C
-    core; None if both are known."""
+    """Returns a warning about an untested JAX or an unknown Python, or None."""
     version, said = jax_version(), []
     if version is not None and _release(version) > _release(TESTED_JAX):
         said.append(

@@ -61,8 +61,7 @@ def format_pattern(components: Sequence[Any]) -> str:
 def no_leaf_matches(
     components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
-    """Returns the error for a pattern that matches no leaf. `inner` is the path of an inner node
-    that it does match."""
+    """Returns the error for a pattern that matches no leaf, but perhaps the path `inner`."""
     pattern = format_pattern(components)
     text = f"the path pattern {pattern!r} matches no leaf"
     if inner is not None:
@@ -153,8 +152,7 @@ _MOST_CHARACTERS = 60  # per value
 
 
 def repr_of(structure: "_core.Structure") -> str:
-    """Returns a repr like ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``, with a star for each
-    open leaf. Its length is bounded."""
+    """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars are leaves."""
     return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 
@@ -243,8 +241,7 @@ class _Repr:
 
 
 def difference(what: str, path: list[Any], name: str, model: str, found: Any, expected: Any) -> str:
-    """Returns an error: the first difference between a tree called `name` and the structure called
-    `model`, which must be a prefix of it."""
+    """Describes the first difference between a tree, `name`, and its prefix, `model`."""
     match what:
         case "type":
             texts = _type_and_size(*found), _type_and_size(*expected)

@@ -141,8 +141,7 @@ def hand_over(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Passes a call of `f` to `upstream`, and counts it. Errors get notes about unhashable static
-    arguments and about `filter_jit`."""
+    """Passes a call to `upstream`, and counts it. Adds notes to errors."""
     __tracebackhide__ = True
     handed_over[reason] += 1
     cache = f._parts()[0]

@@ -104,8 +104,7 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function, or of an instance's methods, by Structure and options.
-    Returns None if no object can store them."""
+    """Returns the caches of a function or an instance's methods by key; None if nothing holds them."""
     owner = owner_of(fun)
     if owner is None:
         return None
@@ -123,8 +122,7 @@ def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
 
 
 def names_of(fun: Any) -> tuple[str, str]:
-    """Returns the ``__name__`` and ``__qualname__`` of the function inside wrappers and
-    partials."""
+    """Returns the names of the function inside wrappers and partials."""
     for inner in unwrap_chain(fun, "__wrapped__", "func"):
         is_partial = hasattr(inner, "func") and hasattr(inner, "keywords")
         if not hasattr(inner, "__wrapped__") and not is_partial:

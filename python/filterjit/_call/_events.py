@@ -96,15 +96,13 @@ class Listener:
         return contextlib.nullcontext()
 
     def ahead_of_time(self, cache: _core.Cache, variant: _core.Variant) -> None:
-        """JAX is going to trace, lower or compile a variant outside calls, until the current
-        `_running.Running` ends."""
+        """JAX is going to trace, lower or compile outside calls, until the current Running ends."""
 
     def calls(self, trace: Trace) -> None:
         """A trace is about to call the user's function. Can raise."""
 
     def watches(self, watched: Watched) -> Callable[[Any], None] | None:
-        """The user's function is about to run with these arguments. Returns a function to call with
-        its result, or None."""
+        """The user's function is about to run. Returns a function to call with its result."""
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         """A call ran a program for the first time."""
@@ -113,12 +111,10 @@ class Listener:
         """A new program's jaxpr is available, as `_traced.Contents`."""
 
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
-        """A call was passed to ``jax.jit`` or ``nnx.jit``. `counts` has all these calls by
-        reason."""
+        """A call went to ``jax.jit`` or ``nnx.jit``. `counts` has these calls by reason."""
 
     def error_of(self, error: BaseException | str) -> BaseException | str:
-        """Returns the error to raise for a failed call, or the reason to pass the call to
-        upstream's jit; often `error` itself."""
+        """Returns the error to raise for a failed call, or the reason to pass it to upstream."""
         return error
 
 
@@ -127,8 +123,7 @@ _others = dict(_rooms.LISTENERS)  # not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Returns the listeners. Imports each as soon as its library is imported, and skips removed
-    rooms."""
+    """Imports the listeners with an imported library, and returns them. Skips removed rooms."""
     for module, library in list(_others.items()):
         if library not in sys.modules:
             continue
@@ -158,8 +153,7 @@ def error_of(error: BaseException | str) -> BaseException | str:
 
 
 def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
-    """Calls `function`, which passes `watched` to the user's function, between the listeners'
-    `watches` and their reactions to its result."""
+    """Calls `function`, which runs the user's function, within the listeners' `watches`."""
     __tracebackhide__ = True
     ends = [end for one in listeners() if (end := one.watches(watched)) is not None]
     out = function()
@@ -190,8 +184,7 @@ _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def stack_level() -> int:
-    """Returns the `stacklevel` that makes the caller's warning point at the innermost frame outside
-    filterjit and JAX."""
+    """Returns the `stacklevel` of the innermost frame outside filterjit and JAX."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
         level, frame = level + 1, frame.f_back
@@ -199,8 +192,7 @@ def stack_level() -> int:
 
 
 def users_line() -> tuple[str, int]:
-    """Returns the file and line of the innermost frame outside installed libraries, or else of the
-    innermost frame outside filterjit and JAX."""
+    """Returns the user's file and line, or else those of a library that isn't filterjit or JAX."""
     frame: types.FrameType | None = sys._getframe(stack_level() - 1)
     first = frame
     while frame is not None and is_installed(frame.f_code.co_filename):

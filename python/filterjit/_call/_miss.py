@@ -68,15 +68,13 @@ class FunctionHooks(_running.RunningHooks):
     """The ``jax.jit`` that implements `lower`, `trace` and `eval_shape`; None for our own."""
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...] | None:
-        """Returns a function and the arguments that recreate `f` from a pickle; None if the wrapped
-        function and the settings suffice."""
+        """Returns how to recreate `f` from a pickle, if function and settings don't suffice."""
         return None
 
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Returns a cache, shared by the FilterJits of equal functions and options, and the arrays
-        in the function."""
+        """Returns the cache, shared by equal functions with equal options, and own arrays."""
         fun = f._function
         try:
             arrays, structure = _core.flatten(_registry.registry, self.function(f))
@@ -169,8 +167,7 @@ class FunctionHooks(_running.RunningHooks):
     def inspect(
         self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
     ) -> bool | None:
-        """Returns True if the new program can raise while it runs; None if it's too early to tell,
-        because an outer function is being traced."""
+        """Returns True if the new program can raise; None inside an outer trace."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
         _events.tell("ran", variant, arrays)

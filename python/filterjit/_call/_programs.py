@@ -32,8 +32,7 @@ class Programs:
         return self._calls
 
     def find(self, arrays: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Returns the ``jax.jit`` for these arrays, and its arguments: the arrays, some of them
-        placed by specs."""
+        """Returns the ``jax.jit`` for these arrays, and the arrays after placement."""
         return _direct.jitted_of(self._calls[0]), arrays
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> Sequence[Any]:
@@ -84,8 +83,7 @@ def add(cache: _core.Cache) -> None:
 
 
 def clear(cache: _core.Cache) -> None:
-    """Drops a function's programs. Also clears the programs in its variants, because a call can
-    hold one."""
+    """Drops a function's programs, even from variants that running calls hold."""
     variants = cache.variants()
     cache.clear()
     _events.tell("cleared", cache)

@@ -293,8 +293,7 @@ class RunningHooks(CallHooks):
         raise NotImplementedError
 
     def translate(self, failure: Failure) -> BaseException | str:
-        """Returns the exception to raise for a failure, or a reason to let `other` make the
-        call."""
+        """Returns the exception to raise, or a reason to let `other` make the call."""
         raise NotImplementedError
 
     def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:

@@ -46,20 +46,17 @@ def _indices(x: Any) -> tuple[int, ...]:
 
 
 def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options of ``jax.jit`` with tuples in place of iterators, which can be read only
-    once."""
+    """Replaces iterators in options, because they can be read only once."""
     return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
 class HandOver(Exception):
-    """Passes a call, or all calls, to upstream's jit, such as ``jax.jit``. The text is the
-    reason."""
+    """Passes a call, or all calls, to upstream's jit. The text is the reason."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Selects arguments of a call, by position if passed by position, and by name if passed by
-    name."""
+    """Selects arguments of a call: by position those passed by position, by name the rest."""
 
     positions: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
@@ -299,8 +296,7 @@ class Chosen:
             raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
-        """Raises ValueError if a path filter that must match something found nothing. `what` names
-        the missing thing."""
+        """Raises ValueError if a path filter that must match found no `what`."""
         expression = self.expressions[name]
         by_path = name not in self.by_leaf and not isinstance(expression, bool)
         if by_path and not found and not may_take_none(expression):
@@ -353,8 +349,7 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
 
 
 def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:
-    """Returns `parameters`, ``*args`` and ``**kwargs`` included, with flags where numbers are
-    traced."""
+    """Returns `parameters` with flags where numbers are traced."""
     extended = Named(names=frozenset(chosen.names) - set(parameters[0])).mark(parameters, 0)
     names, positional_only, positional, varargs, varkw, flags = extended
 

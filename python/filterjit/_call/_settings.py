@@ -90,7 +90,6 @@ class Settings:
 
     @property
     def tells_unused(self) -> bool:
-        """True if filterjit warns about unused donated arrays by path. Without shardings, JAX does
-        it for the "warn" modes."""
+        """True to warn about unused donated arrays by path. Otherwise JAX warns."""
         is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
         return bool(self.donate.chosen) or is_warned

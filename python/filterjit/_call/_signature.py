@@ -34,8 +34,7 @@ ANY = inspect.signature(lambda *args, **kwargs: None)
 
 
 def own_signature(fun: Any) -> inspect.Signature | None:
-    """Returns the signature of `fun` itself, ignoring ``__wrapped__``: None if its code object has
-    all of it, `ANY` if it's unknown."""
+    """Like `inspect_signature`, but ignores ``__wrapped__``. `ANY` if unknown."""
     if type(fun) is types.FunctionType and "__signature__" not in fun.__dict__:
         return None
     if hasattr(fun, "__signature__"):
@@ -147,8 +146,7 @@ def raise_binding_error(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Raises the TypeError that ``fun(*args, **kwargs)`` would, without running `fun`: it calls a
-    function with the same name and parameters and an empty body."""
+    """Raises the TypeError of ``fun(*args, **kwargs)`` by calling an empty stand-in."""
     try:
         function, full_args, full_kwargs = _called_function(fun, args, kwargs)
         try:
@@ -172,8 +170,7 @@ def raise_misfit(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Raises the TypeError of a function with this name and signature, for arguments that don't fit
-    it."""
+    """Raises the TypeError of a function with this name and signature."""
     _stand_in(name, qualname, signature)(*args, **kwargs)
     signature.bind(*args, **kwargs)
 

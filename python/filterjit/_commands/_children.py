@@ -25,8 +25,7 @@ from .._base._switches import switches
 
 
 def inherit(explain: bool) -> None:
-    """Makes children of this process call `install`, while it is installed here. `explain` turns on
-    explanations there."""
+    """Makes children of this process call `install`, while it is installed here."""
 
     def replace() -> None:
         # Already imported; at the top, it would be imported in every program.

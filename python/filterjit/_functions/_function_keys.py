@@ -46,8 +46,7 @@ _identity = _core.identity
 
 
 class _Walk:
-    """Computes a key. The methods with a value and a `Type` as arguments are the rules of
-    `_values`."""
+    """Computes a key. The methods that take a `Type` are the rules of `_values`."""
 
     def __init__(self) -> None:
         self.in_doubt = False

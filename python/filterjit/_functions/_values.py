@@ -168,8 +168,7 @@ def parts_of_wrapper(x: Any) -> list[tuple[Any, Any]]:
 
 
 def name_in_library(x: Any) -> tuple[str, str] | None:
-    """Returns (module, name) for a top-level library function that holds no values, or a wrapper of
-    one; otherwise None."""
+    """Returns (module, name) of a top-level library function without state, or its wrapper."""
     variables: Any = dict_of(x)
     module, name = variables.get("__module__"), variables.get("__qualname__")
     if type(x) is types.FunctionType:

@@ -36,8 +36,7 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 
 class _Signature:
-    """The signature of a jitted function, for ``inspect.getfullargspec``, which ignores
-    ``__wrapped__``."""
+    """For ``inspect.getfullargspec``, which ignores ``__wrapped__``."""
 
     def __get__(self, f: Any, owner: Any) -> inspect.Signature:
         if f is None:
@@ -49,8 +48,7 @@ class _Signature:
 
 
 class _Annotations:
-    """The annotations of the wrapped function, unless the wrapper's were set. Since Python 3.14,
-    wrappers copy only ``__annotate__``."""
+    """For Python 3.14, where wrappers copy only ``__annotate__``."""
 
     def __get__(self, f: Any, owner: Any) -> Any:
         return {} if f is None else f._function.__annotations__
@@ -375,8 +373,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         type.__setattr__(owner, "__getattribute__", _core.Getattribute(owner, original))
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickles by name if the name leads here, like a function; otherwise pickles the wrapped
-        function."""
+        """Pickles by name if possible, like a function; otherwise by the wrapped function."""
         if is_found_by_name(self):
             return str(self.__qualname__)
         hooks = self._hooks
@@ -396,8 +393,7 @@ jtu.register_pytree_with_keys(
 
 
 def own_options(function: str, on_retrace: OnRetrace, maxsize: int) -> dict[str, Any]:
-    """Checks and returns the options that all decorators have and ``jax.jit`` lacks. `function`
-    names the decorator."""
+    """Checks the options that ``jax.jit`` lacks. `function` names the decorator."""
     check_on_retrace(function, on_retrace)
     if on_retrace is not None:
         import_room("_observe._listener", "`on_retrace`")

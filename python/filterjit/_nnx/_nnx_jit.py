@@ -110,8 +110,7 @@ class NNXJit(_core.VariableJit):
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays, like
-        ``flax.nnx.jit``."""
+        """Like ``flax.nnx.jit``'s: returns the result with jax.ShapeDtypeStruct for arrays."""
         return self.upstream.eval_shape(*args, **kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "Warmed":

@@ -38,8 +38,7 @@ class NNXShardings(Shardings):
         return [i for i in values if _is_auto(specs[i])]
 
     def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
-        """Returns the spec of each array of a call, and the positions of the Variables' values, in
-        the Variables' order. Raises HandOver if the prefix doesn't fit."""
+        """Returns each array's spec, and the positions of the Variables' values in their order."""
         # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
         avals = map(jax.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
@@ -85,8 +84,7 @@ def _check(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 
 
 def _is_auto(spec: Spec) -> bool:
-    """True if arrays have the same type before and after JAX places them on the mesh. With Explicit
-    axes they don't, because the axes are part of the type."""
+    """True if placing arrays on the mesh keeps their type: without Explicit axes."""
     mesh = spec.mesh if isinstance(spec, jax.sharding.NamedSharding) else mesh_in_force()
     return mesh is not None and all("Auto" in str(kind) for kind in mesh.axis_types)
 

@@ -28,8 +28,7 @@ from .._trees._registry import is_traced
 registry: _core.Registry = _registry.registry.with_policy(
     traced=_registry.NUMBERS, by_identity=(compat.VARIABLE_TYPE, compat.Pytree)
 )
-"""Traces numbers, like ``jax.jit``. A Variable or Module that occurs twice in the arguments is one
-object."""
+"""Traces numbers, like ``jax.jit``. Aliased Variables and Modules are one object."""
 
 NOT_TRACED = "jax.jit does not trace (jax_disable_jit)"
 DO_NOT_FIT = "the shardings do not fit the arguments or the result"
@@ -140,8 +139,7 @@ class TracedFunction:
     def dynamic(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Replaces static arguments by None. Raises HandOver if one of them contains a Variable or
-        a Module."""
+        """Replaces static arguments by None. Raises HandOver for static Variables and Modules."""
         if not self.static:
             return args, kwargs
         values = [x for static, x in self.static.of_call(args, kwargs) if static]
@@ -163,8 +161,7 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the Variables and Pytrees in a trace's arguments. Raises HandOver if upstream
-        must run the function, which hasn't run yet."""
+        """Returns the arguments' Variables and Pytrees. Raises HandOver before the function runs."""
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)
@@ -197,14 +194,13 @@ class TracedFunction:
         }
 
     def check(self, out: Any, values: Any) -> None:
-        """Checks the result of a trace. Raises HandOver for an untraceable leaf, and upstream
-        raises its error. User objects are unchanged, because this trace changed only copies."""
+        """Raises HandOver for an untraceable leaf, to get upstream's error. Only copies have changed
+        so far."""
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
 
     def pure_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the positional arguments without static ones, as upstream passes them to
-        ``jax.jit`` with shardings."""
+        """Returns the positional, traced arguments as upstream passes them to ``jax.jit``."""
         dynamic = self.dynamic(args, kwargs)
         pure, _ = self.as_pure(dynamic)
         return tuple(x for i, x in enumerate(pure) if i not in self.static.positions)
@@ -213,8 +209,7 @@ class TracedFunction:
         raise NotImplementedError
 
     def specs_of_answer(self, answer: tuple[Any, Any, Any], specs: list[Any]) -> list[Any]:
-        """Returns the specs of the arrays in a trace's answer, given the specs of the arguments'
-        Variables."""
+        """Returns the specs of the arrays in an answer, given the specs of the Variables."""
         assert self.prefixes is not None
         out, indices, values = answer
         found = specs_of(self.prefixes.outputs, out)
@@ -298,8 +293,7 @@ def _has(tree: Any, is_one: Callable[[Any], bool]) -> bool:
 
 
 def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
-    """Returns the numbers of replaced leaves and of all leaves in two trees of ``NodeStates``, or
-    None if the graphs differ."""
+    """Returns the numbers of replaced and of all leaves of ``NodeStates``; None for new graphs."""
     flat = [jax.tree.flatten(tree, is_leaf=compat.is_node_states) for tree in (before, after)]
     if flat[0][1] != flat[1][1]:
         return None
@@ -316,8 +310,7 @@ def _changed_leaves(before: Any, after: Any) -> tuple[int, int] | None:
 
 
 class TreeFunction(TracedFunction):
-    """The modes that update only Variables: ``graph=False``, or ``graph=True`` with
-    ``graph_updates=False``."""
+    """The modes that update only Variables: without graphs, or with ``graph_updates=False``."""
 
     @property
     def graph(self) -> bool:

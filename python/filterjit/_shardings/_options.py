@@ -68,8 +68,7 @@ class Shardings:
     # Like ``jax.jit``, jits of one function with equal options share their programs.
 
     def _make_key(self) -> Any:
-        """Returns a key for comparing options. Returns None to compare by identity, because a tree
-        of shardings can hold anything."""
+        """Returns a key for equality; None for identity, because trees can hold anything."""
         key: list[Any] = [self.mesh]
         for given in (self.inputs, self.outputs):
             values: Any = [given]
@@ -131,8 +130,7 @@ class Shardings:
         return tuple(specs)
 
     def positions_of_models(self, call: SeenCall) -> list[int]:
-        """Returns the positions of the arrays in arguments with rules or a tree of specs as
-        value."""
+        """Returns the positions of arrays in arguments with rules or a tree of specs."""
         own = call.variant.function.num_leaves
         found: list[int] = []
         for i, _, value in self._values(call):

@@ -225,8 +225,7 @@ class ShardingRules:
         ]
 
     def _groups(self, tree: Any, count: int) -> tuple[list[int], list[bool]]:
-        """Returns for each array the number of its rule (the number of filters for none), and
-        whether it belongs to an optimizer's state."""
+        """Returns each array's rule number, and whether it's in an optimizer's state."""
         expressions = tuple(map(or_none, self._expressions))
         groups = list(_groups_of(tree, expressions).values())
         if len(groups) != count:  # a user's filter changed the tree
@@ -321,8 +320,7 @@ def _with_arrays(tree: Any) -> Any:
 
 
 def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
-    """Returns a dict from the path of each array to the number of the first expression that takes
-    it (``len(expressions)`` for none)."""
+    """Maps the path of each array to the first expression that takes it, or to their number."""
     _, structure, groups = groups_of_arrays(tree, expressions, None)
     return dict(zip(structure.paths, groups, strict=True))
 

@@ -45,8 +45,7 @@ _T = TypeVar("_T")
 
 
 class _AnyTrace(int):
-    """Equals the number of any trace, because JAX compares the treedef of `out_shardings` with the
-    results' treedef, for any trace."""
+    """Equals any trace number, because JAX compares the treedefs of `out_shardings` and results."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, int)
@@ -268,8 +267,7 @@ class ShardedCall(Programs):
         return True
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
-        """Returns the program for arrays, with its ``jax.jit``. If a call finds it to be the only
-        program, the variant's next call uses that ``jax.jit``."""
+        """Returns the program for arrays. A call sets ``variant.call`` for the next one."""
         key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
         program = self._by_key.get(key)
         if program is None or (program.is_loaded and not is_call):
@@ -302,8 +300,7 @@ class ShardedCall(Programs):
             return program
 
     def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...], is_call: bool) -> None:
-        """Gives a program its ``jax.jit``. Raises _OtherSpecs if these arrays' result needs specs
-        other than the program's."""
+        """Gives a program its ``jax.jit``. Raises _OtherSpecs if the result needs other specs."""
         options = dict(self.jitkwargs, donate_argnums=program.needs.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs

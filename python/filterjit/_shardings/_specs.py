@@ -42,8 +42,7 @@ def mesh_in_force() -> Any:
 
 
 def axes_for(mesh: Any) -> Axes | None:
-    """Returns the axes of `mesh`; inside ``shard_map``, or if `mesh` is None, of the current mesh.
-    None without a mesh."""
+    """Returns the axes of `mesh`, or of the current mesh (always inside ``shard_map``), or None."""
     if not (mesh is None or hasattr(mesh, "axis_names")):
         raise TypeError(f"`mesh` must be a jax.sharding.Mesh, not {mesh!r}.")
     inside = mesh_in_force()
@@ -84,8 +83,7 @@ def misfit_of(spec: PartitionSpec, shape: tuple[int, ...], mesh: Axes) -> str:
 
 
 def problem_of(given: Spec, shape: tuple[int, ...], mesh: Axes | None) -> str:
-    """Describes why an array of this shape can't have a spec. Returns "" if it can, or if JAX must
-    decide. `mesh` is the mesh of a PartitionSpec."""
+    """Describes why a spec can't divide an array, or returns ""; JAX checks other shardings."""
     spec, on = given, mesh
     if isinstance(given, NamedSharding):
         spec, on = given.spec, Axes.of(given.mesh)

@@ -86,8 +86,7 @@ class Job:
 
 
 class _Line:
-    """The terminal's last line: names the oldest job and counts the rest. A terminal that can't
-    clear lines gets a message for each job."""
+    """Names the oldest job and counts the rest, or prints a message per job if it can't clear."""
 
     def __init__(self) -> None:
         self._lock = RLock()

@@ -16,8 +16,7 @@ def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def align(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Pads every cell to the width of its column: the first column to the left, the rest to the
-    right."""
+    """Pads cells to the width of their column: the first one on the right, the rest on the left."""
     widths = widths_of(rows)
     return [
         [
@@ -39,16 +38,14 @@ def escape(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table. The first column is aligned to the left, and spaces indent it. The other columns are
-    aligned to the right."""
+    """A table. The first column is aligned to the left, all others to the right."""
 
     title: str
     heads: list[str]
     rows: list[list[str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        """Returns the table's lines, without its title. To fit into `width`, drops the last columns
-        and shortens the first one."""
+        """Returns lines of at most `width`. Drops the last columns and shortens the first if needed."""
         rows = [self.heads, *self.rows]
         if width is not None:
             while len(rows[0]) > 1 and sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 > width:

@@ -32,8 +32,7 @@ class Node:
 
     @property
     def statics(self) -> tuple[Any, ...]:
-        """The node's static parts: its value or aux data, the path of a ref, or the keys or names
-        of its children."""
+        """The node's own statics: value, aux data, path of a ref, or keys of its children."""
         if self.kind in ("static", "custom", "ref"):
             return (self.detail,)
         return self.detail if type(self.detail) is tuple else ()
@@ -48,8 +47,7 @@ def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
 
 
 def lineage(structure: _core.Structure, index: int, array: int = 0) -> list[tuple[int, Node]]:
-    """Returns (index, node) from the root down to the node at `index`, which follows `array`
-    arrays."""
+    """Returns (index, node) from the root to `index`, a node after `array` arrays."""
     return [(i, Node(*row, array)) for i, row in structure._lineage(index)]
 
 

@@ -61,8 +61,7 @@ def is_array(x: Any) -> bool:
 
 
 def _key(entry: Any) -> str | tuple[Any]:
-    """Converts a key of JAX to the C core's format: an attribute name, or ``(key,)`` for an
-    item."""
+    """Converts a key of JAX to the C core's format: a name, or ``(key,)`` for an item."""
     match entry:
         case jtu.GetAttrKey(name=name) if type(name) is str:
             return name
@@ -77,8 +76,7 @@ def _key(entry: Any) -> str | tuple[Any]:
 def flatten_with_keys(
     x: Any,
 ) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[str | tuple[Any], ...]]:
-    """Flattens one level of a node. Returns its children, its aux data, a function that rebuilds
-    the node from aux data and children, and the children's keys."""
+    """Flattens one level. Returns (children, aux data, unflatten, keys of children)."""
     # `is_leaf` sees the root first, then its children, which can include the root.
     answers = iter((False,))
     pairs, treedef = jtu.tree_flatten_with_path(x, is_leaf=lambda _: next(answers, True))
@@ -161,8 +159,7 @@ def _classify_dataclass(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
-    """True if calling a dataclass with these keyword arguments runs only a generated ``__init__``,
-    and no user code."""
+    """True if constructing the dataclass runs only a generated ``__init__``, and no user code."""
     return (
         is_like_generated(cls.__init__, "__init__")
         and hasattr(cls, "__dataclass_params__")
@@ -249,8 +246,7 @@ def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Describes a class with instances that list their own children, or returns None. Checks that
-    rebuilding `x` keeps its attributes."""
+    """Describes a class whose instances list their children, or returns None."""
     describe = _flax_compat.describer(cls)
     if describe is None:
         return None
@@ -261,8 +257,7 @@ def _classify_described(cls: type, x: Any) -> tuple[Any, ...] | None:
 
 
 def _classify_custom(cls: type, x: Any) -> tuple[Any, ...]:
-    """Describes a class that its registered function flattens. The last item is True for a class of
-    ``jax.tree_util.register_static``."""
+    """Describes a class flattened by its registered function."""
     flatten = _registered_compat.registered_flatten(cls)
     if flatten is not None:
         parts: Any = flatten(x)
@@ -298,8 +293,7 @@ def _key_of(cls: type) -> Any:
 
 
 def _is_made_by_namedtuple(cls: Any) -> bool:
-    """True if calling the class runs only the ``__new__`` of ``collections.namedtuple``. The C core
-    then creates the tuple without a call."""
+    """True if calling the class only builds a tuple, which the C core then does itself."""
     module = getattr(getattr(cls.__new__, "__globals__", None), "get", lambda _: "")("__name__")
     return (
         str(module).startswith("namedtuple_")

@@ -274,8 +274,7 @@ class OwnEquality:
 
 
 class _Array:
-    """Compares JAX arrays by aval, sharding and contents. An unreadable array (deleted, or on other
-    processes' devices) equals itself."""
+    """Compares JAX arrays by aval, sharding and contents. Unreadable ones equal themselves."""
 
     __slots__ = ("array",)
 
@@ -374,8 +373,7 @@ def has_other_dict(cls: Any) -> bool:
 
 
 def is_known(cls: Any, base: Any) -> bool:
-    """True if the attributes and a base's contents are certainly everything in an instance: it has
-    no hidden memory."""
+    """True if a base's contents and the attributes are certainly everything in an instance."""
     pointers = len(_slots(cls, base))
     for was, offset in (
         (base.__dictoffset__, cls.__dictoffset__),
@@ -430,8 +428,7 @@ class _Example:
 
 
 def is_like_generated(function: Any, name: str) -> bool:
-    """True if `dataclasses` generates methods like this one. Looking for the function's file isn't
-    enough, because functions of ``python -c`` have none either."""
+    """True if `dataclasses` generates such a method. ``python -c`` has no files to check."""
     code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
     return isinstance(code, types.CodeType) and (
         (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
@@ -441,8 +438,7 @@ def is_like_generated(function: Any, name: str) -> bool:
 def _generated_fields(
     cls: Any, definer: Any, method: str = "__eq__"
 ) -> list[tuple[str, bool]] | None:
-    """Returns (name, does ``__eq__`` compare it) for the fields of a class if `definer` has a
-    generated `method`, otherwise None."""
+    """Returns (field, is compared) if `definer` has a generated `method`, otherwise None."""
     function = definer.__dict__[method]
     if "__dataclass_fields__" in definer.__dict__ and is_like_generated(function, method):
         return [(f.name, f.compare) for f in dataclasses.fields(cls)]
@@ -465,8 +461,7 @@ def _generated_key(cls: Any, definer: Any) -> Key | None:
 
 
 def _library_key(cls: Any, definer: Any) -> Key | None:
-    """Returns the key of a configuration of these libraries, otherwise None. Their ``__eq__``
-    equates 1 and True."""
+    """Returns the key of a library's configuration, in which 1 equals True, or None."""
     match definer.__module__.partition(".")[0]:
         case "pydantic" if hasattr(cls, "__pydantic_fields__"):
             more = operator.attrgetter(
