@@ -50,7 +50,8 @@ _OPTIONS = {"--jax", "--report", "--html", "--explain"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits the arguments of `run` from the program's: ``-m``, ``-c`` or the script, and the rest."""
+    """Splits the arguments of `run` from the program's: ``-m``, ``-c`` or the script, and the
+    rest."""
     for i, argument in enumerate(argv[1:], 1):
         if argv[i - 1] == "--html":
             continue  # the value of --html
@@ -213,8 +214,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m filterjit") -
 def _main_and_exit(prog: str) -> None:
     status = main(prog=prog)
     if status == 130:
-        # A thread of JAX might still be compiling. A regular exit would destroy its device, and
-        # crash.
+        # A regular exit would destroy a device that a thread of JAX might be using, and crash.
         sys.stdout.flush()
         os._exit(status)
     if status != 0:

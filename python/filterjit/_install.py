@@ -34,11 +34,8 @@ _Changes = list[tuple[Any, str, Any]]
 
 
 class _Peer:
-    """A library to change, now or right after the program imports it.
-
-    Attributes:
-        wanted: True between `install` and `uninstall`.
-    """
+    """A library to change, now or right after the program imports it. `wanted` is True between
+    `install` and `uninstall`."""
 
     def __init__(self, module: str, changes: Callable[[], _Changes | None]) -> None:
         self.wanted = False
@@ -99,10 +96,8 @@ _get = object.__getattribute__  # faster than that of Modules, which is in Pytho
 
 
 def _counterpart_of(wrapper: Any) -> Any:
-    """Returns the FilterJit for a wrapper of Equinox, or None if its options can't be read.
-
-    The wrapper's ``__dict__`` stores it. Equinox ignores it, because it flattens only fields.
-    """
+    """Returns the FilterJit for a wrapper of Equinox, or None if its options can't be read. It's
+    stored in the wrapper's ``__dict__``. Equinox ignores it, because it flattens only fields."""
     try:
         found = _get(wrapper, _COUNTERPART)
         if found.owner() is wrapper:

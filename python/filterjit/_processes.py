@@ -81,10 +81,7 @@ def _participants(mesh: Any, specs: Sequence[Any]) -> tuple[int, ...]:
 
 
 class Comparison:
-    """Compares each program of a variant with other processes, once, before it runs.
-
-    It refers to the variant weakly.
-    """
+    """Compares each program of a variant with other processes, once, before it runs."""
 
     def __init__(self, name: str, variant: _core.Variant, settings: Settings) -> None:
         self._name = name
@@ -97,14 +94,9 @@ class Comparison:
     def before_run(self, arrays: tuple[Any, ...], find: Callable[[], Any]) -> Iterator[None]:
         """Surrounds a call. Waits until all processes are about to run this program.
 
-        Arguments:
-            find: returns the ``jax.jit`` of the call. Comparing traces and lowers it, and the call
-                finds both in JAX's caches.
-
-        Raises:
-            ProcessMismatchError: on all processes if their programs differ, with processes and
-                paths.
-            Exception: any exception of the trace.
+        `find` returns the ``jax.jit`` of the call. Comparing traces and lowers it, and the call
+        finds both in JAX's caches. Raises the trace's exception, or a ProcessMismatchError on all
+        processes if their programs differ.
         """
         token = threading.get_ident(), object()
         try:
@@ -202,13 +194,8 @@ class _Entry(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class _Wait:
-    """Waits until all processes have arrived with the same digest.
-
-    Attributes:
-        raised: the trace's error, or "".
-        program: the program's text.
-        describe: describes the call for messages, see `_texts_of`.
-    """
+    """Waits until all processes have arrived with the same digest. Each process has a `program`
+    text or the error `raised` by its trace. `describe` describes the call for messages."""
 
     client: Any
     processes: tuple[int, ...]

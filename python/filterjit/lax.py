@@ -127,11 +127,8 @@ class _Traced:
     JAX finds traces by the function's identity, and keeps them while it lives. Each user function
     therefore has a single _Traced, which doesn't keep it alive.
 
-    Attributes:
-        function: returns the user's function.
-        name: the function of this module that traces it.
-        returns: "carry"; "pair", a carry and a result; "result"; or "value", passed on unchanged.
-        leaves: the filter of a carry's traced leaves.
+    `name` is the function of this module. `returns` is "carry"; "pair", a carry and a result;
+    "result"; or "value", passed on unchanged. `leaves` is the filter of a carry's traced leaves.
     """
 
     function: Callable[[], Any]
@@ -183,11 +180,8 @@ def _differences(
 ) -> str:
     """Returns lines about the differences between two trees, with remedies for numbers.
 
-    Arguments:
-        root: the name of the whole trees.
-        line: a format string for a place and its two values.
-        init: the argument that holds `one`, or "".
-        has_option: True to suggest the option `traced`.
+    `root` names the whole trees. `line` formats a place and its two values. `init` is the argument
+    that holds `one`, or "". `has_option` suggests the option `traced`.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
     from ._observe._causes import lines_of
@@ -275,8 +269,7 @@ def _text_of(number: Any, dtype: Any) -> str | None:
     return None if type(number) is complex else f"jnp.{number}".replace("jnp.-", "-jnp.")
 
 
-# By the address of each living function: a reference to it, and its _Traced objects by (name,
-# returns).
+# By a living function's address: a reference to it, and its _Traced objects by (name, returns).
 _known: dict[int, tuple[Callable[[], Any], dict[tuple[str, str], _Traced]]] = {}
 
 

@@ -33,13 +33,9 @@ _REMEDY = "Compile it for these arguments too, or call the function itself."
 class CompiledHooks(_running.RunningHooks):
     """The hooks of a compiled function. They raise if a call would need a new variant.
 
-    Attributes:
-        settings: the function's settings, as far as a loaded function has them.
-        name: the function's name, for messages.
-        signature: the function's signature.
-        stage: the ``jax.stages.Compiled``, or with symbolic dimensions the ``jax.stages.Lowered``.
-        may_raise: True if the program can raise while it runs.
-        jit_id: identifies errors of ``eqx.error_if``; see `_errors.jit_id_of`.
+    `settings` are the function's, as far as a loaded function has them. `stage` is the
+    ``jax.stages.Compiled``, or with symbolic dimensions the ``jax.stages.Lowered``. `jit_id`
+    identifies errors of ``eqx.error_if`` (`_errors.jit_id_of`).
     """
 
     settings: Settings
@@ -57,13 +53,8 @@ class CompiledHooks(_running.RunningHooks):
     def make_filter_jit(
         self, function: _core.Structure, arrays: tuple[Any, ...], name: str, fun: Any = None
     ) -> _core.FilterJit:
-        """Returns a FilterJit without its variant.
-
-        Arguments:
-            function, arrays: the Structure of the jitted function, and its arrays.
-            name: the name in reports.
-            fun: the function, if known.
-        """
+        """Returns a FilterJit without its variant, for a function's Structure and arrays. `name` is
+        for reports. `fun` is the function, if known."""
         parameters = _signature.parameters_of(None, self.signature)
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})

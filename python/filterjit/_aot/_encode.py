@@ -116,12 +116,8 @@ def _place_of(x: Any) -> Place:
 class Coder:
     """Encodes values as lists of codes, and decodes them.
 
-    Arguments:
-        known: objects with the same numbers when decoding, such as devices.
-        names: the places of more objects.
-
-    Attributes:
-        objects: the objects with a number: known objects, then the ones in `names`.
+    A code can refer to one of the `objects`: first the `known` ones, which must be the same when
+    decoding, such as devices, then those found by `names`.
     """
 
     def __init__(self, known: Sequence[Any] = (), names: Iterable[Place] = ()) -> None:
@@ -308,11 +304,8 @@ def encode_structure(
     registry: _core.Registry, structure: _core.Structure, what: str, known: Sequence[Any] = ()
 ) -> Json:
     """Returns the names of the classes and functions in a structure, and the codes of its tree.
-    `decode_tree` needs the same `known` objects.
-
-    Raises ValueError with the paths of static values that a file can't hold. `what` names the
-    structure.
-    """
+    `decode_tree` needs the same `known` objects. Raises ValueError with the paths of static values
+    that a file can't hold. `what` names the structure."""
     coder = Coder(known)
     codes: list[Json] = []
     problems: list[str] = []
@@ -349,11 +342,9 @@ def _encode_node(coder: Coder, registry: _core.Registry, node: _nodes.Node) -> l
 
 
 def decode_tree(encoded: Json, known: Sequence[Any] = ()) -> Any:
-    """Builds the tree of a structure, with NumPy arrays in place of arrays and the registry's
-    sentinel in place of missing arguments. The arguments of a call form a dict by parameter.
-
-    Raises Unsupported if a class or function is missing, and any exception for malformed codes.
-    """
+    """Builds the tree of a structure, with NumPy arrays for arrays and the registry's sentinel for
+    missing arguments. The arguments of a call form a dict by parameter. Raises Unsupported if a
+    class or function is missing, and any exception for malformed codes."""
     names, codes = encoded
     return Coder(known, names).decode(codes)
 

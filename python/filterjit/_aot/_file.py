@@ -82,12 +82,8 @@ def opened(path: str, check: Check | None = None) -> Iterator[BinaryIO]:
 
 
 def read(path: str, check: Check | None = None) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file, after checking their digests.
-
-    Raises:
-        OSError: if the file can't be read.
-        ValueError: if the file is damaged or has a different format.
-    """
+    """Returns the header and the blobs of a file. Raises OSError if it can't be read, ValueError if
+    it's damaged or has a different format."""
     with opened(path, check) as file:
         header = read_header(file, path)
         left = os.fstat(file.fileno()).st_size - file.tell()

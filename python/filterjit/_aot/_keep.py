@@ -37,8 +37,7 @@ from ._prepared import PreparedCall, is_spec, place_of
 logger = logging.getLogger("filterjit")
 
 _folders: list["Folder"] = []  # the active ones; the last one is used
-# Results of loading, by variant and digest: a ``jax.stages.Compiled``, or False if no file could be
-# loaded.
+# By variant and digest: the loaded ``jax.stages.Compiled``, or False if loading failed.
 _loaded: weakref.WeakKeyDictionary[_core.Variant, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
@@ -128,9 +127,7 @@ class Folder:
 
 class Kept:
     """A call's program in a folder, whether or not it exists yet. Specs can replace the arrays.
-
-    Raises Unsupported if the call can't be described.
-    """
+    Raises Unsupported if the call can't be described."""
 
     def __init__(
         self,

@@ -110,10 +110,8 @@ def _is_portable(header: dict[str, Json]) -> bool:
 
 
 def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> list[jax.Device]:
-    """Returns the devices to run on, one for each device the program was compiled for.
-
-    Raises Unsupported if they aren't available, or if the file belongs to a different process.
-    """
+    """Returns the devices to run on, in the order of the ones the program was compiled for. Raises
+    Unsupported if they aren't available, or if the file belongs to a different process."""
     wanted, here = header["devices"], [jax.process_index(), jax.process_count()]
     process = header["info"].get("process", here)
     if process != here:

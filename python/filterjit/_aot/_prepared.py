@@ -20,10 +20,8 @@ from .._trees._tree_functions import flatten
 
 
 class _Placeholder(np.ndarray):
-    """Replaces a spec while the arguments are flattened.
-
-    An array without memory and of the same rank, to get the same Structure as with arrays.
-    """
+    """Replaces a spec while the arguments are flattened: an array of the same rank, for the same
+    Structure, but without memory."""
 
     spec: jax.ShapeDtypeStruct
 
@@ -81,15 +79,8 @@ def unbind(
 class PreparedCall:
     """A call of a jitted function, before it runs.
 
-    Attributes:
-        name: the function's name, for messages.
-        signature: the function's signature.
-        f: the jitted function.
-        variant: the variant of the arguments.
-        arrays: the call's arrays or specs, beginning with those in the function itself.
-        settings: the function's settings, as far as a loaded function has them.
-        program: the lowered program; None before that, and in a loaded function.
-        may_raise: True if the program can raise while it runs.
+    `arrays` are arrays or specs, beginning with those in the function itself. `program` is the
+    lowered program; None before that, and in a loaded function, which has only some `settings`.
     """
 
     name: str

@@ -23,8 +23,7 @@ from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
 
-# The fields of JAX's dataclass in a program that fits into a file: empty (otherwise described in
-# words), or values of these types.
+# JAX's dataclass of a program that fits into a file: empty fields, in words, and types of fields.
 _NOTHING = {
     "unordered_effects": "unordered effects",
     "ordered_effects": "ordered effects",
@@ -55,11 +54,9 @@ def encode(
 ) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises Unsupported.
 
-    Arguments:
-        name: the name of the function.
-        stage: the ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` of a portable program.
-        result: the structure of the result, from `_encode.encode_structure`.
-        exported: the ``jax.export.Exported`` of a portable program and its bytes, or None.
+    `stage` is the ``jax.stages.Compiled``; for a portable program the ``jax.stages.Lowered``, and
+    `exported` the ``jax.export.Exported`` with its bytes. `result` is the encoded structure of the
+    result.
     """
     shardings, devices = placement(stage)
     coder = Coder(devices)
@@ -145,11 +142,7 @@ def decode(
     header: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
 ) -> Callable[[Any], jax.stages.Compiled]:
     """Loads the executable of a file. Returns a function from the treedef of a trace's Output to
-    the ``jax.stages.Compiled``.
-
-    Arguments:
-        header, blobs: from `encode`; ignores further blobs.
-        devices: replacements for the devices that the program was compiled for, in order.
+    the ``jax.stages.Compiled``. `devices` replace the program's devices, in order.
 
     Raises Unsupported, or any exception for invalid data. The returned function raises ValueError
     for a wrong number of arrays in the result.
@@ -218,10 +211,8 @@ def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[st
 
 def input_shardings(stage: Any) -> list[Any]:
     """Returns the sharding of each argument of a ``jax.stages.Compiled``, None for unused ones.
-
     Raises Unsupported if JAX doesn't say: for a ``jax.stages.Lowered``, and in JAX 0.9 with
-    `jax_use_simplified_jaxpr_constants`.
-    """
+    `jax_use_simplified_jaxpr_constants`."""
     try:
         found = stage.input_shardings
     except (ValueError, AttributeError) as e:

@@ -21,10 +21,8 @@ NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
 
 
 class Program:
-    """A traced program and JAX's settings at that time.
-
-    Passed to ``jax.export`` in place of a ``jax.jit``, which would retrace the function.
-    """
+    """A traced program and JAX's settings at that time. Replaces a ``jax.jit`` in ``jax.export``,
+    which would retrace the function."""
 
     def __init__(self, traced: Any) -> None:
         self.settings = _jax_compat.settings()
@@ -49,13 +47,8 @@ def save(
     portable: bool = False,
     platforms: Sequence[str] | None = None,
 ) -> None:
-    """Saves a compiled function; see `Compiled.save`.
-
-    Arguments:
-        prepared: the compiled call.
-        stage: its ``jax.stages.Compiled``, or the ``jax.stages.Lowered`` for a portable file.
-        path, version, portable, platforms: see `Compiled.save`.
-    """
+    """Saves a compiled function; see `Compiled.save`. `stage` is a ``jax.stages.Compiled``, or for
+    a portable file a ``jax.stages.Lowered``."""
     path = as_path("save(path)", path)
     check_version("save(..., version=...)", version)
     check_bool("save(..., portable=...)", portable)
@@ -139,10 +132,8 @@ def _contents(
 
 
 def export_module() -> Any:
-    """Imports ``jax.export`` (slow), and registers Output with it.
-
-    A loaded program has one trace, so Output's trace number isn't stored.
-    """
+    """Imports ``jax.export`` (slow), and registers Output with it. Output's trace number isn't
+    stored, because a loaded program has one trace."""
     from jax import export
 
     with contextlib.suppress(ValueError):  # already registered

@@ -170,9 +170,7 @@ def _warm_up(
     results: Sequence[Warmed],
 ) -> None:
     """Compiles a function for each ``(args, kwargs)``, and writes the outcomes into `results`.
-
-    Traces run in the calling thread, under its JAX options, such as a mesh.
-    """
+    Traces run in the calling thread, under its JAX options, such as a mesh."""
     seen: dict[Any, int] = {}
     _warn_of_shapes(f, pairs)
 

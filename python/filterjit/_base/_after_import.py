@@ -10,10 +10,8 @@ from types import ModuleType
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """An import hook that calls `action` once, right after the module `name` is executed.
-
-    If the import fails, the hook waits for the next attempt.
-    """
+    """An import hook that calls `action` once, right after the module `name` is executed. If the
+    import fails, it waits for the next attempt."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name = name

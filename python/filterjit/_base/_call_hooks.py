@@ -15,14 +15,8 @@ from .. import _core
 
 
 class Failure(NamedTuple):
-    """A failed call.
-
-    Attributes:
-        f: the called FilterJit.
-        exception: the exception of the call.
-        variant: the variant, or None if the call failed before finding one.
-        arrays: the arrays collected so far: all of them, once `variant` is set.
-    """
+    """A failed call. `variant` is None if it failed before finding one. `arrays` are the arrays
+    collected so far, and complete if `variant` is set."""
 
     f: _core.FilterJit
     exception: BaseException
@@ -31,13 +25,10 @@ class Failure(NamedTuple):
 
 
 class CallHooks(Protocol):
-    """The hooks of a call (csrc/call/call.c).
+    """The hooks of a call (csrc/call/call.c), of ``_find`` and of ``_find_or_compile``.
 
     A hit calls only `run`, if the program can raise, and `choose`, for an argument whose filter
-    looks at leaves. ``_find`` and ``_find_or_compile`` bind and flatten like a call and use the
-    same hooks.
-
-    `failed` sees the exceptions of all hooks except `prepare` and `failed`.
+    looks at leaves. `failed` sees the exceptions of all hooks except `prepare` and `failed`.
     """
 
     settings: Any
@@ -47,15 +38,12 @@ class CallHooks(Protocol):
     """Classifies the arguments. Only Python reads it here."""
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Returns the cache of `f`, and the arrays in the function that `f` wraps.
+        """Returns the cache of `f`, and the arrays in the function that `f` wraps, as many as
+        ``cache.function`` has.
 
         When: at the first call, ``_parts()``, ``hash(f)`` or ``==``. If it raises, the next of
         these calls it again. Threads that arrive at the same time all call it, and `f` keeps the
         first answer. A FilterJit from ``FilterJit._rebuild`` already has its cache.
-
-        Returns: as many arrays as ``cache.function`` has; the C core checks this.
-
-        Raises: anything; `failed` doesn't see it.
         """
         ...
 
@@ -65,21 +53,15 @@ class CallHooks(Protocol):
         When: the call flattens an argument marked FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h). If it
         is also marked FJ_ASKED_ARGUMENT, every call asks; otherwise, the answer must depend only
         on the argument's structure.
-
-        Raises: anything.
         """
         ...
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
-        """Returns the callable of a new variant, a function of its arrays.
+        """Returns the callable of a new variant, from arrays to an Output (C checks each result).
 
         When: the cache of `f` has no variant with the Structure of the arguments. `variant` isn't
         in the cache yet, and ``variant.call`` isn't set. If threads miss together, each calls this
         hook; the first variant to enter the cache wins, and the other ones are dropped.
-
-        Returns: a callable. The C core checks at each call that it returns an Output.
-
-        Raises: anything.
         """
         ...
 
@@ -91,14 +73,11 @@ class CallHooks(Protocol):
         failed: Exception | None,
         /,
     ) -> _core.Output | None:
-        """Calls ``variant.call`` within the context that a trace or a raising program needs.
+        """Calls ``variant.call`` within the context that a trace or a raising program needs, and
+        returns its result; None to raise `failed`, if no other program fits.
 
         When: the variant has no trace yet, ``Variant.may_raise`` is true, or its `call` was set
         and raised `failed`.
-
-        Returns: the result of ``variant.call``; None to raise `failed`, if no other program fits.
-
-        Raises: anything.
         """
         ...
 
@@ -108,10 +87,8 @@ class CallHooks(Protocol):
         """Ends a trace; first inspects its new program and waits for it.
 
         When: a call outside `run` returned `output` and its trace isn't inspected yet; or that
-        call failed, and `output` is None. If the hook raises, C calls it once more with None.
-
-        Raises: the program's exception, or anything else. After a failed call, C drops an
-        Exception.
+        call failed, and `output` is None. If the hook raises, C calls it once more with None. C
+        drops an Exception of a call with None.
         """
         ...
 

@@ -1,7 +1,4 @@
-"""Checks of options.
-
-Messages name an `option` as users write it: ``"filter_jit(..., maxsize=...)"``.
-"""
+"""Checks of options. Messages name them as users write them: ``"filter_jit(..., maxsize=...)"``."""
 
 import contextlib
 import difflib
@@ -44,9 +41,7 @@ def known_options(
     others: Mapping[str, str] | None = None,
 ) -> None:
     """Raises TypeError for an unknown keyword argument of `function`, with Python's wording.
-
-    `others` maps options of similar functions to advice.
-    """
+    `others` maps options of similar functions to advice."""
     known, others = list(known), others or {}
     for name in given:
         if name not in known:

@@ -80,7 +80,6 @@ def add_path(exception: BaseException) -> BaseException:
 
     The C core sets ``__filterjit_error_context__ = (operation, path, value)`` on exceptions from a
     static's ``__hash__`` or ``__eq__``, from sorting keys, and from registered flatten functions.
-    An exception without it is returned unchanged.
     """
     context = exception.__dict__.pop(_CONTEXT, None)
     if context is None:
@@ -222,7 +221,8 @@ def is_deleted(x: Any) -> bool:
 
 
 def name_deleted(failure: Failure) -> BaseException:
-    """Names deleted arrays, and donated arrays that appear twice, in notes to a call's exception."""
+    """Names deleted arrays, and donated arrays that appear twice, in notes to a call's
+    exception."""
     _, exception, variant, arrays = failure
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
@@ -290,7 +290,8 @@ _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes that name NumPy values JAX can't trace, and a traced number it needs the value of."""
+    """Adds notes that name NumPy values JAX can't trace, and a traced number it needs the value
+    of."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):

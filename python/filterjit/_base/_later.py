@@ -6,10 +6,8 @@ from ._rooms import import_room
 
 
 class later:
-    """A proxy such as ``later("_observe._report")`` that imports its module on the first look-up.
-
-    Beside it, an import under TYPE_CHECKING tells type checkers and import-linter about it.
-    """
+    """A proxy such as ``later("_observe._report")`` that imports its module on first use. Needs an
+    import under TYPE_CHECKING beside it, for type checkers and import-linter."""
 
     def __init__(self, name: str) -> None:
         self._name = name

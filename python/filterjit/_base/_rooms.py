@@ -46,12 +46,8 @@ _WITHOUT_JAX = ("_install", "_base._switches")  # programs can use these before 
 
 
 def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name: str) -> Any:
-    """Imports a public name on first use, and stores it in the public module.
-
-    Arguments:
-        variables: the globals of the public module.
-        modules: the public names of each private module.
-        name: the name.
+    """Imports a public name on first use, and stores it in `variables`, the public module's
+    globals. `modules` has the public names of each private module.
 
     Raises AttributeError for an unknown name, or ImportError if its room was removed or a ``from``
     statement asks for a name of Equinox or JAX."""
@@ -66,8 +62,8 @@ def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name
         is_from = is_from and name[0] != "_"
         raise ImportError(text, name=public) if instead and is_from else AttributeError(text)
     if module not in _WITHOUT_JAX:
-        # JAX first: `install` waits for JAX's import and then imports our modules, which must not
-        # be half imported at that time.
+        # JAX first: `install` waits for it and then imports our modules, which must not be half
+        # imported.
         import_module("jax")
     variables[name] = getattr(import_room(module, f"`{public}.{name}`"), name)
     return variables[name]

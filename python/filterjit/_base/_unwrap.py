@@ -14,8 +14,8 @@ def unwrap_chain(
 ) -> Iterator[Any]:
     """Yields `fun`, the callable it wraps, and so on: at most 100 objects, none twice.
 
-    An object's wrapped callable is the first of the attributes `names` that holds a callable other
-    than the object itself. `lookup` reads attributes, like ``getattr(object, name, default)``.
+    The wrapped callable is the first of the attributes `names` that holds a callable other than the
+    object itself. `lookup` replaces ``getattr``.
     """
     seen: list[Any] = []
     while len(seen) < 100 and not any(fun is earlier for earlier in seen):
@@ -77,8 +77,8 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
 
 
 def codes_of(fun: Any) -> tuple[Any, ...]:
-    """Returns the codes of `fun`, of the callables it wraps, and of the functions these hold. A
-    callable instance adds its class.
+    """Returns the codes of `fun`, of the callables it wraps, and of the functions these hold, and
+    the classes of callable instances.
 
     Functions defined on the same line of a file have equal codes. Functions under one decorator
     differ, because the decorator wraps them or closes over them.

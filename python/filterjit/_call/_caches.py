@@ -17,8 +17,7 @@ MAXSIZE = 4096
 
 CACHES_ATTRIBUTE = "__filterjit_caches__"
 
-# Held for one look-up and store. Reentrant, because the garbage collector can run meanwhile, and a
-# finalizer can call a jitted function.
+# For one look-up and store. Reentrant: a finalizer can run meanwhile and call a jitted function.
 _lock = RLock()
 
 
@@ -26,11 +25,9 @@ class Owned:
     """A value in the ``__dict__`` of its owner, such as the caches of a function.
 
     The value refers to its owner. If only the owner refers to the value, the garbage collector
-    can free both.
-
-    ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, and a function can end up with
-    someone else's Owned: compare `owner`. Pickles and deep copies contain None instead, and can be
-    loaded without filterjit.
+    can free both. ``functools.wraps`` and ``copy.copy`` copy a ``__dict__``, and a function can end
+    up with someone else's Owned: compare `owner`. In pickles and deep copies it becomes None, to
+    load without filterjit.
     """
 
     __slots__ = ("owner", "value")
@@ -61,10 +58,8 @@ def _call_of_class(x: Any) -> Any:
 
 
 def _attributes(x: Any) -> dict[str, Any] | None:
-    """Returns the ``__dict__`` of `x`, or None if it can't store caches.
-
-    A pytree can't, because its flatten function might go through all attributes, as Flax's does.
-    """
+    """Returns the ``__dict__`` of `x`, or None if it can't store caches. A pytree's can't, because
+    its flatten function might go through all attributes, as Flax's does."""
     if isinstance(x, type) or not type(x).__weakrefoffset__:
         return None
     try:
@@ -104,7 +99,8 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function or an instance's methods by key; None if nothing holds them."""
+    """Returns the caches of a function or an instance's methods by key; None if nothing holds
+    them."""
     owner = owner_of(fun)
     if owner is None:
         return None

@@ -14,10 +14,8 @@ _AFTER = 16  # calls; making a plan costs about as much as several of them
 
 
 class KeptProgram(BaseException):
-    """Stops ``jax.jit`` from tracing if a stored program exists for the call.
-
-    A BaseException, so that JAX and user code let it pass. csrc/call/direct.c then runs the
-    program.
+    """Stops ``jax.jit`` from tracing; csrc/call/direct.c then runs a stored program. A
+    BaseException, so that JAX and user code let it pass.
 
     Arguments:
         load: returns the ``jax.stages.Compiled``, or None to trace after all.
@@ -50,11 +48,8 @@ def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
 
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    """Returns the plan of an entry, or the reason for having none.
-
-    JAX finds the trace of an earlier call in its caches, unless it has dropped the trace, or an
-    option changed that affects traces but not calls.
-    """
+    """Returns the plan of an entry, or the reason for having none: JAX has dropped the trace, or an
+    option changed that affects traces but not calls."""
     no_trace = _running.Running(None)
     try:
         no_trace.begin()
@@ -121,11 +116,9 @@ Before = Callable[[tuple[Any, ...], Callable[[], Any]], AbstractContextManager[N
 def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
     """Returns a callable that runs `jitted`, or directly its executable.
 
-    Arguments:
-        jitted: a function of arrays that returns an Output.
-        source: the ``jax.stages.Compiled`` of `jitted`; None for a ``jax.jit``.
-        before: returns a context for each call that isn't direct. Its arguments are the arrays, and
-            a function that returns `jitted`.
+    `source` is the ``jax.stages.Compiled`` of `jitted`, if it isn't a ``jax.jit``. `before` returns
+    a context for each call that isn't direct, given the arrays and a function that returns
+    `jitted`.
     """
     source = jitted if source is None else source
     if before is not None:

@@ -27,13 +27,8 @@ class _Hole:
 
 @dataclasses.dataclass(frozen=True)
 class Donation:
-    """Selects arrays to donate.
-
-    Attributes:
-        mode: a mode of `filter_jit`; "none" if one of the other two is set.
-        arguments: donates all arrays in these arguments.
-        chosen: donates the filtered arrays of these parameters.
-    """
+    """Selects arrays to donate: by a mode of `filter_jit`, or all arrays in some `arguments`, or
+    `chosen` ones by parameter and filter."""
 
     mode: str = "none"
     arguments: Named = NONE
@@ -41,12 +36,7 @@ class Donation:
 
     @classmethod
     def of(cls, given: Any) -> "Donation":
-        """Parses the `donate` option of `filter_jit`.
-
-        Raises:
-            TypeError: if `given` has a wrong type.
-            ValueError: for an unknown mode, or a value that isn't a filter.
-        """
+        """Parses the `donate` option. Raises TypeError or ValueError."""
         if isinstance(given, str):
             names = f"a tuple of names of parameters, such as ({given!r},)"
             one_of("filter_jit(..., donate=...)", given, _MODES, also=names)
@@ -85,10 +75,7 @@ class Donation:
         tracers: tuple[Any, ...] | None = None,
     ) -> tuple[int, ...]:
         """Returns the positions of the donated arrays among all arrays of a call, which begin with
-        those in the function itself (never donated).
-
-        Filters that look at arrays get `tracers`.
-        """
+        those in the function itself (never donated). Filters that look at arrays get `tracers`."""
         if not self:
             return ()
         own = variant.function.num_leaves
@@ -159,10 +146,8 @@ def tell_unused(
 ) -> None:
     """Warns about donated arrays that no result can reuse.
 
-    Arguments:
-        donated: the positions of the donated arrays.
-        arrays, results: the tracers of a trace.
-        inputs, outputs: the specs of `arrays` and `results`; empty without shardings.
+    `donated` are positions. `arrays` and `results` are the tracers of a trace, and `inputs` and
+    `outputs` their specs, if any.
     """
     paths = _errors.array_paths(variant.function, variant.structure)
     specs = {i: inputs[i] if inputs else None for i in donated}

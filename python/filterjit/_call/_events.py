@@ -25,16 +25,8 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 @dataclasses.dataclass(eq=False)
 class Trace:
-    """One trace of a variant.
-
-    Attributes:
-        cache: the function's cache; None if it was collected meanwhile.
-        variant: the variant.
-        arrays: the tracers.
-        hooks: the function's `_miss.FunctionHooks`.
-        fun: the function; set before `calls`.
-        record: for the listener's use.
-    """
+    """One trace of a variant. `cache` is None if it was collected meanwhile, and `fun` before
+    `calls`. `record` is for the listener's use."""
 
     cache: _core.Cache | None
     variant: _core.Variant
@@ -45,14 +37,7 @@ class Trace:
 
 
 class Watched(NamedTuple):
-    """The user's function and its traced arguments.
-
-    Attributes:
-        cache: the function's cache.
-        hooks: the function's hooks.
-        structure: the Structure of the arguments.
-        names, arguments: the parameters and their arguments, with tracers.
-    """
+    """The parameters `names` of the user's function and their `arguments`, with tracers."""
 
     cache: _core.Cache
     hooks: Any

@@ -40,12 +40,10 @@ class FlatFunction:
 
     JAX's caches can keep a flat function for long. It must not keep user objects alive, and refers
     to the variant, the hooks and the cache weakly. A call that traces holds all of them. The hooks
-    come from the cache, because the FilterJit that compiles a variant can die before other users of
-    the cache.
+    come from the cache, because the FilterJit that compiles a variant can die first.
 
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
-        qualname: the user's function's.
         donated: the positions of the donated arrays; None if they depend on the arrays.
         before_run: returns a context for a call, see `_processes.Comparison`.
     """

@@ -48,11 +48,8 @@ _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType
 
 
 class FunctionHooks(_running.RunningHooks):
-    """The hooks of a jitted function; see `CallHooks`.
-
-    Attributes:
-        registry: classifies the arguments. ``_registry.registry`` classifies the function itself.
-    """
+    """The hooks of a jitted function; see `CallHooks`. `registry` classifies the arguments, and
+    ``_registry.registry`` the function itself."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -85,8 +82,7 @@ class FunctionHooks(_running.RunningHooks):
                 context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
-        # Wrappers of one function can differ in parameters, if its `__signature__`, defaults or
-        # code changed in between.
+        # In part by parameters, which change with a function's `__signature__`, defaults or code.
         parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:

@@ -12,15 +12,8 @@ from ._flat_function import FlatFunction
 
 
 class Programs:
-    """A variant's only program. Subclasses choose among several, for example by shardings.
-
-    Attributes:
-        jit_id, qualname: those of the `FlatFunction`.
-
-    Arguments:
-        flat: the variant's flat function.
-        jitted: its ``jax.jit``, if it exists already.
-    """
+    """A variant's only program: the flat function and its ``jax.jit``. Subclasses choose among
+    several programs, for example by shardings."""
 
     def __init__(self, flat: FlatFunction, jitted: Any = None) -> None:
         self.jit_id, self.qualname = flat.jit_id, flat.qualname

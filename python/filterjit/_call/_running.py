@@ -77,11 +77,7 @@ class WouldTrace(Exception):
 
 def under_way(variant: _core.Variant) -> Running | None:
     """Returns the thread's innermost call if it's a call of `variant` and isn't tracing, otherwise
-    None.
-
-    Raises:
-        WouldTrace: if tracing is forbidden.
-    """
+    None. Raises WouldTrace if tracing is forbidden."""
     innermost = _thread.stack[-1] if _thread.stack else None
     if innermost is not None and innermost.variant is None:
         raise WouldTrace
@@ -101,10 +97,8 @@ def defer(function: Callable[[], object]) -> None:
 
 
 class _SharedSetting:
-    """A global setting that is on while any call, in any thread, needs it.
-
-    Both switches are idempotent, and `hold` defers the end before it begins.
-    """
+    """A global setting that is on while any call, in any thread, needs it. Both switches are
+    idempotent, and `hold` defers the end before it begins."""
 
     def __init__(self, switch_on: Callable[[], None], switch_off: Callable[[], None]) -> None:
         self._switch_on, self._switch_off = switch_on, switch_off
@@ -178,9 +172,9 @@ _quiet_donation = _SharedSetting(_ignore_unused, _tell_unused)
 def ignore_donation(call: Running) -> None:
     """Silences JAX's warning about unusable donated buffers until `call` ends.
 
-    ``warnings.catch_warnings`` restores all filters. If two threads use it at the same time, one
-    leaves the other's filters behind. It's correct only if filters belong to a context
-    (``sys.flags.context_aware_warnings``, the default without a GIL), and is then the only way.
+    ``warnings.catch_warnings`` restores all filters, and threads leave each other's behind. It's
+    correct only if filters belong to a context (``sys.flags.context_aware_warnings``, the default
+    without a GIL), and is then the only way.
     """
     if not getattr(sys.flags, "context_aware_warnings", False):
         return _quiet_donation.hold(call)

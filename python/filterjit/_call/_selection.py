@@ -74,13 +74,8 @@ class Named:
         argnums: int | Iterable[int] | None,
         argnames: str | Iterable[str] | None,
     ) -> "Named":
-        """Parses ``argnums`` and ``argnames`` for a function.
-
-        If only one is given, the other one follows from the parameters, as in ``jax.jit``.
-
-        Raises:
-            HandOver: if a negative number can't be resolved.
-        """
+        """Parses ``argnums`` and ``argnames`` for a function. Like ``jax.jit``, derives either one
+        from the other. Raises HandOver if a negative number can't be resolved."""
         parameters = [] if signature is None else list(signature.parameters.values())
         plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
         nums = () if argnums is None else _indices(argnums)
@@ -118,14 +113,9 @@ class Named:
         )
 
     def mark(self, parameters: Parameters, flag: int) -> Parameters:
-        """Returns `parameters` with a flag on the selected ones.
-
-        Selected items of ``*args`` and ``**kwargs`` become separate parameters. For ``*args``,
-        their names aren't identifiers.
-
-        Raises:
-            HandOver: if ``*args`` would become too many parameters.
-        """
+        """Returns `parameters` with a flag on the selected ones. Selected items of ``*args`` and
+        ``**kwargs`` become separate parameters, those of ``*args`` with names that aren't
+        identifiers. Raises HandOver if there would be too many."""
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
         if more > _MOST:
@@ -181,10 +171,7 @@ NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
     """Parses options of ``jax.jit``. Returns the static arguments, the donated ones, and the
     signature to bind by: that of `fun` itself if position and name always agree, otherwise `ANY`.
-
-    Raises:
-        HandOver: if parameters can't express the selection.
-    """
+    Raises HandOver if parameters can't express the selection."""
     given = list(map(options.get, NAMING))
     public = None
     if any(x is not None for x in given):
@@ -215,14 +202,8 @@ def check_names(option: str, names: Iterable[str], signature: _core.Signature) -
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
-    """Selects leaves by parameter name and filter.
-
-    Attributes:
-        option: the option's name.
-        filters: sorted pairs of a parameter name and a filter.
-        expressions: the filters, parsed, by name.
-        by_leaf: the names of filters that look at leaves, not only at paths.
-    """
+    """Selects leaves by parameter name and filter. `by_leaf` has the names of filters that look at
+    leaves, not only at paths."""
 
     option: str = ""
     filters: tuple[tuple[str, Any], ...] = ()
@@ -243,12 +224,8 @@ class Chosen:
 
     @classmethod
     def of(cls, option: str, given: Any, also: str = "") -> "Chosen":
-        """Parses an option of `filter_jit`. `also` describes other valid values, for errors.
-
-        Raises:
-            TypeError: unless `given` is a collection of names or a dict of filters by name.
-            ValueError: if a value in it isn't a filter.
-        """
+        """Parses an option of `filter_jit`. `also` describes other valid values, for errors. Raises
+        TypeError or ValueError."""
         if isinstance(given, (tuple, list, set, frozenset)):
             given = dict.fromkeys(given, True)
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
@@ -283,10 +260,8 @@ class Chosen:
         return tuple(name for name, _ in self.filters)
 
     def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if the filter selects it.
-
-        Filters that look at leaves see only the leaves selected by the expression `asked`.
-        """
+        """Returns a byte for each leaf of an argument: 1 if the filter selects it. Filters that
+        look at leaves see only the leaves selected by the expression `asked`."""
         expression = self.expressions[name]
         if name in self.by_leaf:
             return _core.tree_mask(with_numbers_in_some, argument, ("and", asked, expression))
@@ -331,11 +306,8 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
-    """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number.
-
-    Raises:
-        ValueError: if a path pattern matches no leaf, or a leaf that isn't an array or a number.
-    """
+    """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number. Raises
+    ValueError if a path pattern matches no leaf, or a leaf that isn't an array or a number."""
     mask = traced.mask(name, argument, ("traced",))
     if name in traced.by_leaf:
         return mask

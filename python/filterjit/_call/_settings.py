@@ -40,8 +40,7 @@ class Settings:
     unhashable.
 
     Attributes:
-        shardings: a `_shardings._options.Shardings`, for `in_shardings`, `out_shardings` and
-            `mesh`.
+        shardings: `in_shardings`, `out_shardings`, `mesh`: a `_shardings._options.Shardings`.
         jitkwargs: options of ``jax.jit``, sorted.
         numbers_traced: whether to trace all Python numbers, like ``jax.jit``.
         static: the static arguments of ``jax.jit``.

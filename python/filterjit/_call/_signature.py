@@ -17,12 +17,8 @@ _P = inspect.Parameter
 
 
 def inspect_signature(fun: Any) -> inspect.Signature | None:
-    """Returns the signature to bind by, or None if the code object of `fun` has all of it.
-
-    Raises:
-        TypeError: if `fun` isn't callable.
-        ValueError: if `fun` has no signature.
-    """
+    """Returns the signature to bind by, or None if the code object of `fun` has all of it. Raises
+    TypeError or ValueError if `fun` has no signature."""
     if type(fun) is types.FunctionType and not (
         fun.__dict__ and ("__wrapped__" in fun.__dict__ or "__signature__" in fun.__dict__)
     ):
@@ -92,11 +88,8 @@ def parameters_of(fun: Any, signature: inspect.Signature | None) -> Parameters:
 def call_with_arguments(
     fun: Callable[..., Any], signature: _core.Signature, arguments: Sequence[Any], missing: Any
 ) -> Any:
-    """Calls `fun` with one argument per parameter, leaving `missing` ones to its defaults.
-
-    Like ``inspect.BoundArguments``, passes by position up to the first missing argument, and by
-    keyword after it.
-    """
+    """Calls `fun` with one argument per parameter, leaving `missing` ones to its defaults. Like
+    ``inspect.BoundArguments``, passes by keyword from the first missing argument on."""
     __tracebackhide__ = True
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -107,8 +100,7 @@ def call_with_arguments(
         elif i == signature.varargs:
             args.extend(value)
         elif i == signature.varkw:
-            # Static keyword arguments have separate parameters. Sort: the function sees the order
-            # of a pytree.
+            # Includes static keyword arguments, which have parameters. Sorted like a pytree.
             kwargs = dict(sorted({**kwargs, **value}.items()))
         elif by_position and i < signature.positional:
             args.append(value)
@@ -176,10 +168,8 @@ def raise_misfit(
 
 
 def _stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
-    """Returns a function with the parameters of `signature` and an empty body.
-
-    Its source has only names: defaults become None, and annotations are dropped.
-    """
+    """Returns a function with these parameters and an empty body. Its source has only names:
+    defaults become None, and annotations are dropped."""
     simplified = signature.replace(
         parameters=[
             p.replace(annotation=_P.empty, default=_P.empty if p.default is _P.empty else None)

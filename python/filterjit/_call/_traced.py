@@ -76,10 +76,8 @@ _NO_HOLDERS = (type, types.ModuleType, str, bytes, int, float, *_jax_compat.ARRA
 
 
 def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if a static part of a result holds a tracer of the current trace.
-
-    `is_class` is True if the jitted function is a class.
-    """
+    """Raises TypeError if a static part of a result holds a tracer of the current trace. `is_class`
+    is True if the jitted function is a class."""
     assert result is not None
     todo = collections.deque((x, "", x, i) for i, x in result._statics())
     seen: dict[int, Any] = {}

@@ -85,24 +85,16 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return types.MethodType(self.__func__._function, self.__self__)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
-        """Traces and lowers the method for these arguments, without running it.
-
-        Returns a `Lowered`; see FilterJit.lower.
-        """
+        """Traces and lowers the method for these arguments. Returns a `Lowered`; see
+        FilterJit.lower."""
         return self.__func__.lower(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[Concatenate[_S, _P], _T]":
-        """Traces the method for these arguments, without running it.
-
-        Returns a `Traced`; see FilterJit.trace.
-        """
+        """Traces the method for these arguments. Returns a `Traced`; see FilterJit.trace."""
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
-        """Compiles the method for these arguments, without running it.
-
-        Returns a `Compiled`; see FilterJit.compile.
-        """
+        """Compiles the method for these arguments. Returns a `Compiled`; see FilterJit.compile."""
         return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -110,10 +102,8 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
-        """Compiles the method for these arguments, to make calls with them hits.
-
-        Returns a `Warmed`; see FilterJit.warm_up.
-        """
+        """Compiles the method for these arguments, to make calls with them hits. Returns a
+        `Warmed`; see FilterJit.warm_up."""
         return self.__func__.warm_up(self.__self__, *args, **kwargs)
 
     @suggesting
@@ -133,9 +123,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.
-
-        Returns an `Explanation`. Traces and runs nothing.
-        """
+        Returns an `Explanation`. Traces and runs nothing."""
         return self.__func__.explain(self.__self__, *args, **kwargs)
 
     if TYPE_CHECKING:  # attributes of the FilterJit
@@ -359,11 +347,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return self._parts()[0].variants()
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Gives a subclass of equinox.Module a ``__getattribute__`` in C.
-
-        Modules look up methods in Python, which costs a tenth of a call
-        (csrc/call/getattribute.c). Other classes stay unchanged.
-        """
+        """Gives a subclass of equinox.Module a ``__getattribute__`` in C: Equinox looks up methods
+        in Python, which costs a tenth of a call (csrc/call/getattribute.c)."""
         original = _equinox_compat.module_getattribute()
         inherited: Any = getattr(owner, "__getattribute__", None)
         if isinstance(inherited, _core.Getattribute):  # from a base class

@@ -72,10 +72,8 @@ _told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def _warn(watched: Watched, before: Variables | None, after: Variables | None, result: Any) -> None:
-    """Warns if a trace changed Variables of its arguments and doesn't return them.
-
-    Changes by NNX transformations inside the function are undetectable, because these give all
-    Variables new values.
+    """Warns if a trace changed Variables of its arguments and doesn't return them. An NNX
+    transformation inside the function hides its changes, because it gives all Variables new values.
     """
     results = _variables_in(("",), (result,))
     if before is None or after is None or results is None:

@@ -140,9 +140,7 @@ class NNXJit(_core.VariableJit):
 
     def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.
-
-        Returns an `Explanation`. Traces and runs nothing.
-        """
+        Returns an `Explanation`. Traces and runs nothing."""
         found: Explanation = self._inner.explain(*args, **kwargs)
         return found
 

@@ -68,12 +68,8 @@ class Prefixes:
 
     @classmethod
     def of(cls, upstream: Any, given: Any, outputs: Any) -> "Prefixes | None":
-        """Returns the prefixes of a function, or None.
-
-        Raises:
-            HandOver: for an unsupported version of Flax, or a leaf other than a sharding, a
-                ``PartitionSpec`` or None.
-        """
+        """Returns the prefixes of a function, or None. Raises HandOver for an unsupported version
+        of Flax, or a leaf other than a sharding, a ``PartitionSpec`` or None."""
         if given is None and outputs is None:
             return None
         if not compat.reads_shardings(upstream):
@@ -104,15 +100,8 @@ def _specs_of_each(indices: bytes, values: tuple[Any, ...], specs: list[Any]) ->
 
 @dataclasses.dataclass(eq=False, repr=False)
 class TracedFunction:
-    """The traced function, for one of upstream's modes.
-
-    Attributes:
-        fun: the user's function.
-        static: its static arguments.
-        donation: its donated arguments.
-        prefixes: its shardings, or None.
-        mode: the mode of the VariableJit: 0 without graphs, 1 with graphs, 2 with graph updates.
-    """
+    """The traced function, for one of upstream's modes. `mode` is 0 without graphs, 1 with graphs,
+    2 with graph updates, like the VariableJit's."""
 
     owner: Callable[[], Any] = dataclasses.field(init=False)  # a weak reference to the VariableJit
     returns_all: ClassVar = False
@@ -161,7 +150,8 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the arguments' Variables and Pytrees. Raises HandOver before the function runs."""
+        """Returns the arguments' Variables and Pytrees. Raises HandOver before the function
+        runs."""
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)
@@ -194,8 +184,8 @@ class TracedFunction:
         }
 
     def check(self, out: Any, values: Any) -> None:
-        """Raises HandOver for an untraceable leaf, to get upstream's error. Only copies have changed
-        so far."""
+        """Raises HandOver for an untraceable leaf, to get upstream's error. Only copies have
+        changed so far."""
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
             raise HandOver("the result or a new value has a leaf that is no array and no number")
 

@@ -45,15 +45,9 @@ def is_value(x: Any) -> bool:
 def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     """Returns the spec of each array of `tree`, in order.
 
-    Arguments:
-        value: see the module's docstring.
-        tree: any pytree.
-        mesh: the mesh to resolve specs; None means the current mesh.
-        where: the path of `tree`, for messages.
-
-    Raises:
-        ValueError: if `value` isn't a prefix of `tree`, or a spec doesn't fit an array.
-        TypeError: if a leaf of `value` isn't a sharding.
+    `value` is described above. `mesh` resolves specs; None means the current mesh. `where` is the
+    path of `tree`, for messages. Raises ValueError if `value` isn't a prefix of `tree`, or a spec
+    doesn't fit an array, and TypeError for a leaf that isn't a sharding.
     """
     axes = axes_for(mesh)
     if isinstance(value, ShardingRules):

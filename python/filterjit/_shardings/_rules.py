@@ -76,15 +76,8 @@ class fsdp:
 
 @dataclasses.dataclass
 class _Found:
-    """The rules' answer for one array.
-
-    Attributes:
-        path: the array's path in the tree.
-        array: an array or tracer.
-        rule: the number of the rule, or None.
-        spec: the spec of the array.
-        note: why the spec isn't the rule's, or "".
-    """
+    """The rules' answer for one array. `rule` is the number of the rule, or None. `note` says why
+    the spec isn't the rule's, or is ""."""
 
     path: list[Any]
     array: Any
@@ -206,10 +199,8 @@ class ShardingRules:
         return "\n".join(lines)
 
     def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
-        """Returns the rules' answer for each array of `tree`, in order.
-
-        Specs can use the axes of `mesh`. `where` is the path of `tree`, for messages.
-        """
+        """Returns the rules' answer for each array of `tree`, in order. Specs can use the axes of
+        `mesh`. `where` is the path of `tree`, for messages."""
         if mesh is None:
             raise ValueError(
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"

@@ -76,9 +76,7 @@ class ShardedProgram:
     """One flat function of a variant, jitted with specs.
 
     Attributes:
-        needs: the specs and donated positions.
         outputs: the specs of the result's arrays; None until traced.
-        flat: the flat function.
         jit: the ``jax.jit``, or None.
         call: `jit` or its executable, called by the variant.
         is_loaded: True if the program was loaded (`_aot._keep`). Its `jit` has no specs of results,
@@ -116,10 +114,8 @@ class ShardedProgram:
 
 
 class ShardedCall(Programs):
-    """The programs of a variant. As a callable, finds or makes the ``jax.jit`` for arrays.
-
-    It refers to the variant weakly. `flat` makes a flat function for each program.
-    """
+    """The programs of a variant. As a callable, finds or makes the ``jax.jit`` for arrays. `flat`
+    makes a flat function for each program."""
 
     def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
         super().__init__(flat)
@@ -163,11 +159,8 @@ class ShardedCall(Programs):
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
     ) -> tuple[Spec, ...]:
-        """Returns the specs of a result's arrays.
-
-        To let it reuse memory, an array without a spec that the function doesn't move gets the spec
-        of the donated array at the same place in its argument.
-        """
+        """Returns the specs of a result's arrays. To reuse memory, an array without a spec that the
+        function doesn't move gets the spec of the donated array at the same place."""
         call, results = self._seen(arrays), output.arrays
         specs = list(self.shardings.specs_of_outputs(tree, results, call))
         variant, donated = call.variant, program.needs.donated
@@ -219,13 +212,11 @@ class ShardedCall(Programs):
     def placed(
         self, arrays: tuple[Any, ...], put: Callable[[list[Any], list[Any]], list[Any]] = place
     ) -> tuple[Any, ...]:
-        """Places the model arrays that JAX would move in the call.
+        """Places the model arrays that JAX would move in the call, by `put`.
 
         To JAX, arrays on a mesh and uncommitted arrays differ in type. A new model is uncommitted
         in the first call, and comes back on the mesh. Without this method, the function would be
         traced and compiled twice.
-
-        `put` places arrays, or returns stand-ins.
         """
         if not self.needs_outputs or not any(map(_is_uncommitted, arrays)) or is_tracing():
             return arrays

@@ -17,13 +17,8 @@ Spec = Any
 
 @dataclasses.dataclass(frozen=True)
 class Axes:
-    """The axes of a mesh.
-
-    Attributes:
-        shape: the size of each axis; 1 for Manual axes (of ``shard_map``), which already divide a
-            trace's arrays.
-        manual: the Manual axes.
-    """
+    """The axes of a mesh, with sizes. Manual axes (of ``shard_map``) have size 1, because they
+    already divide a trace's arrays."""
 
     shape: dict[str, int]
     manual: frozenset[str] = frozenset()

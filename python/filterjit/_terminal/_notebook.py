@@ -1,8 +1,5 @@
-"""Jupyter notebooks: names of cells, and updatable lines of output.
-
-A notebook has imported IPython already. An error in IPython never reaches the program: it then gets
-no name or line.
-"""
+"""Jupyter notebooks: names of cells, and updatable lines of output. An error in IPython never
+reaches the program: it then gets no name or line."""
 
 import contextlib
 import re

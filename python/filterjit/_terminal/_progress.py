@@ -1,8 +1,5 @@
-"""Shows functions that compile for more than two seconds, on a terminal or in a notebook.
-
-Each compilation has a thread. Only these threads write to the terminal, and the program sees no
-interrupts or errors from there.
-"""
+"""Shows functions that compile for more than two seconds, on a terminal or in a notebook. Only a
+compilation's own thread writes there, and the program sees no interrupts or errors from it."""
 
 import contextlib
 import os

@@ -45,7 +45,8 @@ class Table:
     rows: list[list[str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        """Returns lines of at most `width`. Drops the last columns and shortens the first if needed."""
+        """Returns lines of at most `width`. Drops the last columns and shortens the first if
+        needed."""
         rows = [self.heads, *self.rows]
         if width is not None:
             while len(rows[0]) > 1 and sum(widths_of(rows)[1:]) + 2 * len(rows[0]) + 16 > width:

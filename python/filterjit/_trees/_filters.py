@@ -1,8 +1,5 @@
-"""Filters, which select leaves of a tree.
-
-Each filter becomes a filter *expression*, a tuple described in ``csrc/tree/filter.h``. The C core
-evaluates it for all leaves of a tree.
-"""
+"""Filters, which select leaves of a tree. Each becomes a filter *expression*, a tuple described in
+``csrc/tree/filter.h``, which the C core evaluates."""
 
 import functools
 import operator
@@ -171,11 +168,8 @@ def as_expression(spec: Any, where: str) -> Expression:
 
 
 def entry_expression(spec: Any) -> Expression:
-    """Returns the expression of one leaf of a tree of filters.
-
-    Raises:
-        ValueError: if `spec` isn't a filter, or contains a path pattern.
-    """
+    """Returns the expression of one leaf of a tree of filters. Raises ValueError if `spec` isn't a
+    filter, or contains a path pattern."""
     if isinstance(spec, str) or (isinstance(spec, Filter) and _kinds(spec.expression) & _PATHS):
         raise ValueError(
             f"a tree of filters cannot contain a path pattern: {spec!r}. A pattern filters a whole "
@@ -185,11 +179,7 @@ def entry_expression(spec: Any) -> Expression:
 
 
 def parsed_tree(expression: Expression) -> Expression:
-    """Parses the filters in trees of filters, once for all calls.
-
-    Raises:
-        ValueError: like `entry_expression`.
-    """
+    """Parses the filters in trees of filters, once for all calls. Raises ValueError."""
     match expression:
         case ("tree", spec, parse):
             leaves, structure = _core.tree_flatten(_registry.registry, spec, True, None)
@@ -316,11 +306,8 @@ _TOKEN = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def parse_pattern(pattern: str) -> tuple[Any, ...]:
-    """Returns the components of a path pattern; ``csrc/tree/pattern.h`` describes them.
-
-    Raises:
-        ValueError: if the pattern is invalid. The message quotes the invalid part.
-    """
+    """Returns the components of a path pattern; ``csrc/tree/pattern.h`` describes them. Raises
+    ValueError for an invalid pattern."""
     components: list[Any] = []
     at = 0
     while at < len(pattern):

@@ -1,7 +1,5 @@
-"""The nodes of a Structure (a treedef with its static leaves), for Python.
-
-The C core stores nodes in a flat array, parents before their children.
-"""
+"""The nodes of a Structure (a treedef with its static leaves), for Python. The C core stores them
+in a flat array, parents before their children."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,11 +11,8 @@ from .._base._words import path_text
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """A row of ``Structure._nodes``, with the path of a ref as text.
-
-    Attributes:
-        array: the number of arrays before the node.
-    """
+    """A row of ``Structure._nodes``, with the path of a ref as text. `array` is the number of
+    arrays before it."""
 
     kind: str
     arity: int

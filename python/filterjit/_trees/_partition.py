@@ -163,10 +163,8 @@ def groups_of_arrays(
     tree: _T, expressions: tuple[Any, ...], is_leaf: IsLeaf
 ) -> tuple[list[Any], _core.Structure[_T], list[int]]:
     """Returns the arrays of a tree, the structure of everything else, and for each array the index
-    of the first expression that takes it (``len(expressions)`` for none).
-
-    Raises ValueError if two arrays have the same path.
-    """
+    of the first expression that takes it (``len(expressions)`` for none). Raises ValueError if two
+    arrays have the same path."""
     found = _core.tree_groups(registry, tree, ("arrays",), expressions, is_leaf)
     paths = found[1].paths
     if len(set(paths)) != len(paths):

@@ -53,10 +53,8 @@ class _Missing:
 
 
 def is_array(x: Any) -> bool:
-    """True for arrays of JAX and NumPy and tracers, like ``equinox.is_array``.
-
-    `filter_jit` traces these leaves. All other leaves are static.
-    """
+    """True for tracers and arrays of JAX and NumPy, which `filter_jit` traces. All other leaves are
+    static."""
     return isinstance(x, _jax_compat.ARRAY_TYPES)
 
 
@@ -91,11 +89,8 @@ def flatten_with_keys(
 
 
 def _classify_module(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Describes a class of Equinox Modules to the C core, or returns None.
-
-    Checks, by flattening and rebuilding the instance `x`, that the class's registered functions do
-    what the C core would.
-    """
+    """Describes a class of Equinox Modules to the C core, or returns None. Checks, by flattening
+    and rebuilding `x`, that the class's registered functions do what the C core would."""
     equinox = _equinox_compat.equinox()
     details = _equinox_compat.module_details() if equinox is not None else None
     if equinox is None or details is None or not issubclass(cls, equinox.Module):
@@ -208,10 +203,8 @@ def _has_same_items(a: Any, b: Any) -> bool:
 
 
 def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Describes a class of Flax or penzai with children in attributes, or returns None.
-
-    Checks the class's registered functions by flattening and rebuilding `x`.
-    """
+    """Describes a class of Flax or penzai with children in attributes, or returns None. Checks the
+    registered functions by flattening and rebuilding `x`."""
     fields = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
     if fields is None:
         return None
@@ -308,10 +301,8 @@ def _item_names(cls: Any) -> tuple[str, ...]:
 
 
 def classify(cls: type, x: Any) -> tuple[Any, ...]:
-    """Describes a type to the C core, given an instance: its node kind, and how to flatten it.
-
-    For each kind, a function in csrc/structure/node_kind.c reads the tuple (`read_object`).
-    """
+    """Describes a type to the C core, given an instance: its node kind, and how to flatten it. For
+    each kind, a function in csrc/structure/node_kind.c reads the tuple (`read_object`)."""
     if (builtin := _BUILTIN.get(cls)) is not None:
         return builtin, static_key(cls)
     if cls in _STATIC:
@@ -328,8 +319,7 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
             return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls), _item_names(cls)
         return _classify_custom(cls, x)
-    # Tracers of one type can be arrays or not. So can instances of a class that defines
-    # `__class__`, which `isinstance` believes.
+    # Instances can differ in being arrays: tracers, or if a class defines `__class__`.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("maybe_array",)

@@ -332,11 +332,8 @@ def _slots(cls: Any, base: Any) -> list[tuple[str, Key]]:
 
 
 def attributes_of(cls: Any, base: Any = object, omitted: Collection[str] = ()) -> Key | None:
-    """Returns a function from an instance to its (name, value) pairs, sorted by name. Omits slots
-    of a base in `CONTENTS`, because the contents cover them.
-
-    Returns None if instances can't have attributes.
-    """
+    """Returns a function from an instance to its (name, value) pairs, sorted by name, without slots
+    of a base in `CONTENTS`. Returns None if instances can't have attributes."""
     names = {}
     for c in reversed(cls.__mro__):
         names.update(c.__dict__)
@@ -545,10 +542,7 @@ def _abstract_key(cls: Any) -> Key | None:
 
 def static_key(cls: Any) -> Key | None:
     """Returns the key of a type: a function from a value to the contents compared in its place.
-
-    Returns None for types compared by the C core's own rules, or by their ``__eq__`` and
-    ``__hash__``. The module's docstring has the table.
-    """
+    None for types compared by the C core's own rules, or by their ``__eq__`` and ``__hash__``."""
     if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
         return _Array  # including arrays of `jax.random` keys
     definer = _definer_of_eq(cls)

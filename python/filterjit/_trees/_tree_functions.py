@@ -1,7 +1,5 @@
-"""Flattening and paths, like ``jax.tree_util``, in the C core.
-
-Only types registered with JAX are nodes. Their children are in JAX's order.
-"""
+"""Flattening and paths, like ``jax.tree_util``, in the C core. Only types registered with JAX are
+nodes, and their children are in JAX's order."""
 
 import copyreg
 import io
