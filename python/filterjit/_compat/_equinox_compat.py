@@ -1,4 +1,4 @@
-"""The private names of Equinox that filterjit uses, each with a fallback."""
+"""The private names of Equinox, each with a fallback."""
 
 import sys
 from collections.abc import Callable
@@ -9,36 +9,31 @@ from . import _jax_compat, _private
 
 
 def equinox() -> ModuleType | None:
-    """Returns the module ``equinox`` if the program has imported it, otherwise None."""
+    """Returns the module ``equinox``, or None if the program hasn't imported it."""
     return sys.modules.get("equinox")
 
 
 def module_details() -> tuple[Any, tuple[str, ...]] | None:
-    """Returns Equinox's sentinel for a field that is not set, and the names of the attributes
-    that a Module has if it wraps a function.
-
-    Fallback: None, and Modules are handled by their registered functions.
-    """
+    """Returns Equinox's sentinel for an unset field, and the names of the attributes of Modules
+    that wrap a function. Fallback: None, and registered functions handle Modules."""
     missing = _private.private("equinox._module._flatten", "MISSING")
     names = _private.private("equinox._module._flatten", "WRAPPER_FIELD_NAMES")
     return None if missing is None or names is None else (missing, tuple(names))
 
 
 def module_getattribute() -> FunctionType | None:
-    """Returns the ``__getattribute__`` of equinox.Module.
-
-    Fallback: None, and the C core does not replace it, so that looking up methods is slower.
-    """
+    """Returns the ``__getattribute__`` of equinox.Module. Fallback: None, and the C core doesn't
+    replace it, which makes looking up methods slower."""
     module = getattr(equinox(), "Module", None)
     found = getattr(module, "__dict__", {}).get("__getattribute__")
     return found if isinstance(found, FunctionType) else None
 
 
 def runtime_error(exception: Exception, jit_id: bytes) -> Exception | None:
-    """Returns the error that ``equinox.filter_jit`` raises when a program raises `exception`.
+    """Returns the error that ``equinox.filter_jit`` raises for a program's `exception`, or None if
+    it isn't from ``eqx.error_if``.
 
-    `jit_id` is the value of the local variable ``__equinox_jit_id__`` in the frame of the jitted
-    function. Returns None if the exception does not come from ``eqx.error_if``.
+    `jit_id` is the local variable ``__equinox_jit_id__`` in the jitted function's frame.
 
     Fallback: None, and JAX's own error is raised, which contains the message too.
     """
@@ -61,7 +56,7 @@ def runtime_error(exception: Exception, jit_id: bytes) -> Exception | None:
 
 
 def cache_clears() -> list[Callable[[], object]] | None:
-    """Returns the list of the functions that ``equinox.clear_caches`` calls. Fallback: None."""
+    """Returns the list of functions that ``equinox.clear_caches`` calls. Fallback: None."""
     found = _private.private("equinox._caches", "cache_clears") if equinox() is not None else None
     return found if isinstance(found, list) else None
 
@@ -71,16 +66,13 @@ _WRAPPER_FIELDS = frozenset(
 )
 
 
-# The options of ``jax.jit`` that JAX records as fields of a jitted function.
+# Options of ``jax.jit`` that are fields of a jitted function.
 _JIT_INFO = ("keep_unused", "inline", "device", "backend")
 
 
 def wrapper_type() -> type | None:
-    """Returns the class of the functions that ``equinox.filter_jit`` returns.
-
-    Fallback: None if the class lacks an attribute that filterjit uses, and `install` changes
-    nothing.
-    """
+    """Returns the class of Equinox's jitted functions. Fallback: None if the class lacks an
+    attribute that filterjit uses, and `install` changes nothing."""
     cls = _private.private("equinox._jit", "_JitWrapper")
     fields = getattr(cls, "__dataclass_fields__", {})
     usable = (
@@ -94,14 +86,12 @@ def wrapper_type() -> type | None:
 
 def wrapper_parts(wrapper: Any) -> tuple[Any, Any, str, dict[str, Any]] | None:
     """Returns the function, signature, `donate` and jitkwargs of one of Equinox's wrappers.
-
-    Fallback: None if JAX does not record the jitkwargs, and the wrapper runs as it is.
-    """
+    Fallback: None if JAX doesn't record the jitkwargs, and the wrapper runs unchanged."""
     info = getattr(wrapper._cached, "_jit_info", None)
     options = getattr(info, "compiler_options_kvs", None)
     if info is None or options is None or any(not hasattr(info, name) for name in _JIT_INFO):
         return None
-    # JAX does not record the options as they were given: `inline` is a ``jax.Inline`` since 0.12.
+    # JAX converts the options: `inline` is a ``jax.Inline`` since 0.12.
     without_options = _jax_compat.jit(lambda: None)
     default = without_options._jit_info
     jitkwargs = {

@@ -1,6 +1,6 @@
-"""The private names of Flax NNX that `filterjit.nnx` uses. Importing this module imports Flax.
+"""The private names of Flax NNX for `filterjit.nnx`. Importing this module imports Flax.
 
-Each name is of Flax 0.12. If the installed version lacks one, `supported` is False, and Flax's own
+The names are Flax 0.12's. If the installed version lacks one, `supported` is False, and Flax's own
 ``nnx.jit`` makes every call.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-from flax import nnx  # which `import flax.nnx` does not bind while it is being imported
+from flax import nnx  # not bound by `import flax.nnx` while that import is running
 
 from . import _jax_compat, _private
 
@@ -35,8 +35,8 @@ _NAMES = (
     (graphlib, "update_context", "RefMap", "IndexMap", "GRAPH_CONTEXT"),
     (graphlib, "set_graph_mode", "set_graph_updates"),
 )
-# What decides how a Variable is read and updated, and how graph mode reads a Pytree. A class with
-# one of its own is left to upstream.
+# Methods that read and update Variables, and that graph mode uses on Pytrees. Classes that override
+# one are left to upstream.
 _OF_VARIABLES = (
     "__setattr__",
     "_can_update",
@@ -74,7 +74,7 @@ TOP_LEVEL = _top_level_guards()
 
 
 class _NoVariable:
-    """Stands for the type of Variables where their value is not in a slot."""
+    """Replaces the type of Variables if their value isn't in a slot."""
 
     __slots__ = ("_raw_value",)
 
@@ -106,12 +106,12 @@ GUARDS: tuple[tuple[Any, str, Any, str], ...] = (
 
 
 def is_top_level() -> bool:
-    """Whether nothing is traced, in this thread."""
+    """True if this thread isn't tracing."""
     return all(getattr(x, name) is value for x, name, value, _ in TOP_LEVEL or ())
 
 
 def has_own_updates(cls: Any) -> bool:
-    """Whether a class of Variables or Pytrees is read or updated in a way of its own."""
+    """True if a class of Variables or Pytrees overrides how it is read or updated."""
     base, names = (Variable, _OF_VARIABLES) if issubclass(cls, Variable) else (Pytree, _OF_PYTREES)
     return any(_function(cls, name) is not _function(base, name) for name in names)
 
@@ -122,13 +122,13 @@ def _function(cls: Any, name: str) -> Any:
 
 
 def is_special(variable: Any) -> bool:
-    """Whether a Variable is one of Flax's hijax types, or holds a ``jax.Ref``."""
+    """True for Flax's hijax types of Variables, and for a Variable that holds a ``jax.Ref``."""
     metadata = variable._var_metadata
     return bool(metadata.get("hijax", True) or metadata.get("ref", True))
 
 
 def has_static_tracer(node: Any) -> bool:
-    """Whether a static attribute of a Pytree is a tracer, which a trace has left there."""
+    """True if a Pytree has a tracer as static attribute, left by a trace."""
     return not isinstance(node, Variable) and any(
         isinstance(value, jax.core.Tracer) and not node._pytree__nodes.get(name, False)
         for name, value in vars(node).items()
@@ -136,7 +136,7 @@ def has_static_tracer(node: Any) -> bool:
 
 
 def settle(variable: Any) -> None:
-    """Makes a Variable's value what ``jax.jit`` returns for it, if it is no array of JAX."""
+    """Replaces a Variable's value by what ``jax.jit`` returns for it, unless it's a JAX array."""
     value = variable._raw_value
     if not isinstance(value, jax.Array):
         object.__setattr__(variable, "_raw_value", _same(value))
@@ -146,7 +146,7 @@ _same = _jax_compat.jit(lambda x: x)
 
 
 def default_modes() -> tuple[bool, bool]:
-    """Returns what ``graph`` and ``graph_updates`` are if they are not given."""
+    """Returns the defaults of ``graph`` and ``graph_updates``."""
     return (
         graphlib.set_graph_mode.current_value(),
         graphlib.set_graph_updates.current_value(),
@@ -161,19 +161,19 @@ def raw_value(variable: Any) -> Any:
 
 
 class GraphUpdates:
-    """Upstream's protocol for changes of the graph, with the numbers of our walk as its indices.
+    """Upstream's protocol for changes of the graph, with our walk's numbers as indices.
 
-    Inside the trace, `split` turns a tree into ``NodeStates``, whose ``GraphDef`` has the number
-    of each node that was an argument. After the call, `merge` updates the nodes of the arguments.
+    In the trace, `split` turns a tree into ``NodeStates``, with a ``GraphDef`` that has the numbers
+    of the arguments' nodes. After the call, `merge` updates these nodes.
     """
 
     def __init__(self) -> None:
         self._tag = object()
 
     def split(self, nodes: Iterable[Any], tree: tuple[Any, ...], prefix: Any = ()) -> Any:
-        """Returns the tree as upstream passes it to ``jax.jit`` with shardings `prefix`."""
+        """Returns the tree as upstream passes it to ``jax.jit``, given the shardings `prefix`."""
         with graphlib.update_context(self._tag) as context:
-            context.outer_ref_outer_index = graphlib.RefMap()  # the outer split is over
+            context.outer_ref_outer_index = graphlib.RefMap()  # the outer split has ended
             context.inner_ref_outer_index = _numbered(nodes)
             return extract.to_tree(
                 tree,
@@ -192,15 +192,13 @@ class GraphUpdates:
             return extract.from_tree(tree, merge_fn=_merge_fn, is_inner=False, ctxtag=self._tag)
 
     def count_leaves(self, nodes: Iterable[Any], tree: tuple[Any, ...]) -> int:
-        """Returns how many leaves the Variables and Pytrees in a tree have, each counted once."""
+        """Returns the number of leaves of the Variables and Pytrees in a tree, counting each
+        once."""
         return len(jax.tree.leaves(self.split(nodes, only_nodes(tree))))
 
     def check_cached(self, nodes: Iterable[Any], before: Any, after: Any) -> None:
-        """Checks that the graphs of the arguments `before` are those of ``NodeStates``.
-
-        Raises:
-            ValueError: upstream's, if not.
-        """
+        """Raises upstream's ValueError if the graphs of the arguments `before` differ from the
+        ``NodeStates`` in `after`."""
         nodes, leaves = list(nodes), jax.tree.leaves(after, is_leaf=is_node_states)
         expected = jax.tree.leaves(self.split(nodes, only_nodes(before)), is_leaf=is_node_states)
         for wanted, found in zip(expected, leaves, strict=True):
@@ -223,13 +221,13 @@ def _numbered(nodes: Iterable[Any]) -> Any:
 def cached_partial(
     fun: Callable[..., Any], *args: Any, **modes: Any
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Returns upstream's ``cached_partial`` of a function, and the clones that it calls it with."""
+    """Returns upstream's ``cached_partial`` of a function, and the cached clones."""
     clones: list[tuple[Any, ...]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if clones:
             return fun(*args, **kwargs)
-        graphlib.GRAPH_CONTEXT.tmp_static_cache = None  # it is used: as in UpdateContextManager
+        graphlib.GRAPH_CONTEXT.tmp_static_cache = None  # mark as used, like UpdateContextManager
         clones.append(args)
         return None
 
@@ -239,7 +237,7 @@ def cached_partial(
 
 
 def only_nodes(tree: Any) -> Any:
-    """Returns a tree with None for all leaves that are neither Variables nor Pytrees."""
+    """Replaces all leaves except Variables and Pytrees by None."""
     return extract.clear_non_graph_nodes(tree)
 
 
@@ -251,8 +249,8 @@ def is_node_states(x: Any) -> bool:
 
 
 def reads_shardings(upstream: Any) -> bool:
-    """Whether this version of Flax has the names that the functions below need; `upstream` is what
-    `upstream_jit` has returned."""
+    """True if this version of Flax has the names for shardings. `upstream` is from
+    `upstream_jit`."""
     return (
         hasattr(nnx, "StateSharding")
         and hasattr(extract.NodeStates, "from_prefixes")
@@ -261,7 +259,7 @@ def reads_shardings(upstream: Any) -> bool:
 
 
 def as_jax_prefix(prefix: Any) -> Any:
-    """Returns what upstream gives ``jax.jit`` in the place of a prefix with ``StateSharding``."""
+    """Converts a prefix with ``StateSharding``, as upstream does for ``jax.jit``."""
     return jax.tree.map(
         lambda x: (
             extract.NodeStates.from_prefixes(x.shardings, metadata=x)
@@ -273,7 +271,7 @@ def as_jax_prefix(prefix: Any) -> Any:
 
 
 def expanded_prefix(upstream: Any) -> Any:
-    """Returns the ``in_shardings`` of a function of `upstream_jit`, with None for static
+    """Returns the ``in_shardings`` of an `upstream_jit` function, with None for static
     arguments."""
     return upstream.in_shardings
 
@@ -298,7 +296,7 @@ def from_tree(tree: Any) -> Any:
 
 
 def snapshot(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Returns a tree of the same Variables, and one of copies of them."""
+    """Returns a tree of the same Variables, and a tree of copies."""
     found: tuple[Any, Any] = extract.snapshot(extract.labeled(args=args, kwargs=kwargs))
     return found
 
@@ -308,6 +306,6 @@ def check_no_aliases(current: Any, out: Any) -> None:
 
 
 def has_changed(current: Any, before: Any) -> tuple[bool, bool]:
-    """Returns whether a Variable has changed, and whether more than its array has."""
+    """Returns (has a Variable changed, more than its array)."""
     changed = extract.variable_changed(current, before)
     return changed, changed and jax.tree.structure(current) != jax.tree.structure(before)

@@ -1,9 +1,8 @@
-"""How pytrees of libraries other than JAX, Equinox and Flax keep their children, and the private
-names that this needs.
+"""Where pytrees of further libraries hold their children, and the private names for this.
 
-The rules are those of `_flax_compat`: this module imports none of the libraries; an instance has to
-prove what it says of a class; and if a name is missing or a function differs, the registered
-functions flatten the class.
+The rules are those of `_flax_compat`: no imports of the libraries; each description is checked on
+an instance; and if a name is missing or a function differs, the registered functions flatten the
+class.
 """
 
 import dataclasses
@@ -13,7 +12,7 @@ from typing import Any
 from . import _private, _registered_compat
 from ._flax_compat import ObjectFields, inherits
 
-# The functions of a Struct that decide about its children, their keys, and how it is rebuilt.
+# A Struct's functions for its children, their keys, and rebuilding.
 _STRUCT_FUNCTIONS = (
     "tree_flatten",
     "tree_flatten_with_keys",
@@ -24,8 +23,8 @@ _STRUCT_FUNCTIONS = (
 
 
 def object_fields(cls: type) -> ObjectFields | None:
-    """Returns the fields of a ``penzai`` Struct, which tell which of them are children; None
-    for other classes, and for a class of Structs that has one of the functions of its own."""
+    """Returns the fields of a ``penzai`` Struct, which say whether they are children; None for
+    other classes, and for Structs that override one of the functions."""
     struct = _private.loaded("penzai.core.struct", "Struct")
     is_child = _private.loaded("penzai.core.struct", "is_pytree_node_field")
     if (
@@ -43,7 +42,7 @@ def object_fields(cls: type) -> ObjectFields | None:
 
 
 def _calls(function: Any, name: str) -> bool:
-    """Whether a function only calls the method of its argument by this name, as does that with
-    which JAX registers a class that flattens itself."""
+    """True if a function only calls its argument's method by this name, like the function with
+    which JAX registers classes that flatten themselves."""
     caller = operator.methodcaller(name)
     return type(function) is type(caller) and function.__reduce__() == caller.__reduce__()

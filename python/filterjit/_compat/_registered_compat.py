@@ -1,4 +1,4 @@
-"""The private names of JAX that say how a pytree class was registered, each with a fallback."""
+"""The private names of JAX for registered pytree classes, each with a fallback."""
 
 from collections.abc import Callable
 from types import FunctionType
@@ -12,14 +12,12 @@ from . import _private
 def registered_dataclass_fields(
     cls: type,
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Returns the names of the data and meta fields of a class that was registered by
-    ``jax.tree_util.register_dataclass``; None for other classes.
-
-    Fallback: None, and the class is handled by its registered functions.
-    """
+    """Returns the names of the data and meta fields of a class registered by
+    ``jax.tree_util.register_dataclass``, otherwise None. Fallback: None, and its registered
+    functions handle the class."""
     flatten: Any = registered_flatten(cls)
-    # The function is JAX's own, and it closes over nothing but names: it reads the attributes of
-    # these names, in two groups, and runs no code of the user's.
+    # JAX's own function, closed over names only, reads attributes by these names, in two groups,
+    # and runs no user code.
     jax_globals = _private.private("jax._src.tree_util", "__dict__")
     if not isinstance(flatten, FunctionType) or flatten.__globals__ is not jax_globals:
         return None
@@ -34,7 +32,7 @@ def registered_dataclass_fields(
 
 
 class _NamesOfAttributes:
-    """An object whose attributes are their names."""
+    """Each attribute returns its own name."""
 
     def __getattribute__(self, name: str) -> str:
         return name
@@ -45,18 +43,14 @@ def _are_names(x: Any) -> bool:
 
 
 def registered_flatten(cls: type) -> Callable[[Any], Any] | None:
-    """Returns the function ``node -> (children, aux data)`` that a class was registered with.
-
-    Fallback: None, and nodes are flattened by `flatten_one_level`.
-    """
+    """Returns the function ``node -> (children, aux data)`` of a registered class. Fallback: None,
+    and `flatten_one_level` flattens nodes."""
     return _registered(cls, "to_iter")
 
 
 def registered_unflatten(cls: type) -> Callable[[Any, Any], Any] | None:
-    """Returns the function ``(aux data, children) -> node`` that a class was registered with.
-
-    Fallback: None, and nodes are rebuilt by a treedef.
-    """
+    """Returns the function ``(aux data, children) -> node`` of a registered class. Fallback: None,
+    and a treedef rebuilds nodes."""
     return _registered(cls, "from_iter")
 
 
@@ -67,18 +61,15 @@ def _registered(cls: type, name: str) -> Callable[..., Any] | None:
 
 
 class _RegisteredStatic:
-    """A class that is registered by ``jax.tree_util.register_static``."""
+    """An example for ``jax.tree_util.register_static``."""
 
 
 jax.tree_util.register_static(_RegisteredStatic)
 
 
 def is_registered_static(cls: type) -> bool:
-    """Whether a class was registered by ``jax.tree_util.register_static``: the functions are those
-    of JAX, which know nothing of the class.
-
-    Fallback: False, and the function is called for each instance.
-    """
+    """True if ``jax.tree_util.register_static`` registered a class: its functions have the same
+    code for all classes. Fallback: False, and the function is called for each instance."""
     functions = [
         [getattr(f, "__code__", None) for f in (registered_flatten(c), registered_unflatten(c))]
         for c in (cls, _RegisteredStatic)
@@ -87,6 +78,6 @@ def is_registered_static(cls: type) -> bool:
 
 
 def flatten_one_level() -> Callable[[Any], Any]:
-    """Returns JAX's function ``node -> (children, aux data)``, which returns None for a leaf."""
+    """Returns JAX's function ``node -> (children, aux data)``, or None for a leaf."""
     function: Callable[[Any], Any] = jax.tree_util.default_registry.flatten_one_level
     return function

@@ -1,6 +1,5 @@
-"""The warnings about an object that is or has arrays and is static, so that they are compiled in: one
-with ``__array__``, such as a tensor of another library, and a plain object with arrays in its
-attributes."""
+"""Warns if arrays are compiled in, because the object that holds them is static: an object with
+``__array__``, such as another library's tensor, or a plain object with arrays in attributes."""
 
 import contextlib
 import types
@@ -23,8 +22,8 @@ _looked_at: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def warn_of_objects(variant: _core.Variant) -> None:
-    """Warns, once a class, that a program is compiled for the arrays of an object that is equal
-    only to itself, and that may change. Looks at each object once."""
+    """Warns, once per class, that a program contains the arrays of an object that might change and
+    equals only itself. Looks at each object once."""
     for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
         for index, value in structure._statics():
             x = value.__self__ if isinstance(value, types.MethodType) else value
@@ -37,7 +36,7 @@ def warn_of_objects(variant: _core.Variant) -> None:
 
 
 def _warning_of(x: Any) -> str:
-    """Returns the warning about a static; an empty text if there is none."""
+    """Returns the warning about a static, or ""."""
     if is_array_like(x) and not _has_bool_equality(x):
         return _ARRAY_LIKE
     cls: Any = type(x)
@@ -49,7 +48,7 @@ def _warning_of(x: Any) -> str:
 
 
 def _is_new(x: Any) -> bool:
-    """True the first time for each object, and always for one without a weak reference or hash."""
+    """True the first time for each object, and always without weak references or a hash."""
     with contextlib.suppress(TypeError):
         if x in _looked_at:
             return False
@@ -58,7 +57,7 @@ def _is_new(x: Any) -> bool:
 
 
 def _has_bool_equality(x: Any) -> bool:
-    """Whether ``==`` compares an object by its values, and not by identity or item by item."""
+    """True if ``==`` compares an object by value, not by identity or item by item."""
     cls: Any = type(x)
     if cls.__eq__ is object.__eq__:
         return False

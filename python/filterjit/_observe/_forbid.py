@@ -1,8 +1,8 @@
-"""`forbid_compile`: from then on, a trace or a compilation is an error.
+"""`forbid_compile`: makes each trace or compilation an error.
 
 A function of filterjit is refused before its trace, with the explanation of the miss (`_retraces`).
-JAX tells its listeners before it compiles, and a listener that raises ends the call. That refuses
-the other programs: those that are traced already, and those of others. A hit asks nothing.
+For all other programs, and for existing traces, a listener raises when JAX announces that it's
+about to compile. Hits check nothing.
 """
 
 import contextlib
@@ -41,9 +41,9 @@ _OF_OPERATION = (
     "`filterjit.forbid_compile()` forbids it: move it into a jitted function, or use NumPy there."
 )
 
-_forbids: list["_Forbid"] = []  # those in force; the last one decides
+_forbids: list["_Forbid"] = []  # the active ones; the last one decides
 
-# The contexts of `allow_compile` that this thread or task is in. Leaving one removes just that one.
+# The thread's or task's contexts of `allow_compile`. Leaving one removes only that one.
 _here: contextvars.ContextVar[tuple[object, ...]]
 _here = contextvars.ContextVar("filterjit_compile", default=())
 
@@ -52,13 +52,13 @@ _here = contextvars.ContextVar("filterjit_compile", default=())
 class ForbiddenCompileError(RuntimeError):
     """A call would trace or compile, which `forbid_compile` forbids. The text says why.
 
-    Programs and arguments are as they were: you can make the call again where compiling is allowed.
+    Programs and arguments are unchanged. You can repeat the call where compiling is allowed.
     """
 
 
 def of_callback(exception: BaseException | str) -> BaseException | str:
-    """Returns the ForbiddenCompileError that a callback of a program has raised; JAX's exception
-    has its text. Returns any other exception as it is."""
+    """Returns the ForbiddenCompileError of a program's callback, found in the text of JAX's
+    exception. Returns other exceptions unchanged."""
     if not isinstance(exception, (jax.errors.JaxRuntimeError, ValueError)):
         return exception
     _, found, text = str(exception).partition("ForbiddenCompileError: ")
@@ -73,34 +73,33 @@ class _Forbid:
         self.told: set[Any] = set()
 
     def end(self) -> None:
-        with contextlib.suppress(ValueError):  # it has ended already
+        with contextlib.suppress(ValueError):  # already ended
             _forbids.remove(self)
 
 
 @public
 def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.ExitStack:
-    """Forbids compiling in the whole process, from now on: a server calls it once it is warm.
+    """Forbids compiling in the whole process from now on. Servers call it once they are warm.
 
     In each thread, a call that would trace or compile raises an error instead.
 
-    - A function of `filter_jit`, `jit` or `nnx.jit` raises it before the trace. The text is that of
-      `explain`: which argument, which part of it, what to do. Compiling it ahead of time raises
-      too.
+    - A function of `filter_jit`, `jit` or `nnx.jit` raises it before the trace, with the text of
+      `explain`: which argument, which part, what to do. Compiling it ahead of time raises too.
     - If its trace exists and only the program is missing, for example because an array is on
-      another device, the call raises before it compiles.
-    - Other functions, such as a ``jax.jit`` or a ``jnp.add`` with a new shape, are named by the
-      error. It is raised after JAX has traced and lowered them, and before it compiles them.
+      a different device, the call raises before it compiles.
+    - For other functions, such as a ``jax.jit``, or a ``jnp.add`` with a new shape, the error has
+      their name. JAX traces and lowers them first, but doesn't compile them.
 
     Arguments:
         action: "raise" raises `ForbiddenCompileError`. "log" compiles, and logs the same text to
-            the logger ``"filterjit"`` with level WARNING, once a cause.
+            the logger ``"filterjit"`` at level WARNING, once per cause.
 
     Returns:
-        An ``ExitStack``. Leaving it as a context manager, or its ``close``, ends the prohibition.
-        Otherwise it lasts to the end of the process. If several are in force, the last one decides.
+        An ``ExitStack``. Use it as a context manager or ``close`` it to end the prohibition, which
+        otherwise lasts until the process ends. If several are active, the last one decides.
 
     Raises:
-        ValueError: if `action` is another word.
+        ValueError: if `action` is neither word.
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -124,10 +123,10 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
 
 @public
 def allow_compile() -> AbstractContextManager[None]:
-    """Returns a context in which this thread or asyncio task may compile, in spite of
-    `forbid_compile`: to load new weights, or another model.
+    """Returns a context in which this thread or asyncio task can compile in spite of
+    `forbid_compile`, for example to load new weights or a second model.
 
-    Threads that are started in the context may not compile. The threads of `warm_up_all` may.
+    The threads of `warm_up_all` can compile too, but not other threads started in the context.
     """
     return Entered("filterjit.allow_compile", _allowing())
 
@@ -143,20 +142,17 @@ def _allowing() -> Iterator[None]:
 
 
 def refuse(explain: Callable[[], tuple[Any, ...]], own: int = 0) -> None:
-    """Is called when this thread is about to trace or compile. If that is forbidden, raises or
-    logs.
+    """Called before this thread traces or compiles. Raises or logs if that's forbidden.
 
-    Arguments:
-        explain: returns a text that says why, the cause, and the remedy unless it is `_REMEDY`. Each
-            cause is logged once.
-        own: the number of traces that have begun for it.
+    `explain` returns a text, its cause, to be logged once, and the remedy unless it is `_REMEDY`.
+    `own` is the number of traces that have begun for it.
     """
-    forbid = next(iter(_forbids[-1:]), None)  # another thread may end it meanwhile
+    forbid = next(iter(_forbids[-1:]), None)  # in one step: another thread can end it
     if forbid is None or _here.get():
         return
     if forbid.action == "log" and recorder.depth() > own:
-        return  # the call that it is a part of is logged
-    with _allowing():  # the text may need programs
+        return  # part of a call that is logged
+    with _allowing():  # the text might need programs
         text, cause, *remedy = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
@@ -175,7 +171,7 @@ recorder.guard = _before
 
 
 def _explain_program(name: str) -> tuple[Any, ...]:
-    """Returns the text and the cause of a program that JAX is about to compile, for `refuse`."""
+    """Returns the text and cause, for `refuse`, of a program that JAX is about to compile."""
     if _jax_compat.operation_under_way():
         where = file_and_line(*users_line())
         text = f"`{name}` ({where}): compiles: it is an operation outside of a jitted function"
@@ -192,9 +188,8 @@ def _explain_program(name: str) -> tuple[Any, ...]:
 
 
 def text_of(explanation: "Explanation", record: "_records.VariantRecord") -> tuple[str, Any]:
-    """Returns the text and the cause of a call that compiles, for `refuse`; `record` is that of its
-    variant."""
+    """Returns the text and cause, for `refuse`, of a call that compiles."""
     name, text = explanation.name, str(explanation)
-    if explanation.hit:  # it was traced, and not compiled, or compiled for another device
+    if explanation.hit:  # traced but not compiled, or compiled for a different device
         text = f"{name}: compiles, for arguments with the shapes and statics of an earlier trace"
     return text, (name, explanation.kinds)

@@ -1,8 +1,8 @@
-"""Remarks on a traced program: the Python loop that it has unrolled, and the arrays that it holds.
+"""Remarks on a traced program: a Python loop that it unrolled, and arrays that it holds.
 
-Two observations together identify an unrolled loop. Instructions inside one loop of a function's
-bytecode created more than half of the equations. And equal equations (primitive, place, shapes)
-occur about as often as the loop was run. Repetition by `map` or by recursion is not detected.
+Two observations identify an unrolled loop: instructions inside one loop of a function's bytecode
+created more than half of the equations; and equal equations (primitive, place, shapes) occur about
+as often as the loop ran. Repetition by `map` or recursion isn't detected.
 """
 
 import bisect
@@ -24,11 +24,11 @@ from .._base._unwrap import closure_of, unwrap_chain
 from .._compat import _jax_compat
 from ._wording import count, file_and_line, show_bytes
 
-_LARGE = 1 << 17  # bytes of the arrays that a variable holds, to be named
+_LARGE = 1 << 17  # bytes; variables with smaller arrays aren't named
 _FEWEST_COPIES = 8  # of a loop's body
-_MOST_FRAMES = 256  # inspected frames of an equation's stack, the innermost ones
+_MOST_FRAMES = 256  # innermost frames of an equation's stack
 
-_CALL = os.path.join(PACKAGE, "_call") + os.sep  # `flat`, the function that JAX traces, is in there
+_CALL = os.path.join(PACKAGE, "_call") + os.sep  # has `flat`, the function that JAX traces
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 _OTHERS = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep, "<frozen")
 _JUMPS = frozenset(
@@ -38,19 +38,13 @@ _JUMPS = frozenset(
 )
 
 _Loop = tuple[types.CodeType, int]
-"""A loop: its function, and the offset of its first instruction."""
+"""A loop: its function's code, and the offset of its first instruction."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A Python loop that a trace unrolled.
-
-    Attributes:
-        file, line: where the loop is.
-        copies: how often its body is in the program.
-        size: equations of one copy.
-        total: equations of the program.
-    """
+    """A Python loop that a trace unrolled: `copies` of `size` equations, of `total` in the
+    program."""
 
     file: str
     line: int
@@ -68,16 +62,15 @@ class Loop:
 
 
 def find_loop(equations: Sequence[Any]) -> Loop | None:
-    """Returns the innermost Python loop whose copies hold more than half of the equations, if there
-    is one."""
+    """Returns the innermost Python loop with more than half of the equations, or None."""
     total = len(equations)
     stacks = [_jax_compat.stack_key(e) for e in equations]
     counts = collections.Counter(stacks)
     if 2 * sum(n for n in counts.values() if n >= _FEWEST_COPIES) <= total:
-        return None  # without looking at the bytecode, which takes long
+        return None  # reading the bytecode would be slow
     of_stack = dict(zip(stacks, equations, strict=True))
     around = {stack: _loops_around(*_jax_compat.raw_stack(e)) for stack, e in of_stack.items()}
-    # For each loop: its equations, and the sum over them of the loops between equation and loop.
+    # Of each loop: the number of its equations, and the sum of their depths inside the loop.
     sums: dict[_Loop, list[int]] = {}
     for stack, n in counts.items():
         for depth, loop in enumerate(around[stack]):
@@ -89,7 +82,7 @@ def find_loop(equations: Sequence[Any]) -> Loop | None:
         return None
     _, code, start = min(large, key=lambda item: item[0])
     if not _is_user_or_library(code.co_filename):
-        return None  # a loop of JAX, for example over the leaves of a tree
+        return None  # a loop of JAX, for example over a tree's leaves
     equal = collections.Counter(
         (stack, e.primitive.name, *(getattr(x.aval, "shape", None) for x in e.outvars))
         for e, stack in zip(equations, stacks, strict=True)
@@ -99,24 +92,24 @@ def find_loop(equations: Sequence[Any]) -> Loop | None:
     if found is None or 2 * found[1] <= total:
         return None
     copies, covered = found
-    # The first instruction of a `while` loop's body is not on the line of the `while`; the jump at
-    # its end is. The smaller of the two is the line of the loop.
+    # A `while` loop's body begins on a later line than the `while`, but the jump at its end
+    # doesn't. Take the smaller line.
     line = min(_line_of(code, start), _line_of(code, dict(_loops_of(code))[start]))
     return Loop(code.co_filename, line, copies, round(covered / copies), total)
 
 
 def _loops_around(codes: Sequence[types.CodeType], offsets: Sequence[int]) -> list[_Loop]:
-    """Returns the Python loops around the place where an equation was created, innermost first."""
+    """Returns the Python loops around the origin of an equation, innermost first."""
     loops: dict[_Loop, None] = {}
     for code, offset in zip(codes[:_MOST_FRAMES], offsets[:_MOST_FRAMES], strict=True):
         if code.co_name == "flat" and code.co_filename.startswith(_CALL):
-            break  # the frames further out called the jitted function
+            break  # the remaining frames called the jitted function
         loops |= {(code, start): None for start, end in _loops_of(code) if start <= offset <= end}
     return list(loops)
 
 
 def _is_user_or_library(file: str) -> bool:
-    """Whether a source file belongs to none of filterjit, JAX and Python's standard library."""
+    """True if a source file is outside filterjit, JAX and Python's standard library."""
     if file.startswith(_OTHERS):
         return False
     return not file.startswith(_STDLIB) or f"{os.sep}site-packages{os.sep}" in file
@@ -127,10 +120,10 @@ def _loops_of(code: types.CodeType) -> tuple[tuple[int, int], ...]:
     """Returns the first and last offset of each loop in a function, smallest loop first."""
     ends: dict[int, int] = {}
     if _JUMPS.isdisjoint(code.co_code[::2]):
-        return ()  # without disassembling the function, which is slow
+        return ()  # skip disassembling, which is slow
     for instruction in dis.get_instructions(code):
-        # The handlers of `with` and `try` are at the end of the bytecode since Python 3.12, and jump
-        # back from there without being in a loop.
+        # Since Python 3.12, the handlers of `with` and `try` are at the end of the bytecode, and
+        # jump back without a loop.
         if instruction.opname == "PUSH_EXC_INFO" and sys.version_info >= (3, 12):
             break
         if instruction.opcode in _JUMPS:
@@ -146,11 +139,11 @@ def _line_of(code: types.CodeType, offset: int) -> int:
 
 
 def _copies(counts: list[int]) -> tuple[int, int] | None:
-    """Finds n such that 80 % of the equations occur about k*n times; returns (n, equations
+    """Finds an n such that 80 % of the equations occur about k*n times. Returns (n, equations
     covered), or None.
 
-    `counts` says how often each distinct equation occurs. A count may deviate by 2*k, because the
-    first and the last copy of a loop's body may differ from the others.
+    `counts` has the frequency of each distinct equation. It can deviate by 2*k, because the first
+    and last copies of a loop's body can differ from the rest.
     """
     total = sum(counts)
     for copies, kinds in sorted(collections.Counter(counts).items()):
@@ -170,8 +163,7 @@ def _copies(counts: list[int]) -> tuple[int, int] | None:
 
 
 def captured(constants: Sequence[Any], fun: Any) -> str:
-    """Returns a sentence on the arrays that a program of `fun` holds as constants, without its
-    subject, which is the name of the function."""
+    """Describes a program's constant arrays. The function's name goes in front."""
     arrays = [x for x in constants if hasattr(x, "nbytes")]
     size = show_bytes(sum(x.nbytes for x in arrays))
     held = _names_of_captured(fun)
@@ -188,8 +180,7 @@ def captured(constants: Sequence[Any], fun: Any) -> str:
 
 
 def _names_of_captured(fun: Any) -> tuple[str, ...]:
-    """Returns the names of the variables of a function (cells and globals) that hold large arrays,
-    and ``self`` if the object that a method is bound to holds some."""
+    """Returns the names of cells and globals, and perhaps ``self``, that hold large arrays."""
     held: list[tuple[str, Any]] = []
     for inner in unwrap_chain(fun, "__wrapped__", "__func__"):
         if isinstance(inner, types.MethodType):

@@ -1,4 +1,4 @@
-"""The labels of a function's variants in a report: the arguments that differ between them."""
+"""The labels of a function's variants in a report: the arguments that differ."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,17 +11,16 @@ from .._trees._registry import registry
 from ._compare import Comparison
 from ._wording import LONGEST, briefly, describe_node, place_of
 
-_MOST = 20  # variants; others are not shown
-_MOST_NODES = 1000  # that differ from the first variant's
-_WIDTH = 40  # characters of a value that are shown
+_MOST = 20  # variants with labels
+_MOST_NODES = 1000  # differences from the first variant
+_WIDTH = 40  # characters of a value
 
 
 def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
-    """Returns for each variant leaves, other than arrays, that tell it apart from others: ``n=2,
-    model.depth=3``.
+    """Returns a label for each variant with the statics that differ: ``n=2, model.depth=3``.
 
-    A label may be cut off at its end. Where the leaves are the same in words, such as two lambdas,
-    it has a number and their paths.
+    Long labels are cut off. If the values look the same, as for two lambdas, the label has a number
+    and their paths.
     """
     structures = [variant.structure for variant in variants[:_MOST]]
     if not structures:
@@ -41,8 +40,7 @@ def labels_of(variants: Sequence[_core.Variant]) -> list[str]:
 def _differences(
     first: _core.Structure, other: _core.Structure, of_first: dict[str, str]
 ) -> dict[str, str]:
-    """Returns the nodes of a structure that differ from another one, by path, in words. Adds those
-    of the other one to `of_first`."""
+    """Describes the nodes that differ from `first`, by path. Adds `first`'s own to `of_first`."""
     found = {}
     for i, j, *arrays in first._differences(other, None, None, _MOST_NODES)[0]:
         of_first.setdefault(*_place_and_text(first, i, arrays[0]))
@@ -57,10 +55,9 @@ def _place_and_text(structure: _core.Structure, index: int, array: int) -> tuple
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
-    """Returns for each of some texts by paths those that tell it apart from others: ``n=2,
-    depth=3``.
+    """Returns a label like ``n=2, depth=3`` for each dict of texts by path.
 
-    The paths are found one by one: the next is that which tells most apart. Others are left out.
+    Chooses paths greedily, each time the one that tells most dicts apart, and omits the rest.
     """
 
     def number(chosen: Sequence[str]) -> int:
@@ -82,8 +79,7 @@ def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
 
 
 def _other_paths(variants: Sequence[_core.Variant], i: int) -> str:
-    """Returns where a variant differs from the first other one, after a colon; "" if it does
-    not."""
+    """Returns ": " and the paths that differ from the first other variant, or ""."""
     other = variants[0 if i else min(1, len(variants) - 1)]
     comparison = Comparison(registry, other.structure, variants[i].structure)
     paths = ", ".join(cause.path for cause in comparison.causes[:3])

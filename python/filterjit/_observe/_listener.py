@@ -1,4 +1,4 @@
-"""The listener of this package to the events of the core."""
+"""The room's listener to events of the core."""
 
 import contextlib
 import weakref

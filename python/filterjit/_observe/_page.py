@@ -1,9 +1,9 @@
-"""The page of ``filterjit run --html``: one HTML file with its styles, which loads nothing.
+"""The page of ``filterjit run --html``: a self-contained HTML file.
 
 Below the report, it has a timeline of the traces and compilations of each function, the most
-expensive first. The recorder logs them from the time that the program imports JAX. A hit logs
-nothing. Events that are closer than a pixel are drawn as one. A timeline unfolds into the reasons
-of the retraces. The page has no script, and all text that comes from the program is escaped.
+expensive first, from the import of JAX on. Hits aren't logged. Events closer than a pixel are drawn
+as one. Each timeline unfolds into the reasons for retraces. The page has no script, and escapes all
+text from the program.
 """
 
 import collections
@@ -15,14 +15,14 @@ from ._records import Event
 from ._report_output import Report
 from ._wording import count, file_and_line, show_seconds
 
-_WIDTH = 1000  # of a timeline, in its own units
+_WIDTH = 1000  # of a timeline, in SVG units
 _NARROWEST = 1.5
-_MOST_REASONS = 20  # of one function
+_MOST_REASONS = 20  # per function
 _KINDS = {"trace": "t", "compile": "c"}
 _TICKS = 5
 
 _Key = tuple[str, tuple[str, int] | None]
-"""The name and the place of a function."""
+"""(name, place) of a function."""
 
 
 def page(
@@ -34,15 +34,7 @@ def page(
     advice: str,
     title: str,
 ) -> str:
-    """Returns the page.
-
-    Arguments:
-        report: the report of the functions.
-        events: the events, in any order.
-        begin, end: of the program, by the clock of the events.
-        advice: a sentence that stands below the report.
-        title: names the program.
-    """
+    """Returns the page. `begin` and `end` are the program's, by the events' clock."""
     seconds = max(end - begin, 1e-9)
     rows: dict[_Key, list[Event]] = {}
     for f in report.as_dict()["functions"]:
@@ -75,7 +67,7 @@ def _is_retrace(event: Event) -> bool:
 
 
 def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
-    """Returns the timeline of a function, and what it unfolds into."""
+    """Returns a function's timeline with its details."""
     name, place = of
     traces = sum(event.kind == "trace" for event in events)
     marks = [count(traces, "trace"), show_seconds(sum(e.end - e.begin for e in events))]
@@ -97,8 +89,7 @@ def _row(of: _Key, events: list[Event], begin: float, seconds: float) -> str:
 
 
 def _reasons(events: Sequence[Event], begin: float) -> str:
-    """Returns why retraces happened. Retraces with the same causes are listed once, with the text
-    of the last one in full."""
+    """Lists the reasons for retraces: the same causes once, with the last text in full."""
     reasons: dict[Any, list[Event]] = collections.defaultdict(list)
     for event in events:
         if event.reason is not None:
@@ -116,7 +107,7 @@ def _reasons(events: Sequence[Event], begin: float) -> str:
 
 
 def _bars(kind: str, events: Sequence[Event], begin: float, seconds: float) -> Iterator[str]:
-    """Draws events of one kind; those that would touch become one bar."""
+    """Draws events of one kind. Events that would touch become one bar."""
     scale = _WIDTH / seconds
     groups: list[list[Event]] = []
     right = 0.0

@@ -1,4 +1,4 @@
-"""Reports: where the time of jitted functions went, computed from their records."""
+"""Computes reports of jitted functions from their records."""
 
 import re
 from collections import Counter
@@ -16,9 +16,9 @@ from ._recorder import recorder
 from ._records import Cost, FunctionRecord, Times, functions, record_of
 from ._report_output import STAGES, TIMES, Report, total
 
-_OFTEN = 100  # calls that are worth a remark
+_OFTEN = 100  # calls that deserve a remark
 
-# Why a call is not direct, by the names of the ways in csrc/call/direct_argument.h.
+# Why a call isn't direct, by the names in csrc/call/direct_argument.h.
 _REASONS = {
     "off": "direct calls are turned off",
     "waiting": "such calls had not been made often enough",
@@ -39,10 +39,9 @@ class CacheInfo(NamedTuple):
     """The counters of one jitted function.
 
     Attributes:
-        hits: calls that ran a program and traced nothing. Under ``jax.disable_jit()`` there are
-            none.
-        misses: all other calls. A call that failed before it was looked up is not counted: its
-            arguments do not fit the parameters, or have a static leaf that cannot be hashed.
+        hits: calls that ran a program and traced nothing; none under ``jax.disable_jit()``.
+        misses: all other calls, except those that failed early, with arguments that don't fit the
+            parameters or have an unhashable static leaf.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
     """
@@ -60,7 +59,7 @@ def cache_info(cache: _core.Cache) -> CacheInfo:
 
 @public
 def report() -> Report:
-    """Returns a report of where the time of all jitted functions went."""
+    """Returns a report of the time that all jitted functions took."""
     rows = [_function_row(whole, caches) for whole, caches in functions.groups()]
     others = _cost_columns(recorder.other_programs)
     with functions.lock:
@@ -73,7 +72,7 @@ def report() -> Report:
 
 
 def report_of(cache: _core.Cache) -> Report:
-    """Returns a report of where the time of one jitted function went."""
+    """Returns a report of the time that one jitted function took."""
     cache.record.refresh()
     return Report([_function_row(cache.record, [cache])], functions.timed)
 
@@ -85,13 +84,12 @@ def _cost_columns(cost: Cost) -> dict[str, Any]:
 
 
 def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
-    """Returns the seconds of timed hits in dispatch, in the program and in waiting for it. None for
-    what was not measured."""
+    """Returns the seconds of timed hits in dispatch, program and waiting; None if not measured."""
     times = Times(*counted)
     if not (times.hits or functions.timed):
         return dict.fromkeys(TIMES)
     return {
-        # A program that can raise may run in JAX's part of the call.
+        # A program that can raise might run in JAX's part of the call.
         "dispatch": None if waits else max(0.0, times.dispatch - cost.in_hits),
         "program": None if waits else times.program,
         "waiting": times.waited * 1e-9,
@@ -113,7 +111,7 @@ def _variant_row(variant: _core.Variant) -> dict[str, Any]:
 def _times_of_function(
     whole: FunctionRecord, found: list[tuple[_core.Variant, _core.Cache, dict[str, Any]]]
 ) -> dict[str, float | None]:
-    """Returns the sums of the times of all variants, also of dropped ones."""
+    """Sums the times of all variants, including dropped ones."""
     variants = [variant for variant, _, _ in found]
     kept = [sum(times) for times in zip(*(v._times for v in variants), strict=True)] or [0] * 6
     dropped = [max(0, a - b) for a, b in zip(whole.counters[2], kept, strict=True)]
@@ -130,8 +128,7 @@ def _times_of_function(
 
 
 def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
-    """Returns the remarks on a variant: the loop that it unrolled, and why it was compiled
-    again."""
+    """Returns remarks on a variant: the loop it unrolled, and why it recompiled."""
     record = record_of(variant)
     remarks = [] if record.loop is None else [record.loop]
     if record.not_kept is not None:
@@ -146,31 +143,30 @@ def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
 
 
 def _counts(variant: _core.Variant) -> Counter[str]:
-    """Returns how many calls took each way; "direct" is one of the ways."""
+    """Counts calls by way, such as "direct"."""
     found = (Counter(getattr(call, "counts", {})) for call in calls_of(variant))
     return sum(found, Counter[str]())
 
 
 def _refusal(variant: _core.Variant) -> str | None:
-    """Returns why a program has no direct calls, or None."""
+    """Returns why a program can't have direct calls, or None."""
     found = (getattr(call, "refusal", None) for call in calls_of(variant))
     return next((text for text in found if text is not None), None)
 
 
 def _passed_on(variant: _core.Variant) -> Counter[str]:
-    """Returns how many calls went through ``jax.jit``, by the reason."""
+    """Counts the calls that went through ``jax.jit``, by reason."""
     counts, refusal = _counts(variant), _refusal(variant)
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
     if refusal is not None and not counts["direct"] and "waiting" in counts:
-        paths = array_paths(variant.function, variant.structure)  # the text has array numbers
+        paths = array_paths(variant.function, variant.structure)  # to replace array numbers
         told = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
         reasons[told] = reasons.pop(_REASONS["waiting"])
     return reasons
 
 
 def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str, Any]:
-    """Returns the row of the functions of one name and place; `whole` is the sum of their
-    records."""
+    """Returns a row for the functions with one name and place, `whole` in total."""
     found = [(v, cache, _variant_row(v)) for cache in caches for v in cache.variants()]
     found.sort(key=lambda one: total(one[2]), reverse=True)
     labels = labels_of([variant for variant, _, _ in found])

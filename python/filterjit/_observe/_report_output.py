@@ -1,4 +1,4 @@
-"""`Report`: the figures of a report, and their output as a table."""
+"""`Report`: a report's figures, and its output as a table."""
 
 import shutil
 import sys
@@ -14,12 +14,11 @@ STAGES = ("tracing", "compiling")
 TIMES = ("dispatch", "program", "waiting")  # of hits
 RUN_EXPLAIN = "`run --explain` tells why"
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
-_VARIANTS = 5  # rows of variants of one function
-_MUCH = 0.05  # of the time of a program
-_LONG = 0.5  # seconds that operations outside of jitted functions compile
+_VARIANTS = 5  # rows for one function's variants
+_MUCH = 0.05  # of a program's time
+_LONG = 0.5  # seconds to compile operations outside jitted functions
 
-# By column head: the key in the row, and how to write the figure. On a narrow terminal,
-# the last ones are left out.
+# By column head: the key in the row, and its format. Narrow terminals omit the last columns.
 _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "calls": ("calls", "{:,}".format),
     "hits": ("hits", "{:,}".format),
@@ -33,21 +32,20 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "from disk": ("from_disk", "{:,}".format),
     "loaded": ("loads", "{:,}".format),
 }
-_ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # also without figures
+_ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # even if empty
 
 
 def total(row: dict[str, Any]) -> float:
-    """Returns all seconds of the row of a function or variant."""
+    """Returns all seconds in the row of a function or variant."""
     return sum(row.get(name) or 0.0 for name in (*TIMES, *STAGES))
 
 
 @public_type
 class Report:
-    """Where the time of jitted functions went, the most expensive function first.
+    """The time that jitted functions took, most expensive first.
 
-    ``str()`` of a report is a table, as wide as the terminal if it is printed on one. If most
-    retraces of a function have one cause, it stands above the table. `as_dict` returns the same
-    figures and more, as numbers.
+    ``str()`` returns a table, as wide as the terminal. If most retraces of a function have one
+    cause, it is above the table. `as_dict` returns all figures as numbers.
     """
 
     def __init__(
@@ -60,20 +58,20 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Returns the figures of the report, with times in seconds.
 
-        ``dispatch``, ``program`` and ``waiting`` are of hits, and None if they were not measured
-        (see `switches.time_calls`). ``program`` is the time in the executable, which on many
-        devices only starts the program. If ``jax.jit`` makes all calls, it is None, and part of
-        ``dispatch``. ``waiting`` is for programs that can raise.
+        ``dispatch``, ``program`` and ``waiting`` are times of hits, or None if not measured (see
+        `switches.time_calls`). ``program`` is the time in the executable, which on many devices
+        only starts the program. If ``jax.jit`` makes all calls, it is None, and ``dispatch``
+        includes it. ``waiting`` is for programs that can raise.
 
         ``direct`` counts the calls that went straight to their executable (see `switches.direct`),
-        and ``passed_on`` the others, which ``jax.jit`` made, by the reason. ``cause`` says why a
-        function has many retraces, or is None.
+        and ``passed_on`` the calls through ``jax.jit``, by reason. ``cause`` says why a function
+        has many retraces, or is None.
 
         Returns:
             A dict: ``functions``, a list of dicts, each with its ``variants``; ``timed``, whether
-            calls are timed now; ``others``, the cost of the programs that JAX compiled for
-            functions that filterjit did not jit, or None in the report of one function. Its
-            ``operations`` have the cost of each line whose operations no jitted function contains.
+            calls are timed now; ``others``, the cost of programs outside filterjit, or None in the
+            report of one function. Its ``operations`` have the cost of each line with operations
+            outside jitted functions.
         """
         return {"functions": self._functions, "timed": self._timed, "others": self._others}
 
@@ -87,7 +85,7 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows: the table, with the lines above and below it."""
+        """Returns HTML for notebooks: the table, with the lines above and below it."""
         above, below = (
             "".join(f"<p>{escape(line)}</p>" for line in lines)
             for lines in (self._causes()[:1], self._remarks())
@@ -95,8 +93,8 @@ class Report:
         return above + self._table().html() + below
 
     def _causes(self) -> list[str]:
-        """Returns the causes of functions whose retraces mostly have one cause. The most expensive
-        comes first, and stands above the table."""
+        """Returns the main causes of functions with many retraces, most expensive first. The first
+        one goes above the table."""
         return [f["cause"] for f in self._functions if f["cause"]]
 
     def _table(self) -> Table:
@@ -135,7 +133,6 @@ class Report:
         return Table(_HEADING, ["function", *columns], cells)
 
     def _remarks(self) -> list[str]:
-        """Returns the lines below the table."""
         found = self._causes()[1:]
         found += [f"{f['name']}: {text}" for f in self._functions for text in f["remarks"]]
         for one in (self._others or {}).get("operations", ())[:1]:
@@ -157,14 +154,14 @@ def advise(
     report: Report, seconds: float, reasons: str = RUN_EXPLAIN, *, since_first: float, jax: bool
 ) -> str:
     """Returns the line below the report of ``filterjit run``: the share of dispatch in the steady
-    state, and where most of the time went.
+    state, and the function that took most of the time.
 
     Arguments:
         report: a report with timed calls.
-        seconds: how long the program ran.
-        reasons: where to find the reasons of retraces, in words.
+        seconds: the program's duration.
+        reasons: where to find the reasons for retraces.
         since_first: the seconds since the first trace began.
-        jax: whether `filterjit.jit` took the place of ``jax.jit``.
+        jax: True if `filterjit.jit` replaced ``jax.jit``.
     """
     made = report.as_dict()
     functions, others = [f for f in made["functions"] if f["calls"]], made["others"] or {}
@@ -175,7 +172,7 @@ def advise(
     dispatch, program, waiting = (sum(f[name] or 0.0 for f in functions) for name in TIMES)
     hits = sum(f["hits"] for f in functions if f["dispatch"] is not None)
     built = sum(f[name] for f in (*functions, others) if f for name in STAGES)
-    # The rest of the time is that of the calls, and of the Python code and devices between them.
+    # The remaining time belongs to calls, and to Python code and devices between them.
     steady = max(since_first - built, dispatch + program + waiting)
     share = dispatch / steady if steady > 0 else 0.0
     said = (
@@ -204,7 +201,7 @@ def advise(
 
 
 def _shorten_labels(labels: list[str]) -> list[str]:
-    """Returns labels of at most 38 characters. Labels that would be the same get numbers."""
+    """Cuts labels to 38 characters, and adds numbers to equal ones."""
     cut = [shorten(text, 38) for text in labels]
     return [
         text if cut.count(text) == 1 else f"{i}: {label[:32]}..."
@@ -213,8 +210,8 @@ def _shorten_labels(labels: list[str]) -> list[str]:
 
 
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Returns the figures of a function that are not in the rows of its variants: those of its
-    other variants and of dropped programs. None if there are none."""
+    """Returns the figures outside the rows of variants: of more variants and dropped programs. None
+    if there are none."""
     rest: dict[str, Any] = dict.fromkeys(TIMES)
     for name in ("hits", "traces", "compiles", "from_disk", "loads", *TIMES, *STAGES):
         if function[name] is not None:

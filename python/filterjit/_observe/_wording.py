@@ -1,4 +1,4 @@
-"""How explanations and reports write values, places in source files, and sizes."""
+"""Formats values, places in source files, and sizes for explanations and reports."""
 
 import enum
 import functools
@@ -17,18 +17,17 @@ from .._terminal._notebook import cell_of
 from .._trees._nodes import Node
 
 NOT_GIVEN = "not given"
-"""What an argument is that a call leaves out."""
+"""Describes an argument that a call omits."""
 
 _WIDTH = 60
-LONGEST = 10_000  # characters of a value that are compared
+LONGEST = 10_000  # characters of a value to compare
 
 shorten = functools.partial(short, most=_WIDTH)
-"""The repr of any value, cut off after 60 characters."""
+"""The repr of any value, cut to 60 characters."""
 
 
 def briefly(texts: Collection[str], width: int, begin: int = 0) -> dict[str, str]:
-    """Returns each text, cut to about `width` characters, among which are those that differ; and the first
-    `begin` of those that do not, where these are cut off."""
+    """Cuts texts to about `width` characters around their difference, after `begin` characters."""
     cut = {text: text if len(text) <= width else text[: width - 3] + "..." for text in texts}
     if len({*cut.values()}) == len(texts):
         return cut
@@ -42,8 +41,7 @@ def briefly(texts: Collection[str], width: int, begin: int = 0) -> dict[str, str
 
 
 def in_words(x: Any, y: Any, show: Callable[[Any, int], str]) -> tuple[str, str]:
-    """Returns two values that differ as `show` writes them, cut where the differences are among what is
-    left."""
+    """Formats two values by `show`, cut so that their difference is visible."""
     was, now = show(x, _WIDTH), show(y, _WIDTH)
     if was == now and (long := (show(x, LONGEST), show(y, LONGEST)))[0] != long[1]:
         cut = briefly(long, _WIDTH, _WIDTH // 4)
@@ -56,21 +54,19 @@ def class_name(cls: Any) -> str:
 
 
 def file_and_line(file: str, line: int) -> str:
-    """Returns a place in words: ``train.py:3``, or ``In [2], line 3`` of a cell of a notebook."""
+    """Returns a place, such as ``train.py:3``, or ``In [2], line 3`` in a notebook."""
     cell = cell_of(file)
     return f"{os.path.basename(file)}:{line}" if cell is None else f"{cell}, line {line}"
 
 
 def place_of(fun: Any) -> str:
-    """Returns the file and line where the user wrote a function, below its decorators; an empty text
-    if it is not written in Python."""
+    """Returns the file and line of the user's function below its decorators, or ""."""
     code = code_of(fun)
     return "" if code is None else file_and_line(code.co_filename, code.co_firstlineno)
 
 
 def dtype_of(x: Any) -> np.dtype[Any] | None:
-    """Returns the dtype that `x` is: a dtype of NumPy, or one of the types that name a dtype, such as
-    ``jnp.float32``. None for all else."""
+    """Returns the dtype that `x` is or means, as ``jnp.float32`` does; otherwise None."""
     if isinstance(x, np.dtype):
         return x
     if isinstance(x, type) and not issubclass(x, np.generic):
@@ -80,7 +76,7 @@ def dtype_of(x: Any) -> np.dtype[Any] | None:
 
 
 def is_of_library(fun: Any) -> bool:
-    """Whether a function is written in an installed library, or not in Python."""
+    """True for functions of installed libraries, or that aren't written in Python."""
     code = code_of(fun)
     return code is None or is_installed(code.co_filename)
 
@@ -94,7 +90,7 @@ def _describe_function(x: Any) -> str:
 
 
 def describe(x: Any, most: int = _WIDTH) -> str:
-    """Returns a static value in words; of a long one, as many characters as are given."""
+    """Describes a static value in about `most` characters."""
     if x is None or isinstance(x, bool):
         return str(x)
     if isinstance(x, enum.Enum):
@@ -147,13 +143,13 @@ def count(n: int, noun: str) -> str:
 def list_first(
     items: Sequence[Any], most: int, separator: str = ", ", show: Callable[[Any], str] = str
 ) -> str:
-    """Returns the first items in words, and how many more there are."""
+    """Joins the first items, and counts the rest."""
     shown = separator.join(map(show, items[:most]))
     return shown + (f" and {len(items) - most:,} more" if len(items) > most else "")
 
 
 def describe_node(node: Node, avals: Sequence[Any] | None) -> str:
-    """Returns a node in words; `avals` are those of all arrays, or None."""
+    """Describes a node. `avals` are the avals of all arrays, or None."""
     match node.kind:
         case "array":
             if not avals or node.array >= len(avals):
