@@ -107,7 +107,8 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
 
 
 def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raises ValueError for the wrong kind, or if users other than root own or can write it."""
+    """Raises ValueError for the wrong kind, or if users besides this one and root own or can write
+    it."""
     if not is_kind(at.st_mode):
         raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
     if not hasattr(os, "geteuid"):
@@ -241,7 +242,7 @@ def _tell_not_kept(
 
 
 def seek(prepared: PreparedCall) -> Kept | None:
-    """Returns the possible program of a call made ahead of time, or None."""
+    """Returns the `Kept` of a call made ahead of time, or None if nothing keeps it."""
     return _seek(prepared.cache, prepared.variant, prepared.arrays) if _folders else None
 
 
@@ -266,7 +267,7 @@ def _functions(variant: _core.Variant) -> list[Any]:
 
 
 class _Thread(threading.local):
-    """The thread's tracing calls that have no file yet."""
+    """The thread's calls that trace because there is no file yet."""
 
     def __init__(self) -> None:
         self.sought: weakref.WeakKeyDictionary[_core.Variant, Any] = weakref.WeakKeyDictionary()

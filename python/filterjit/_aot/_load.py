@@ -96,7 +96,7 @@ def load(
 
 @contextlib.contextmanager
 def _malformed(path: str) -> Iterator[None]:
-    """JAX, constructors and checks can raise anything for a malformed file."""
+    """Turns unexpected errors, of JAX or constructors, into one about a malformed file."""
     try:
         yield
     except (Unsupported, ForbiddenCompileError):

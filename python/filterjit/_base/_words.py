@@ -61,7 +61,7 @@ def format_pattern(components: Sequence[Any]) -> str:
 def no_leaf_matches(
     components: tuple[Any, ...], inner: list[Any] | None, structure: "_core.Structure"
 ) -> str:
-    """Returns the error for a pattern that matches no leaf, but perhaps the path `inner`."""
+    """Returns the error for a pattern that matches no leaf, only the node at `inner`, if any."""
     pattern = format_pattern(components)
     text = f"the path pattern {pattern!r} matches no leaf"
     if inner is not None:
@@ -152,7 +152,8 @@ _MOST_CHARACTERS = 60  # per value
 
 
 def repr_of(structure: "_core.Structure") -> str:
-    """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars are leaves."""
+    """Returns a short repr, ``Structure({'a': *, 'b': [*, 1, ... 98 more]})``. Stars: open
+    leaves."""
     return f"Structure({_Repr(structure._nodes(), structure._leaves(_STAR)).node()})"
 
 

@@ -13,7 +13,7 @@ from .._base._locks import RLock
 from .._base._unwrap import unwrap_chain
 
 MAXSIZE = 4096
-"""The default size of a cache, equal to that of JAX's own."""
+"""The default size of a cache, as large as JAX's own."""
 
 CACHES_ATTRIBUTE = "__filterjit_caches__"
 
@@ -99,8 +99,7 @@ def owner_of(fun: Any) -> Any:
 
 
 def caches_of(fun: Any) -> dict[Any, _core.Cache] | None:
-    """Returns the caches of a function or an instance's methods by key; None if nothing holds
-    them."""
+    """Returns the caches of a function or an instance's methods, or None if nothing holds them."""
     owner = owner_of(fun)
     if owner is None:
         return None

@@ -74,8 +74,8 @@ class Donation:
         missing: Any,
         tracers: tuple[Any, ...] | None = None,
     ) -> tuple[int, ...]:
-        """Returns the positions of the donated arrays among all arrays of a call, which begin with
-        those in the function itself (never donated). Filters that look at arrays get `tracers`."""
+        """Returns the positions of the donated arrays among the arrays in the function itself and,
+        after these, in the arguments. Filters that look at arrays get `tracers`."""
         if not self:
             return ()
         own = variant.function.num_leaves

@@ -25,7 +25,7 @@ _jax_compat.hide_from_tracebacks(__file__)
 
 @dataclasses.dataclass(eq=False)
 class Trace:
-    """One trace of a variant. `cache` is None if it was collected meanwhile, and `fun` before
+    """One trace of a variant. `cache` is None if it was collected meanwhile. `fun` is None until
     `calls`. `record` is for the listener's use."""
 
     cache: _core.Cache | None
@@ -66,15 +66,14 @@ class Listener:
     def before_trace(
         self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
     ) -> None:
-        """JAX is about to trace a variant, for a call or ahead of time. `observed` returns the
-        cache and the variant; `arrays` are the call's, if known. Can raise
-        `_direct.KeptProgram`."""
+        """JAX is about to trace, for a call or ahead of time. `observed` returns the cache and the
+        variant; `arrays` are the call's, if known. Can raise `_direct.KeptProgram`."""
 
     def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         """A stored program was loaded for these arrays."""
 
     def not_kept(self, variant: _core.Variant, why: str) -> None:
-        """A variant's program isn't stored."""
+        """A variant's program isn't stored, because of `why`."""
 
     def tracing(self, trace: Trace) -> contextlib.AbstractContextManager[None]:
         """Returns a context for the whole trace. Can raise."""
@@ -108,12 +107,13 @@ _others = dict(_rooms.LISTENERS)  # not imported yet
 
 
 def listeners() -> list[Listener]:
-    """Imports the listeners with an imported library, and returns them. Skips removed rooms."""
+    """Returns the listeners, importing each once its library is imported. Skips removed rooms."""
     for module, library in list(_others.items()):
         if library not in sys.modules:
             continue
         try:
-            # Waits for another thread's import. In the importing thread, it can be half done.
+            # Waits while another thread imports the module. In that thread, it can be half
+            # imported.
             found = getattr(_rooms.import_room(module, "to listen"), "listener", None)
         except ImportError:
             _others.pop(module, None)
@@ -138,7 +138,7 @@ def error_of(error: BaseException | str) -> BaseException | str:
 
 
 def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
-    """Calls `function`, which runs the user's function, within the listeners' `watches`."""
+    """Calls `function` between the listeners' `watches` and the functions that these return."""
     __tracebackhide__ = True
     ends = [end for one in listeners() if (end := one.watches(watched)) is not None]
     out = function()

@@ -71,7 +71,7 @@ class FunctionHooks(_running.RunningHooks):
     # ---- called by the C core ----
 
     def prepare(self, f: _core.FilterJit, /) -> tuple[_core.Cache, tuple[Any, ...]]:
-        """Returns the cache, shared by equal functions with equal options, and own arrays."""
+        """Returns the cache, shared by equal functions and options, and the function's arrays."""
         fun = f._function
         try:
             arrays, structure = _core.flatten(_registry.registry, self.function(f))
@@ -116,7 +116,7 @@ class FunctionHooks(_running.RunningHooks):
         return marked(_signature.parameters_of(f._function, f._given_signature), self.settings)
 
     def function(self, f: _core.FilterJit) -> Any:
-        """Returns the function that goes into the Structure and that traces call."""
+        """Returns the function to put into the Structure, and for traces to call."""
         return f._function
 
     def check_result(self, out: Any) -> Any:

@@ -1,12 +1,11 @@
 """`Running`: a call that traces, compiles, or runs a program that can raise.
 
 Settings and measurements that last for such a call register their clean-up with `Running.defer`.
-The hook ``run`` makes the calls of an untraced variant and of programs that can raise, in one
-frame.
+The hook ``run`` makes all calls of untraced variants and of programs that can raise.
 
 If JAX retraces in any other call, only the trace knows: it begins a `Running`, and the hook
-``finish`` ends it. Raising an exception from the trace, to restart in `run`, doesn't work: JAX
-never caches a trace that failed at first, and direct calls look it up in JAX's cache.
+``finish`` ends it. The trace can't raise an exception to restart the call in `run`: JAX never
+caches a trace that failed at first, and direct calls look it up in JAX's cache.
 """
 
 import contextlib
@@ -34,8 +33,8 @@ class Running:
     """A call of a variant; or, if `variant` is None, a time in which tracing is forbidden.
 
     A KeyboardInterrupt can arrive between any two lines. Therefore `end` is idempotent, and callers
-    call it at the end of ``try`` and in ``except BaseException``: an interrupt in a ``finally``
-    would fail a call that had succeeded.
+    call it at the end of ``try`` and in ``except BaseException``: an interrupt can hit a
+    ``finally`` after the call has succeeded.
 
     Attributes:
         begun_by_trace: True if `finish` ends it.
@@ -98,7 +97,7 @@ def defer(function: Callable[[], object]) -> None:
 
 class _SharedSetting:
     """A global setting that is on while any call, in any thread, needs it. Both switches are
-    idempotent, and `hold` defers the end before it begins."""
+    idempotent, and `hold` defers switching off before it switches on."""
 
     def __init__(self, switch_on: Callable[[], None], switch_off: Callable[[], None]) -> None:
         self._switch_on, self._switch_off = switch_on, switch_off
@@ -172,9 +171,9 @@ _quiet_donation = _SharedSetting(_ignore_unused, _tell_unused)
 def ignore_donation(call: Running) -> None:
     """Silences JAX's warning about unusable donated buffers until `call` ends.
 
-    ``warnings.catch_warnings`` restores all filters, and threads leave each other's behind. It's
-    correct only if filters belong to a context (``sys.flags.context_aware_warnings``, the default
-    without a GIL), and is then the only way.
+    ``warnings.catch_warnings`` restores all filters. If two threads use it at the same time, one
+    leaves the other's filters behind. It works only if filters belong to a context
+    (``sys.flags.context_aware_warnings``, the default without a GIL), and is then the only way.
     """
     if not getattr(sys.flags, "context_aware_warnings", False):
         return _quiet_donation.hold(call)

@@ -271,7 +271,7 @@ class Chosen:
             raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
 
     def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
-        """Raises ValueError if a path filter that must match found no `what`."""
+        """Raises ValueError if a path filter must match, and nothing was `found`."""
         expression = self.expressions[name]
         by_path = name not in self.by_leaf and not isinstance(expression, bool)
         if by_path and not found and not may_take_none(expression):

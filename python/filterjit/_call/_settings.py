@@ -89,6 +89,6 @@ class Settings:
 
     @property
     def tells_unused(self) -> bool:
-        """True to warn about unused donated arrays by path. Otherwise JAX warns."""
+        """True if filterjit warns about unused donated arrays, by path. Otherwise JAX might."""
         is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
         return bool(self.donate.chosen) or is_warned

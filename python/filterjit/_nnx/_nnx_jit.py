@@ -110,7 +110,7 @@ class NNXJit(_core.VariableJit):
         return self.upstream.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Like ``flax.nnx.jit``'s: returns the result with jax.ShapeDtypeStruct for arrays."""
+        """Returns ``flax.nnx.jit``'s result, with jax.ShapeDtypeStruct in place of arrays."""
         return self.upstream.eval_shape(*args, **kwargs)
 
     def warm_up(self, /, *args: Any, **kwargs: Any) -> "Warmed":

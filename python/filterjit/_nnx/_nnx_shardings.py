@@ -84,7 +84,7 @@ def _check(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 
 
 def _is_auto(spec: Spec) -> bool:
-    """True if placing arrays on the mesh keeps their type: without Explicit axes."""
+    """True if placing arrays keeps their type, because the mesh has no Explicit axes."""
     mesh = spec.mesh if isinstance(spec, jax.sharding.NamedSharding) else mesh_in_force()
     return mesh is not None and all("Auto" in str(kind) for kind in mesh.axis_types)
 

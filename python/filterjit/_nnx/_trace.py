@@ -150,8 +150,8 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the arguments' Variables and Pytrees. Raises HandOver before the function
-        runs."""
+        """Returns the arguments' Variables and Pytrees. Raises HandOver if upstream must make the
+        call."""
         if compat.is_top_level():
             raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)

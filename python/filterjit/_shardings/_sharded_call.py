@@ -1,4 +1,4 @@
-"""`ShardedCall`: the callable of a variant with shardings, or that donates by a filter of arrays.
+"""`ShardedCall`: the callable of a variant that has shardings, or donates by a filter of arrays.
 
 A variant's flat ``jax.jit`` takes one spec per array, and the positions of donated arrays. Both
 depend on shapes and on the mesh, because rules and filters look at them, and these can change
@@ -10,8 +10,7 @@ positions. Each program has its own flat function and ``jax.jit``.
   shardings.
 - For new avals or a new mesh, JAX traces a program's flat function, which finds the specs from its
   tracers and raises `_OtherSpecs` if they differ from the program's. The `run` hook then sets
-  `call` to the `ShardedCall` for good. It finds the program by avals and mesh, which takes
-  microseconds.
+  `call` to the `ShardedCall` for good, which finds programs by avals and mesh in microseconds.
 
 The specs of results are known only after a trace. A program that needs them is traced, and then
 jitted once more with them: JAX finds the trace of the flat function in its cache.
@@ -109,7 +108,7 @@ class ShardedProgram:
         outputs = call.specs_of_result(self, tree, output, arrays)
         if self.outputs is None:
             self.outputs = outputs
-        elif call.needs_outputs and outputs != self.outputs:  # otherwise no program has them
+        elif call.needs_outputs and outputs != self.outputs:  # otherwise programs ignore them
             raise _OtherSpecs
 
 

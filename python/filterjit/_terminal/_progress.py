@@ -83,7 +83,7 @@ class Job:
 
 
 class _Line:
-    """Names the oldest job and counts the rest, or prints a message per job if it can't clear."""
+    """The oldest job and the number of others, in one line; or a message per job."""
 
     def __init__(self) -> None:
         self._lock = RLock()

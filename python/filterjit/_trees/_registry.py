@@ -170,7 +170,7 @@ def _is_init_generated(cls: Any, names: tuple[str, ...]) -> bool:
 def _attributes(x: Any) -> dict[str, Any]:
     """Returns an instance's ``__dict__`` and slots."""
     try:
-        found = dict(object.__getattribute__(x, "__dict__"))  # a __getattr__ could forward to x.y
+        found = dict(object.__getattribute__(x, "__dict__"))  # not what a __getattr__ returns
     except AttributeError:
         found = {}
     for base in type(x).__mro__:
@@ -351,7 +351,7 @@ with_numbers_in_some: _core.Registry = registry.with_policy(traced_in=NUMBERS)
 
 
 def is_traced(x: Any) -> bool:
-    """True if ``jax.jit`` accepts and returns the leaf."""
+    """True if ``jax.jit`` certainly accepts and returns the leaf."""
     return type(x) in NUMBERS or isinstance(x, (*_jax_compat.ARRAY_TYPES, jax.core.Tracer))
 
 

@@ -425,7 +425,7 @@ class _Example:
 
 
 def is_like_generated(function: Any, name: str) -> bool:
-    """True if `dataclasses` generates such a method. ``python -c`` has no files to check."""
+    """True if `dataclasses` generates such a method. (A missing file proves nothing.)"""
     code, example = getattr(function, "__code__", None), getattr(_Example, name).__code__
     return isinstance(code, types.CodeType) and (
         (code.co_qualname, code.co_filename) == (example.co_qualname, example.co_filename)
