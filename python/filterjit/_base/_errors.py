@@ -290,8 +290,7 @@ _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
 def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
-    """Adds notes that name NumPy values JAX can't trace, and a traced number it needs the value
-    of."""
+    """Names, in notes, NumPy values that JAX can't trace, and a traced number that it must know."""
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):
