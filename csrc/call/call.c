@@ -14,8 +14,8 @@
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From
- * `self`, which the caller holds, it only reads members that never change once the cache
- * exists: `hooks`, `arrays` and `cache`. */
+ * `self`, which the caller holds, it only uses `last` and the members that never change once
+ * the cache exists: `hooks`, `arrays` and `cache`. */
 #include "call/call.h"
 
 #include "base/leafbuf.h"
@@ -285,8 +285,8 @@ done:
 
 /* ---- call ---- */
 
-/* After a successful call: counts a hit, or inserts a variant that was just traced, or first
- * run without a trace.  0, or -1 with an error, which only happens after an insertion. */
+/* After a successful call: counts a hit, or inserts a variant that was just traced or that
+ * first ran without a trace.  0, or -1 with an error, only after an insertion. */
 static int
 after_success(Call *call)
 {
@@ -496,7 +496,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
         PyObject *exception = call.misfits ? NULL : fj_compat_take_exception();
         fj_compat_give_exception(Py_XNewRef(exception));
         PyObject *other = after_error(&call, args, nargs, kwnames);
-        if (other != NULL) { /* nothing else makes this call */
+        if (other != NULL) { /* a look-up isn't passed on: keep the error */
             fj_compat_give_exception(Py_XNewRef(exception));
             Py_DECREF(other);
         }

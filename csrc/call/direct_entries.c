@@ -4,15 +4,15 @@
  * about it (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry
  * asks Python for a plan, and runs it.  New entries are noted less and less often.  If
  * comparing calls takes as long as jax.jit would, calls rest: they are passed on without a
- * check.  A kept program has an entry from its first call on, which stays, because jax.jit
- * would trace.
+ * check.  A kept program has an entry from its first call until JAX's caches are cleared,
+ * because jax.jit would trace.
  *
- * Python code can run while a plan is made, in direct_entry.c, when JAX returns its
- * configuration, and when references are dropped.  The caller holds the arguments. */
+ * Python code can run in making a plan, in direct_entry.c, when JAX returns its configuration,
+ * and when references are dropped.  The caller holds the arguments. */
 #include "call/direct_entries.h"
 
 #define MAX_RESTING 256
-#define SOME 4 /* checking this many arrays is as fast as the configuration */
+#define SOME 4 /* checking this many arrays takes as long as checking the configuration */
 
 void
 fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
@@ -51,7 +51,7 @@ fj_direct_entries_traverse(FjDirectEntries *self, visitproc visit, void *arg)
 
 /* ---- entries and plans ---- */
 
-/* (P) Keeps the current exception, if any. */
+/* (P) Keeps the current exception. */
 static void
 remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
 {
@@ -129,8 +129,8 @@ fj_direct_entries_keep(FjDirectEntries *self, FjDirectContext *context, PyObject
     return entry;
 }
 
-/* (P) Asks for the plan of an entry, which the caller holds.  1, 0 if there is none and the
- * entry was removed, or -1 with an error that isn't an Exception. */
+/* (P) Asks for the plan of an entry that the caller holds.  1, 0 without a plan and with the
+ * entry removed, or -1 with an error that isn't an Exception. */
 static int
 make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *source,
           FjDirectEntry *entry, PyObject *const *args, Py_ssize_t nargs)
@@ -158,7 +158,7 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
 
 /* ---- choosing the way of a call ---- */
 
-/* Lets calls rest if comparing them with entries repeatedly takes as long as jax.jit. */
+/* Lets calls rest if comparing them with entries has repeatedly taken as long as jax.jit. */
 static void
 weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
 {

@@ -187,7 +187,7 @@ fj_structure_held(PyObject *op, PyObject *type)
 
 /* ---- differences ---- */
 
-/* A row of nodes in one Structure, and equally many in the other. */
+/* A run of subtrees in one Structure, and as many in the other. */
 typedef struct {
     uint32_t at, end, other;
     Py_ssize_t leaf, other_leaf; /* number of the next leaf in each */
@@ -196,6 +196,7 @@ typedef struct {
 typedef struct {
     const FjStructure *self, *other;
     PyObject *avals, *other_avals; /* tuples, or NULL */
+    /* At most `most` pairs of arrays are found, and of others.  `more` are left out. */
     Py_ssize_t most, arrays, others, more;
     FjVector todo;   /* a stack of Ranges */
     PyObject *found; /* a list */

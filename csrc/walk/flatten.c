@@ -43,7 +43,8 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
 }
 
 /* Adds a non-array.  `flag` is FJ_NODE_FIELD for a static field, FJ_NODE_MAYBE_ARRAY for a
- * leaf of such a type, FJ_NODE_ARGUMENT for a static argument, or 0 for any other leaf. */
+ * leaf that `is_array` rejected, FJ_NODE_ARGUMENT for a static argument, or 0 for any other
+ * leaf. */
 static int
 add_static(FjFlattener *f, PyObject *object, int flag)
 {
@@ -138,7 +139,7 @@ stop_at_leaf(FjFlattener *f, PyObject *object)
     return is_leaf <= 0 ? is_leaf : add_array(f, object) < 0 ? -1 : 1;
 }
 
-/* In `array_flags`: an FjChoose selects leaves.  NUMBERS is set for a selected leaf. */
+/* In `array_flags`: an FjChoose selects leaves.  Selected leaves get FJ_NODE_NUMBERS. */
 #define CHOOSING (1 << 16)
 
 /* Looks up the choice for the next leaf. */
@@ -166,7 +167,8 @@ code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
                : fj_registry_code(registry, kind);
 }
 
-/* Returns the code of a kind under the policy, in this argument.  Called once per object. */
+/* Returns the code of a kind under the policy, in this argument.  Called exactly once per
+ * object, because it takes the next choice. */
 static inline FjKindCode
 code_of(FjFlattener *f, const FjNodeKind *kind)
 {
@@ -241,7 +243,7 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         return -1;
     }
     if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) {
-        /* A leaf instead of an expected REF, or no longer a container. */
+        /* A leaf instead of an expected REF or container. */
         Py_DECREF(kind);
         f->expected->differs = 1;
         return -1;
