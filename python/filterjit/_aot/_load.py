@@ -211,7 +211,7 @@ def _decode(
     put = [s if s is not None and (placed or len(s.device_set) > 1) else None for s in shardings]
     dtypes = [_encode.decode_dtype(dtype) for _, dtype, _, _ in specs]
     own_arrays = zip(header["own"], blobs[1 + len(header["constants"]) :], strict=True)
-    own = [  # a NumPy array might have 64 bits in a program that takes 32
+    own = [  # a NumPy array might have had 64 bits, while the program takes 32
         _program.decode_array(*array, sharding, dtype)
         for array, sharding, dtype in zip(own_arrays, put, dtypes, strict=False)
     ]

@@ -23,7 +23,8 @@ from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
 
-# JAX's dataclass of a program that fits into a file: empty fields, in words, and types of fields.
+# The fields of JAX's dataclass in a program that can be saved: some must be empty (described for
+# errors), the rest have these types.
 _NOTHING = {
     "unordered_effects": "unordered effects",
     "ordered_effects": "ordered effects",

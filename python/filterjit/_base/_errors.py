@@ -255,7 +255,7 @@ def name_deleted(failure: Failure) -> BaseException:
 def _memory_of(x: Any) -> int:
     try:
         part = x.addressable_data(0) if len(x.devices()) > 1 else x
-        return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address may be 0
+        return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address can be 0
     except Exception:  # not a JAX array, or on devices of other processes
         return id(x)
 

@@ -82,7 +82,7 @@ class FunctionHooks(_running.RunningHooks):
                 context[1].insert(0, "the function")
             raise _errors.add_path(e) from None
         caches = caches_of(fun)
-        # In part by parameters, which change with a function's `__signature__`, defaults or code.
+        # With parameters, because a function's `__signature__`, defaults or code can change.
         parameters = self.parameters(f)
         key = type(self), structure, self.settings, parameters
         try:

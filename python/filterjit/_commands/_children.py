@@ -54,8 +54,8 @@ def set_up(explain: bool, jax: bool) -> None:
     switches.explain = switches.explain or explain
 
 
-# The child must use this very package, even if `sys_path` doesn't lead to it, but for example the
-# working directory. multiprocessing sets `sys_path` next.
+# The child must use this very package. `sys_path`, which multiprocessing sets next, might not lead
+# to it: it could have been found in the working directory.
 _CODE = """\
 import sys
 sys.path[:] = [folder, *sys_path]

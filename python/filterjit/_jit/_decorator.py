@@ -248,7 +248,7 @@ def filter_jit(
         same_on_all_processes,
     )  # fmt: skip
     if not jitkwargs and all(map(operator.is_, options, _DEFAULTS)):
-        # Programs that jit a lambda again and again give none: no option is checked.
+        # Checks nothing, because some programs jit a lambda over and over, without options.
         return _jit(NO_OPTIONS, fun)
     if jitkwargs:
         _check_jitkwargs(jitkwargs)

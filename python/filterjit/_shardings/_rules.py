@@ -226,7 +226,7 @@ class ShardingRules:
             below = _groups_of(subtree, expressions).values()
             for i, group in enumerate(below, first):
                 in_state[i] = True
-                if numbers[i] == groups[i]:  # no longer rest of the path has an earlier rule
+                if numbers[i] == groups[i]:  # unless a longer rest of the path decided already
                     numbers[i] = min(numbers[i], group)
         return numbers, in_state
 

@@ -319,7 +319,8 @@ def classify(cls: type, x: Any) -> tuple[Any, ...]:
         if issubclass(cls, tuple) and flatten_one_level(x)[1] is cls:
             return "namedtuple", static_key(cls), _is_made_by_namedtuple(cls), _item_names(cls)
         return _classify_custom(cls, x)
-    # Instances can differ in being arrays: tracers, or if a class defines `__class__`.
+    # Some tracers of one type are arrays, and some aren't. So are instances, if `__class__` is
+    # defined, which `isinstance` believes.
     own_class = any("__class__" in c.__dict__ for c in cls.__mro__ if c is not object)
     if issubclass(cls, jax.core.Tracer) or own_class:
         return ("maybe_array",)
