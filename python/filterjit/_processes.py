@@ -16,7 +16,7 @@ Processes meet in the key-value store of ``jax.distributed``:
   different programs for `GRACE` seconds, while none of them had a busy thread, which could still
   arrive at the right program. It ends all waits, because they can't be matched. The waiting process
   deletes the key.
-- ``shown/DIGEST`` is the text of a program, for messages, written after waiting for a second.
+- ``shown/ID`` describes a call and its program for messages, written after waiting for a second.
 
 If a trace raises, its process waits too, until all processes raise the same error or its wait
 ends. It then raises its own error. This digest never becomes agreed.
