@@ -15,8 +15,8 @@ class RLock:
     held it don't exist. A ``with`` that forks releases the parent's lock.
 
     The package uses only reentrant locks: a signal handler or finalizer can run between any two
-    lines and call a jitted function, and would wait for its own thread. The methods are the C
-    lock's own, so an interrupt can't leave them halfway.
+    lines and call a jitted function. With an ordinary lock, it would wait for its own thread. The
+    methods are the C lock's own, so an interrupt can't leave them halfway.
     """
 
     __slots__ = ("__weakref__", "now")

@@ -48,8 +48,8 @@ def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
 
 
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    """Returns the plan of an entry, or the reason for having none: JAX has dropped the trace, or an
-    option changed that affects traces but not calls."""
+    """Returns the plan of an entry, or the reason for having none, such as a trace that JAX has
+    dropped, or a changed option that affects traces but not calls."""
     no_trace = _running.Running(None)
     try:
         no_trace.begin()

@@ -56,7 +56,7 @@ class HandOver(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Selects arguments of a call: by position those passed by position, by name the rest."""
+    """Selects arguments of a call: positional ones by position, keyword ones by name."""
 
     positions: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()

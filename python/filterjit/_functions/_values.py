@@ -93,7 +93,7 @@ class Type:
         self.ref = weakref.ref(cls, lambda _: forget(address, None))
         base = next((base for base in cls.__mro__ if base in _CONTENTS), object)
         self.contents = _CONTENTS.get(base)
-        has_copies = cls in _PARTS and cls is not functools.partial  # by `functools.wraps`, at most
+        has_copies = cls in _PARTS and cls is not functools.partial  # of `functools.wraps`, if any
         self.attributes = None if has_copies else _static_keys.attributes_of(cls, base)
         self.is_mutable = base in _static_keys.MUTABLE
         own_setattr = cls.__setattr__ is not object.__setattr__
@@ -102,8 +102,8 @@ class Type:
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
         package = str(module_of(cls)).partition(".")[0]
         self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
-        # An ordinary object often has state that isn't part of its value, such as a counter of
-        # steps. For these classes, the fields are the value.
+        # The fields of these classes are the value. Ordinary objects often have other state, such
+        # as a counter of steps.
         is_meant = base is not object or any(
             c is enum.Enum or not {"__dataclass_fields__", "__attrs_attrs__"}.isdisjoint(vars(c))
             for c in cls.__mro__
