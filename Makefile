@@ -22,7 +22,7 @@
 #   make coverage  the lines of csrc/ that the core's tests reach, and those that they do not
 #   make analyze   gcc -fanalyzer and clang-tidy
 #   make versions  all tests on CPython 3.11 to 3.15, each with the newest JAX
-#   make oldest    all tests with the lowest versions that pyproject.toml allows
+#   make every-jax the README's program, ratios and some tests with JAX 0.4.38 to the newest
 #   make windows-check  compiles the core for Windows, with clang; runs nothing
 #   make sdist     builds the sdist and runs tests from it
 #   make instructions  counts the core's instructions and holds them to bounds
@@ -40,7 +40,7 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 # Tests that PYTEST_ARGS names run alone.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
-.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions oldest instructions windows-check sdist clean
+.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions every-jax instructions windows-check sdist clean
 
 help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
@@ -101,8 +101,8 @@ windows-check:
 versions:
 	.ci/pythons 3.11 3.12 3.13 3.14 3.15 3.14t 3.15t
 
-oldest: $(VENV)/.nox
-	$(BIN)/nox --session oldest
+every-jax:
+	.ci/every_jax $(CI_ARGS)
 
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -115,10 +115,6 @@ $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
 
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet universalmutator
-	touch $@
-
-$(VENV)/.nox: pyproject.toml | $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet nox uv
 	touch $@
 
 $(VENV)/.gcovr: pyproject.toml | $(VENV)/.installed

@@ -1,5 +1,7 @@
 """Runs the tests on several Pythons, each with the newest JAX: `nox -s tests-3.14`, `nox --list`.
 
+`nox -s "every_jax(0.4.38)"` runs some of them with an older JAX.
+
 uv makes the environments. It takes an interpreter of the machine, of pyenv, or one that
 `.ci/get_python VERSION` built; otherwise it downloads one. Arguments after `--` go to pytest.
 """
@@ -24,6 +26,24 @@ THREADED = [*CORE, *(f"tests/{name}" for name in ("parity", "nnx", "structs", "s
 # A fixture that counts the calls of one thread, and tests that change what all threads have.
 ALONE = ("-o", "thread_unsafe_fixtures=backend\nf", "-k")
 SHARED = "not (missing_can_be_replaced or found_by_the_original)"
+# Python, JAX and Flax: the Flax that people use with it, or that its metadata takes.
+JAX_VERSIONS = [
+    ("3.11", "==0.4.38", "==0.10.2"),
+    ("3.11", "==0.5.3", "==0.10.2"),
+    ("3.11", "==0.6.2", "==0.10.7"),
+    ("3.12", "==0.7.2", "==0.11.1"),
+    ("3.12", "==0.8.2", "==0.12.2"),
+    ("3.12", "==0.9.2", "==0.12.6"),
+    ("3.13", "==0.10.1", "==0.12.8"),
+    ("3.13", "==0.11.1", "==0.12.10"),
+    ("3.13", "", ""),
+]
+JAX_IDS = [jax.removeprefix("==") or "newest" for _, jax, _ in JAX_VERSIONS]
+LIBRARIES = (
+    *("attrs", "chex", "cloudpickle", "dm-haiku", "flatbuffers>=25", "hypothesis", "inox"),
+    *("ml-collections", "optax", "optree", "penzai", "pydantic", "pytest>=9", "pytest-xdist"),
+    *("rich", "setuptools>=77"),
+)
 NO_WHEELS = {"3.15": "tensorstore", "3.15t": "tensorstore"}  # no test imports it
 
 
@@ -61,11 +81,18 @@ def tests(session: nox.Session) -> None:
     session.run(*PYTEST, *PARALLEL, *MOST, *session.posargs)
 
 
-@nox.session(python="3.11")
-def oldest(session: nox.Session) -> None:
-    """The same with the lowest versions that pyproject.toml allows."""
-    _install(session, "--resolution", "lowest-direct")
-    session.run(*PYTEST, *PARALLEL, *MOST, *session.posargs)
+@nox.session
+@nox.parametrize(
+    "python,jax,flax", [(python, *pair) for python, *pair in JAX_VERSIONS], ids=JAX_IDS
+)
+def every_jax(session: nox.Session, jax: str, flax: str) -> None:
+    """The README's program, ratios and some tests with a version of JAX: see .ci/every_jax."""
+    libraries = ("equinox==0.13.8", f"jax{jax}", f"flax{flax}", *LIBRARIES)
+    session.install("--upgrade", "--editable", ".", *libraries, env={"FILTERJIT_TESTING": "1"})
+    rows = Path("build/every_jax")
+    rows.mkdir(parents=True, exist_ok=True)
+    row = rows / (jax.removeprefix("==") or "newest")
+    session.run("python", ".ci/jax_row.py", str(row), *session.posargs)
 
 
 @nox.session(python="3.13")

@@ -42,6 +42,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("_aot/_load.py", "JAX cannot call it", "a program that JAX exported and then refuses"),
     ("_aot/_load.py", "These are to belong", "several processes, other devices"),
     ("_aot/_program.py", "", "parts of `cannot be saved`, and of damaged files"),
+    ("_compat/_direct_compat.py", "", "the core takes it: such a call is not direct"),
     ("_compat/_nnx_compat.py", "", "Flax's own message"),
     ("_shardings/_rules.py", "the tree changed", "a tree that a rule changes"),
 ]

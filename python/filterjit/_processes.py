@@ -114,7 +114,7 @@ class Comparison:
             return  # it won't run, or only as part of an outer program
         mesh = self._mesh or _jax_compat.concrete_mesh()
         try:
-            kinds = tuple([(jax.typeof(x), placement(x)) for x in arrays])
+            kinds = tuple([(_jax_compat.typeof(x), placement(x)) for x in arrays])
         except TypeError:
             return  # not arrays; JAX raises the error
         key = kinds, mesh, _jax_compat.trace_context()

@@ -480,4 +480,5 @@ def test_names_missing_at_import() -> None:
     found = [name for name in names if name in sys.modules]
     assert "jax._src.array" in found
     code = MISSING_AT_IMPORT.format(names=found)
-    run_code(code, options=("-W", "error"))
+    of_equinox = "ignore::DeprecationWarning:equinox.internal._primitive"
+    run_code(code, options=("-W", "error", "-W", of_equinox))

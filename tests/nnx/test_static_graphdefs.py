@@ -15,13 +15,16 @@ import flax.struct
 from flax import nnx
 
 import filterjit
+from support.trees import LIST
+
+STATIC = nnx.static if hasattr(nnx, "List") else lambda x: x  # Flax 0.12 and newer have it
 
 
 class Net(nnx.Module):
     def __init__(self, number: int = 3, extra: Any = 0, **metadata: Any) -> None:
         rngs = nnx.Rngs(0)
-        self.layers = nnx.List([nnx.Linear(2, 2, rngs=rngs) for _ in range(number)])
-        self.extra = nnx.static(extra)
+        self.layers = LIST([nnx.Linear(2, 2, rngs=rngs) for _ in range(number)])
+        self.extra = STATIC(extra)
         self.scale = nnx.Param(jnp.ones(2), **metadata)
 
 
@@ -42,7 +45,7 @@ def jitted() -> Any:
 
     def f(graphdef: Any, state: Any) -> Any:
         model = nnx.merge(graphdef, state)
-        seen = repr((model.extra, model.scale.get_metadata()))
+        seen = repr((model.extra, sorted(model.scale.get_metadata().items())))
         return seen, jnp.sum(model.scale[...])
 
     return filterjit.filter_jit(f)
@@ -84,7 +87,8 @@ def test_values_in_a_graphdef_that_change(kwargs: Any, change: Any, calls: int) 
     for _ in range(calls):
         before = f(graphdef, state)[0]
     change(model)
-    assert f(graphdef, state)[0] != before
+    # Older versions of Flax copy containers, so that the GraphDef stays as it was.
+    assert f(graphdef, state)[0] == f.__wrapped__(graphdef, state)[0]
     assert f(nnx.split(model)[0], nnx.split(model)[1])[0] != before
     assert traces(f) == 2
 

@@ -22,6 +22,7 @@ import pytest
 from filterjit import filter_jit, lax
 from filterjit._compat import _jax_compat
 from support.modules import Holder
+from support.versions import enable_x64
 
 pytestmark = pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 
@@ -192,9 +193,9 @@ def test_64_bits_that_are_turned_on_or_off(first: bool, dtype: Any) -> None:
     """What JAX keeps has another dtype. Plain ``jax.jit`` raises, or computes in that."""
     table = np.array([1, 3], dtype)
     f, m = filter_jit(_scaled), Holder(ONES[:2] > 0, table)
-    with jax.enable_x64(first):
+    with enable_x64(first):
         kept = f(m)
-    with jax.enable_x64(not first):
+    with enable_x64(not first):
         found, expected = f(m), f(Holder(m.x, table.copy()))
     assert found.dtype == expected.dtype != kept.dtype
     np.testing.assert_array_equal(found, expected)
@@ -209,6 +210,8 @@ def test_what_jax_keeps_of_an_array_that_has_not_changed(value: float) -> None:
     """Programs share it: a large array is converted once."""
     table = np.array([0.0, value])
     kept = _constant(table)
+    if kept is not _constant(table) or kept is table:
+        pytest.skip("this JAX does not keep conversions")
     filter_jit(_scaled)(Holder(jnp.ones(2), table))
     assert _constant(table) is kept
     table[0] = 1
@@ -269,12 +272,15 @@ def test_names_that_jax_lacks(
     np.testing.assert_array_equal(kept, ONES * 2)
 
 
-@pytest.mark.parametrize("jit", [jax.jit, filter_jit])
-def test_arrays_elsewhere(jit: Any) -> None:
+def test_arrays_elsewhere() -> None:
     """A closure, a global variable and an object compared by identity behave as in ``jax.jit``:
-    the arrays in them are converted once, also for the trace of another shape."""
-    table = np.arange(3.0)
-    f = jit(lambda x: (x * table)[0])
-    kept = f(jnp.ones((1, 3)))
-    table[0] = 7
-    np.testing.assert_array_equal(f(jnp.ones((2, 3))), kept)
+    a newer JAX converts the arrays in them once, also for the trace of another shape."""
+
+    def results(jit: Any) -> list[Any]:
+        table = np.arange(3.0)
+        f = jit(lambda x: (x * table)[0])
+        kept = f(jnp.ones((1, 3)))
+        table[0] = 7
+        return [kept, f(jnp.ones((1, 3))), f(jnp.ones((2, 3)))]
+
+    np.testing.assert_array_equal(results(filter_jit), results(jax.jit))

@@ -13,12 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.layout import Format, Layout
+from jax.sharding import PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 
 import filterjit
+from filterjit._call import _direct
 from support.direct import Beside, counts, refusals
+from support.versions import Format, Layout, auto_mesh
 
+if not _direct.are_there():
+    pytest.skip("this version of JAX lacks what direct calls need", allow_module_level=True)
 pytestmark = pytest.mark.usefixtures("direct")
 
 CPU = jax.devices()[0]
@@ -74,7 +78,7 @@ _PAIRS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 _PAIRS["sharding"] = (
     _PAIRS["committed"][1],
-    jax.device_put(X, jax.NamedSharding(jax.make_mesh((1,), ("a",)), jax.P())),
+    jax.device_put(X, jax.NamedSharding(auto_mesh("a"), P())),
 )
 # Calls with these are left to ``jax.jit``: keys are no arrays of its type, and a program may ask for
 # another layout than the default one.

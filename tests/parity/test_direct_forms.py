@@ -15,11 +15,14 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.experimental import io_callback
+from jax.sharding import PartitionSpec as P
 
 import filterjit
 import filterjit.nnx
 from support.direct import Beside, counts, outcome, refusals
+from support.nnx import needs_this_flax
 from support.transforms import TRANSFORMS
+from support.versions import auto_mesh, enable_x64, shard_map
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -103,6 +106,7 @@ def test_forms(form: str) -> None:
         check_direct(f, call, *args)
 
 
+@needs_this_flax
 def test_nnx() -> None:
     f, theirs = filterjit.nnx.jit(nnx.BatchNorm.__call__), nnx.jit(nnx.BatchNorm.__call__)
     model, other = (nnx.BatchNorm(3, rngs=nnx.Rngs(0)) for _ in range(2))
@@ -121,7 +125,7 @@ def test_compiled_under_settings() -> None:
 
     ours, theirs = (jit(f).lower(X).compile() for jit in (filterjit.filter_jit, jax.jit))
     contexts = [
-        jax.disable_jit, jax.enable_x64, lambda: jax.debug_nans(True), contextlib.nullcontext,
+        jax.disable_jit, lambda: enable_x64(True), lambda: jax.debug_nans(True), contextlib.nullcontext,
         lambda: jax.default_matmul_precision("float32"),
     ]  # fmt: skip
     for make in contexts * 2:
@@ -141,8 +145,8 @@ _TRANSFORMED: dict[str, Callable[[Any], Any]] = {
     )},
     "eval_shape": lambda f: str(jax.eval_shape(f, X)),
     "make_jaxpr": lambda f: str(jax.make_jaxpr(lambda x: f(x) + f(X))(X)),
-    "shard_map": lambda f: jax.shard_map(
-        f, mesh=jax.make_mesh((1,), ("a",)), in_specs=jax.P(), out_specs=jax.P()
+    "shard_map": lambda f: shard_map(
+        f, mesh=auto_mesh("a"), in_specs=P(), out_specs=P()
     )(X),
     # Inside of a trace, with an array of the outside.
     "jit, constant": lambda f: jax.jit(lambda x: f(X) + x)(X),
@@ -167,9 +171,6 @@ def _at_compile_time(f: Any) -> Any:
 
 @pytest.mark.parametrize("name", list(_TRANSFORMED))
 def test_transformations(name: str) -> None:
-    if name == "shard_map" and not hasattr(jax, "shard_map"):
-        pytest.skip("needs jax.shard_map")
-
     def fun(x: Any) -> Any:
         return x * x + 3
 

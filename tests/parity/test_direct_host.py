@@ -10,6 +10,7 @@ import pytest
 import filterjit
 from filterjit._compat import _direct_compat
 from support.direct import Beside, counts, refusals
+from support.versions import enable_x64
 
 pytestmark = pytest.mark.usefixtures("direct")
 
@@ -55,7 +56,7 @@ def random_array(rng: np.random.Generator) -> Any:
 )
 def test_random_arrays(x64: bool, count: int) -> None:
     rng = np.random.default_rng(count)
-    with jax.enable_x64(x64), np.errstate(all="ignore"):
+    with enable_x64(x64), np.errstate(all="ignore"):
         direct = done = 0
         while done < count:
             b, x = Beside(use), random_array(rng)
@@ -75,7 +76,7 @@ def test_scalars_and_numbers(x64: bool) -> None:
     values: list[Any] = [
         *(1, 2.5, True, 1j, np.float32(2), np.int64(3), jnp.bfloat16(1.5), np.array(2.5)),
     ]
-    with jax.enable_x64(x64):
+    with enable_x64(x64):
         both = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))
         for value in values:
             b = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))

@@ -14,6 +14,7 @@ import pytest
 import filterjit
 from filterjit import Filter, filter_jit
 from support.comparison import Jit, on_both
+from support.nnx import needs_this_flax
 
 MODES = ["all", "all-except-first", "warn", "warn-except-first", "none"]
 UNUSABLE = "Some donated buffers were not usable"
@@ -156,7 +157,7 @@ def test_other_warnings_are_shown(jit: Jit, donate: str) -> None:
         lambda f: filterjit.filter_jit(f, donate="all"),
         lambda f: filterjit.filter_jit(f, donate=("b",)),
         lambda f: filterjit.jit(f, donate_argnums=(0, 1)),
-        lambda f: filterjit.nnx.jit(f, donate_argnames="a"),
+        pytest.param(lambda f: filterjit.nnx.jit(f, donate_argnames="a"), marks=needs_this_flax),
     ],
 )
 @pytest.mark.parametrize("calls_before", [0, 30], ids=["first", "direct"])
@@ -181,7 +182,7 @@ def test_an_array_that_is_given_twice(jit: Any, calls_before: int) -> None:
     [
         lambda f: filterjit.filter_jit(f, donate="all"),
         lambda f: filterjit.jit(f, donate_argnums=(0, 1)),
-        lambda f: filterjit.nnx.jit(f, donate_argnums=(0, 1)),
+        pytest.param(lambda f: filterjit.nnx.jit(f, donate_argnums=(0, 1)), marks=needs_this_flax),
     ],
 )
 def test_a_donated_array_that_is_used_again(jit: Any, calls_before: int) -> None:

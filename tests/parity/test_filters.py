@@ -19,6 +19,7 @@ from support.comparison import outcome, same
 from support.modules import Module
 from support.nodes import Point
 from support.trees import ARRAY, IS_LEAF, KEY, ONE, TREES
+from support.versions import auto_mesh
 
 # ---- path patterns ----
 
@@ -164,7 +165,7 @@ def test_a_pattern_may_match_no_leaf_where_this_is_ignored() -> None:
     ids=repr,
 )
 def test_options_that_take_filters_ignore_what_is_missing(filter: Any, is_error: bool) -> None:
-    mesh, rules = jax.make_mesh((1,), ("data",)), fj.sharding.ShardingRules({filter: P(), ...: P()})
+    mesh, rules = auto_mesh("data"), fj.sharding.ShardingRules({filter: P(), ...: P()})
     options: Any = [{"donate": {"tree": filter}}, {"traced": {"tree": filter}}]
     jitted = [fj.filter_jit(lambda tree: tree["b"], **option) for option in options]
     for use in (*jitted, lambda tree: rules.table(tree, mesh)):

@@ -9,12 +9,14 @@ import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import filterjit
 from support.comparison import Jit, Traces, check_error, on_both, runtime_message
 from support.features import Guard, fails, positive
 from support.processes import environment, run_code
 from support.transforms import TRANSFORMS
+from support.versions import auto_mesh, shard_map
 
 ONE = jnp.array(1.0)
 BAD = jnp.array(-1.0)
@@ -54,12 +56,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "method": lambda x: Guard(x * 0).method(x),
     "tree": lambda x: eqx.error_if({"a": x, "b": "static", "c": [VECTOR, None]}, x < 0, "tree"),
     "of a vector": lambda x: eqx.error_if(x, VECTOR * x < 0, "of a vector"),
-    "shard_map": lambda x: jax.shard_map(
-        checked,
-        mesh=jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)),
-        in_specs=jax.P(),
-        out_specs=jax.P(),
-    )(x),
+    "shard_map": lambda x: shard_map(checked, mesh=auto_mesh("i"), in_specs=P(), out_specs=P())(x),
 }
 
 

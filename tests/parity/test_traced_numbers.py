@@ -12,6 +12,7 @@ import pytest
 
 from filterjit import Filter, MismatchError, filter_jit, load
 from support.comparison import Traces, comparable
+from support.versions import needs_saved_executables
 
 x = jnp.arange(3.0)
 
@@ -236,7 +237,7 @@ def test_functions_of_equal_choices_share_their_programs() -> None:
     assert make({"opt": True}) != make({"opt": False})
 
 
-@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("portable", [pytest.param(False, marks=needs_saved_executables), True])
 @pytest.mark.parametrize("chosen", [*BY_PATH, is_float], ids=[*map(repr, BY_PATH), "function"])
 def test_saved_programs_of_filters(chosen: Any, portable: bool, tmp_path: Path) -> None:
     if portable:

@@ -20,12 +20,18 @@ UNPICKLABLE = (
 )
 
 
+def _step(key: Any) -> str:
+    """As ``keystr(simple=True)``, which older versions of JAX lack."""
+    names = (getattr(key, name, None) for name in ("key", "idx", "name"))
+    return str(next((x for x in names if x is not None), key))
+
+
 def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[str]:
     """Returns the paths of JAX, which has a step `value` from a Variable of Flax to its value."""
     found = [path for path, _ in jtu.tree_leaves_with_path(tree, is_leaf)]
     step = jtu.GetAttrKey("value")
     shorter = [tuple(key for key in path if key != step) for path in found]
-    return [jtu.keystr(path, simple=True, separator=".") for path in shorter]
+    return [".".join(map(_step, path)) for path in shorter]
 
 
 # ---- one tree ----

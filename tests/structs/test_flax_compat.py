@@ -16,6 +16,9 @@ from support.processes import run_code
 
 pytest.importorskip("flax.nnx")
 from flax import nnx
+
+if _private.loaded("flax.typing", "HashableMapping") is None:
+    pytest.skip("classes of this Flax are flattened by its functions", allow_module_level=True)
 from flax.nnx import pytreelib, variablelib
 
 Name = tuple[str, ...]
@@ -77,8 +80,11 @@ def test_without_a_name(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = _private.loaded
     lost = set()
     if name:
-        assert loaded(*name) is not None
-        monkeypatch.setattr(_private, "loaded", lambda *n: None if n == name else loaded(*n))
+        if loaded(*name) is None:
+            pytest.skip("it is the name of another version")
+        # A name that has moved is looked up in both places.
+        gone = lambda *n: None if n[-1] == name[-1] else loaded(*n)
+        monkeypatch.setattr(_private, "loaded", gone)
         lost = LOST[name[-1]]
     assert kinds() == {key: "custom" if key in lost else kind for key, kind in NATIVE.items()}
 

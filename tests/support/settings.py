@@ -8,6 +8,8 @@ from typing import Any
 import jax
 from jax._src import config
 
+from .versions import auto_mesh
+
 Other = Callable[[], contextlib.AbstractContextManager[Any]]
 
 # Values other than the default, of settings that are not bools.
@@ -33,11 +35,11 @@ _OTHER_VALUES: dict[str, Any] = {
 @contextlib.contextmanager
 def everywhere(state: Any, value: Any) -> Iterator[None]:
     before = state.value
-    jax.config.update(state.name, value)
+    jax.config.update(state._name, value)
     try:
         yield
     finally:
-        jax.config.update(state.name, before)
+        jax.config.update(state._name, before)
 
 
 def found(module: str, name: str) -> Any:
@@ -48,15 +50,16 @@ def found(module: str, name: str) -> Any:
 
 
 def mesh() -> Any:
-    return jax.make_mesh((1,), ("axis",), axis_types=(jax.sharding.AxisType.Auto,))
+    return auto_mesh("axis")
 
 
 def _contexts() -> dict[str, Other]:
     """Returns contexts that change the settings without a value of their own."""
     contexts: dict[str, Other] = {
         "mesh_context_manager": lambda: jax.sharding.Mesh(jax.devices()[:1], ("axis",)),
-        "abstract_mesh_context_manager": lambda: jax.set_mesh(mesh()),
     }
+    if hasattr(jax, "set_mesh"):
+        contexts["abstract_mesh_context_manager"] = lambda: jax.set_mesh(mesh())
     metadata = found("jax.experimental.xla_metadata", "set_xla_metadata")
     user_context = getattr(jax, "make_user_context", None)
     if metadata is not None:
@@ -71,20 +74,32 @@ def _others() -> dict[str, list[Other]]:
     """Returns contexts with other values of the settings that a trace depends on: of one thread, and
     of all."""
     contexts, others = _contexts(), {}
-    for name in getattr(config, "trace_context_names", tuple)():
-        state = config.config_states.get(name)
+    names = getattr(config, "trace_context_names", None)
+    states = getattr(config, "config_states", {})
+    # Before JAX 0.10.1, a trace context has no names.
+    for name in [*contexts, *states] if names is None else names():
+        state = states.get(name)
         if name in contexts:
             others[name] = [contexts[name]]
         elif isinstance(state, config.State):
             value = _OTHER_VALUES.get(name, state.value)
             if isinstance(value, bool):
                 value = not value
-            if value == state.value:
+            if value == state.value or (names is None and not _is_followed(state, value)):
                 continue
             others[name] = [lambda state=state, value=value: state(value)]
             if name in jax.config.values:
                 others[name].append(lambda state=state, value=value: everywhere(state, value))
     return others
+
+
+def _is_followed(state: Any, value: Any) -> bool:
+    before = config.trace_context()
+    try:
+        with state(value):
+            return config.trace_context() != before
+    except Exception:
+        return False
 
 
 OTHERS = _others()

@@ -69,17 +69,21 @@ class FlaxPyTreeNode(flax.struct.PyTreeNode):
     meta: Any = flax.struct.field(pytree_node=False, default=(1, 2))
 
 
+LIST = getattr(nnx, "List", list)  # Flax 0.12 and newer have it
+IS_TREE = not jtu.all_leaves([nnx.Param(1.0)])  # a Variable, from Flax 0.11 on
+
+
 class FlaxModule(nnx.Module):
     """An NNX Module with Variables, a list, and static attributes."""
 
     def __init__(self, a: Any) -> None:
         self.kernel = nnx.Param(a, tag=("x", 1))
-        self.layers = nnx.List([nnx.BatchStat(a), a, "static"])
+        self.layers = LIST([nnx.BatchStat(a), a, "static"])
         self.width = 3
 
 
 def flax_state(a: Any) -> Any:
-    return nnx.State({"b": nnx.Param(a), "a": {"c": a, "n": 1}})
+    return nnx.State({"b": nnx.Param(a) if IS_TREE else a, "a": {"c": a, "n": 1}})
 
 
 def identity(x: Any) -> Any:

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import ml_dtypes
 import numpy as np
+from jax.sharding import PartitionSpec as P
 
 from support.statics import (
     Clock,
@@ -234,7 +235,7 @@ STATICS = {
     ),
     "keys of paths": Static(lambda: [jtu.DictKey(n) for n in (1, True, 1.0)]),
     "treedefs": Static(lambda: [jtu.tree_structure({n: 0}) for n in (1, True, 1.0)]),
-    "PartitionSpec": Static(lambda: [jax.P("a"), jax.P("a", None), jax.P("b")]),
+    "PartitionSpec": Static(lambda: [P("a"), P("a", None), P("b")]),
     "ShapeDtypeStruct": Static(
         lambda: [
             *(jax.ShapeDtypeStruct((3,), d) for d in (jnp.float32, jnp.int32)),

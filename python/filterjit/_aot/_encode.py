@@ -266,7 +266,7 @@ def _parts_of_jax(x: Any) -> tuple[str, Iterable[Any]] | None:
         kinds = tuple([kind.name for kind in x.axis_types])
         return "mesh", [x.axis_names, x.axis_sizes, kinds, *devices]
     if not callable(x) and cls is _executable_compat.layout_type():
-        return "layout", [tuple(x.major_to_minor), x.tiling or (), x.sub_byte_element_size_in_bits]
+        return "layout", list(_executable_compat.parts_of_layout(x))
     return None
 
 

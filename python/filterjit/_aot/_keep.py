@@ -78,7 +78,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
         are kept until the process ends.
 
     Raises:
-        RuntimeError: if JAX is too old, such as 0.10.2.
+        RuntimeError: if JAX is older than 0.7.2.
         TypeError: if `version` isn't a str.
         ValueError: if `folder` isn't a folder, or is writable by other users.
         OSError: if it can't be created.
@@ -96,8 +96,8 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
     check_owner(os.stat(path), path, stat.S_ISDIR)
     if not _direct.are_there():
         raise RuntimeError(
-            f"`keep_programs` needs a newer JAX than {jax.__version__}, whose executables filterjit "
-            "cannot run itself"
+            f"`keep_programs` needs JAX 0.7.2 or newer; this is JAX {jax.__version__}, whose "
+            "executables filterjit cannot run itself"
         )
     _describe.watch_modules()
     found, new = contextlib.ExitStack(), Folder(os.path.abspath(path), version)
@@ -191,7 +191,7 @@ class Kept:
     def _decode(self, header: Any, blobs: Any) -> Any:
         ids = {device.id: device for device in jax.devices()}
         devices = [ids[id] for id in header["devices"]]
-        with jax.enable_x64(True), _jax_compat.no_mesh():
+        with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
             result = _encode.decode_tree(header["result"], _functions(self.variant))
             output = _core.flatten(self.cache.hooks.registry, result)[1]
             make = _program.decode(header, blobs, devices)

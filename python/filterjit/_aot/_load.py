@@ -184,7 +184,7 @@ def _load(
 ) -> Compiled:
     """Returns the function of a file. `placed` is True if the user chose `devices`."""
     # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
-    with jax.enable_x64(True), _jax_compat.no_mesh():
+    with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
         return _decode(header, blobs, devices, mesh, placed)
 
 

@@ -47,7 +47,12 @@ _TYPES: dict[str, Any] = {
     "name": str,
 }
 _OTHERS = {"xla_executable", "backend", "all_args_info", "device_list"}
-_OTHER_FIELDS = "filterjit does not know the executables of this version of JAX"
+
+
+def _unknown() -> Unsupported:
+    if _executable_compat.can_save():
+        return Unsupported("filterjit does not know the executables of this version of JAX")
+    return Unsupported(f"executables need JAX 0.7.2 or newer; this is JAX {jax.__version__}")
 
 
 def encode(
@@ -110,7 +115,7 @@ def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
     """Returns the fields of a ``jax.stages.Compiled``, and its serialized executable."""
     parts = _executable_compat.executable_parts(compiled)
     if parts is None or parts.keys() - {*_TYPES, *_NOTHING, *_OTHERS}:
-        raise Unsupported(f"{_OTHER_FIELDS}; pass portable=True")
+        raise Unsupported(f"{_unknown()}; pass portable=True")
     for name, what in _NOTHING.items():
         if parts.get(name):
             raise Unsupported(f"JAX cannot serialize it: it has {what}")
@@ -120,7 +125,7 @@ def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
         "devices": list(parts["device_list"]),
         "custom calls": sorted(set(_TARGET.findall(compiled.as_text() or ""))),
     }
-    return coder.encode(fields), parts["xla_executable"].serialize()
+    return coder.encode(fields), _executable_compat.serialized(parts)
 
 
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -148,7 +153,7 @@ def decode(
     Raises Unsupported, or any exception for invalid data. The returned function raises ValueError
     for a wrong number of arrays in the result.
     """
-    with jax.enable_x64(True), _jax_compat.no_mesh():
+    with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
         arrays, coder = header["constants"], Coder(devices)
         constants = [
             decode_array(array, blob, None, None)
@@ -190,7 +195,7 @@ def decode(
                     raise _unregistered(target) from e
             raise
     if make is None:
-        raise Unsupported(_OTHER_FIELDS)
+        raise _unknown()
 
     def compiled(out_tree: Any) -> Any:
         if len(parts["output_avals"]) != out_tree.num_leaves:

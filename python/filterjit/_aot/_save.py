@@ -11,7 +11,7 @@ import jax
 from .. import _core
 from .._base._checks import as_path, check_bool, check_version
 from .._base._files import replacing
-from .._compat import _jax_compat
+from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
 from . import _describe, _encode, _file, _program
 from ._encode import Json, Unsupported
@@ -112,7 +112,7 @@ def _contents(
     own = [_program.encode_array(x) for x in prepared.function_arrays]
     header["info"] |= {
         "arguments": _program.described(variant.structure, prepared.arrays[len(own) :]),
-        "results": _program.described(result, jax.tree_util.tree_leaves(stage.out_info)),
+        "results": _program.described(result, _executable_compat.results_of(stage)),
     }
     header |= {
         "functions": settings.functions,

@@ -21,7 +21,7 @@ class Aval:
 
     @classmethod
     def of(cls, x: Any) -> "Aval":
-        aval = jax.typeof(x)
+        aval = _jax_compat.typeof(x)
         sharding = getattr(aval, "sharding", None)
         mesh = getattr(sharding, "mesh", None)
         on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
@@ -59,11 +59,7 @@ def default_device() -> Any:
 
 def is_tracing() -> bool:
     """True inside a trace."""
-    try:
-        jax.sharding.get_mesh()
-    except ValueError:
-        return True
-    return False
+    return not _jax_compat.is_top_level()
 
 
 # ---- specs ----

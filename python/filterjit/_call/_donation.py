@@ -5,12 +5,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
 from .. import _core
 from .._base import _errors
 from .._base._arrays import same_spec
 from .._base._checks import one_of
+from .._compat import _jax_compat
 from .._trees._registry import leaves_of
 from ._events import stack_level
 from ._selection import NONE, NOTHING, Chosen, Named
@@ -131,7 +130,7 @@ def _argument(signature: _core.Signature, arguments: Sequence[Any], name: str, m
 
 def same_memory(x: Any, y: Any) -> bool:
     """True if one array can reuse the other's memory."""
-    a, b = jax.typeof(x), jax.typeof(y)
+    a, b = _jax_compat.typeof(x), _jax_compat.typeof(y)
     return (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
@@ -162,7 +161,7 @@ def tell_unused(
         if fitting:
             free.remove(min(fitting, key=lambda j: spec is not None and outputs[j] is None))
             continue
-        aval = jax.typeof(arrays[i])
+        aval = _jax_compat.typeof(arrays[i])
         why = f"all results of that shape are {outputs[equal[0]]}" if equal else "no such result"
         where = _errors.format_path(paths[i])
         placed = "" if spec is None else f", {spec}"

@@ -7,28 +7,29 @@ None, or `plan_of` says why.
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 
 from . import _private
-from ._jax_compat import ARRAY_IMPL, KEY_TYPE
+from ._jax_compat import ARRAY_IMPL, DEVICE_CONTEXT, KEY_TYPE
 
 ARRAYS_A_PUT = 10  # arrays, whose check saves as much time as to copy one value to the device takes
 
 
 def context_parts() -> tuple[Any, ...] | None:
     """Returns the arguments of ``_core.DirectContext`` but the last, or None."""
-    getters = [
-        _getter(ARRAY_IMPL, name) for name in ("aval", "_sharding", "_committed", "_pjrt_layout")
-    ]
+    names = ("aval", "_sharding", "_committed", "_pjrt_layout")
+    *getters, layout = [_getter(ARRAY_IMPL, name) for name in names]
     # What JAX's key of a call has: the configuration that a trace depends on, whether there is a
     # trace, the devices of `jax.set_mesh`; and the hook of `jax_debug_nans`.
     settings = (
-        _private.private("jax._src.core", "trace_state"),
-        _private.private("jax._src.mesh", "device_context"),
-        _private.private("jax._src.api", "_post_hook_state"),
+        # The second name is that of JAX before 0.10.1.
+        _private.private("jax._src.core", "trace_state")
+        or _private.private("jax._src.config", "trace_state"),
+        DEVICE_CONTEXT,
+        *_checks_of_results(),
     )
     value: Any = _getter(_private.private("jax._src.config", "config_ext", "Config"), "value")
     configuration = _private.private("jax._src.config", "trace_context")
@@ -40,18 +41,31 @@ def context_parts() -> tuple[Any, ...] | None:
     keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
     put = _private.private("jaxlib._jax", "batched_device_put")
     disable = _private.private("jax._src.config", "disable_jit")
-    functions = (*getters, deleted, configuration, value, profiled, collect, consume, put)
+    functions = (*getters, layout, deleted, configuration, value, profiled, collect, consume, put)
     if value is None or not all(map(callable, functions)):
         return None
     if not all(_is_setting(value, x) for x in (*settings, disable)):
         return None
-    names = _private.private("jax._src.config", "trace_context_names")
-    if names is None or not {"jax_disable_jit", "jax_enable_x64"} <= set(names()):
+    enable_x64 = _private.private("jax._src.config", "enable_x64")
+    if not all(_is_followed(configuration, x) for x in (disable, enable_x64)):
         return None
     return (
-        ARRAY_IMPL, *getters, deleted, *keys, np.ndarray, np.generic, put, configuration, value, settings,
+        ARRAY_IMPL, *getters, _of_living(layout), deleted, *keys, np.ndarray, np.generic, put, configuration, value, settings,
         functools.partial(value, disable), profiled, collect, consume,
     )  # fmt: skip
+
+
+def _of_living(layout: Any) -> Callable[[Any], Any]:
+    """Returns the function of an array's layout, which raises if the array was deleted."""
+    if jax.__version_info__ >= (0, 12):
+        return cast(Callable[[Any], Any], layout)
+
+    def layout_of(x: Any) -> Any:  # before JAX 0.12, JAX's own crashes then
+        if x.is_deleted():
+            raise RuntimeError("the array was deleted")
+        return layout(x)
+
+    return layout_of
 
 
 def _getter(cls: Any, name: str) -> Callable[[Any], Any] | None:
@@ -71,6 +85,28 @@ def _is_setting(value: Any, setting: Any) -> bool:
     return True
 
 
+def _is_followed(configuration: Any, setting: Any) -> bool:
+    """Returns whether the configuration of a trace has a setting, which is on or off."""
+    before = configuration()
+    try:
+        local = setting.swap_local(not setting.value)
+    except Exception:
+        return False
+    try:
+        return bool(configuration() != before)
+    finally:
+        setting.set_local(local)
+
+
+def _checks_of_results() -> tuple[Any, ...]:
+    """Returns the settings in which a hook is that looks at results."""
+    hook = _private.private("jax._src.api", "_post_hook_state")
+    if hook is not None:
+        return (hook,)
+    names = ("debug_nans", "debug_infs")  # before JAX 0.8.2, which set a hook that is no setting
+    return tuple(_private.private("jax._src.config", name) for name in names)
+
+
 def plan_of(
     source: Any, arrays: Sequence[Any], output_type: type, must_pay: bool = True
 ) -> tuple[Any, ...] | str:
@@ -83,7 +119,7 @@ def plan_of(
     """
     if not _private.private("jax._src.core", "trace_state_clean")():
         return "the call is being traced"
-    if _private.private("jax._src.api", "_post_hook_state").value is not None:
+    if any(setting.value for setting in _checks_of_results()):
         return "jax_debug_nans or jax_debug_infs is set"
     if _private.private("jax._src.config", "debug_key_reuse").value:
         return "jax_debug_key_reuse is set"

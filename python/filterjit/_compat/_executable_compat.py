@@ -89,6 +89,14 @@ def layout_type() -> Any:
     return _private.private("jax.experimental.layout", "Layout")
 
 
+def parts_of_layout(x: Any) -> tuple[Any, ...]:
+    """Returns the arguments from which `layout_type` makes a layout."""
+    name = "sub_byte_element_size_in_bits"
+    bits = getattr(x, name, None)
+    # The name began with an underscore before JAX 0.9.
+    return tuple(x.major_to_minor), x.tiling or (), getattr(x, f"_{name}") if bits is None else bits
+
+
 def parts_of_gspmd(x: Any) -> tuple[tuple[Any, ...], bytes] | None:
     """Returns the devices of a sharding that XLA has chosen, and how it divides arrays among them;
     None of others.
@@ -122,6 +130,21 @@ def executable_parts(compiled: Any) -> dict[str, Any] | None:
     return {field.name: getattr(unloaded, field.name) for field in dataclasses.fields(unloaded)}
 
 
+def results_of(stage: Any) -> list[Any]:
+    """Returns avals of the results of a ``jax.stages.Lowered`` or ``jax.stages.Compiled``."""
+    if hasattr(stage, "out_info"):  # JAX 0.7.2 and newer, and that of a Lowered
+        return list(jax.tree_util.tree_leaves(stage.out_info))
+    return list(stage._executable.out_avals)
+
+
+def serialized(parts: dict[str, Any]) -> bytes:
+    """Returns an executable as bytes."""
+    executable = parts["xla_executable"]
+    if hasattr(executable, "serialize"):  # JAX 0.8.2 and newer
+        return bytes(executable.serialize())
+    return bytes(parts["backend"].serialize_executable(executable))
+
+
 def executable_constants(compiled: Any) -> list[Any]:
     """Returns the arrays that JAX passes to a program before the arguments, which are its large
     constants with the option ``jax_use_simplified_jaxpr_constants``.
@@ -129,6 +152,12 @@ def executable_constants(compiled: Any) -> list[Any]:
     Fallback: none, as where all constants are in the executable.
     """
     return list(_private.private_attribute(compiled, "_params", "const_args") or ())
+
+
+def can_save() -> bool:
+    """Returns whether executables of this JAX can be saved: JAX 0.7.2 and newer."""
+    fields = getattr(_unloaded_type(), "__dataclass_fields__", {})
+    return "device_list" in fields
 
 
 def _unloaded_type() -> Any:

@@ -138,6 +138,7 @@ def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
     """Returns the type of the mappings in which Flax says of attributes whether they are data, if
     Flax is imported."""
     found = _private.loaded("flax.typing", "HashableMapping")
+    found = found or _private.loaded("flax.nnx.graph", "HashableMapping")  # before Flax 0.12.6
     return found if isinstance(found, type) else None
 
 

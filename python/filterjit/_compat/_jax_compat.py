@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import jax
+import jax.experimental
 import numpy as np
 
 from . import _private
@@ -157,7 +158,8 @@ _PJIT = "jax._src.pjit"
 _trace_context = _private.private("jax._src.config", "trace_context")
 
 
-_device_context = _private.private("jax._src.mesh", "device_context") or _private.private(
+# The setting with the devices of ``jax.set_mesh``. The second name is that of JAX before 0.12.
+DEVICE_CONTEXT = _private.private("jax._src.mesh", "device_context") or _private.private(
     "jax._src.config", "device_context"
 )
 
@@ -165,9 +167,9 @@ _device_context = _private.private("jax._src.mesh", "device_context") or _privat
 def trace_context() -> Any:
     """Returns what a program depends on besides its arguments, to be hashed and compared: JAX's
     configuration and the mesh. Fallback: None."""
-    if _trace_context is None or _device_context is None:
+    if _trace_context is None or DEVICE_CONTEXT is None:
         return None
-    return _trace_context(), _device_context.value
+    return _trace_context(), DEVICE_CONTEXT.value
 
 
 # Settings of JAX by whose names nothing but messages and files depends on them.
@@ -178,13 +180,22 @@ _NO_MATTER = (
 )  # fmt: skip
 
 
+def _states() -> dict[str, Any]:
+    """Returns JAX's settings by their names. Fallback: none."""
+    module = _private.private("jax._src.config")
+    if (found := getattr(module, "config_states", None)) is None:  # JAX 0.5.3 and newer have it
+        state = getattr(module, "State", ())
+        found = {x._name: x for x in vars(module).values() if isinstance(x, state)}
+    return dict(found)
+
+
 def settings_by_name() -> list[tuple[str, Any]] | None:
     """Returns JAX's settings that a program may depend on, with the mesh, by their names.
 
     Fallback: None.
     """
     names = _private.private("jax._src.config", "trace_context_names")
-    states = _private.private("jax._src.config", "config_states")
+    states = _states()
     context = trace_context()
     if context is None or not states:
         return None
@@ -256,7 +267,67 @@ def concrete_mesh() -> Any:
     """
     get = _private.private("jax._src.mesh", "get_concrete_mesh")
     mesh = None if get is None else get()
-    return None if mesh is None or mesh.empty else mesh
+    # Before JAX 0.7.2 it is None or a tuple if there is none.
+    return mesh if isinstance(mesh, jax.sharding.Mesh) and not mesh.empty else None
+
+
+def abstract_mesh() -> Any:
+    """Returns the abstract mesh of ``jax.set_mesh`` or of the trace under way.
+
+    Fallback: None.
+    """
+    get = getattr(jax.sharding, "get_abstract_mesh", None)
+    return None if get is None else get()  # JAX 0.5.3 and newer have it
+
+
+def typeof(x: Any) -> Any:
+    """As ``jax.typeof``, and takes an aval."""
+    if isinstance(x, jax.core.AbstractValue):
+        return x
+    if hasattr(jax, "typeof"):  # JAX 0.5.3 and newer
+        return jax.typeof(x)
+    return x.aval if isinstance(x, jax.core.Tracer) else jax.api_util.shaped_abstractify(x)
+
+
+# ``jax.enable_x64``, which JAX 0.8.2 and newer have.
+enable_x64: Callable[[bool], AbstractContextManager[None]]
+enable_x64 = (jax if hasattr(jax, "enable_x64") else jax.experimental).enable_x64
+
+
+def is_top_level() -> bool:
+    """True if this thread is not tracing."""
+    if (get_mesh := getattr(jax.sharding, "get_mesh", None)) is None:  # JAX 0.8.2 and newer have it
+        return bool(_private.private("jax._src.core", "trace_state_clean")())
+    try:
+        get_mesh()
+    except ValueError:
+        return False
+    return True
+
+
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+def listen_to_begins(listener: Callable[..., None]) -> None:
+    """Calls `listener` with an event, a number and `fun_name` when JAX begins to trace, to lower
+    or to compile.
+
+    Before JAX 0.6.2, nothing tells when JAX begins: `listener` is called between lowering and
+    compiling.
+    """
+    register = getattr(jax.monitoring, "register_scalar_listener", None)
+    if register is not None:
+        register(listener)
+        return
+
+    def has_lowered(event: str, duration: float, **_: Any) -> None:
+        if event == _LOWERED:
+            caller = sys._getframe(2).f_locals  # of `dispatch.log_elapsed_time`
+            name = caller.get("fun_name") or getattr(caller.get("self"), "fun_name", "")
+            listener(_COMPILED, fun_name=name)
+
+    jax.monitoring.register_event_duration_secs_listener(has_lowered)
 
 
 def coordination_client() -> Any:
@@ -293,7 +364,7 @@ def settings() -> Callable[[], AbstractContextManager[None]]:
 
     Fallback: a context that changes only the settings that it can tell.
     """
-    states = _private.private("jax._src.config", "config_states") or {}
+    states = _states()
     contexts = [
         _private.private("jax._src.mesh", "abstract_mesh_context_manager"),
         _private.private("jax._src.mesh", "device_context"),
@@ -337,7 +408,7 @@ def is_moved(x: Any, result: Any) -> bool:
 
     Fallback: only whether their types say so.
     """
-    of, to = jax.typeof(x), jax.typeof(result)
+    of, to = typeof(x), typeof(result)
     for names in (("sharding", "spec"), ("memory_space",)):
         if _private.private_attribute(of, *names) != _private.private_attribute(to, *names):
             return True

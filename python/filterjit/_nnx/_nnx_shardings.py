@@ -8,6 +8,7 @@ import jax
 from .. import _core
 from .._call import _signature
 from .._call._selection import HandOver
+from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._options import SeenCall, Shardings
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
@@ -40,7 +41,7 @@ class NNXShardings(Shardings):
     def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
         """Returns each array's spec, and the positions of the Variables' values in their order."""
         # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
-        avals = map(jax.typeof, call.arrays)
+        avals = map(_jax_compat.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
         arguments = call.variant.arguments(tuple(stand_ins))[1]
         args, kwargs = _signature.call_with_arguments(_as_call, call.signature, arguments, registry)

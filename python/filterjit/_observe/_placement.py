@@ -5,16 +5,15 @@ A program on several devices needs each array in the place of its `in_shardings`
 of the committed arrays. JAX copies the other arrays in each call.
 """
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._base._arrays import Aval, Placed, placement, same_spec
+from .._base._arrays import Aval, Placed, is_tracing, placement, same_spec
 from .._base._errors import format_path
+from .._compat import _jax_compat
 from . import _table
 from ._causes import Cause, Move, cause_of
 from ._records import AS_TRACED
@@ -63,11 +62,11 @@ def _shardings_of(specs: Sequence[Any]) -> list[Any]:
     """Returns the sharding of each spec, under the mesh in force; None where that is unknown."""
     mesh = None
     if any(isinstance(spec, PartitionSpec) for spec in specs):
-        with contextlib.suppress(ValueError):  # a trace is under way
-            mesh = jax.sharding.get_mesh()
-    known = mesh is not None and not mesh.empty
+        mesh = None if is_tracing() else _jax_compat.concrete_mesh()
     return [
-        (NamedSharding(mesh, spec) if known else None) if isinstance(spec, PartitionSpec) else spec
+        (None if mesh is None else NamedSharding(mesh, spec))
+        if isinstance(spec, PartitionSpec)
+        else spec
         for spec in specs
     ]
 

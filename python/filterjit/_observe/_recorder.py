@@ -134,7 +134,7 @@ class _Recorder:
         self._listening = True
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
-        jax.monitoring.register_scalar_listener(self._on_begin)
+        _jax_compat.listen_to_begins(self._on_begin)
 
     def log_events(self) -> None:
         self.log = collections.deque(maxlen=_MOST_EVENTS)

@@ -25,6 +25,7 @@ from .._base._locks import RLock, taken
 from .._base._switches import tell
 from .._base._unwrap import code_of, codes_of
 from .._call import _direct
+from .._compat import _jax_compat
 from .._terminal import _notebook
 from ._wording import file_and_line
 
@@ -58,8 +59,7 @@ _CONFIG = (
 def config_context() -> dict[str, Any]:
     """Returns the configuration of JAX that a trace depends on, and the current mesh."""
     found = {name: getattr(jax.config, name, None) for name in _CONFIG}
-    get_mesh = getattr(jax.sharding, "get_abstract_mesh", None)
-    found["mesh"] = None if get_mesh is None else get_mesh()
+    found["mesh"] = _jax_compat.abstract_mesh()
     return found
 
 

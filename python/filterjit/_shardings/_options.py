@@ -23,6 +23,11 @@ class SeenCall:
     arrays: tuple[Any, ...]
 
 
+def _is_by_position(inputs: Any) -> bool:
+    # Before JAX 0.8, a PartitionSpec is a tuple.
+    return isinstance(inputs, (tuple, list)) and not is_value(inputs)
+
+
 class Shardings:
     """The options of one jitted function.
 
@@ -43,7 +48,7 @@ class Shardings:
         self.mesh = mesh
         if isinstance(inputs, Mapping):
             self.inputs = dict(inputs)
-        elif not (is_value(inputs) or isinstance(inputs, (tuple, list))):
+        elif not (is_value(inputs) or _is_by_position(inputs)):
             raise TypeError(
                 "`filter_jit(..., in_shardings=...)` must be a dict from names of parameters to "
                 f"shardings, a tuple of shardings, or one for all parameters, not {inputs!r}."
@@ -96,7 +101,7 @@ class Shardings:
         if isinstance(inputs, dict):
             check_names("in_shardings", inputs, signature)
         most = signature.positional if signature.varargs < 0 else sys.maxsize
-        if isinstance(inputs, (tuple, list)) and len(inputs) > most:
+        if _is_by_position(inputs) and len(inputs) > most:
             raise ValueError(
                 f"`in_shardings` has {len(inputs)} items for {most} positional parameters"
             )
@@ -109,7 +114,7 @@ class Shardings:
             if i == signature.varkw and name not in inputs:
                 return {key: inputs.get(key) for key in argument}
             return inputs.get(name)
-        if isinstance(inputs, (tuple, list)):
+        if _is_by_position(inputs):
             if i == signature.varargs:
                 rest = inputs[signature.positional :]
                 return tuple(rest[j] if j < len(rest) else None for j in range(len(argument)))

@@ -20,6 +20,7 @@ from .. import _core
 from .._base._arrays import is_spec, is_tracing, rest_of
 from .._base._errors import format_path
 from .._base._package import public
+from .._compat import _jax_compat
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
 from ._rules import ShardingRules
@@ -148,8 +149,8 @@ def place(tree: Any, rules: Any, mesh: Any = None) -> Any:
         placed = [x if s is None else constrain(x, s) for x, s in zip(arrays, specs, strict=True)]
     else:
         if any(isinstance(s, PartitionSpec) for s in specs):
-            concrete = jax.sharding.get_mesh()
-            if concrete.empty:
+            concrete = _jax_compat.concrete_mesh()
+            if concrete is None:
                 raise ValueError(_NO_MESH)
             specs = on_mesh(specs, concrete)
         todo = [i for i, s in enumerate(specs) if s is not None]

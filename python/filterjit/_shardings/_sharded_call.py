@@ -258,7 +258,7 @@ class ShardedCall(Programs):
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
         """Returns the program for arrays. A call sets ``variant.call`` for the next one."""
-        key = tuple(map(jax.typeof, arrays)), jax.sharding.get_abstract_mesh()
+        key = tuple(map(_jax_compat.typeof, arrays)), _jax_compat.abstract_mesh()
         program = self._by_key.get(key)
         if program is None or (program.is_loaded and not is_call):
             program = self._program_for(self.needs_of_arrays(arrays), arrays, is_call)
@@ -335,8 +335,11 @@ def _is_uncommitted(x: Any) -> bool:
 
 def stand_ins(arrays: list[Any], specs: list[Any]) -> list[Any]:
     """Returns specs that represent placed arrays."""
-    shardings = on_mesh(specs, jax.sharding.get_mesh())
-    return [_jax_compat.spec_of(jax.typeof(x), s) for x, s in zip(arrays, shardings, strict=True)]
+    shardings = on_mesh(specs, _jax_compat.concrete_mesh())
+    return [
+        _jax_compat.spec_of(_jax_compat.typeof(x), s)
+        for x, s in zip(arrays, shardings, strict=True)
+    ]
 
 
 def _key(path: Sequence[Any]) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from .._base._arrays import entries_of, rest_of
 from .._base._errors import format_path
+from .._compat import _jax_compat
 
 Spec = Any
 """One array's PartitionSpec or sharding; None leaves the array unchanged."""
@@ -32,8 +32,8 @@ class Axes:
 
 def mesh_in_force() -> Any:
     """Returns the abstract mesh of ``jax.set_mesh`` or of the current trace, or None."""
-    mesh = jax.sharding.get_abstract_mesh()
-    return None if mesh.empty else mesh
+    mesh = _jax_compat.abstract_mesh()
+    return None if mesh is None or mesh.empty else mesh
 
 
 def axes_for(mesh: Any) -> Axes | None:
