@@ -30,7 +30,7 @@ def did_you_mean(given: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
 def option_names(function: Callable[..., Any]) -> list[str]:
     """Returns the public keyword parameters that have a default."""
     parameters = inspect.signature(function).parameters.values()
-    # Before JAX 0.6, those of jax.jit can be given by position too.
+    # Before JAX 0.6, options of jax.jit can be passed by position too.
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p.name for p in parameters if p.kind in kinds and p.default is not p.empty]
     return [name for name in found if not name.startswith("_")]

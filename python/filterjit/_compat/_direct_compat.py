@@ -1,7 +1,7 @@
-"""The private names of JAX that direct calls use (csrc/call/direct.c).
+"""The private names of JAX for direct calls (csrc/call/direct.c).
 
-Fallback: if one of them is missing or has changed, calls are not direct. `context_parts` returns
-None, or `plan_of` says why.
+Fallback: if one is missing or has changed, calls aren't direct: `context_parts` returns None, or
+`plan_of` says why.
 """
 
 import functools
@@ -15,17 +15,17 @@ import numpy as np
 from . import _private
 from ._jax_compat import ARRAY_IMPL, DEVICE_CONTEXT, KEY_TYPE
 
-ARRAYS_A_PUT = 10  # arrays, whose check saves as much time as to copy one value to the device takes
+ARRAYS_A_PUT = 10  # checking these saves as much time as copying one value to the device takes
 
 
 def context_parts() -> tuple[Any, ...] | None:
-    """Returns the arguments of ``_core.DirectContext`` but the last, or None."""
+    """Returns the arguments of ``_core.DirectContext`` except the last, or None."""
     names = ("aval", "_sharding", "_committed", "_pjrt_layout")
     *getters, layout = [_getter(ARRAY_IMPL, name) for name in names]
-    # What JAX's key of a call has: the configuration that a trace depends on, whether there is a
-    # trace, the devices of `jax.set_mesh`; and the hook of `jax_debug_nans`.
+    # JAX's key of a call: the configuration that a trace depends on, the trace state, the devices of
+    # `jax.set_mesh`; and the hook of `jax_debug_nans`.
     settings = (
-        # The second name is that of JAX before 0.10.1.
+        # The second name is for JAX before 0.10.1.
         _private.private("jax._src.core", "trace_state")
         or _private.private("jax._src.config", "trace_state"),
         DEVICE_CONTEXT,
@@ -37,7 +37,7 @@ def context_parts() -> tuple[Any, ...] | None:
     profiled = _private.private("jaxlib._profiler", "TraceMe", "is_enabled")
     collect = _private.private("jaxlib._jax", "collect_garbage")
     consume = _private.private("jaxlib._jax", "ExecuteResults", "consume_with_handlers")
-    key_type = KEY_TYPE or type(None)  # no argument is None
+    key_type = KEY_TYPE or type(None)  # arguments are never None
     keys = key_type, operator.attrgetter("_base_array"), operator.attrgetter("_impl")
     put = _private.private("jaxlib._jax", "batched_device_put")
     disable = _private.private("jax._src.config", "disable_jit")
@@ -56,11 +56,11 @@ def context_parts() -> tuple[Any, ...] | None:
 
 
 def _of_living(layout: Any) -> Callable[[Any], Any]:
-    """Returns the function of an array's layout, which raises if the array was deleted."""
+    """Returns a getter for an array's layout that raises if the array was deleted."""
     if jax.__version_info__ >= (0, 12):
         return cast(Callable[[Any], Any], layout)
 
-    def layout_of(x: Any) -> Any:  # before JAX 0.12, JAX's own crashes then
+    def layout_of(x: Any) -> Any:  # before JAX 0.12, JAX's own getter would crash
         if x.is_deleted():
             raise RuntimeError("the array was deleted")
         return layout(x)
@@ -69,7 +69,7 @@ def _of_living(layout: Any) -> Callable[[Any], Any]:
 
 
 def _getter(cls: Any, name: str) -> Callable[[Any], Any] | None:
-    """Returns the function of a property of a class of jaxlib's."""
+    """Returns the getter of a property of a jaxlib class."""
     for base in getattr(cls, "__mro__", ()):
         found = vars(base).get(name)
         if found is not None:
@@ -86,7 +86,7 @@ def _is_setting(value: Any, setting: Any) -> bool:
 
 
 def _is_followed(configuration: Any, setting: Any) -> bool:
-    """Returns whether the configuration of a trace has a setting, which is on or off."""
+    """True if a trace's configuration depends on a boolean setting."""
     before = configuration()
     try:
         local = setting.swap_local(not setting.value)
@@ -99,23 +99,22 @@ def _is_followed(configuration: Any, setting: Any) -> bool:
 
 
 def _checks_of_results() -> tuple[Any, ...]:
-    """Returns the settings in which a hook is that looks at results."""
+    """Returns the settings that make JAX check results."""
     hook = _private.private("jax._src.api", "_post_hook_state")
     if hook is not None:
         return (hook,)
-    names = ("debug_nans", "debug_infs")  # before JAX 0.8.2, which set a hook that is no setting
+    names = ("debug_nans", "debug_infs")  # before JAX 0.8.2, whose hook isn't a setting
     return tuple(_private.private("jax._src.config", name) for name in names)
 
 
 def plan_of(
     source: Any, arrays: Sequence[Any], output_type: type, must_pay: bool = True
 ) -> tuple[Any, ...] | str:
-    """Returns the plan of a call, or why there is none, in which ``#3`` is the path of array 3.
+    """Returns the plan of a call, or the reason for having none (``#3`` means the path of array 3).
 
-    `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them; then
-    specs with shardings can stand for arrays. See
-    ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h for what is in a plan. `must_pay` is
-    whether there is none if ``jax.jit`` makes such calls faster.
+    `source` is a ``jax.jit`` that has run with `arrays`, or a ``jax.stages.Compiled`` for them or
+    for specs with shardings. ``fj_direct_entry_set_plan`` in csrc/call/direct_entry.h describes
+    plans. With `must_pay`, calls that ``jax.jit`` makes faster have no plan.
     """
     if not _private.private("jax._src.core", "trace_state_clean")():
         return "the call is being traced"
@@ -176,7 +175,7 @@ def plan_of(
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)
-    )  # an array of rank 1 has one layout where nothing is tiled
+    )  # without tiling, an array of rank 1 has a single layout
     return (
         run.xla_executable.execute_sharded, list(run.out_handler.handlers), tuple(constants),
         flags, node[1], not all(s.is_fully_addressable for s in shardings), tuple(puts),
@@ -184,7 +183,7 @@ def plan_of(
 
 
 def _can_put(x: Any, aval: Any, sharding: Any) -> bool:
-    """Returns whether a copy of a value in the host's memory is what the program takes."""
+    """True if the program accepts a copy of the value in the host's memory."""
     dtype = getattr(x, "dtype", None)
     return (
         len(sharding.device_set) == 1
@@ -196,7 +195,7 @@ def _can_put(x: Any, aval: Any, sharding: Any) -> bool:
 
 
 def _is_in_place(x: Any, sharding: Any) -> bool:
-    """Returns whether a program takes an array as it is."""
+    """True if a program accepts an array without moving it."""
     if not getattr(x, "_committed", True) and len(x.sharding.device_set) > 1:
         return False
     return bool(

@@ -12,10 +12,8 @@ from . import _private
 
 
 def compiled_call(compiled: Any) -> Any:
-    """Returns the C++ callable that runs a ``jax.stages.Compiled``.
-
-    Fallback: `compiled` itself, which calls it from Python.
-    """
+    """Returns the C++ callable that runs a ``jax.stages.Compiled``. Fallback: `compiled` itself,
+    which calls it from Python."""
     create = _private.private_attribute(compiled, "_executable", "create_cpp_call")
     if create is not None:
         with contextlib.suppress(AttributeError, TypeError):
@@ -25,17 +23,16 @@ def compiled_call(compiled: Any) -> Any:
 
 
 def order_of_layout(x: Any) -> tuple[int, ...] | None:
-    """Returns the order of the dimensions of an array in memory. Fallback: None."""
+    """Returns the order of an array's dimensions in memory. Fallback: None."""
     order = _private.private_attribute(x, "format", "layout", "major_to_minor")
     return None if order is None else tuple(order)
 
 
 def lowered_facts(lowered: Any) -> tuple[dict[str, Any], list[Any]] | None:
-    """Returns what a ``jax.stages.Lowered`` is compiled with besides its text, as plain values by
-    their names, and the arrays that it passes before the arguments.
+    """Returns named plain values that affect compiling a ``jax.stages.Lowered`` in addition to its
+    text, and the arrays that it passes before the arguments.
 
-    The text has no weak types, and not which arguments the program takes: JAX leaves out those that
-    it does not use.
+    The text lacks weak types, and says nothing of unused arguments, which JAX omits.
 
     Fallback: None, and programs are compared by their text alone.
     """
@@ -59,33 +56,31 @@ _LOWERED |= {"out_layouts", "kept_var_idx", "committed", "ordered_effects", "uno
 
 
 def _text(x: Any) -> str:
-    """Returns a text of avals, shardings, layouts or effects, which tells weak types and memory."""
+    """Describes avals, shardings, layouts or effects, with weak types and memory."""
     if isinstance(x, (list, tuple)):
         return f"[{', '.join(map(_text, x))}]"
     if isinstance(x, jax.sharding.Sharding):
         return f"{x!r} {x.memory_kind}"
-    return _ADDRESS.sub("", repr(x))  # effects of callbacks are shown by their addresses
+    return _ADDRESS.sub("", repr(x))  # effects of callbacks contain addresses
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def processes_of(lowered: Any) -> set[int]:
-    """Returns the processes on whose devices a ``jax.stages.Lowered`` runs. Fallback: none."""
+    """Returns the processes with the devices of a ``jax.stages.Lowered``. Fallback: none."""
     devices = _private.private_attribute(lowered, "_lowering", "_device_list")
     return {device.process_index for device in devices or ()}
 
 
 def jaxlib_version() -> str:
-    """Returns the version of jaxlib. Fallback: the version of JAX."""
+    """Returns jaxlib's version. Fallback: JAX's."""
     return str(_private.private("jaxlib", "__version__") or jax.__version__)
 
 
 def layout_type() -> Any:
-    """Returns the class of an array's layout: ``(major_to_minor, tiling, sub-byte bits)``.
-
-    Fallback: None, and executables with layouts cannot be saved.
-    """
+    """Returns the class of layouts: ``(major_to_minor, tiling, sub-byte bits)``. Fallback: None,
+    and executables with layouts can't be saved."""
     return _private.private("jax.experimental.layout", "Layout")
 
 
@@ -93,16 +88,13 @@ def parts_of_layout(x: Any) -> tuple[Any, ...]:
     """Returns the arguments from which `layout_type` makes a layout."""
     name = "sub_byte_element_size_in_bits"
     bits = getattr(x, name, None)
-    # The name began with an underscore before JAX 0.9.
+    # Before JAX 0.9, the name begins with an underscore.
     return tuple(x.major_to_minor), x.tiling or (), getattr(x, f"_{name}") if bits is None else bits
 
 
 def parts_of_gspmd(x: Any) -> tuple[tuple[Any, ...], bytes] | None:
-    """Returns the devices of a sharding that XLA has chosen, and how it divides arrays among them;
-    None of others.
-
-    Fallback: None, and executables with such shardings cannot be saved.
-    """
+    """Returns the devices and the division of a sharding that XLA chose, or None for other ones.
+    Fallback: None, and executables with these shardings can't be saved."""
     if type(x) is not _private.private("jax._src.sharding_impls", "GSPMDSharding"):
         return None
     devices = _private.private_attribute(x, "_device_assignment")
@@ -111,7 +103,7 @@ def parts_of_gspmd(x: Any) -> tuple[tuple[Any, ...], bytes] | None:
 
 
 def new_gspmd(devices: Sequence[Any], text: bytes, memory: str | None) -> Any:
-    """Returns such a sharding. Raises TypeError if JAX lacks it."""
+    """Recreates such a sharding. Raises TypeError if JAX lacks it."""
     cls = _private.private("jax._src.sharding_impls", "GSPMDSharding")
     proto = _private.private("jaxlib._hlo", "OpSharding")
     sharding = proto()
@@ -120,10 +112,8 @@ def new_gspmd(devices: Sequence[Any], text: bytes, memory: str | None) -> Any:
 
 
 def executable_parts(compiled: Any) -> dict[str, Any] | None:
-    """Returns the fields of the object from which JAX builds a ``jax.stages.Compiled``.
-
-    Fallback: None, and executables cannot be saved.
-    """
+    """Returns the fields of the object from which JAX builds a ``jax.stages.Compiled``. Fallback:
+    None, and executables can't be saved."""
     unloaded = _private.private_attribute(compiled, "_executable", "_unloaded_executable")
     if type(unloaded) is not _unloaded_type():
         return None
@@ -131,14 +121,14 @@ def executable_parts(compiled: Any) -> dict[str, Any] | None:
 
 
 def results_of(stage: Any) -> list[Any]:
-    """Returns avals of the results of a ``jax.stages.Lowered`` or ``jax.stages.Compiled``."""
-    if hasattr(stage, "out_info"):  # JAX 0.7.2 and newer, and that of a Lowered
+    """Returns the avals of a stage's results."""
+    if hasattr(stage, "out_info"):  # any Lowered; a Compiled since JAX 0.7.2
         return list(jax.tree_util.tree_leaves(stage.out_info))
     return list(stage._executable.out_avals)
 
 
 def serialized(parts: dict[str, Any]) -> bytes:
-    """Returns an executable as bytes."""
+    """Serializes an executable."""
     executable = parts["xla_executable"]
     if hasattr(executable, "serialize"):  # JAX 0.8.2 and newer
         return bytes(executable.serialize())
@@ -146,16 +136,14 @@ def serialized(parts: dict[str, Any]) -> bytes:
 
 
 def executable_constants(compiled: Any) -> list[Any]:
-    """Returns the arrays that JAX passes to a program before the arguments, which are its large
-    constants with the option ``jax_use_simplified_jaxpr_constants``.
-
-    Fallback: none, as where all constants are in the executable.
-    """
+    """Returns the large constants that JAX passes before the arguments with the option
+    ``jax_use_simplified_jaxpr_constants``. Fallback: none, as if the executable had all
+    constants."""
     return list(_private.private_attribute(compiled, "_params", "const_args") or ())
 
 
 def can_save() -> bool:
-    """Returns whether executables of this JAX can be saved: JAX 0.7.2 and newer."""
+    """True if executables of this JAX can be saved, from 0.7.2 on."""
     fields = getattr(_unloaded_type(), "__dataclass_fields__", {})
     return "device_list" in fields
 
@@ -173,14 +161,14 @@ def load_executable(
     constants: Sequence[Any],
     args_info: Any,
 ) -> Callable[[Any], Any] | None:
-    """Loads a serialized executable. Returns what makes a ``jax.stages.Compiled`` of it, of the
-    treedef of its result.
+    """Loads a serialized executable. Returns a function from the treedef of its result to the
+    ``jax.stages.Compiled``.
 
-    `parts` are those of `executable_parts`; the executable, the backend and the devices among
-    them are replaced. `moved` is whether it was compiled for other devices than `devices`.
-    `constants` are those of `executable_constants`.
+    `parts` are from `executable_parts`, with executable, backend and devices to be replaced.
+    `moved` is True if it was compiled for different devices. `constants` are from
+    `executable_constants`.
 
-    Fallback: None, and saved executables cannot be loaded.
+    Fallback: None, and saved executables can't be loaded.
     """
     unloaded_type = _unloaded_type()
     device_list = _private.private("jax._src.lib", "xla_client", "DeviceList")
@@ -189,7 +177,7 @@ def load_executable(
     on = device_list(tuple(devices))
     client = devices[0].client
     assigned: dict[str, Any] = {}
-    if moved:  # XLA would run it on the devices that it was compiled for
+    if moved:  # otherwise XLA would run it on its original devices
         make_options = _private.private("jax._src.compiler", "get_compile_options")
         if make_options is None:
             return None
@@ -205,8 +193,8 @@ def load_executable(
     return lambda tree: jax.stages.Compiled(loaded, first, args_info, tree, no_kwargs=True)
 
 
-# What registers the targets of custom calls, or fills the table that they read, by a part of their
-# names: a function that JAX calls when it lowers, or a module that it imports.
+# By a part of a custom call's target: a function that JAX calls for lowering, or a module that it
+# imports, to register the target or fill its table.
 _REGISTERED_BY: dict[str, tuple[str, ...]] = {
     "lapack_": ("jaxlib.lapack", "_lapack", "initialize"),
     "hybrid_": ("jaxlib.gpu_solver", "initialize_hybrid_kernels"),
@@ -215,10 +203,11 @@ _REGISTERED_BY: dict[str, tuple[str, ...]] = {
 
 
 def register_custom_calls(targets: Iterable[str]) -> list[str]:
-    """Has JAX register the targets of custom calls that it registers only when it lowers or traces.
+    """Registers targets of custom calls that JAX registers only when it lowers or traces. XLA
+    refuses to load a program with unregistered targets.
 
-    Returns the targets that it no longer can, without which a program may crash the process.
-    XLA itself refuses to load a program with targets that nobody has registered.
+    Returns the targets that couldn't be registered. Without them, a program might crash the
+    process.
     """
     missing = []
     for part, place in _REGISTERED_BY.items():

@@ -1,13 +1,11 @@
-"""How instances of Flax's pytrees keep their children, and the private names that this needs.
+"""Where Flax's pytrees hold their children, and the private names for this.
 
-JAX flattens these classes by functions in Python. If such a function only reads attributes, the C
-core can read them itself. First, ``_trees/_registry.py`` compares what this module says of a class
-with the functions that the class is registered with, on an instance. If a version of Flax lacks a
-name or has other functions, these functions flatten its classes. Then filterjit is slower, and its
-results are the same.
+JAX flattens these classes by Python functions. If a function only reads attributes, the C core can
+read them itself. ``_trees/_registry.py`` first checks this module's description of a class against
+its registered functions, on an instance. If a version of Flax lacks a name or has different
+functions, these flatten its classes: slower, with the same results.
 
-This module imports nothing of Flax: the program has imported Flax before it meets one of its
-classes.
+This module doesn't import Flax, because a program that has Flax objects has imported it.
 """
 
 import dataclasses
@@ -26,10 +24,8 @@ Description = tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...] | None]
 
 @dataclasses.dataclass(frozen=True)
 class ObjectFields:
-    """The attributes that hold the children of a class, and how an instance is built.
-
-    The fields are what `read_object` in csrc/structure/node_kind.c reads.
-    """
+    """The attributes of a class with its children, and how to build an instance. `read_object` in
+    csrc/structure/node_kind.c reads these fields."""
 
     dynamic: tuple[str, ...]
     static: tuple[str, ...]
@@ -44,8 +40,8 @@ def _none() -> None:
 
 
 def object_fields(cls: type) -> ObjectFields | None:
-    """Returns the fields of a class whose registered functions only read and set attributes; None
-    for other classes. It also knows ``jax.tree_util.Partial``."""
+    """Returns the fields of ``jax.tree_util.Partial``, or of a class of Flax with registered
+    functions that only read and set attributes, otherwise None."""
     if cls is jtu.Partial and cls.__base__ is functools.partial:
         return ObjectFields(("args", "keywords"), ("func",), ((0,), (1,), "func"), mode="partial")
     if cls is _private.loaded("flax.core.frozen_dict", "FrozenDict"):
@@ -78,16 +74,15 @@ def object_fields(cls: type) -> ObjectFields | None:
 
 
 def inherits(cls: type, base: type, name: str) -> bool:
-    """Whether a class has the function of `base` by this name, and not one of its own."""
+    """True if a class has the function of `base` by this name, not its own."""
     function, inherited = getattr(cls, name, None), getattr(base, name, None)
     unbound = [getattr(f, "__func__", f) for f in (function, inherited)]
     return unbound[0] is unbound[1] is not None
 
 
 def describer(cls: type) -> Callable[[Any], Description | None] | None:
-    """Returns a function that tells which attributes of an instance of a ``flax.nnx.Pytree`` are
-    children and which are static, or None for an instance of which it is not sure. Returns None
-    for other classes."""
+    """Returns a function that lists the dynamic and static attributes of a ``flax.nnx.Pytree``, or
+    returns None if it isn't sure. Returns None for other classes."""
     base = _private.loaded("flax.nnx.pytreelib", "Pytree")
     mapping_type = hashable_mapping()
     if not (isinstance(base, type) and issubclass(cls, base) and mapping_type):
@@ -105,7 +100,7 @@ def describer(cls: type) -> Callable[[Any], Description | None] | None:
 
 
 def _reads_its_dict(cls: type) -> bool:
-    """Whether ``vars`` of an instance, and its attributes, are what is stored in the instance."""
+    """True if ``vars`` and attribute access show what is stored in an instance."""
     definer = next(c for c in cls.__mro__ if "__getattribute__" in c.__dict__)
     own = [c.__dict__["__dict__"] for c in cls.__mro__ if "__dict__" in c.__dict__]
     return (definer is object or definer.__module__.partition(".")[0] == "flax") and all(
@@ -135,26 +130,23 @@ def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
 
 
 def hashable_mapping() -> Callable[[Mapping[Any, Any]], Any] | None:
-    """Returns the type of the mappings in which Flax says of attributes whether they are data, if
-    Flax is imported."""
+    """Returns the type of the mappings in which Flax records whether attributes are data, or
+    None."""
     found = _private.loaded("flax.typing", "HashableMapping")
     found = found or _private.loaded("flax.nnx.graph", "HashableMapping")  # before Flax 0.12.6
     return found if isinstance(found, type) else None
 
 
 def contents(cls: type) -> tuple[str, ...] | None:
-    """Returns the names of the attributes that a value of the class consists of, if it is
-    `hashable_mapping`; None for other classes."""
+    """Returns the names of the attributes that define a `hashable_mapping`; None for other
+    classes."""
     return ("_mapping",) if cls is hashable_mapping() else None
 
 
 def immutable(cls: type) -> Callable[[Any], bool] | None:
-    """Returns a function that tells whether nothing can change a value of the class; None if it is
-    of another class than `hashable_mapping`.
-
-    Such a value is compared by its contents, but with itself by identity alone.
-    """
-    # Not so a GraphDef: it holds the static values of Modules, which may change in place.
+    """Returns a predicate for values of `hashable_mapping` that nothing can change; None for other
+    classes. These are compared by contents, but with themselves by identity alone."""
+    # Not GraphDef: it holds static values of Modules, which can change in place.
     return _owns_its_dict if cls is hashable_mapping() else None
 
 
@@ -162,8 +154,7 @@ _INERT = frozenset({bool, int, str, type(None)})
 
 
 def _owns_its_dict(x: Any) -> bool:
-    """Whether nothing but the mapping refers to the dict that it keeps its items in, and these
-    cannot change."""
+    """True if only the mapping refers to its dict of items, and these can't change."""
     return (
         type(x._mapping) is dict
         and _references(x) == _references(_Owner())
@@ -177,27 +168,21 @@ def _references(x: Any) -> int:
 
 
 class _Owner:
-    """Refers to a dict as a mapping does that is the only one."""
+    """Refers to a dict like a mapping that is its only owner."""
 
     def __init__(self) -> None:
         self._mapping: dict[str, bool] = {}
 
 
 def variable_type() -> type | None:
-    """Returns the class of NNX's Variables if the program has imported it.
-
-    Fallback: None, as if it had not.
-    """
+    """Returns the class of NNX's Variables, or None if NNX isn't imported. Fallback: None."""
     found = _private.loaded("flax.nnx.variablelib", "Variable")
     return found if isinstance(found, type) and hasattr(found, "get_raw_value") else None
 
 
 def graph_types() -> tuple[tuple[type, ...], tuple[type, ...]]:
-    """Returns the classes of NNX whose instances are changed in place and may be shared, and those
-    of trees that hold what is in them, such as a State, if the program has imported NNX.
-
-    Fallback: none, as if it had not.
-    """
+    """Returns the NNX classes of mutable, shareable objects, and of trees with their contents, such
+    as State; none if NNX isn't imported. Fallback: none."""
     nodes = (
         _private.loaded("flax.nnx.pytreelib", "Pytree"),
         _private.loaded("flax.nnx.variablelib", "Variable"),

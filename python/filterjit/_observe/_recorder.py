@@ -1,12 +1,12 @@
-"""The recorder: measures what JAX does for each jitted function while it traces and compiles.
+"""The recorder: measures JAX's work for each jitted function while it traces and compiles.
 
-JAX's monitoring events tell how long it traced, lowered and compiled, but not for which function of
-filterjit. So the recorder has a stack of the current traces of each thread. From the beginning of a
-trace to the end of the call, an event belongs to the innermost trace on the stack, and each second
-is counted once. A program that JAX compiles without a trace, for a new sharding for example,
-belongs to the call that JAX makes.
+JAX's monitoring events give the time of traces, lowering and compilations, but not the function.
+The recorder therefore has a stack of traces for each thread. From the beginning of a trace to the
+end of its call, an event belongs to the innermost trace on the stack, and each second counts once.
+If JAX compiles without a trace, for example for a new sharding, the event belongs to JAX's current
+call.
 
-A hit does not reach this code. If the switch `time_calls` is on, the C core times hits itself.
+Hits don't reach this code. If `switches.time_calls` is on, the C core times them itself.
 """
 
 import collections
@@ -42,26 +42,24 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
-_SMALL = 200  # equations: no loop is looked for in smaller programs
-_CAPTURED = 1 << 20  # bytes: fewer captured bytes are not reported
-_MOST_EVENTS = 100_000  # the last ones are kept
+_SMALL = 200  # equations; smaller programs aren't searched for loops
+_CAPTURED = 1 << 20  # bytes; smaller captures aren't reported
+_MOST_EVENTS = 100_000  # to keep
 _MOST_LINES = 10_000
 
 
 @dataclasses.dataclass(eq=False)
 class _Work:
-    """What JAX does for a call: a trace, and what follows until the call is over; or what it
-    compiles in a thread without a trace.
+    """JAX's work for a call: a trace and everything after it until the call ends; or compilations
+    of a thread without a trace.
 
     Attributes:
-        record: the record of the function that is traced; None without a trace.
-        costs: what its cost is added to: those of the function and of the variant.
-        on_purpose: whether `warm_up`, `lower` or `trace` began it, and not a call.
-        tracing: whether the user's function is running.
+        record: the traced function's record; None without a trace.
+        costs: the costs to add to: the function's and the variant's.
+        on_purpose: True for `warm_up`, `lower` and `trace`, False for a call.
+        tracing: True while the user's function runs.
         counted: seconds of the trace that are counted elsewhere.
-        job: what a terminal shows meanwhile.
-        reason: why this is a retrace, if it is and events are logged.
-        started_at: when the trace began.
+        reason: the reason for a retrace, while events are logged.
     """
 
     record: FunctionRecord | None = None
@@ -74,7 +72,7 @@ class _Work:
     started_at: float = dataclasses.field(default_factory=time.perf_counter)
 
     def show(self, record: FunctionRecord) -> None:
-        """Shows on a terminal that a function compiles, until `hide`."""
+        """Shows that a function compiles, until `hide`."""
         self.job = job_of(record.name_and_place)
         if self.job is not None:
             self.job.begin()
@@ -86,12 +84,7 @@ class _Work:
 
 
 class _Thread(threading.local):
-    """The state of a thread.
-
-    Attributes:
-        stack: the traces under way, the innermost last.
-        untraced: what JAX compiles without one.
-    """
+    """A thread's current traces, innermost last, and its compilations without a trace."""
 
     def __init__(self) -> None:
         self.stack: list[_Work] = []
@@ -99,13 +92,13 @@ class _Thread(threading.local):
 
     @property
     def work(self) -> _Work:
-        """What an event of JAX belongs to."""
+        """The owner of JAX's current event."""
         return self.stack[-1] if self.stack else self.untraced
 
 
 def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple[Any, ...]]:
-    """Returns the record and the variant of the function whose program JAX compiles in this thread
-    without a trace, and the arrays of the call; None of the function if it is not known."""
+    """Returns the record and variant of the function that JAX compiles in this thread without a
+    trace, and the call's arrays; None for an unknown function."""
     fun, arrays = _jax_compat.jit_call_under_way() or (None, ())
     observed = getattr(fun, "observed", None)
     cache, variant = (None, None) if observed is None else observed()
@@ -115,12 +108,11 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
 class _Recorder:
     def __init__(self) -> None:
         self.log: collections.deque[Event] | None = None
-        self.first: float | None = None  # when the first trace began
-        self.other_programs = Cost()  # of programs that are not filterjit's
-        # Of the operations outside of jitted functions, by the line of the program.
+        self.first: float | None = None  # the start of the first trace
+        self.other_programs = Cost()  # of programs outside filterjit
+        # By line: operations outside jitted functions.
         self.operations: dict[tuple[str, int], Cost] = {}
-        # Called when JAX begins to trace or to compile, with (whether it traces, a name). It may
-        # raise, and ends the call then.
+        # Called before JAX traces or compiles, with (is a trace, name). Can raise to end the call.
         self.guard: Callable[[bool, str], None] = lambda is_trace, name: None
         self._listening = False
         self._thread = _Thread()
@@ -128,7 +120,7 @@ class _Recorder:
     # ---- JAX's events ----
 
     def listen(self) -> None:
-        """Begins to listen to JAX's events, if that was not done before."""
+        """Starts listening to JAX's events (idempotent)."""
         if self._listening:
             return
         self._listening = True
@@ -144,9 +136,9 @@ class _Recorder:
             self._add(self._attributed()[1], Cost(from_disk=1))
 
     def _on_begin(self, event: str, _value: Any = None, *, fun_name: str = "", **_: Any) -> None:
-        """Is called when JAX begins to trace, lower or compile."""
+        """Called when JAX begins to trace, lower or compile."""
         if event in (_TRACED, _COMPILED):
-            # Not when it lowers: an error there makes JAX compile in each later call.
+            # Not for lowering: an error there would make JAX compile in each later call.
             self.guard(event == _TRACED, fun_name)
         if event not in (_LOWERED, _COMPILED):
             return
@@ -155,7 +147,7 @@ class _Recorder:
             work.show(record)
 
     def _on_duration(self, event: str, duration: float, **_: Any) -> None:
-        """Is called when JAX has lowered or compiled."""
+        """Called when JAX has lowered or compiled."""
         if event not in (_LOWERED, _COMPILED):
             return
         work, is_compiled = self._thread.work, event == _COMPILED
@@ -164,7 +156,7 @@ class _Recorder:
         cost = Cost(compiling=duration)
         if is_untraced and functions.timed:
             cost.in_hits = duration
-        if is_compiled and not work.tracing:  # else the trace computes something with it
+        if is_compiled and not work.tracing:  # otherwise the trace itself uses the program
             cost.compiles = 1
             if is_untraced:
                 self._record_compiled()
@@ -179,7 +171,7 @@ class _Recorder:
             work.hide()
 
     def _exclude_from_trace(self, seconds: float) -> None:
-        """Leaves seconds that have been counted out of the innermost trace that is open."""
+        """Excludes counted seconds from the innermost open trace."""
         for work in reversed(self._thread.stack):
             if work.tracing:
                 work.counted += seconds
@@ -198,14 +190,13 @@ class _Recorder:
         seconds: float,
         reason: "Explanation | None" = None,
     ) -> None:
-        """Logs what took some seconds and has just ended."""
+        """Logs work that took some seconds and has just ended."""
         if self.log is not None and record is not None:
             now = time.perf_counter()
             self.log.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
     def _attributed(self) -> tuple[FunctionRecord | None, Sequence[Cost]]:
-        """Returns the record of the function that JAX lowers or compiles for, if it is known, and
-        what the cost is added to."""
+        """Returns the record of JAX's current function, if known, and the costs to add to."""
         work = self._thread.work
         if work.record is not None:
             return work.record, work.costs
@@ -216,7 +207,7 @@ class _Recorder:
         return record, costs
 
     def _record_compiled(self) -> None:
-        """Records where the arrays of the call are, for which JAX compiles a trace again."""
+        """Records the placements of a call that JAX compiles without a trace."""
         _, variant, arrays = call_under_way()
         if variant is not None:
             record_of(variant).compiled.append(TraceRecord.of(arrays, placed=True))
@@ -226,9 +217,9 @@ class _Recorder:
     def work(
         self, record: FunctionRecord, variant: _core.Variant, on_purpose: bool = False
     ) -> _Work:
-        """Attributes what JAX does in this thread to `variant`, until the call under way is over.
+        """Attributes JAX's work in this thread to `variant`, until the current call ends.
 
-        `on_purpose` says that no call needs it: it is done ahead of time, and is no retrace."""
+        `on_purpose` marks work ahead of time, which isn't a retrace."""
         stack = self._thread.stack
         self.first = time.perf_counter() if self.first is None else self.first
         work = _Work(record, (record.cost, record_of(variant).cost), on_purpose)
@@ -238,10 +229,9 @@ class _Recorder:
 
     @contextlib.contextmanager
     def tracing(self, trace: Trace) -> Iterator[None]:
-        """A context for the time of a trace. What JAX does after it, until the end of the call,
-        is attributed to the variant as well.
+        """Surrounds a trace. JAX's work after it, until the call ends, belongs to the variant too.
 
-        The record of a trace that fails is removed.
+        Removes the record if the trace fails.
         """
         assert trace.cache is not None
         record, variant = trace.cache.record, trace.variant
@@ -270,11 +260,11 @@ class _Recorder:
         self._add(work.costs, Cost(traces=traces, tracing=max(0.0, seconds - work.counted)))
 
     def is_on_purpose(self) -> bool:
-        """Whether what is traced in this thread now is traced ahead of time, not for a call."""
+        """True if this thread is tracing ahead of time, not for a call."""
         return any(work.on_purpose for work in self._thread.stack)
 
     def set_reason(self, reason: "Explanation") -> None:
-        """Says why the innermost trace that is under way in this thread is a retrace."""
+        """Sets the reason why the thread's innermost trace is a retrace."""
         self._thread.work.reason = reason
 
     def _end(self, stack: list[_Work], work: _Work) -> None:
@@ -285,7 +275,7 @@ class _Recorder:
     def record_program(
         self, variant: _core.Variant, arrays: Sequence[Any], contents: Contents
     ) -> None:
-        """Records what a program that was just traced contains, and logs what it captured."""
+        """Records the contents of a new program, and logs captured arrays."""
         record, of_variant = self._thread.work.record, record_of(variant)
         if record is None:
             return
@@ -297,14 +287,14 @@ class _Recorder:
             if sum(getattr(x, "nbytes", 0) for x in contents.constants) >= _CAPTURED:
                 fun = variant.arguments(tuple(arrays))[0]
                 captured = _jaxpr.captured(contents.constants, fun)
-        except Exception:  # an unexpected jaxpr must not make the call fail
+        except Exception:  # an unexpected jaxpr must not fail the call
             logger.debug("a program could not be inspected", exc_info=True)
         if captured and not record.captured:
             logger.warning("%s %s", record.name_and_place, captured)
         record.captured = captured or record.captured
 
     def depth(self) -> int:
-        """Returns how many traces are under way in this thread, up to the ends of their calls."""
+        """Returns the number of this thread's calls that trace."""
         return len(self._thread.stack)
 
 
