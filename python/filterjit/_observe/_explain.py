@@ -1,7 +1,4 @@
-"""The explanation of one call: why it is a hit, or why it traces or compiles again.
-
-It compares the call with the function's compiled programs and with the records of their traces.
-"""
+"""Explains a call: compares it with the function's compiled programs and their traces."""
 
 import dataclasses
 import operator
@@ -25,15 +22,14 @@ from ._placement import compare_placements, moves_of
 from ._records import TraceRecord, functions
 from ._wording import describe, list_first, place_of
 
-_MOST_PROGRAMS = 16  # that a call is compared with
-_MOST_SHAPES = 8  # that are told of an argument
+_MOST_PROGRAMS = 16  # to compare with a call
+_MOST_SHAPES = 8  # to list for an argument
 
 
 def explain(
     f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
-    """Returns whether a call of `f`, which jits `fun`, would be a hit, and if not, why. Traces and
-    runs nothing."""
+    """Explains why a call of `f`, which jits `fun`, is a hit or not. Traces and runs nothing."""
     variant, structure, arrays = f._find(*args, **kwargs)
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
@@ -59,14 +55,8 @@ def explain_trace(
     now: TraceRecord,
     earlier: Sequence[TraceRecord],
 ) -> Explanation:
-    """Returns why a call is not a hit.
-
-    Arguments:
-        cache, fun: of the function that is called.
-        variant: the variant of the structure, if there is one.
-        structure: the structure of the arguments.
-        now: what a trace of the call depends on; placements that are None are not compared.
-        earlier: the earlier traces of `variant`.
+    """Explains why a call isn't a hit. `variant` has its structure, if any, and `earlier` are that
+    variant's traces. `now` has the dependencies of a new trace; placements of None aren't compared.
     """
     name = _name_of(cache)
     others = [
@@ -74,7 +64,7 @@ def explain_trace(
         for v in cache.variants()
         if v is not variant and v.num_traces > 0 and _records.record_of(v).traces
     ]
-    others.sort(key=_last_trace, reverse=True)  # of the closest, the latest is told
+    others.sort(key=_last_trace, reverse=True)  # prefer the latest of the closest
     if not earlier and not others:
         return Explanation(name, False, tuple(explain_first_trace(cache, fun)))
     if not earlier and (cause := evicted(cache, structure, now)):
@@ -114,7 +104,7 @@ _distance = operator.attrgetter("distance")
 
 
 def _with_all_shapes(best: Sequence[Cause], found: Sequence[Sequence[Cause]]) -> list[Cause]:
-    """Returns the causes of the closest program, with the shapes of all that differ in the same."""
+    """Returns the closest program's causes, with the shapes of programs with the same ones."""
     places = [(cause.kind, cause.path, cause.remedy) for cause in best]
     alike = [causes for causes in found if [(c.kind, c.path, c.remedy) for c in causes] == places]
     return [
@@ -126,7 +116,7 @@ def _with_all_shapes(best: Sequence[Cause], found: Sequence[Sequence[Cause]]) ->
 
 
 def _shapes_in_words(avals: set[str]) -> str:
-    """Returns the avals of programs in words: ``float32[1|4,16]``, where one dimension differs."""
+    """Describes avals, as in ``float32[1|4,16]`` if one dimension differs."""
     texts = sorted(avals, key=lambda text: (len(text), text))
     rows = [re.split(r"[\[,\]]", text) for text in texts]
     if len({len(row) for row in rows}) == 1:
@@ -138,15 +128,14 @@ def _shapes_in_words(avals: set[str]) -> str:
 
 
 def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:
-    """Returns the cause of a call without a variant if the full cache has dropped its program."""
+    """Returns the cause of a call without a variant if the full cache dropped its program."""
     if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
         return None
     return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
 
 
 def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
-    """Returns the statics in which a variant differs from others in words; "" if there are none, or
-    if these are the same in words."""
+    """Returns the statics that tell a variant from others, or ""."""
     if not others:
         return ""
     label = labels_of([variant, *others[: _MOST_PROGRAMS - 1]])[0]
@@ -162,12 +151,12 @@ def _name_of(cache: _core.Cache) -> str:
 
 
 def _was_traced(cache: _core.Cache) -> bool:
-    """Whether a trace of the function came to its end, before the one that may be under way."""
+    """True if a trace of the function has completed."""
     return bool(cache.record.cost.traces > 0)
 
 
 def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
-    """Returns why a function has no traced variant to compare a call with."""
+    """Explains why a function has no traced variant to compare with."""
     if _was_traced(cache):
         return [cause_of(_table.CLEARED)]
     alike = functions.of_code(fun)
@@ -178,7 +167,7 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
             return [cause_of(_table.OPTIONS, "", *options)]
     causes = _compare_functions(cache, fun, others)
     if causes is None and is_function(fun) and cache.record.key in functions.traced:
-        # The functions that the same code made before have been collected.
+        # The functions that the same code created before are gone.
         now = "a new function with the same code"
         causes = [_jitted_again(describe(fun), now, fun)]
     return causes or [cause_of(_table.FIRST)]
@@ -187,8 +176,8 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
 def _compare_functions(
     cache: _core.Cache, fun: Any, others: Sequence[_core.Cache]
 ) -> list[Cause] | None:
-    """Returns how a function differs from the closest one of the same code; None without others."""
-    comparisons = [  # by the registry which functions are always classified by
+    """Returns the differences from the closest function with the same code, or None."""
+    comparisons = [  # by the registry that classifies functions
         (
             Comparison(registry, other.function, cache.function, [WHOLE_FUNCTION]).differences,
             other.function,
@@ -198,7 +187,7 @@ def _compare_functions(
     if not comparisons:
         return None
     closest, was = min(comparisons, key=lambda pair: pair[0].distance)
-    is_same = innermost(root_of(was).detail) is innermost(fun)  # only what wraps it is recreated
+    is_same = innermost(root_of(was).detail) is innermost(fun)  # only the wrapper is recreated
     again = "the same function, wrapped or jitted again"
     return [
         _jitted_again(cause.was, again if is_same else cause.now, fun)

@@ -1,8 +1,7 @@
-"""Placements: where the arrays of a call are, where its program needs them, and where those of
-earlier calls were.
+"""Placements of a call's arrays, compared with its program and with earlier calls.
 
-A program on several devices needs each array in the place of its `in_shardings`, or on the devices
-of the committed arrays. JAX copies the other arrays in each call.
+A program on several devices needs each array placed by `in_shardings`, or on the devices of the
+committed arrays. JAX copies all other arrays in each call.
 """
 
 import math
@@ -28,14 +27,11 @@ def moves_of(
 ) -> tuple[Move, ...]:
     """Returns the arrays that each such call copies to other devices, the largest first.
 
-    Arguments:
-        paths: the paths of its arrays.
-        avals: the avals of its arrays; a program of NNX takes numbers too.
-        placed: where they are; see ``_records.placement``.
-        specs: what `in_shardings` gives to each, or None.
+    `avals` include numbers in NNX. `placed` are from ``_records.placement``, and `specs` from
+    `in_shardings`, or None.
     """
     wanted = _shardings_of(specs)
-    devices: set[Any] = set()  # which the arrays decide the program to run on
+    devices: set[Any] = set()  # of the program, as decided by the arrays
     for one, to in zip(placed, wanted, strict=True):
         if to is not None:
             devices |= to.device_set
@@ -48,7 +44,7 @@ def moves_of(
         on = here if to is None and several and _committed(one) else to
         if on is not None:
             moved = here is None or not here.is_equivalent_to(on, len(aval.shape))
-        else:  # XLA chooses how it is divided
+        else:  # XLA chooses the sharding
             moved = several and (here is None or here.device_set != devices)
         if moved:
             size = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 0)
@@ -59,7 +55,7 @@ def moves_of(
 
 
 def _shardings_of(specs: Sequence[Any]) -> list[Any]:
-    """Returns the sharding of each spec, under the mesh in force; None where that is unknown."""
+    """Returns the sharding of each spec under the current mesh, or None."""
     mesh = None
     if any(isinstance(spec, PartitionSpec) for spec in specs):
         mesh = None if is_tracing() else _jax_compat.concrete_mesh()
@@ -74,16 +70,15 @@ def _shardings_of(specs: Sequence[Any]) -> list[Any]:
 def compare_placements(
     paths: Sequence[list[Any]], was: Sequence[Placed], now: Sequence[Placed]
 ) -> list[Cause]:
-    """Returns why JAX compiles a call again without tracing it again: its arrays are placed
-    elsewhere."""
+    """Explains why JAX compiles a call without retracing it: by its arrays' placements."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
         if a is AS_TRACED:
             continue
         if not _committed(a) and not _committed(b) and (a is None or b is None):
-            continue  # to JAX, a NumPy array is not committed
+            continue  # JAX treats NumPy arrays as uncommitted
         if a is not None and b is not None and a[1] == b[1] and same_spec(a[0], b[0]):
-            continue  # for ``P()`` and ``P(None)``, JAX finds the program again
+            continue  # JAX finds the same program for ``P()`` and ``P(None)``
         devices = [None if one is None else one[0].device_set for one in (a, b)]
         elsewhere = devices[0] != devices[1] or _committed(a) != _committed(b)
         row = _table.DEVICE if elsewhere else _table.SHARDING
@@ -93,8 +88,8 @@ def compare_placements(
 
 
 def compare_sharding(sharding: Any, x: Any) -> tuple[str, str] | None:
-    """Returns the sharding that a compiled program expects and that of the array `x`, in words;
-    None if the program accepts `x` as it is placed."""
+    """Describes the sharding that a compiled program expects, and that of `x`. Returns None if the
+    program accepts `x`."""
     placed = placement(x)
     if sharding is None or placed is None or not placed[1]:
         return None
@@ -108,7 +103,7 @@ def _committed(placed: Placed) -> bool:
 
 
 def _describe_placed(placed: Placed) -> str:
-    """Returns in words where an array is."""
+    """Describes an array's placement."""
     if placed is None:
         return "an array of NumPy"
     sharding, committed = placed
@@ -116,7 +111,6 @@ def _describe_placed(placed: Placed) -> str:
 
 
 def _describe(sharding: Any) -> str:
-    """Returns a sharding in words."""
     devices = sorted(f"{device.platform}:{device.id}" for device in sharding.device_set)
     if isinstance(sharding, NamedSharding):
         return f"{sharding.spec} on {len(devices)} devices"

@@ -1,9 +1,8 @@
-"""Telling of retraces: `on_retrace`, the switch `explain`, and the cause that many in a row have in
-common.
+"""Reports retraces: `on_retrace`, the switch `explain`, and causes that many of them share.
 
-Each compilation is compared with the one before it (`_records.Misses`). If many in a row have the
-same cause, such as a number, a shape or a lambda that changes in each call, a warning tells it,
-once a cause. A report tells the cause that most compilations share.
+Each compilation is compared with the previous one (`_records.Misses`). If many in a row have the
+same cause, such as a number, shape or lambda that changes in each call, a warning says so, once per
+cause. A report names the cause that most compilations share.
 """
 
 import logging
@@ -35,27 +34,27 @@ else:
 
 logger = logging.getLogger("filterjit")
 
-_WORTH = 10  # traces that are worth a sentence
-_SELDOM = 10  # calls: a program that is called more often has paid for its trace
-_SHARE = 0.9  # share of the comparisons that have the cause
+_WORTH = 10  # traces that deserve a sentence
+_SELDOM = 10  # calls; a program called more often has paid for its trace
+_SHARE = 0.9  # of the comparisons
 _MOST_CAUSES = 3
-_WHOLE = 3  # explanations in a row with the same causes that are logged in full
+_WHOLE = 3  # explanations in a row with the same causes to log in full
 
 _logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
-"""The causes that were logged last of each function, and how many times in a row."""
+"""The last causes logged for each function, and how many times in a row."""
 
 
 @public
 class RetraceError(RuntimeError):
-    """A function compiles again, which ``on_retrace="raise"`` forbids."""
+    """A retrace of a function with ``on_retrace="raise"``."""
 
 
 @public
 class RetraceWarning(UserWarning):
     """A function compiles again, or was compiled many times in a row for one cause.
 
-    With ``on_retrace="warn"``, each retrace issues it. By default it is issued once a cause, when a
-    function was compiled many times in a row for it, such as a number that changes in each call.
+    With ``on_retrace="warn"``, each retrace issues it. By default, it is issued once per cause that
+    made a function compile many times in a row, such as a number that changes in each call.
     """
 
 
@@ -66,9 +65,8 @@ def before_trace(
     variant: _core.Variant,
     trace: TraceRecord,
 ) -> None:
-    """Logs, warns or raises if this trace is a retrace. A trace ahead of time is not a retrace.
-
-    It is called before the user's function runs, with the record of the trace that begins.
+    """Logs, warns or raises if this trace is a retrace, and not ahead of time. Called before the
+    user's function, with the record of the new trace.
 
     Raises:
         RetraceError: if `on_retrace` forbids the trace.
@@ -102,7 +100,7 @@ def before_trace(
     if switches.explain or (is_retrace and on_retrace == "log"):
         _log(cache.record, explanation)
     if not is_retrace:
-        return  # no program of this very function is compiled
+        return  # a new function
     if on_retrace == "warn":
         warnings.warn(str(explanation), RetraceWarning, stacklevel=stack_level())
     elif on_retrace == "raise":
@@ -118,7 +116,7 @@ def _tell_of_many(
     trace: TraceRecord,
     explain: Callable[[], "Explanation"],
 ) -> str | None:
-    """Counts a compilation of `fun`, which is about to be traced. Returns a text on many
+    """Counts a compilation of `fun`, which is about to be traced. Returns a text about many
     compilations in a row, or None."""
     record = cache.record
     now = Miss.of(record, variant, trace)
@@ -135,7 +133,7 @@ def _tell_of_many(
         return _compare.compare_programs(cache, *structures, most=MANY).causes
 
     found = record.misses.add(now, compare)
-    if record.cost.traces == 0:  # of this function; the same code may have earlier ones
+    if record.cost.traces == 0:  # of this function; the same code might have earlier ones
         of_place = functions.misses.setdefault(record.key, Misses())
         again = of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))
         if again and not functions.are_kept(fun, MANY):
@@ -150,7 +148,7 @@ def _tell_of_many(
 
 
 def _is_for_user(record: FunctionRecord) -> bool:
-    """Whether the user wrote the function that compiles, or the code that calls it."""
+    """True if the user wrote the compiled function, or its caller."""
     caller = sys._getframe(stack_level() - 1).f_code.co_filename
     return record.place is None or not (is_installed(record.place[0]) and is_installed(caller))
 
@@ -166,17 +164,12 @@ def _log(record: FunctionRecord, explanation: "Explanation") -> None:
         logger.warning("%s", explanation)
 
 
-# ---- what many compilations have in common ----
+# ---- causes that many compilations share ----
 
 
 def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
-    """Returns a sentence on the cause that most traces of the functions of one place share, and on
-    its remedy. None if there is no such cause, or if the functions have few traces for their calls.
-
-    Arguments:
-        whole: the sum of their records.
-        cache: the cache of one of them, if one exists.
-    """
+    """Describes the cause that most traces of one place's functions share, with a remedy. None if
+    there is none, or if few calls trace. `whole` is the total of their records."""
     traces = whole.cost.traces
     if traces < _WORTH or whole.calls > _SELDOM * traces:
         return None
@@ -192,12 +185,8 @@ def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
 
 
 def sentence(begin: str, causes: Sequence["Cause"], cache: _core.Cache | None) -> str:
-    """Returns a sentence on causes that many compilations share, and on their remedies.
-
-    Arguments:
-        begin: its beginning: what was compiled, and how many times.
-        cache: the cache of the function, if it is known.
-    """
+    """Describes causes that many compilations share, with remedies. `begin` says what was compiled,
+    and how often."""
     found = _causes.in_order(causes)
     first = found[0]
     if first.kind == "function":
