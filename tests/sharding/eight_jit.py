@@ -274,6 +274,7 @@ def test_each_donated_array_finds_a_result() -> None:
     assert {x.sharding.spec for x in g(X, X + 1)} == {P("data")}
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX 0.10.2 crashes, by `jax.jit` too")
 def test_an_array_that_is_donated_twice_on_other_meshes() -> None:
     """The memory of its first part tells that it is one array."""
     x = jax.device_put(X, NamedSharding(mesh_of(), P("data")))

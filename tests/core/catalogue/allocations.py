@@ -31,7 +31,7 @@ PROBES = 200  # allocations after the call, of which one fails if none did in th
 LOST = "error return without exception set", "returned NULL without setting an exception"
 # Operations at which CPython itself leaks, where an allocation fails.
 LEAKED: set[str] = set()
-# list_extend() leaks a tuple of which it makes a list, as messages do with keys, and MAKE_CELL an argument
+# list_extend() leaks a tuple of which it makes a list, as messages do with keys and tree_paths does, and MAKE_CELL an argument
 # that a function inside uses, which a comprehension is on 3.11 (registries: in make_registry).
 # This prints 1 twice, and 0 since 3.13:
 #
@@ -46,7 +46,9 @@ LEAKED: set[str] = set()
 #         print(sys.getrefcount(argument) - before)
 if sys.version_info < (3, 13):  # each that ends in words, which Python code writes
     LEAKED |= {"filters_that_fail", "trees_that_differ"}
-    LEAKED |= {name for name in OPERATIONS if name.startswith(("described_", "filtered_"))}
+    LEAKED |= {
+        name for name in OPERATIONS if name.startswith(("described_", "filtered_", "paths_"))
+    }
 if sys.version_info < (3, 12):
     LEAKED |= {"registries"}
 # The attributes of an instance that dies with its dict, if there is no memory for a copy of them.
