@@ -140,6 +140,24 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     return index;
 }
 
+static int
+keep_referent(PyObject *referent, void *kept)
+{
+    *(PyObject **)kept = referent;
+    return 1;
+}
+
+PyObject *
+fj_snapshot_dict(PyObject *value)
+{
+    if (Py_TYPE(value) == &PyDictProxy_Type) {
+        PyObject *mapping = NULL; /* it has no other function in the C API */
+        (void)Py_TYPE(value)->tp_traverse(value, keep_referent, &mapping);
+        value = mapping;
+    }
+    return value != NULL && PyDict_CheckExact(value) ? value : NULL;
+}
+
 /* Returns a new tuple of alternating keys and values. */
 static PyObject *
 dict_items(PyObject *dict)
@@ -301,6 +319,12 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
         return !field && PyObject_Hash(value) == -1
                    ? -1
                    : take_key(self, value, fj_static_key(registered, value), 0, ancestors);
+    }
+    PyObject *dict = fj_snapshot_dict(value);
+    if (dict != NULL) {
+        return !field && PyObject_Hash(value) == -1
+                   ? -1
+                   : take_items(self, FJ_PART_DICT, value, dict_items(dict), field, ancestors);
     }
     int python_free = self->python_free;
     FjNodeKind *kind = fj_registry_kind(self->registry, value);

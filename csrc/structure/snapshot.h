@@ -32,7 +32,7 @@ typedef enum {
     FJ_PART_ANCESTOR, /* the value of a part some levels up */
     /* With children: */
     FJ_PART_SEQUENCE, /* a tuple or list: its items */
-    FJ_PART_DICT,     /* a dict: its keys and values, in order */
+    FJ_PART_DICT,     /* a dict, or a mappingproxy of one: its keys and values, in order */
     FJ_PART_SET,      /* a set or frozenset: its items */
     FJ_PART_FIELDS,   /* an object: the fields by which its type compares */
     FJ_PART_KEY       /* a value of a type with a key: the key */
@@ -67,6 +67,10 @@ typedef struct FjSnapshot {
     int cyclic;      /* contains an ANCESTOR, so parts can't be compared alone */
     FjSnapshotPart room[2]; /* for a few parts */
 } FjSnapshot;
+
+/* Returns the dict of a DICT part's value (borrowed): the value, or the dict behind a
+ * mappingproxy.  NULL for any other value. */
+PyObject *fj_snapshot_dict(PyObject *value);
 
 /* (P) Returns a snapshot for fj_snapshot_free.  TypeError if `value` is unhashable and not a
  * `field` (statics.h). */

@@ -220,7 +220,7 @@ match_dict(const Comparison *c, const FjSnapshotPart *part, PyObject *dict)
     Py_ssize_t position = 0;
     int result = 1;
     const FjSnapshotPart *child = part + 1, *end = c->snapshot->parts + part->end;
-    if (PyDict_GET_SIZE(dict) * 2 != (Py_ssize_t)part->children) {
+    if (dict == NULL || PyDict_GET_SIZE(dict) * 2 != (Py_ssize_t)part->children) {
         return 0;
     }
     if (is_new(c, dict)) {
@@ -329,7 +329,7 @@ match_container(const Comparison *c, const FjSnapshotPart *part, PyObject *value
         }
         return items == NULL ? 0 : match_items(c, part, items);
     case FJ_PART_DICT:
-        return match_dict(c, part, value);
+        return match_dict(c, part, fj_snapshot_dict(value));
     case FJ_PART_FIELDS:
         return match_fields(c, part, value);
     case FJ_PART_OWN:
@@ -426,10 +426,26 @@ fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
     return match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
+/* (P) True if `value` is the object of an OWN part and has the same hash, so it equals itself.
+ * 1, 0, or -1 with an error. */
+static int
+is_unchanged(const FjSnapshotPart *part, PyObject *value)
+{
+    if (part->code != FJ_PART_OWN || value != part->object || Py_TYPE(value) != part->type) {
+        return 0;
+    }
+    Py_hash_t hash = PyObject_Hash(value);
+    return hash == -1 ? -1 : hash == part->hash;
+}
+
 /* (P) Compares a value with the subtree of a part.  1, 0, or -1 with an error. */
 static int
 has_part(const FjSnapshot *self, uint32_t index, PyObject *value)
 {
+    int unchanged = is_unchanged(&self->parts[index], value);
+    if (unchanged != 0) {
+        return unchanged;
+    }
     FjSnapshot *now = fj_snapshot_take(self->registry, value, 1);
     int same = now == NULL ? -1 : equal_parts(self, index, now, 0);
     if (!FJ_FREE_THREADED && same > 0 && now->python_free) {

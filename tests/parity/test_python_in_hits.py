@@ -78,6 +78,45 @@ def scaled(values: Any, x: Any) -> Any:
     return x * values["rate"]
 
 
+class Space:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Space and self.size == other.size
+
+    def __hash__(self) -> int:
+        return hash(self.size)
+
+
+def with_aux(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Returns a call with a pytree that makes its aux data each time that it is flattened."""
+
+    class Tree:
+        pass
+
+    jax.tree_util.register_pytree_node(Tree, lambda _: ((X,), make()), lambda *_: Tree())
+    return functools.partial(filterjit.jit(lambda tree: X), Tree())
+
+
+SPACE = Space(4)
+NAMES = ("hilbert", "dtype", "axes", "sweeps")
+AUX: dict[str, Callable[[], Any]] = {
+    "a mappingproxy": lambda: types.MappingProxyType(
+        dict(zip(NAMES, (SPACE, np.dtype("f8"), ("a", "b"), 4), strict=True))
+    ),
+    "a dict with a dtype": lambda: {"dtype": np.dtype("f8"), "type": np.float32},
+    "a tuple of str": lambda: tuple([name.lower() for name in NAMES]),
+    "an object": lambda: SPACE,
+    "a new object": lambda: Space(4),
+}
+
+
+@pytest.mark.parametrize("name", AUX)
+def test_hits_with_new_aux_data(name: str) -> None:
+    assert not python_of(with_aux(AUX[name]))
+
+
 WITHOUT: dict[str, Callable[[], Callable[[], Any]]] = {
     "an array and a str": lambda: functools.partial(filter_jit(first), "a", jnp.ones(3)),
     "NumPy and a number": lambda: functools.partial(filterjit.jit(first), 2.0, X),

@@ -305,14 +305,14 @@ STATICS = {
     ),
     "Module of an array": Static(
         lambda: [Sub(jnp.array(n)) for n in ([1, 2], [1, 3], [1.0, 3.0])],
-        set_to("n", jnp.array([4, 5])), fields,
+        set_to("n", jnp.array([4, 5])), fields, apart=0,
     ),
     "Module of layers": Static(
         lambda: [eqx.tree_at(lambda x: x.bias, LINEAR, f(3)) for f in (jnp.ones, jnp.zeros)],
-        None, fields,
+        None, fields, apart=0,
     ),
     "Module with a jaxtyped field": Static(
-        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields
+        lambda: [Annotated(jnp.ones(3), n) for n in (1, True, 1.0)], None, fields, apart=0
     ),
     "types of jaxtyping": Static(lambda: list(FLOATS)),
     "Enumeration": Static(lambda: [Kind.periodic, Kind.fixed], None, fields, apart=0),

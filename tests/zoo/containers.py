@@ -315,7 +315,7 @@ STATICS = {
             jnp.ones(2), jnp.zeros(2), jnp.ones(2, "i4"), jnp.asarray(1.0), jnp.float32(1.0),
             jax.random.key(0), jax.random.key(1), [jnp.ones(3)],
         ],
-        None, fields,
+        None, fields, apart=1,
     ),
     # ---- registered, and treedefs ----
     "registered as static": of_numbers(

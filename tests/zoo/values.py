@@ -226,6 +226,7 @@ STATICS = {
         ],
         None,
         fields,
+        apart=0,
     ),
     "scalars with attributes": Static(
         lambda: [attributed(Scalar(1), n=n) for n in (-1, 1, True)],

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._package import PACKAGE
 
@@ -72,8 +72,25 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
             if isinstance(inner, functools.partial):
                 held += [(f"args[{i}]", x) for i, x in enumerate(inner.args)]
                 held += sorted(inner.keywords.items())
+            held = [pair for name, x in held for pair in _functions_apart(name, x)]
             yield inner, held
             todo += [x for _, x in held if is_function(x)]
+
+
+_MOST_ITEMS = 100  # of a container in which functions are looked for
+_MOST_LEVELS = 4
+
+
+def _functions_apart(name: str, x: Any, level: int = 0) -> list[tuple[str, Any]]:
+    """Returns a value with its name, or the named items of a small container of functions."""
+    items: list[tuple[Any, Any]] = []
+    is_container = type(x) in (dict, list) or isinstance(x, tuple)
+    if is_container and len(x) <= _MOST_ITEMS and level < _MOST_LEVELS:
+        items = list(x.items() if type(x) is dict else enumerate(x))
+    keys = [f"{name}[{k!r}]" if type(k) in (str, int) else f"{name}[...]" for k, _ in items]
+    pairs = zip(keys, items, strict=True)
+    found = [pair for key, (_, y) in pairs for pair in _functions_apart(key, y, level + 1)]
+    return found if any(is_function(y) for _, y in found) else [(name, x)]
 
 
 def codes_of(fun: Any) -> tuple[Any, ...]:
@@ -89,20 +106,35 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
     )
 
 
-def values_in(fun: Any) -> list[tuple[str, str, Any]]:
-    """Returns (kind, name, value) for the values in a function's closure, partials, defaults and
-    attributes. Skips functions in closures and partials. The kind of a value in a closure or
-    partial is ""."""
-    found: list[tuple[str, str, Any]] = []
+class Held(NamedTuple):
+    """A value that a function holds.
+
+    Attributes:
+        kind: "default of " or "attribute "; empty for a value in a closure or partial.
+        name: its name.
+        value: the value.
+        holder: the function.
+    """
+
+    kind: str
+    name: str
+    value: Any
+    holder: Any
+
+
+def values_in(fun: Any) -> list[Held]:
+    """Returns what a function, and the functions in its closure and partials, hold in closures,
+    partials, defaults and attributes. The functions themselves are left out."""
+    found: list[Held] = []
     for part, held in _parts_of(fun):
-        found += [("", name, x) for name, x in held if not is_function(x)]
+        found += [Held("", name, x, part) for name, x in held if not is_function(x)]
         if isinstance(part, types.FunctionType):
             names = part.__code__.co_varnames[: part.__code__.co_argcount][::-1]
             defaults = dict(zip(names, (part.__defaults__ or ())[::-1], strict=False))
             defaults |= part.__kwdefaults__ or {}
-            found += [("default of ", name, x) for name, x in defaults.items()]
+            found += [Held("default of ", name, x, part) for name, x in defaults.items()]
             own = {k: x for k, x in part.__dict__.items() if not str(k).startswith("__")}
-            found += [("attribute ", name, x) for name, x in own.items()]
+            found += [Held("attribute ", name, x, part) for name, x in own.items()]
     return found
 
 

@@ -55,9 +55,7 @@ def _drop(variant: _core.Variant) -> None:
     for call in calls_of(variant):
         if isinstance(call, _core.Direct):
             call.clear()
-        clear_jax = getattr(_direct.jitted_of(call), "clear_cache", None)
-        if clear_jax is not None:
-            clear_jax()
+        _jax_compat.drop_programs(_direct.jitted_of(call))
 
 
 # ---- dropping programs ----

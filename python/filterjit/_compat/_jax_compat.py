@@ -172,6 +172,24 @@ def trace_context() -> Any:
     return _trace_context(), DEVICE_CONTEXT.value
 
 
+def trace_settings() -> dict[str, Any]:
+    """Returns the settings of JAX that a trace depends on, with the mesh, by their names.
+
+    Fallback: none.
+    """
+    names = _private.private("jax._src.config", "trace_context_names")
+    values = () if _trace_context is None else _trace_context()
+    try:
+        keys = names()
+    except Exception:  # older versions
+        keys = [f"setting {i}" for i in range(len(values))]
+    axes = _private.private("jax._src.core", "AxisEnv") or ()
+    pairs = zip(keys, values, strict=True)
+    found = {k.removesuffix("_context_manager"): v for k, v in pairs if not isinstance(v, axes)}
+    found.pop("jax_disable_jit", None)  # nothing is traced then
+    return found
+
+
 # Settings of JAX by whose names nothing but messages and files depends on them.
 _NO_MATTER = (
     "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_log",
@@ -194,18 +212,11 @@ def settings_by_name() -> list[tuple[str, Any]] | None:
 
     Fallback: None.
     """
-    names = _private.private("jax._src.config", "trace_context_names")
     states = _states()
     context = trace_context()
     if context is None or not states:
         return None
-    values = context[0]
-    try:
-        keys = names()
-    except Exception:  # older versions
-        keys = [f"setting {i}" for i in range(len(values))]
-    axes = _private.private("jax._src.core", "AxisEnv") or ()
-    found = [(k, v) for k, v in zip(keys, values, strict=True) if not isinstance(v, axes)]
+    found = [*trace_settings().items()]
     found += [(name, state.value) for name, state in states.items()]
     found.append(("devices", context[1]))
     return [(k, v) for k, v in found if not k.startswith(_NO_MATTER)]
@@ -258,6 +269,27 @@ def clears_with_jax(clear: Callable[[], None]) -> bool:
     clear.cache_clear = clear  # type: ignore[attr-defined]
     register(clear, "filterjit")
     return True
+
+
+def drop_programs(jitted: Any) -> None:
+    """Drops the programs of a function of ``jax.jit``.
+
+    Its `clear_cache` also makes JAX trace other functions again: those whose first trace, for the
+    same arguments, has failed.
+
+    Fallback: its `clear_cache`.
+    """
+    evictions = [
+        _private.private("jax._src.interpreters.partial_eval", "trace_to_jaxpr", "evict_weakref"),
+        _private.private("jax._src.pjit", "_infer_params_cached", "evict_weakref"),
+    ]
+    clear = _private.private_attribute(jitted, "_clear_cache")
+    if None in evictions or clear is None or not hasattr(jitted, "_fun"):
+        evictions, clear = [], _private.private_attribute(jitted, "clear_cache")
+    if clear is not None:
+        clear()
+    for evict in evictions:
+        evict(jitted._fun)
 
 
 def concrete_mesh() -> Any:

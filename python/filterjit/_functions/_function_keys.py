@@ -12,11 +12,13 @@ object. A hit therefore means that neither key has changed since the trace.
 In a key,
 
 * unchanging values are represented by their contents;
-* standard containers (`_static_keys.CONTENTS`), dataclasses, small NumPy arrays and other values
-  with known contents are too. If they are mutable, the key also has their identity, because a
-  callback of the program can change them at any time;
-* classes, modules, JAX arrays and objects, and functions of installed packages are represented by
-  their identity;
+* standard containers (`_static_keys.CONTENTS`), dataclasses, small arrays and other values with
+  known contents are too. If they are mutable, the key also has their identity, because a callback
+  of the program can change them at any time. Functions of installed packages, such as those of an
+  optimizer, don't do this, so the identity of what they hold is left out, and the objects of such
+  packages that they hold are represented by their contents;
+* classes, modules, large arrays, JAX's objects, and functions of installed packages that hold
+  nothing are represented by their identity;
 * all other objects are too, but can change in ways the key doesn't show. The key is then *in
   doubt*, and has the identities of its functions: a new function gets a different key.
 
@@ -30,7 +32,10 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+import jax
+
 from .. import _core
+from .._base._package import is_library
 from .._trees import _registry
 from . import _values
 from ._values import ATOMS, Type
@@ -41,15 +46,16 @@ Part = Any
 """An atom, or a tuple headed by the name of its kind."""
 
 _AS_THEY_ARE = ATOMS | {types.CodeType}
-_MOST_BYTES = 1 << 16  # of a NumPy array to compare by contents in each call
+_MOST_BYTES = 1 << 16  # of an array to compare by contents in each call
 _identity = _core.identity
 
 
 class _Walk:
     """Computes a key. The methods that take a `Type` are the rules of `_values`."""
 
-    def __init__(self) -> None:
+    def __init__(self, holder: Any = None) -> None:
         self.in_doubt = False
+        self._holder = holder  # the function or method whose parts are described
         self._functions: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # by address; keeps the objects alive
 
@@ -92,6 +98,7 @@ class _Walk:
         return "function", number
 
     def _parts_of(self, f: Any) -> Part:
+        self._holder = f
         module, doc, annotations = f.__module__, f.__doc__, f.__annotations__
         return (
             f.__code__.co_filename,  # ignored by the == of code objects
@@ -121,17 +128,21 @@ class _Walk:
 
     # ---- other values ----
 
+    def _is_in_library(self) -> bool:
+        """Whether a value is held by a function of an installed package."""
+        return is_library(getattr(self._holder, "__globals__", {}).get("__name__"))
+
     def contents(self, x: Any, facts: Type) -> Part:
         number, is_new = self._number(x)
+        named = () if facts.attributes is None else facts.attributes(x)
+        can_change = facts.is_mutable or (named and not facts.is_frozen)
+        itself = _identity(x) if can_change and not self._is_in_library() else None
         if not is_new:
-            return "seen", number
+            return "seen", number, itself
         contents = () if facts.contents is None else facts.contents(x)
         is_many = type(contents) is tuple or type(contents) is frozenset
         part = tuple(map(self.part, contents)) if is_many else self.part(contents)
-        attributes = () if facts.attributes is None else self._items(facts.attributes(x))
-        can_change = facts.is_mutable or (attributes and not facts.is_frozen)
-        itself = _identity(x) if can_change else None
-        return "contents", _identity(type(x)), itself, part, attributes
+        return "contents", _identity(type(x)), itself, part, self._items(named)
 
     def array(self, x: Any, facts: Type) -> Part:
         is_small = x.nbytes <= _MOST_BYTES and not x.dtype.hasobject
@@ -142,7 +153,14 @@ class _Walk:
             is_named = _values.name_in_library(x) is not None
             parts = () if is_named else self._items(_values.parts_of_wrapper(x))
             return "wrapper", _identity(x), parts
-        is_bare = facts.is_complete and not (facts.attributes and facts.attributes(x))
+        attributes = facts.attributes(x) if facts.is_complete and facts.attributes else ()
+        is_plain = (
+            attributes and not facts.is_fixed and getattr(type(x), "__eq__", None) is object.__eq__
+        )
+        if is_plain and self._is_in_library():
+            number, is_new = self._number(x)
+            return "plain", number, _Plain(x, self._items(attributes)) if is_new else None
+        is_bare = facts.is_complete and not attributes
         if facts.is_fixed or is_bare or _core.is_immutable(_registry.registry, x):
             try:
                 hash(x)
@@ -151,6 +169,12 @@ class _Walk:
             return "value", x
         return self.instance(x)
 
+    def method(self, x: Any, facts: Type) -> Part:
+        before, self._holder = self._holder, x.__func__
+        found = self.contents(x, facts)
+        self._holder = before
+        return found
+
     def instance(self, x: Any, _: Any = None) -> Part:
         self.in_doubt = True
         return _identity(x)
@@ -158,17 +182,60 @@ class _Walk:
     def cls(self, x: Any, _: Type) -> Part:
         return _identity(x)
 
-    module = jax_array = cls
+    module = cls
+
+    def jax_array(self, x: Any, _: Type) -> Part:
+        is_small = not isinstance(x, jax.core.Tracer) and x.nbytes <= _MOST_BYTES
+        return x if is_small else _identity(x)
 
 
-def is_in_doubt(x: Any) -> bool:
-    """True if a value can change in ways that its key doesn't show."""
-    walk = _Walk()
+class _Plain:
+    """Equals another one if it stands for the same object of a library, or for one that was made of
+    equal contents."""
+
+    __slots__ = ("contents", "value")
+
+    def __init__(self, value: Any, contents: Part) -> None:
+        self.value, self.contents = value, contents
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Plain):
+            return NotImplemented
+        if self.value is other.value:
+            return True
+        is_same: bool = _core.same_static(_registry.registry, self.contents, other.contents)
+        return is_same and type(self.value) is type(other.value)
+
+    def __hash__(self) -> int:
+        return id(type(self.value))
+
+
+def is_in_doubt(x: Any, holder: Any) -> bool:
+    """Whether a value that a function holds can change in ways that keys do not show."""
+    walk = _Walk(holder)
     try:
         walk.key(x)
     except Exception:  # like `_key`
         return True
     return walk.in_doubt
+
+
+class _ByContents(_Walk):
+    """A walk in which no container stands for itself."""
+
+    def _is_in_library(self) -> bool:
+        return True
+
+
+def are_equal(x: Any, y: Any, holders: tuple[Any, Any] | None = None) -> bool:
+    """Whether two functions, or values that two functions hold, are equal where functions are
+    compared. Without holders, whether they have equal contents, now."""
+    walks = (_ByContents(), _ByContents()) if holders is None else map(_Walk, holders)
+    try:
+        keys = [walk.key(value) for walk, value in zip(walks, (x, y), strict=True)]
+        return bool(_core.same_static(_registry.registry, *keys))
+    except Exception:
+        return x is y
 
 
 def _itself(static: Any) -> Any:

@@ -65,6 +65,8 @@ _RULES: dict[type, str] = {
     types.CodeType: "code",
     type: "cls",
     types.ModuleType: "module",
+    types.MethodType: "method",
+    _core.BoundMethod: "method",
     jax.Array: "jax_array",
     # The viewed object can change unnoticed.
     np.void: "instance",

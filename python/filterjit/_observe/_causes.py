@@ -40,6 +40,8 @@ class Cause:
     _row: Row | None = dataclasses.field(default=None, repr=False, compare=False)
     _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
     """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
+    _is_needless: bool = dataclasses.field(default=False, repr=False, compare=False)
+    """Whether what differs was made again, with equal contents."""
 
     def __str__(self) -> str:
         verb = "compiled for" if self.kind == "shape" else "was"  # of all shapes, see `_explain`

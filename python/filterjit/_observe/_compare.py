@@ -1,5 +1,6 @@
 """The differences between two structures, and between two traces of a function."""
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -15,8 +16,17 @@ from .. import _core
 from .._base._arrays import Aval
 from .._base._errors import array_paths, format_path, holds_arrays, short
 from .._base._package import is_library_class
-from .._base._unwrap import codes_of, innermost, is_function, unwrap_chain, values_in
+from .._base._unwrap import (
+    Held,
+    code_of,
+    codes_of,
+    innermost,
+    is_function,
+    unwrap_chain,
+    values_in,
+)
 from .._trees._nodes import Node, lineage, root_of
+from .._trees._registry import registry
 from . import _table
 from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
@@ -250,13 +260,19 @@ class Comparison:
         if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
             own = "" if holds_arrays(y.__self__) else _DEFINE_EQ
             row, filled = _table.METHOD, {"define_eq": own}
+            if is_library_class(type(y.__self__)):
+                row, filled = _table.METHOD_OF_LIBRARY, {"holder": _holder_of(path)}
         elif (place := _where_recreated(x, y)) is not None:
             row, now, filled = self._of_recreated(x, y, path, place)
         elif was == now and innermost(x) is innermost(y):
             row, now = _table.OTHER_WRAPPER, "the same function, wrapped or jitted in another way"
+        elif was == now and code_of(x) is code_of(y):
+            now = "the same function, which holds other functions"
         elif was == now:
             row, now = _table.SAME_NAME, "another function of the same name and place"
         self._add(row, path, was, now, **filled)
+        if row.is_endless and _is_made_again(x, y):
+            self.causes[-1] = dataclasses.replace(self.causes[-1], _is_needless=True)
 
     def _of_recreated(
         self, x: Any, y: Any, path: list[Any], place: str
@@ -268,16 +284,15 @@ class Comparison:
         new, pairs = f"a new {noun}", _pairs(x, y)
         settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
         if getattr(settings, "functions", "") == "structure":
-            from .._functions._function_keys import is_in_doubt
+            from .._functions._function_keys import are_equal, is_in_doubt
 
-            # Compared by contents: as a value, and as a part of a function.
             unlike = [
-                pair
-                for pair in pairs
-                if not self._is_changed(*(functools.partial(id, part) for part in pair[2:]))
+                (a, b) for a, b in pairs if not are_equal(a.value, b.value, (a.holder, b.holder))
             ]
-            can_change = [pair for pair in pairs if is_in_doubt(pair[3])]
-            can_change = can_change or [pair for pair in unlike if self._is_changed(*pair[2:])]
+            can_change = [(a, b) for a, b in pairs if is_in_doubt(b.value, b.holder)]
+            can_change = can_change or [
+                (a, b) for a, b in unlike if self._is_changed(a.value, b.value)
+            ]
             if can_change:
                 names = _list_values(can_change)
                 filled = {"names": f"{names[0].upper()}{names[1:]}"}
@@ -285,21 +300,23 @@ class Comparison:
             row, others = _table.HELD_VALUE if unlike else _table.EQUAL_FUNCTIONS, unlike
             filled = {}
         elif is_of_library(x) and not is_partial:
-            holder = format_path(path[:-1] if len(path) > 1 else path)
-            row, others, filled = _table.OF_LIBRARY, [], {"holder": holder}
+            row, others, filled = _table.OF_LIBRARY, [], {"holder": _holder_of(path)}
         else:
-            others = [pair for pair in pairs if not self._is_changed(*pair[2:])]
+            others = [(a, b) for a, b in pairs if not self._is_changed(a.value, b.value)]
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
             option = ', or pass functions="structure" to `filter_jit`'
             if self.cache is not None and decorator_of(self.cache) != "filter_jit":
                 option = ""
-            names = _list_values([("", *pair[1:]) for pair in others])
+            names = ", ".join(dict.fromkeys(f"`{a.name}`" for a, _ in others))
             row = _table.RECREATED_WITH if others else _table.RECREATED
             filled = {"again": again, "option": option, "names": names}
         joint = f" {'with' if is_partial else 'but'} another {_list_values(others)}"
         return row, new + joint * bool(others), filled
 
     def _add_other_value(self, x: Any, y: Any, path: list[Any]) -> None:
+        if found := self._differences_within(x, y, path):
+            self.causes += found
+            return
         row, filled = row_of(y, self._in_field), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
@@ -310,6 +327,19 @@ class Comparison:
         self._add(row, path, *in_words(x, y, describe), **filled)
         if type(y) in (int, float, complex) and self._is_leaf and path:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
+
+    def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
+        """Returns the differences of two pytrees that are static as a whole; none of leaves."""
+        for policy in (self.registry, registry):  # where numbers are traced, they come second
+            (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
+            if {"static", "array"} & {root_of(was).kind, root_of(now).kind}:
+                return []
+            is_leaf = self._is_leaf and not self._in_field
+            cache = self.cache if is_leaf else None
+            found = Comparison(policy, was, now, path, cache=cache).causes
+            if found:
+                break
+        return [cause if is_leaf else dataclasses.replace(cause, _number=None) for cause in found]
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -392,14 +422,27 @@ def _same_code(x: Any, y: Any) -> bool:
     return x is not None and x == y and x.co_filename == y.co_filename
 
 
-def _pairs(x: Any, y: Any) -> list[tuple[str, str, Any, Any]]:
-    """Returns the values that two functions of the same code hold, by kind and name."""
-    pairs = zip(values_in(x), values_in(y), strict=False)
-    return [(kind, name, a, b) for (kind, name, a), (*_, b) in pairs]
+def _pairs(x: Any, y: Any) -> list[tuple[Held, Held]]:
+    """Returns the values that two functions of the same code hold."""
+    return list(zip(values_in(x), values_in(y), strict=False))
 
 
-def _list_values(values: Sequence[tuple[str, str, Any, Any]]) -> str:
-    return ", ".join(dict.fromkeys(f"{kind}`{name}`" for kind, name, *_ in values))
+def _list_values(values: Sequence[tuple[Held, Held]]) -> str:
+    return ", ".join(dict.fromkeys(f"{x.kind}`{x.name}`" for x, _ in values))
+
+
+def _holder_of(path: list[Any]) -> str:
+    """Returns the path of what a library has made, of which a function is a part."""
+    return format_path(path[:-1] if len(path) > 1 else path)
+
+
+def _is_made_again(x: Any, y: Any) -> bool:
+    """Whether two functions have equal contents."""
+    with contextlib.suppress(ImportError):  # the room was taken away
+        from .._functions import _function_keys
+
+        return _function_keys.are_equal(x, y)
+    return False
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
@@ -420,32 +463,37 @@ class Differences:
     more: int = 0
 
     @property
-    def distance(self) -> int:
-        """How different the programs are."""
-        return self.more + sum(cause._weight for cause in self.causes)
+    def distance(self) -> tuple[int, int]:
+        """How different the programs are: first by all but the placement of their arrays."""
+        placed = sum(cause._row in _table.PLACED for cause in self.causes)
+        return self.more + sum(cause._weight for cause in self.causes) - placed, placed
 
 
 # ---- two traces ----
 
 
-def _of_dtype(was: Aval, now: Aval) -> Row:
-    if any(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (was, now)):
-        return _table.KEY
-    return _table.WEAK_DTYPE if was.weak_type and now.weak_type else _table.DTYPE
+def _are_keys(was: Aval, now: Aval) -> bool:
+    """True if one of two arrays of different dtypes is of typed random keys."""
+    dtypes = {was.dtype, now.dtype}
+    keys = [dtype for dtype in dtypes if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
+    return len(dtypes) == 2 and bool(keys)
 
 
 def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
     """Returns in what the types of two arrays differ, to JAX."""
-    where, words = format_path(path), (str(was), str(now))
-    if was.shape != now.shape:
+    where, words = format_path(path), [str(was), str(now)]
+    if _are_keys(was, now):
+        row = _table.KEY
+        words = [f"{x} of PRNGKey" if x.startswith("uint32") else x for x in words]
+    elif was.shape != now.shape:
         row = _table.SHAPE if len(was.shape) == len(now.shape) else _table.RANK
     elif was.dtype != now.dtype:
-        row = _of_dtype(was, now)
+        row = _table.WEAK_DTYPE if was.weak_type and now.weak_type else _table.DTYPE
     elif was.weak_type != now.weak_type:
         row = _table.WEAK_TYPE
     elif was.sharding != now.sharding:
         row = _table.MESH if None in (was.sharding, now.sharding) else _table.TYPE_OF_SPEC
-        words = _where(was.sharding), _where(now.sharding)
+        words = [_where(was.sharding), _where(now.sharding)]
     else:
         return None
     return cause_of(row, where, *words, array=where)
@@ -475,10 +523,10 @@ def _compare_arrays(
 
 
 def _compare_contexts(was: TraceRecord, now: TraceRecord) -> list[Cause]:
+    differ = [name for name, value in now.context.items() if was.context.get(name) != value]
     return [
-        cause_of(_table.CONFIG, "", f"{name}={was.context.get(name)!r}", f"{name}={value!r}")
-        for name, value in now.context.items()
-        if was.context.get(name) != value
+        cause_of(_table.CONFIG, "", *(f"{name}={x.context.get(name)!r}" for x in (was, now)))
+        for name in differ
     ]
 
 

@@ -39,11 +39,12 @@ def explain(
         return Explanation(_name_of(cache), False, tuple(causes))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
-    explanation = explain_trace(cache, fun, variant, structure, now, earlier)
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
-        return explanation
+        return explain_trace(cache, fun, variant, structure, now, earlier)
     specs = programs_of(variant).specs_of_arrays(arrays) or (None,) * len(arrays)
     moves = moves_of(paths, now.avals, now.placements or (), specs)
+    now.forget_placements(specs)
+    explanation = explain_trace(cache, fun, variant, structure, now, earlier)
     return dataclasses.replace(explanation, moves=moves)
 
 
@@ -74,7 +75,7 @@ def explain_trace(
     ]
     best = min(found, key=_distance, default=None)
     number = len(earlier)
-    if best is None or best.distance > 1:
+    if best is None or best.distance > (1, 0):
         programs = [
             (i, other.structure, trace)
             for other in others
@@ -190,7 +191,10 @@ def _compare_functions(
     is_same = innermost(root_of(was).detail) is innermost(fun)  # only the wrapper is recreated
     again = "the same function, wrapped or jitted again"
     return [
-        _jitted_again(cause.was, again if is_same else cause.now, fun)
+        dataclasses.replace(
+            _jitted_again(cause.was, again if is_same else cause.now, fun),
+            _is_needless=is_same or cause._is_needless,
+        )
         if (cause.kind, cause.path) == ("recreated", WHOLE_FUNCTION)
         else cause
         for cause in closest.causes

@@ -73,7 +73,7 @@ def compare_placements(
     """Explains why JAX compiles a call without retracing it: by its arrays' placements."""
     causes = []
     for path, a, b in zip(paths, was, now, strict=True):
-        if a is AS_TRACED:
+        if a is AS_TRACED or b is AS_TRACED:
             continue
         if not _committed(a) and not _committed(b) and (a is None or b is None):
             continue  # JAX treats NumPy arrays as uncommitted

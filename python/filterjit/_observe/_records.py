@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-
 from .. import _core
 from .._base._arrays import Aval, Placed, placement
 from .._base._locks import RLock, taken
@@ -40,28 +38,6 @@ Key = tuple[str, str]
 _KEPT_ALIVE = 1000  # caches
 _MANY = 16  # functions of the same code, after which the garbage collector looks for those dropped
 
-# The options of JAX that are part of the key of a compiled program and have a public name.
-_CONFIG = (
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_default_device",
-    "jax_default_prng_impl",
-    "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion",
-    "jax_threefry_partitionable",
-    "jax_softmax_custom_jvp",
-    "jax_debug_nans",
-    "jax_debug_infs",
-    "jax_enable_checks",
-)
-
-
-def config_context() -> dict[str, Any]:
-    """Returns the configuration of JAX that a trace depends on, and the current mesh."""
-    found = {name: getattr(jax.config, name, None) for name in _CONFIG}
-    found["mesh"] = _jax_compat.abstract_mesh()
-    return found
-
 
 @dataclasses.dataclass
 class TraceRecord:
@@ -69,7 +45,7 @@ class TraceRecord:
 
     Attributes:
         avals: the avals of the arrays.
-        context: the configuration of JAX.
+        context: the settings of JAX, with the mesh, by name.
         placements: of the arrays of the call that traced; None until the program has run.
         number: is greater than those of all traces before it.
     """
@@ -83,7 +59,7 @@ class TraceRecord:
     def of(cls, arrays: Sequence[Any], placed: bool = False) -> "TraceRecord":
         """Returns what a trace of these arrays depends on now; `placed`, with where they are."""
         placements = tuple(map(placement, arrays)) if placed else None
-        return cls(tuple(map(Aval.of, arrays)), config_context(), placements)
+        return cls(tuple(map(Aval.of, arrays)), _jax_compat.trace_settings(), placements)
 
     def record_placements(self, arrays: Sequence[Any]) -> None:
         """Records where the arrays of the call are that has traced.
@@ -94,6 +70,11 @@ class TraceRecord:
             AS_TRACED if aval.sharding and Aval.of(x).sharding is None else placement(x)
             for x, aval in zip(arrays, self.avals, strict=True)
         )
+
+    def forget_placements(self, specs: Sequence[Any]) -> None:
+        """Leaves out where the arrays are that `in_shardings` places."""
+        pairs = zip(self.placements or (), specs, strict=True)
+        self.placements = tuple(x if spec is None else AS_TRACED for x, spec in pairs)
 
 
 AS_TRACED: Placed = (None, False)
@@ -257,8 +238,7 @@ class Misses:
         self.counts: Counter[Key] = Counter()
         self.latest: dict[Key, Cause] = {}
         self._last: Miss | None = None
-        self._length = 0  # of the row of compilations that have the causes `_common`
-        self._common: set[Key] = set()
+        self._lengths: Counter[Key] = Counter()  # of the streaks: comparisons that found the cause
         self._told: set[Key] = set()
 
     def merge(self, other: "Misses") -> None:
@@ -271,9 +251,13 @@ class Misses:
         """Adds a compilation that is about to begin. Returns what is to be told: the causes of many
         in a row, if they are not told yet.
 
+        A program that is used again has paid for its trace, and ends a streak. It does not if the
+        next program differs, besides in shapes and flags, only in something that was made again
+        with equal contents. Such a cause is counted whatever else compiles between.
+
         `compare` returns in what it differs from the one before it.
         """
-        last, self._last, self._length = self._last, now, self._length + 1
+        last, self._last = self._last, now
         if last is None:
             return ()
         last.record.refresh()
@@ -284,15 +268,19 @@ class Misses:
         if last.record.cost.compiles == last.compiles or last.part != now.part:
             # The trace is part of another function's program, or another part of the program
             # compiled it.
-            self._length, self._common = 1, set()
+            self._lengths.clear()
             return ()
-        told = {key for key, cause in causes.items() if cause.is_endless}
-        self._common &= told
-        # A program that is used again has paid for its trace.
         has_paid = last.record.hits - last.hits > 1
-        if not self._common or has_paid:
-            self._length, self._common = 2, told
-        untold = self._common - self._told if self._length >= MANY else set()
+        endless = {key: cause for key, cause in causes.items() if cause.is_endless}
+        is_needless = all(x._is_needless or x.kind == "shape" for x in endless.values())
+        found = {
+            key for key, x in endless.items() if not has_paid or (is_needless and x._is_needless)
+        }
+        for key in self._lengths.keys() - found:
+            if not self.latest[key]._is_needless:
+                del self._lengths[key]
+        self._lengths.update(found)
+        untold = {key for key in found if self._lengths[key] >= MANY - 1} - self._told
         self._told |= untold
         return [cause for key, cause in causes.items() if key in untold]
 

@@ -141,7 +141,7 @@ def _tell_of_many(
     if not found:
         return None
     name = cache.attributes.get("__qualname__") or record.label
-    begin = f"`{name}` was compiled {MANY} times in a row"
+    begin = f"`{name}` was compiled {MANY} times"
     closest = {(cause.kind, cause.path): cause for cause in explain().causes}
     found = [closest.get((cause.kind, cause.path), cause) for cause in found]
     return sentence(begin, found, cache)

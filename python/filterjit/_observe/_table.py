@@ -170,6 +170,7 @@ RECREATED_WITH = Row("recreated", "{again} Make it once, and pass {names} as an 
 OF_LIBRARY = Row(
     "recreated", "A library makes it: create `{holder}` once, and pass the same object.", True
 )
+METHOD_OF_LIBRARY = OF_LIBRARY._replace(kind="bound method")
 # With functions="structure", which compares what they hold:
 UNCHANGEABLE = Row(
     "recreated",
@@ -245,7 +246,11 @@ DTYPE = Row("dtype", "Convert it before the call: `{array}.astype(...)`.", weigh
 WEAK_DTYPE = Row(
     "dtype", "Pass it as an array of one dtype: `jnp.asarray({array}, dtype=...)`.", weight=2
 )
-KEY = Row("dtype", "Make random keys in one way: `jax.random.key`, with one `impl`.", weight=2)
+KEY = Row(
+    "dtype",
+    "Make random keys in one way: by `jax.random.key`, with one `impl`, not by `PRNGKey`.",
+    weight=2,
+)
 WEAK_TYPE = Row(
     "weak type",
     "Give it a dtype, `jnp.asarray(x, dtype=...)`: an array made from a Python number has a weak type.",
@@ -262,6 +267,7 @@ TYPE_OF_SPEC = Row(
 )
 SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
 DEVICE = SHARDING._replace(kind="device")
+PLACED = (MESH, TYPE_OF_SPEC, SHARDING, DEVICE)
 
 
 # ---- the row of a static value ----
