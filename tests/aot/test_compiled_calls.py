@@ -377,7 +377,9 @@ def test_what_jax_alone_compiles() -> None:
     (error,) = f.warm_up_all([((X,), {})]).errors
     assert isinstance(error, ValueError) and "`jax.jit` does" in str(error)
     g = filterjit.jit(lambda y: y)
-    with pytest.raises(ValueError, match="a leaf of the arguments is no array and no number"):
+    with pytest.raises(
+        ValueError, match="a leaf of the arguments is neither an array nor a number"
+    ):
         g.compile({"a": "text"})
     h = filterjit.jit(lambda y, *rest: y, static_argnums=-1)
     with pytest.raises(ValueError, match="counts from the end"):

@@ -55,7 +55,7 @@ def test_the_report_names_the_line_whose_operations_compile(tmp_path: Path) -> N
     )
     done = run("-m", "filterjit", "run", "--report", "train.py", cwd=tmp_path, timeout=240)
     assert (
-        "(not jitted by filterjit): train.py:4, outside of a jitted function, compiled"
+        "(not jitted by filterjit): train.py:4: operations outside of a jitted function compiled"
         in done.stderr
     )
 

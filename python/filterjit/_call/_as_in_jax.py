@@ -58,7 +58,7 @@ class _Opaque:
 
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 NO_KEY = "the arguments cannot be a key of compiled programs"
-_NOT_TRACED = "a leaf of the {} is no array and no number"
+_NOT_TRACED = "a leaf of the {} is neither an array nor a number"
 
 
 class PlainHooks(AsInJax):

@@ -315,7 +315,7 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
     for i, leaf in enumerate(leaves_of(argument)):
         if mask[i] and not is_traced(leaf):
             path = tree_paths(argument)[i]
-            why = f"matches `{path}`, a `{type(leaf).__name__}`, which is no array and no number"
+            why = f"matches `{path}`, a `{type(leaf).__name__}`, which is neither an array nor a number"
             raise traced.refused(name, argument, why)
     return mask
 

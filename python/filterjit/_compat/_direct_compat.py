@@ -171,7 +171,7 @@ def plan_of(
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
     if must_pay and ARRAYS_A_PUT * len(puts) > len(numbers):
-        return "the program has few arrays for the NumPy arrays and numbers among them: those that do not change can be made arrays once"
+        return "the program has too few JAX arrays beside the NumPy arrays and numbers, which each call copies: make those that never change JAX arrays, once"
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)

@@ -51,7 +51,7 @@ _DEFAULTS = ("none", (), "identity", None, MAXSIZE, None, None, None, None)
 _FUNCTIONS = ("identity", "structure")
 _BY_NAME = '`donate` names the parameters whose arrays are donated, as in `donate=("state",)`.'
 _STATIC = (
-    "leave it out, as what is not an array is static, Python's numbers too. `filterjit.jit` takes it, "
+    "leave it out: everything that isn't an array is static, Python numbers included. `filterjit.jit` takes it, "
     "as `jax.jit` does."
 )
 # Options of jax.jit that refer to arguments. The flat function JAX sees has different ones.

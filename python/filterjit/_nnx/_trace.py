@@ -187,7 +187,9 @@ class TracedFunction:
         """Raises HandOver for an untraceable leaf, to get upstream's error. Only copies have
         changed so far."""
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
-            raise HandOver("the result or a new value has a leaf that is no array and no number")
+            raise HandOver(
+                "the result or a new value has a leaf that is neither an array nor a number"
+            )
 
     def pure_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Returns the positional, traced arguments as upstream passes them to ``jax.jit``."""

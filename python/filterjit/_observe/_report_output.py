@@ -138,13 +138,15 @@ class Report:
         for one in (self._others or {}).get("operations", ())[:1]:
             if one["compiles"] > 1 and one["compiling"] > _LONG:
                 found.append(
-                    f"(not jitted by filterjit): {file_and_line(one['file'], one['line'])}, outside of "
-                    f"a jitted function, compiled {one['compiles']:,} programs for its operations, in "
-                    f"{show_seconds(one['compiling'])}: a jitted function around it has one."
+                    f"(not jitted by filterjit): {file_and_line(one['file'], one['line'])}: operations "
+                    f"outside of a jitted function compiled {one['compiles']:,} programs, in "
+                    f"{show_seconds(one['compiling'])}. In one jitted function, they are one program."
                 )
         measured = any(f["dispatch"] is not None for f in self._functions)
         if self._functions and not self._timed and not measured:
-            found.append("Dispatch was not measured: set filterjit.switches.time_calls first.")
+            found.append(
+                "Dispatch was not measured: set `filterjit.switches.time_calls = True` first."
+            )
         if self._others is not None and (warning := _versions.warning()) is not None:
             found.append(warning)
         return found
