@@ -61,12 +61,8 @@ class Warmed:
 @public_type
 @dataclasses.dataclass(frozen=True)
 class WarmUp:
-    """The outcome of ``warm_up_all``. ``str()`` returns a readable list.
-
-    Attributes:
-        signatures: one `Warmed` for each signature, in order.
-        seconds: the total time.
-    """
+    """The outcome of ``warm_up_all``: a `Warmed` for each of the `signatures`, and the total time
+    in `seconds`. ``str()`` returns a readable list."""
 
     signatures: tuple[Warmed, ...]
     seconds: float

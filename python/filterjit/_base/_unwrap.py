@@ -77,7 +77,7 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
             todo += [x for _, x in held if is_function(x)]
 
 
-_MOST_ITEMS = 100  # of a container in which functions are looked for
+_MOST_ITEMS = 100  # of a container to search for functions
 _MOST_LEVELS = 4
 
 
@@ -107,14 +107,8 @@ def codes_of(fun: Any) -> tuple[Any, ...]:
 
 
 class Held(NamedTuple):
-    """A value that a function holds.
-
-    Attributes:
-        kind: "default of " or "attribute "; empty for a value in a closure or partial.
-        name: its name.
-        value: the value.
-        holder: the function.
-    """
+    """A value held by the function `holder`. `kind` is "default of " or "attribute ", and "" for a
+    value in a closure or partial."""
 
     kind: str
     name: str
@@ -123,8 +117,8 @@ class Held(NamedTuple):
 
 
 def values_in(fun: Any) -> list[Held]:
-    """Returns what a function, and the functions in its closure and partials, hold in closures,
-    partials, defaults and attributes. The functions themselves are left out."""
+    """Returns the values that a function, and the functions in its closure and partials, hold in
+    closures, partials, defaults and attributes, without these functions."""
     found: list[Held] = []
     for part, held in _parts_of(fun):
         found += [Held("", name, x, part) for name, x in held if not is_function(x)]

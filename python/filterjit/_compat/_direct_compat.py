@@ -22,8 +22,8 @@ def context_parts() -> tuple[Any, ...] | None:
     """Returns the arguments of ``_core.DirectContext`` except the last, or None."""
     names = ("aval", "_sharding", "_committed", "_pjrt_layout")
     *getters, layout = [_getter(ARRAY_IMPL, name) for name in names]
-    # JAX's key of a call: the configuration that a trace depends on, the trace state, the devices of
-    # `jax.set_mesh`; and the hook of `jax_debug_nans`.
+    # JAX's key of a call: the configuration that a trace depends on, the trace state, the devices
+    # of `jax.set_mesh`; and the hook of `jax_debug_nans`.
     settings = (
         # The second name is for JAX before 0.10.1.
         _private.private("jax._src.core", "trace_state")

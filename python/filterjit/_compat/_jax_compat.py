@@ -1,7 +1,7 @@
-"""The private names of JAX that filterjit uses, each with a fallback.
+"""The private names of JAX, each with a fallback.
 
-If a version of JAX lacks a name, filterjit is slower or its messages say less. Its results are the
-same. That holds for the other files here too.
+If a version of JAX lacks a name, filterjit is slower or its messages say less, but its results are
+the same. This applies to the other files here too.
 """
 
 import contextlib
@@ -20,37 +20,37 @@ import numpy as np
 
 from . import _private
 
-# JAX's own ``jax.jit``, whatever stands in its place: that may be `filterjit.jit`, or call it. Fallback:
-# what stands there when this module is imported.
+# The original ``jax.jit``, even after `install`. Fallback: ``jax.jit`` when this module is
+# imported.
 jit: Callable[..., Any] = _private.private("jax._src.api", "jit") or jax.jit
 
 
 # The types that equinox.is_array accepts: arrays of NumPy and JAX, and JAX's typed literals (since
-# JAX 0.7.2). Fallback: without the literals, which then are static, as they are in Equinox.
+# JAX 0.7.2). Fallback: without the literals, which are then static, as in Equinox.
 _LITERAL = _private.private("jax._src.literals", "TypedNdArray")
 ARRAY_TYPES: tuple[type, ...] = (np.ndarray, np.generic, jax.Array, *filter(None, [_LITERAL]))
 
 
-# The type of nearly all arrays, which the C core compares with first. It is not taken from an
-# array, because creating one at import starts JAX's backends, after which some of JAX's options
-# cannot be set. Fallback: any type of array; the C core looks up all others.
+# The type of nearly all arrays, which the C core tries first. Not taken from an array, because
+# creating one at import starts JAX's backends, and then some options of JAX can't be set. Fallback:
+# any type of array; the C core looks up the rest.
 ARRAY_IMPL: type = _private.private("jax._src.array", "ArrayImpl") or np.ndarray
 
 
-# The type of typed random keys (``jax.random.key``), which wrap an array. Fallback: None, and calls
-# with them are not direct, and those of `filterjit.nnx.jit` are handed over.
+# The type of typed random keys (``jax.random.key``), which wrap an array. Fallback: None; calls
+# with keys aren't direct, and those of `filterjit.nnx.jit` are handed over.
 KEY_TYPE: type | None = _private.private(
     "jax._src.random.prng", "PRNGKeyArray"
 ) or _private.private("jax._src.prng", "PRNGKeyArray")
 
 
 class SeenAsJitted(type):
-    """The type of the types of jitted functions, which libraries know by what ``jax.jit`` returns:
+    """The metaclass of jitted functions. Libraries recognize the results of ``jax.jit`` by:
 
-    - ``PjitFunction`` in the words of the type, which is all that chex (`assert_max_traces`) and
-      Haiku (`transform`) look at to refuse a jitted function;
+    - ``PjitFunction`` in the type's repr, for chex (`assert_max_traces`) and Haiku (`transform`),
+      which refuse jitted functions;
     - ``__wrapped__`` (chex, diffrax, Equinox, jaxtyping, optimistix), `lower`, `trace`,
-      `eval_shape` and `clear_cache` (JAX; `jax.export` asks for ``jax.stages.Wrapped``),
+      `eval_shape` and `clear_cache` (JAX; `jax.export` requires ``jax.stages.Wrapped``),
       `_cache_size` and `_clear_cache` (tests).
     """
 
@@ -58,42 +58,34 @@ class SeenAsJitted(type):
         return f"<class '{cls.__module__}.{cls.__qualname__}' (a PjitFunction)>"
 
 
-# What a function of ``jax.jit`` holds: libraries read its static arguments there. Fallback: a
-# version without them has none to read.
+# Attributes of jitted functions with their static arguments, for libraries. Fallback: a version
+# without them has none.
 HELD_BY_JITTED = frozenset({"_fun", "_jit_info"})
 
 
-# The name of the logger to which JAX logs the error of a callback. Fallback: if it has another name,
-# the error is logged as well as raised.
+# The logger of callbacks' errors. Fallback: with a different name, JAX logs an error that is raised
+# too.
 CALLBACK_LOGGER = "jax._src.callback"
 
 
 def is_unspecified(x: Any) -> bool:
-    """Whether `x` is what ``jax.jit`` has for shardings that are not given.
-
-    Fallback: only None is.
-    """
+    """True for the value that ``jax.jit`` uses for omitted shardings. Fallback: only for None."""
     unspecified = _private.private("jax._src.sharding_impls", "UnspecifiedValue")
     return x is None or (unspecified is not None and isinstance(x, unspecified))
 
 
 @functools.cache
 def resolves_negative_argnums() -> bool:
-    """Whether ``jax.jit`` counts a negative number from the end of the parameters, and not from
-    the end of what a call passes.
-
-    Fallback: False, and calls of functions with such numbers are handed over.
-    """
+    """True if ``jax.jit`` resolves a negative number by the parameters, and not by a call's
+    arguments.
+    Fallback: False, and calls of functions with these numbers are handed over."""
     jitted = jit(lambda a, b: a, static_argnums=-1)
     return bool(_private.private_attribute(jitted, "_jit_info", "static_argnums") == (1,))
 
 
 def hide_from_tracebacks(file: str) -> None:
-    """Makes JAX omit the frames of `file` from the tracebacks that it shows, and from the places
-    that it names, as where a leaked tracer was created.
-
-    Fallback: the frames are shown.
-    """
+    """Omits the frames of `file` from JAX's tracebacks, and from places in its messages, such as
+    the origin of a leaked tracer. Fallback: shows the frames."""
     in_tracebacks = _private.private("jax._src.traceback_util", "register_exclusion")
     in_places = _private.private("jax._src.source_info_util", "register_exclusion")
     for register in (in_tracebacks, in_places):
@@ -102,7 +94,7 @@ def hide_from_tracebacks(file: str) -> None:
 
 
 class _Source:
-    """The name and the code of a function, which JAX finds at the end of ``__wrapped__``."""
+    """A function's name and code, for JAX to find at the end of ``__wrapped__``."""
 
     def __init__(self, name: str, code: CodeType) -> None:
         self.__name__, self.__code__ = name, code
@@ -112,12 +104,9 @@ _ARRAYS = inspect.signature(lambda *arrays: None)
 
 
 def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
-    """Tells JAX of which function and of which arguments it speaks in errors that the trace of a
-    function `flat` raises, and where ``jax.no_tracing`` refuses one: the name and the code of the
-    user's function, and a path for each array.
-
-    Fallback: JAX names the parameters and the line of `flat` itself.
-    """
+    """Tells JAX the name and code of the user's function, and a path for each array, to use in
+    errors of `flat` and of ``jax.no_tracing``. Fallback: JAX names the parameters and line of
+    `flat`."""
     if code is not None:
         flat.__wrapped__, flat.__signature__ = _Source(name, code), _ARRAYS
     debug_info = _private.private("jax._src.core", "DebugInfo")
@@ -125,16 +114,16 @@ def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[
     if debug_info is None or unknown is None:
         return
     place = "" if code is None else f" at {code.co_filename}:{code.co_firstlineno}"
-    # A later version may have other fields, or read another attribute.
+    # A later version might have different fields, or read a different attribute.
     with contextlib.suppress(TypeError):
         flat.__fun_debug_info__ = debug_info("jit", name + place, tuple(paths), unknown)
 
 
 def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
-    """Returns the function and the arguments of the innermost call of a ``jax.jit`` in this thread
-    that has not found its program, which JAX compiles then.
+    """Returns the function and arguments of the thread's innermost ``jax.jit`` call that is
+    compiling, because it hasn't found its program.
 
-    Fallback: None, and what was compiled without a trace counts for no function.
+    Fallback: None, and compilations without a trace count for no function.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -146,8 +135,8 @@ def jit_call_under_way() -> tuple[Any, tuple[Any, ...]] | None:
 
 
 def operation_under_way() -> bool:
-    """Whether `jit_call_under_way` is of a function of JAX's own, such as an operation on arrays that
-    no jitted function contains. Fallback: False."""
+    """True if `jit_call_under_way` is a function of JAX itself, such as an array operation outside
+    jitted functions. Fallback: False."""
     fun, _ = jit_call_under_way() or (None, ())
     return str(getattr(fun, "__module__", "")).startswith("jax.")
 
@@ -158,7 +147,7 @@ _PJIT = "jax._src.pjit"
 _trace_context = _private.private("jax._src.config", "trace_context")
 
 
-# The setting with the devices of ``jax.set_mesh``. The second name is that of JAX before 0.12.
+# The setting with the devices of ``jax.set_mesh``. The second name is for JAX before 0.12.
 DEVICE_CONTEXT = _private.private("jax._src.mesh", "device_context") or _private.private(
     "jax._src.config", "device_context"
 )
@@ -173,10 +162,7 @@ def trace_context() -> Any:
 
 
 def trace_settings() -> dict[str, Any]:
-    """Returns the settings of JAX that a trace depends on, with the mesh, by their names.
-
-    Fallback: none.
-    """
+    """Returns the settings and the mesh that a trace depends on, by name. Fallback: none."""
     names = _private.private("jax._src.config", "trace_context_names")
     values = () if _trace_context is None else _trace_context()
     try:
@@ -186,11 +172,11 @@ def trace_settings() -> dict[str, Any]:
     axes = _private.private("jax._src.core", "AxisEnv") or ()
     pairs = zip(keys, values, strict=True)
     found = {k.removesuffix("_context_manager"): v for k, v in pairs if not isinstance(v, axes)}
-    found.pop("jax_disable_jit", None)  # nothing is traced then
+    found.pop("jax_disable_jit", None)  # it prevents tracing
     return found
 
 
-# Settings of JAX by whose names nothing but messages and files depends on them.
+# Settings that only affect messages and files, by the beginning of their names.
 _NO_MATTER = (
     "jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache", "jax_log",
     "jax_explain", "jax_dump", "jax_traceback", "jax_raise_persistent", "jax_debug_log",
@@ -199,7 +185,7 @@ _NO_MATTER = (
 
 
 def _states() -> dict[str, Any]:
-    """Returns JAX's settings by their names. Fallback: none."""
+    """Returns JAX's settings by name. Fallback: none."""
     module = _private.private("jax._src.config")
     if (found := getattr(module, "config_states", None)) is None:  # JAX 0.5.3 and newer have it
         state = getattr(module, "State", ())
@@ -208,10 +194,7 @@ def _states() -> dict[str, Any]:
 
 
 def settings_by_name() -> list[tuple[str, Any]] | None:
-    """Returns JAX's settings that a program may depend on, with the mesh, by their names.
-
-    Fallback: None.
-    """
+    """Returns the settings and the mesh that a program can depend on, by name. Fallback: None."""
     states = _states()
     context = trace_context()
     if context is None or not states:
@@ -223,45 +206,39 @@ def settings_by_name() -> list[tuple[str, Any]] | None:
 
 
 def is_of_current_trace(x: Any) -> bool:
-    """Returns whether the trace that is under way has made a tracer. Fallback: True."""
+    """True if a tracer belongs to the current trace. Fallback: True."""
     trace = _private.private("jax._src.core", "trace_ctx", "trace")
     return trace is None or getattr(x, "_trace", trace) is trace
 
 
 def may_be_handed_back(x: Any) -> bool:
-    """Returns whether a tracer is a result of a program within the trace, such as one of ``jit`` or
-    ``scan``: a value that this takes and returns as it is comes back as another tracer.
-
-    Fallback: True.
-    """
+    """True if a tracer is the result of an inner program, such as ``jit`` or ``scan``, which
+    returns an unchanged value as a new tracer. Fallback: True."""
     parameters = _private.private_attribute(x, "parent", "params")
-    # A scatter has an `update_jaxpr`, for two elements.
+    # A scatter's `update_jaxpr` handles two elements.
     return not isinstance(parameters, dict) or any(
         "jaxpr" in name and name != "update_jaxpr" for name in parameters
     )
 
 
 def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
-    """Returns the frames that created an equation, the innermost first: their code objects, and
-    the offsets in these.
-
-    Fallback: two empty sequences.
-    """
+    """Returns the code objects and offsets of the frames that created an equation, innermost first.
+    Fallback: two empty sequences."""
     traceback = stack_key(equation)
     frames = getattr(traceback, "raw_frames", None)
     return ((), ()) if frames is None else frames()
 
 
 def stack_key(equation: Any) -> Any:
-    """Returns a hashable value that is equal for equations with the same call stack."""
+    """Returns a hashable value, equal for equations with the same call stack."""
     return getattr(getattr(equation, "source_info", None), "traceback", None)
 
 
 def clears_with_jax(clear: Callable[[], None]) -> bool:
-    """Makes ``jax.clear_caches`` call a function, to which JAX holds a weak reference.
+    """Makes ``jax.clear_caches`` call a function, held weakly.
 
-    Fallback: False, and it is not called. JAX's own caches are cleared, so filterjit's functions
-    are traced again in any case, unless their calls are direct, which they then must not be.
+    Fallback: False. JAX's own caches are still cleared, and filterjit's functions retrace, unless
+    their calls are direct: the caller must then turn direct calls off.
     """
     register = _private.private("jax._src.util", "register_cache")
     if register is None:
@@ -272,13 +249,10 @@ def clears_with_jax(clear: Callable[[], None]) -> bool:
 
 
 def drop_programs(jitted: Any) -> None:
-    """Drops the programs of a function of ``jax.jit``.
-
-    Its `clear_cache` also makes JAX trace other functions again: those whose first trace, for the
-    same arguments, has failed.
-
-    Fallback: its `clear_cache`.
-    """
+    """Drops the programs of a ``jax.jit`` function, without its `clear_cache`, after which JAX
+    would
+    also retrace other functions: those with a failed first trace for the same arguments. Fallback:
+    its `clear_cache`."""
     evictions = [
         _private.private("jax._src.interpreters.partial_eval", "trace_to_jaxpr", "evict_weakref"),
         _private.private("jax._src.pjit", "_infer_params_cached", "evict_weakref"),
@@ -293,27 +267,21 @@ def drop_programs(jitted: Any) -> None:
 
 
 def concrete_mesh() -> Any:
-    """Returns the mesh of ``jax.set_mesh``, in a trace too, or None.
-
-    Fallback: None.
-    """
+    """Returns the mesh of ``jax.set_mesh``, even in a trace, or None. Fallback: None."""
     get = _private.private("jax._src.mesh", "get_concrete_mesh")
     mesh = None if get is None else get()
-    # Before JAX 0.7.2 it is None or a tuple if there is none.
+    # Before JAX 0.7.2, None or a tuple means no mesh.
     return mesh if isinstance(mesh, jax.sharding.Mesh) and not mesh.empty else None
 
 
 def abstract_mesh() -> Any:
-    """Returns the abstract mesh of ``jax.set_mesh`` or of the trace under way.
-
-    Fallback: None.
-    """
+    """Returns the abstract mesh of ``jax.set_mesh`` or of the current trace. Fallback: None."""
     get = getattr(jax.sharding, "get_abstract_mesh", None)
-    return None if get is None else get()  # JAX 0.5.3 and newer have it
+    return None if get is None else get()  # since JAX 0.5.3
 
 
 def typeof(x: Any) -> Any:
-    """As ``jax.typeof``, and takes an aval."""
+    """Like ``jax.typeof``, but accepts an aval."""
     if isinstance(x, jax.core.AbstractValue):
         return x
     if hasattr(jax, "typeof"):  # JAX 0.5.3 and newer
@@ -321,13 +289,13 @@ def typeof(x: Any) -> Any:
     return x.aval if isinstance(x, jax.core.Tracer) else jax.api_util.shaped_abstractify(x)
 
 
-# ``jax.enable_x64``, which JAX 0.8.2 and newer have.
+# ``jax.enable_x64``, available since JAX 0.8.2.
 enable_x64: Callable[[bool], AbstractContextManager[None]]
 enable_x64 = (jax if hasattr(jax, "enable_x64") else jax.experimental).enable_x64
 
 
 def is_top_level() -> bool:
-    """True if this thread is not tracing."""
+    """True if this thread isn't tracing."""
     if (get_mesh := getattr(jax.sharding, "get_mesh", None)) is None:  # JAX 0.8.2 and newer have it
         return bool(_private.private("jax._src.core", "trace_state_clean")())
     try:
@@ -342,12 +310,8 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def listen_to_begins(listener: Callable[..., None]) -> None:
-    """Calls `listener` with an event, a number and `fun_name` when JAX begins to trace, to lower
-    or to compile.
-
-    Before JAX 0.6.2, nothing tells when JAX begins: `listener` is called between lowering and
-    compiling.
-    """
+    """Calls `listener` with an event, a number and `fun_name` when JAX begins to trace, lower or
+    compile. Before JAX 0.6.2, only between lowering and compiling."""
     register = getattr(jax.monitoring, "register_scalar_listener", None)
     if register is not None:
         register(listener)
@@ -363,21 +327,19 @@ def listen_to_begins(listener: Callable[..., None]) -> None:
 
 
 def coordination_client() -> Any:
-    """Returns the client of the coordination service of ``jax.distributed``.
-
-    Fallback: None, and the programs of several processes are not compared.
-    """
+    """Returns the client of the coordination service of ``jax.distributed``. Fallback: None, and
+    processes don't compare programs."""
     return _private.private("jax._src.distributed", "global_state", "client")
 
 
 def is_committed(x: Any) -> bool:
-    """Returns whether an array is committed to its devices. Fallback: it is not."""
+    """True if an array is committed to its devices. Fallback: False."""
     return bool(getattr(x, "committed", False))
 
 
 def jit_options(x: Any) -> tuple[Any, ...] | None:
-    """Returns the options of a function of ``jax.jit`` that decide what it computes and where; None
-    of others. Fallback: None, and programs of such functions are not kept."""
+    """Returns the options of a ``jax.jit`` function that affect its program, or None for other
+    objects. Fallback: None, and programs of these functions aren't kept."""
     info = getattr(x, "_jit_info", None) if isinstance(x, type(jit(len))) else None
     names = (
         *("static_argnums", "static_argnames", "donate_argnums", "keep_unused", "inline"),
@@ -422,7 +384,7 @@ def settings() -> Callable[[], AbstractContextManager[None]]:
 
 
 def no_mesh() -> AbstractContextManager[Any]:
-    """Returns a context without the mesh of ``jax.set_mesh``. Fallback: as `concrete_mesh`."""
+    """Returns a context without the mesh of ``jax.set_mesh``. Fallback: like `concrete_mesh`."""
     if concrete_mesh() is None:
         return contextlib.nullcontext()
     without: AbstractContextManager[Any]
@@ -430,7 +392,7 @@ def no_mesh() -> AbstractContextManager[Any]:
     return without
 
 
-# Operations whose result is where they say.
+# Operations that define the placement of their result.
 _MOVES = ("device_put", "reshard", "sharding_constraint")
 
 
@@ -463,7 +425,6 @@ def _is_moved_by(equation: Any, variable: Any) -> bool:
 
 
 def spec_of(aval: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    """Returns the ShapeDtypeStruct of an aval."""
     weak = bool(getattr(aval, "weak_type", False))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=weak)
 
@@ -474,10 +435,8 @@ _canonicalize = _private.private("jax._src.dtypes", "canonicalize_value")
 
 
 def _conversion(x: np.ndarray[Any, Any]) -> Any:
-    """Returns JAX's conversion of an array, and makes one if there is none.
-
-    Fallback: the constant of a program.
-    """
+    """Returns JAX's conversion of an array, making one if needed. Fallback: the constant of a
+    program."""
     if _canonicalize is not None:
         return _canonicalize(x)
     closed = jax.make_jaxpr(lambda: x)()
@@ -486,10 +445,8 @@ def _conversion(x: np.ndarray[Any, Any]) -> Any:
 
 @functools.cache
 def _drop_conversion() -> Callable[[Any], object] | None:
-    """Returns the callback of JAX's weak references to arrays, which drops a conversion.
-
-    It is called with the reference when an array dies. Fallback: None.
-    """
+    """Returns the callback of JAX's weak references to arrays, which drops a conversion when the
+    array dies, given the reference. Fallback: None."""
     x = np.zeros(1)
     kept = _conversion(x)
     found = [reference.__callback__ for reference in weakref.getweakrefs(x)]
@@ -498,21 +455,21 @@ def _drop_conversion() -> Callable[[Any], object] | None:
 
 
 def convert_again(x: np.ndarray[Any, Any]) -> None:
-    """Makes JAX convert a NumPy array again if it has changed since its conversion.
+    """Makes JAX convert a NumPy array once more if it has changed since its conversion.
 
-    JAX converts an array of 64 bits to 32 once, by its identity, and keeps the copy as long as a
-    program holds it.
+    JAX converts a 64-bit array to 32 bits once, by identity, and keeps the copy while a program
+    holds it.
 
-    Fallback: the copy gets the values that the array has now. Then an older program that is lowered
-    again has them too.
+    Fallback: copies the current values into it. If an older program is lowered later, it has them
+    too.
     """
     if not weakref.getweakrefcount(x):
-        return  # JAX has no conversion of it
-    with np.errstate(all="ignore"):  # of casts to 32 bits
+        return  # JAX has no conversion
+    with np.errstate(all="ignore"):  # for casts to 32 bits
         try:
             kept = _conversion(x)
         except (TypeError, ValueError):
-            return  # it can be in no program
+            return  # no program can contain it
         if not isinstance(kept, np.ndarray) or _is_current(kept, x):
             return
         drop = _drop_conversion()

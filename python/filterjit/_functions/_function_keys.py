@@ -15,8 +15,8 @@ In a key,
 * standard containers (`_static_keys.CONTENTS`), dataclasses, small arrays and other values with
   known contents are too. If they are mutable, the key also has their identity, because a callback
   of the program can change them at any time. Functions of installed packages, such as those of an
-  optimizer, don't do this, so the identity of what they hold is left out, and the objects of such
-  packages that they hold are represented by their contents;
+  optimizer, don't do this: the identity of their values is omitted, and packages' objects among
+  these are represented by contents;
 * classes, modules, large arrays, JAX's objects, and functions of installed packages that hold
   nothing are represented by their identity;
 * all other objects are too, but can change in ways the key doesn't show. The key is then *in
@@ -55,7 +55,7 @@ class _Walk:
 
     def __init__(self, holder: Any = None) -> None:
         self.in_doubt = False
-        self._holder = holder  # the function or method whose parts are described
+        self._holder = holder  # the function or method being described
         self._functions: list[Any] = []
         self._numbers: dict[int, tuple[int, Any]] = {}  # by address; keeps the objects alive
 
@@ -129,7 +129,7 @@ class _Walk:
     # ---- other values ----
 
     def _is_in_library(self) -> bool:
-        """Whether a value is held by a function of an installed package."""
+        """True for values held by a function of an installed package."""
         return is_library(getattr(self._holder, "__globals__", {}).get("__name__"))
 
     def contents(self, x: Any, facts: Type) -> Part:
@@ -190,8 +190,7 @@ class _Walk:
 
 
 class _Plain:
-    """Equals another one if it stands for the same object of a library, or for one that was made of
-    equal contents."""
+    """Compares objects of libraries by identity or contents."""
 
     __slots__ = ("contents", "value")
 
@@ -211,7 +210,7 @@ class _Plain:
 
 
 def is_in_doubt(x: Any, holder: Any) -> bool:
-    """Whether a value that a function holds can change in ways that keys do not show."""
+    """True if a value held by a function can change in ways that its key doesn't show."""
     walk = _Walk(holder)
     try:
         walk.key(x)
@@ -221,15 +220,15 @@ def is_in_doubt(x: Any, holder: Any) -> bool:
 
 
 class _ByContents(_Walk):
-    """A walk in which no container stands for itself."""
+    """A walk that ignores the identity of containers."""
 
     def _is_in_library(self) -> bool:
         return True
 
 
 def are_equal(x: Any, y: Any, holders: tuple[Any, Any] | None = None) -> bool:
-    """Whether two functions, or values that two functions hold, are equal where functions are
-    compared. Without holders, whether they have equal contents, now."""
+    """True if two functions, or values that two functions hold, have equal keys. Without holders,
+    compares their current contents."""
     walks = (_ByContents(), _ByContents()) if holders is None else map(_Walk, holders)
     try:
         keys = [walk.key(value) for walk, value in zip(walks, (x, y), strict=True)]

@@ -40,12 +40,8 @@ if TYPE_CHECKING:
 
 @functools.partial(public, module="filterjit.nnx")
 class NNXJit(_core.VariableJit):
-    """A function returned by `jit`.
-
-    Attributes:
-        upstream: the result of ``flax.nnx.jit`` for the same function and options.
-        handed_over: the number of calls that `upstream` made, by reason.
-    """
+    """A function returned by `jit`. `upstream` is ``flax.nnx.jit``'s own result for the same
+    function and options. `handed_over` counts the calls that `upstream` made, by reason."""
 
     upstream: Any
     handed_over: collections.Counter[str]

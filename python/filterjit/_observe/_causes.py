@@ -1,4 +1,4 @@
-"""`Explanation`, which says why a call compiles, and `Cause`, one difference in it."""
+"""`Explanation`, the reasons why a call compiles, and `Cause`, one of them."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from .._base._package import public_type
 from ._table import TITLES, Row
 from ._wording import count, show_bytes
 
-_MOST_CAUSES = 6  # more are counted, not written out
+_MOST_CAUSES = 6  # the rest is only counted
 
 PLACE_ONCE = "Place them the same way on every call, what stays the same once: `filterjit.sharding.place(...)`."
 
@@ -25,11 +25,10 @@ class Cause:
 
     Attributes:
         kind: the kind of difference, such as ``"static"`` or ``"shape"``.
-        path: the place in the arguments, such as ``model.layers[2].activation``; empty if the
-            difference is not in an argument.
-        was: the value that the program was compiled for, in words.
-        now: the value in the call, in words.
-        remedy: how to avoid the difference; may be empty.
+        path: the place in the arguments, such as ``model.layers[2].activation``, or "".
+        was: a description of the value that the program was compiled for.
+        now: a description of the value in the call.
+        remedy: how to avoid the difference, or "".
     """
 
     kind: str
@@ -39,54 +38,54 @@ class Cause:
     remedy: str
     _row: Row | None = dataclasses.field(default=None, repr=False, compare=False)
     _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The keys of the path, if it is that of a Python number which is a leaf of an argument."""
+    """The path's keys, if it leads to a Python number that is a leaf of an argument."""
     _is_needless: bool = dataclasses.field(default=False, repr=False, compare=False)
-    """Whether what differs was made again, with equal contents."""
+    """True if the value was recreated with equal contents."""
 
     def __str__(self) -> str:
-        verb = "compiled for" if self.kind == "shape" else "was"  # of all shapes, see `_explain`
+        verb = "compiled for" if self.kind == "shape" else "was"  # lists all shapes, see `_explain`
         change = f": {verb} {self.was}, is {self.now}" if self.was else ""
         place = f"{self.place}: " if self.path else ""
         return f"{place}{TITLES[self.kind]}{change}"
 
     @property
     def is_of_function(self) -> bool:
-        """Whether the function itself differs, so that this is its first call."""
+        """True if the function itself differs, and this is its first call."""
         return self.path.startswith(WHOLE_FUNCTION)
 
     @property
     def is_endless(self) -> bool:
-        """Whether there can be any number of such causes."""
+        """True if there can be any number of such causes."""
         return self._row is not None and self._row.is_endless
 
     @property
     def _weight(self) -> int:
-        """How much two programs differ that differ in this."""
+        """The distance between two programs with this difference."""
         return 1 if self._row is None else self._row.weight
 
     @property
     def place(self) -> str:
-        """The place of the difference, as an explanation shows it."""
+        """The place of the difference, for explanations."""
         if self.path == WHOLE_FUNCTION:
             return self.path
         return f"`{self.path}`" if self.path else "the call"
 
 
 def cause_of(row: Row, path: str = "", was: str = "", now: str = "", **filled: Any) -> Cause:
-    """Returns the cause of a row of the table; `filled` replaces the braces of its remedy."""
+    """Returns the cause of a row. `filled` completes its remedy."""
     return Cause(row.kind, path, was, now, row.remedy.format(**filled), row)
 
 
 def in_order(causes: Sequence[Cause]) -> list[Cause]:
-    """Returns the causes, the most important first."""
+    """Sorts causes, the most important first."""
     return sorted(causes, key=lambda cause: _ORDER[cause.kind])
 
 
 def lines_of(
     causes: Sequence[Cause], write: Callable[[Cause], str] = str, more: int = 0
 ) -> list[str]:
-    """Returns an indented line for each of the first causes, and one that counts the rest, of which
-    `more` are not in the list."""
+    """Returns indented lines for the first causes, and one that counts the rest, including `more`
+    that aren't listed."""
     lines = [f"  {write(cause)}" for cause in causes[:_MOST_CAUSES]]
     if rest := len(causes[_MOST_CAUSES:]) + more:
         lines.append(f"  and {rest:,} more differences")
@@ -95,14 +94,7 @@ def lines_of(
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """An array that each such call copies to other devices.
-
-    Attributes:
-        path: the path of the array in the arguments.
-        bytes: its size.
-        was: where it is, in words.
-        to: where the program needs it, in words.
-    """
+    """An array that each such call copies to other devices, its place, and its destination."""
 
     path: str
     bytes: int
@@ -116,22 +108,20 @@ class Move:
 @public_type
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Whether a call is a hit, and if not, why it compiles again.
+    """Why a call is a hit, or why it compiles again.
 
-    ``str()`` of an explanation is a text of several lines. ``bool()`` of it is `hit`.
+    ``str()`` returns several lines. ``bool()`` returns `hit`.
 
     Attributes:
         name: the name of the function.
         hit: whether a compiled program exists for the call.
-        causes: the differences between the call and the closest compiled program, the most
-            important first.
-        variants: how many compiled programs the call was compared with.
-        variant: the statics of the call, in words such as ``lr=0.9``. It is empty unless only the
-            arrays differ from an earlier call and the function has programs for other statics.
-        moves: the arrays that such a call copies to other devices, the largest first, each with its
-            `path`, `bytes`, and where it `was` and goes `to`.
-            It is empty unless the program runs on several devices or the function has
-            `in_shardings`.
+        causes: the differences from the closest compiled program, the most important first.
+        variants: the number of compiled programs compared with the call.
+        variant: the call's statics, such as ``lr=0.9``, if only its arrays differ from an earlier
+            call and the function has programs for other statics; otherwise "".
+        moves: the arrays that each such call copies to other devices, the largest first, with
+            `path`, `bytes`, `was` and `to`. Empty unless the program runs on several devices or the
+            function has `in_shardings`.
     """
 
     name: str
@@ -172,12 +162,12 @@ class Explanation:
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
-        """The kind and the path of each cause."""
+        """(kind, path) of each cause."""
         return tuple((cause.kind, cause.path) for cause in self.causes)
 
     @property
     def line(self) -> str:
-        """The most important difference, in one line without the name of the function."""
+        """The most important difference in one line, without the function's name."""
         if self.hit or not self.causes:
             return "hit"
         more = len(self.causes) - 1 + self._more

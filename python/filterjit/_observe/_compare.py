@@ -46,7 +46,7 @@ from ._wording import (
 _NEW_CLASS = "a new class of the same name"
 _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 
-MOST_NODES = 24  # arrays that differ, and other nodes, of which an explanation is made
+MOST_NODES = 24  # arrays, and other nodes, to look at
 
 _Nodes = list[tuple[int, Node]]
 
@@ -54,21 +54,12 @@ _Nodes = list[tuple[int, Node]]
 
 
 class Comparison:
-    """The differences between two structures.
+    """The differences between two structures. The C core finds the nodes that differ, and only
+    these become Python objects.
 
-    The C core finds the nodes that differ. Only these become Python objects.
-
-    Attributes:
-        causes: the differences, the most important first.
-        more: how many nodes differ besides.
-
-    Arguments:
-        registry: the registry of the structures.
-        was, now: the structures, of a compiled program and of a call.
-        path: their own.
-        avals_was, avals_now: the avals of their arrays, or None.
-        cache: the cache of the function, if the structures are those of its arguments.
-        most: the number of arrays, and of other nodes, to look at.
+    `causes` are the differences, the most important first, without `more` further ones. `was` and
+    `now` are the structures of a compiled program and of a call. `cache` is the function's cache,
+    if they are its arguments. `most` limits the number of arrays, and of other nodes.
     """
 
     def __init__(
@@ -85,8 +76,8 @@ class Comparison:
         self.registry, self.now, self.cache, self.most = registry, now, cache, most
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self._in_field = False  # whether the node is a field that its class declares to be static
-        self._is_leaf = True  # whether a static node is a leaf of an argument, and in no aux data
+        self._in_field = False  # the node is a static field of its class
+        self._is_leaf = True  # a static node is a leaf of an argument, and not in aux data
         pairs, self.more = was._differences(now, avals_was, avals_now, most)
         for model, found in itertools.groupby(
             (
@@ -97,7 +88,7 @@ class Comparison:
         ):
             self._compare_model(model, list(found), path)
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
-            remedy = of_number(cache, numbers)  # one option for all of them
+            remedy = of_number(cache, numbers)  # one option for all
             self.causes = [
                 cause if cause._number is None else dataclasses.replace(cause, remedy=remedy)
                 for cause in self.causes
@@ -106,16 +97,14 @@ class Comparison:
 
     @property
     def differences(self) -> "Differences":
-        """The differences; never none. Two structures that are equal now were unequal in the call
-        because the ``__eq__`` of a static value said so."""
+        """The differences, at least one: a static's ``__eq__`` can have said otherwise before."""
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return Differences(self.causes or [hidden], self.more)
 
     def _compare_model(
         self, model: int | None, pairs: Sequence[tuple[_Nodes, _Nodes]], root: Sequence[Any]
     ) -> None:
-        """Adds the differences below an instance of a class, if there is one. Where a size and the
-        shapes of arrays differ, they are two models, which is one difference."""
+        """Adds differences below an instance. A size and shapes that differ are a single one."""
         before = len(self.causes)
         for was, now in pairs:
             self._compare_nodes(was, now, [*root, *self.now._key_path(now[-1][0])])
@@ -147,7 +136,6 @@ class Comparison:
         self._add(row, path, *words, **filled)
 
     def _compare_nodes(self, of_was: _Nodes, of_now: _Nodes, path: list[Any]) -> None:
-        """Adds the difference of two nodes."""
         was, now = of_was[-1][1], of_now[-1][1]
         if was.kind == now.kind == "array":
             return self._compare_arrays(was.array, now.array, path)
@@ -179,7 +167,6 @@ class Comparison:
             self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
 
     def _compare_jitted(self, was: _core.Cache, now: _core.Cache, path: list[Any]) -> None:
-        """Compares two functions that filterjit has jitted."""
         found = Comparison(self.registry, was.function, now.function, path, most=self.most)
         self.causes += found.causes
         if not found.causes:
@@ -187,8 +174,7 @@ class Comparison:
             self._add(_table.JITTED_AGAIN, path, *words)
 
     def _is_changed(self, x: Any, y: Any) -> bool:
-        """Whether two values, which differ as they were when they were looked up, are equal now:
-        one of them was changed in place."""
+        """True if two values that differed before are equal now: one was changed in place."""
         try:
             return x is y or _core.same_static(self.registry, x, y)
         except Exception:
@@ -198,8 +184,7 @@ class Comparison:
         self._add(_table.CHANGED, path, "another value when it was traced", now)
 
     def _compare_keys(self, was: Node, now: Node, path: list[Any]) -> None:
-        """Compares dicts of other keys, and instances of a class that have other attributes, or
-        others that are static."""
+        """Compares the keys of dicts, and the (static) attributes of instances of a class."""
         is_dict = was.kind != "module"
         changes, row = _other_keys([*was.detail], [*now.detail]), _table.ATTRIBUTES
         if is_dict:
@@ -209,7 +194,6 @@ class Comparison:
         self._add(row, path, words, changes or "one of which other attributes are static")
 
     def _compare_kinds(self, was: Node, now: Node, path: list[Any]) -> None:
-        """Adds the difference of two nodes of other kinds."""
         kinds, filled = {was.kind, now.kind}, {}
         static = next((node.detail for node in (was, now) if node.kind == "static"), None)
         is_number = type(static) in (int, float, complex)
@@ -277,8 +261,7 @@ class Comparison:
     def _of_recreated(
         self, x: Any, y: Any, path: list[Any], place: str
     ) -> tuple[Row, str, dict[str, str]]:
-        """Returns the row of a function that has the code of another one, what it is in words, and
-        what stands in the remedy."""
+        """Returns the row for a function with equal code, its description, and remedy parts."""
         is_partial = isinstance(y, functools.partial)
         noun = "partial" if is_partial else "function with the same code"
         new, pairs = f"a new {noun}", _pairs(x, y)
@@ -329,8 +312,8 @@ class Comparison:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
 
     def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
-        """Returns the differences of two pytrees that are static as a whole; none of leaves."""
-        for policy in (self.registry, registry):  # where numbers are traced, they come second
+        """Returns the differences between two static pytrees; none for leaves."""
+        for policy in (self.registry, registry):  # traced numbers come second
             (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
             if {"static", "array"} & {root_of(was).kind, root_of(now).kind}:
                 return []
@@ -343,7 +326,7 @@ class Comparison:
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
-    """Whether a field is static because its class, of Equinox or Flax, declares it to be."""
+    """True for a field that its class, of Equinox or Flax, declares static."""
     fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
     metadata = getattr(fields.get(name), "metadata", {})
     return bool(metadata.get("static")) or metadata.get("pytree_node") is False
@@ -355,8 +338,8 @@ _CONTAINERS = frozenset(
 
 
 def _holds_leaf(node: Node, child: Node) -> bool:
-    """True if a number in the place of a child is a leaf: in a container, or in a field of a
-    dataclass that is not static. Attributes of other objects may be static."""
+    """True if a number at the place of `child` is a leaf: in a container, or a dataclass's field
+    that isn't static. Other objects can have static attributes."""
     if node.kind in _CONTAINERS:
         return True
     return child.key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
@@ -365,8 +348,7 @@ def _holds_leaf(node: Node, child: Node) -> bool:
 
 
 def _model_of(pair: tuple[_Nodes, _Nodes]) -> int | None:
-    """Returns the index of the outermost instance of a class above two nodes, or of the nodes
-    themselves; None if there is none."""
+    """Returns the index of the outermost instance of a class at or above two nodes, or None."""
     return next(
         (
             i
@@ -378,7 +360,7 @@ def _model_of(pair: tuple[_Nodes, _Nodes]) -> int | None:
 
 
 def _other_keys(was: list[Any], now: list[Any]) -> str:
-    """Returns in words which keys `now` has more or fewer than `was`; "" if there are none."""
+    """Describes which keys `now` has more or fewer than `was`, or returns ""."""
     removed = [key for key in was if key not in now]
     added = [key for key in now if key not in was]
     changes = [f"one without {_list_keys(removed)}"] * bool(removed)
@@ -391,9 +373,8 @@ def _list_keys(keys: Sequence[Any]) -> str:
 
 
 def _where_recreated(x: Any, y: Any) -> str | None:
-    """Returns where the program creates functions of the code that `x` and `y` share; an empty text
-    if they wrap one function. None if they do not share their code, or wrap functions that do
-    not."""
+    """Returns the place that creates functions with the common code of `x` and `y`; "" if they wrap
+    the same function; None if their code, or that of wrapped functions, differs."""
     if codes_of(x) != codes_of(y):
         return None
     pairs = zip(
@@ -417,13 +398,12 @@ def _same_name(x: type, y: type) -> bool:
 
 
 def _same_code(x: Any, y: Any) -> bool:
-    """Whether two code objects are one, or were compiled of the same text, as that of a cell that
-    ran twice."""
+    """True for the same code object, or the same source text, such as a cell that ran twice."""
     return x is not None and x == y and x.co_filename == y.co_filename
 
 
 def _pairs(x: Any, y: Any) -> list[tuple[Held, Held]]:
-    """Returns the values that two functions of the same code hold."""
+    """Returns the values of two functions with the same code, in pairs."""
     return list(zip(values_in(x), values_in(y), strict=False))
 
 
@@ -432,13 +412,13 @@ def _list_values(values: Sequence[tuple[Held, Held]]) -> str:
 
 
 def _holder_of(path: list[Any]) -> str:
-    """Returns the path of what a library has made, of which a function is a part."""
+    """Returns the path of the library's object that contains a function."""
     return format_path(path[:-1] if len(path) > 1 else path)
 
 
 def _is_made_again(x: Any, y: Any) -> bool:
-    """Whether two functions have equal contents."""
-    with contextlib.suppress(ImportError):  # the room was taken away
+    """True if two functions have equal contents."""
+    with contextlib.suppress(ImportError):  # the room was removed
         from .._functions import _function_keys
 
         return _function_keys.are_equal(x, y)
@@ -446,25 +426,20 @@ def _is_made_again(x: Any, y: Any) -> bool:
 
 
 def _look_up(x: Any, name: str, default: Any) -> Any:
-    """Reads an attribute; of a ``functools.partial``, `func` in the place of ``__wrapped__``."""
+    """Reads an attribute. For a ``functools.partial``, reads `func` in place of ``__wrapped__``."""
     return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
 
 
 @dataclasses.dataclass
 class Differences:
-    """The differences of two programs.
-
-    Attributes:
-        causes: the differences.
-        more: how many nodes differ besides.
-    """
+    """The differences between two programs, and the number of further ones."""
 
     causes: list[Cause]
     more: int = 0
 
     @property
     def distance(self) -> tuple[int, int]:
-        """How different the programs are: first by all but the placement of their arrays."""
+        """How much the programs differ: first, without placements; then only by these."""
         placed = sum(cause._row in _table.PLACED for cause in self.causes)
         return self.more + sum(cause._weight for cause in self.causes) - placed, placed
 
@@ -473,14 +448,14 @@ class Differences:
 
 
 def _are_keys(was: Aval, now: Aval) -> bool:
-    """True if one of two arrays of different dtypes is of typed random keys."""
+    """True if two arrays differ in dtype, and one has typed random keys."""
     dtypes = {was.dtype, now.dtype}
     keys = [dtype for dtype in dtypes if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)]
     return len(dtypes) == 2 and bool(keys)
 
 
 def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
-    """Returns in what the types of two arrays differ, to JAX."""
+    """Returns the difference between two arrays' types in JAX, or None."""
     where, words = format_path(path), [str(was), str(now)]
     if _are_keys(was, now):
         row = _table.KEY
@@ -502,8 +477,8 @@ def _compare_avals(path: list[Any], was: Aval, now: Aval) -> Cause | None:
 def compare_traces(
     cache: _core.Cache, structure: _core.Structure, was: TraceRecord, now: TraceRecord
 ) -> list[Cause]:
-    """Returns why JAX traces a call again, of the avals and the configuration of `now`, given an
-    earlier trace of the same static structure."""
+    """Explains why JAX retraces a call with the avals and configuration of `now`, given an earlier
+    trace of the same static structure."""
     return _compare_arrays(cache, structure, was.avals, now.avals) + _compare_contexts(was, now)
 
 
@@ -513,7 +488,7 @@ def _compare_arrays(
     was: Sequence[Aval],
     now: Sequence[Aval],
 ) -> list[Cause]:
-    """Compares the avals of arrays in a function and, if there is a structure, its arguments."""
+    """Compares the avals of arrays in a function and, with a structure, in its arguments."""
     differ = list(itertools.compress(itertools.count(), map(operator.ne, was, now)))
     if not differ:
         return []
@@ -538,7 +513,7 @@ def compare_programs(
     trace_now: TraceRecord,
     most: int = MOST_NODES,
 ) -> Differences:
-    """Returns in what two traces of a function, for arguments of these structures, differ."""
+    """Returns the differences between two traces of a function."""
     if was is now:
         return Differences(compare_traces(cache, now, trace_was, trace_now))
     own = cache.function.num_leaves
@@ -552,7 +527,7 @@ def compare_programs(
 
 
 def _where(sharding: Any) -> str:
-    """Returns in words on which mesh the type of an array is."""
+    """Describes the mesh of an array's type."""
     if sharding is None:
         return "on no mesh"
     axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())

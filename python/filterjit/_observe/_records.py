@@ -1,9 +1,8 @@
-"""What happened to jitted functions: a record of each function, of each variant, and of each trace.
+"""The history of jitted functions: a record of each function, variant and trace.
 
-Records serve explanations and reports. They are written when a variant is traced or compiled,
-which takes milliseconds; a hit writes none. A `FunctionRecord` holds its function's Cache weakly.
-When a Cache has been garbage collected, its record is added to the total of its name and place, so
-reports still count it.
+Records serve explanations and reports. Tracing and compiling write them; hits don't. A
+`FunctionRecord` refers to its function's Cache weakly. After the Cache is collected, reports still
+count its record, which is added to the total of its name and place.
 """
 
 import collections
@@ -30,25 +29,20 @@ from ._wording import file_and_line
 if TYPE_CHECKING:
     from ._causes import Cause, Explanation
 
-MANY = 8  # compilations in a row that have one cause: they are told
+MANY = 8  # compilations in a row with one cause, to report it
 _MOST_MADE = 10_000
 
 Key = tuple[str, str]
-"""The kind and the path of a cause."""
+"""(kind, path) of a cause."""
 _KEPT_ALIVE = 1000  # caches
-_MANY = 16  # functions of the same code, after which the garbage collector looks for those dropped
+_MANY = 16  # functions with the same code, before collecting garbage to find dropped ones
 
 
 @dataclasses.dataclass
 class TraceRecord:
-    """What one trace of a variant depended on.
-
-    Attributes:
-        avals: the avals of the arrays.
-        context: the settings of JAX, with the mesh, by name.
-        placements: of the arrays of the call that traced; None until the program has run.
-        number: is greater than those of all traces before it.
-    """
+    """The dependencies of one trace. `context` has JAX's settings and the mesh, by name.
+    `placements` of the call's arrays are None until the program has run. `number` increases with
+    each trace."""
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
@@ -57,41 +51,37 @@ class TraceRecord:
 
     @classmethod
     def of(cls, arrays: Sequence[Any], placed: bool = False) -> "TraceRecord":
-        """Returns what a trace of these arrays depends on now; `placed`, with where they are."""
+        """Returns what a trace of these arrays would depend on; `placed` adds placements."""
         placements = tuple(map(placement, arrays)) if placed else None
         return cls(tuple(map(Aval.of, arrays)), _jax_compat.trace_settings(), placements)
 
     def record_placements(self, arrays: Sequence[Any]) -> None:
-        """Records where the arrays of the call are that has traced.
-
-        One that was on no mesh, and was placed for the trace, is where an array of its aval is.
-        """
+        """Records the placements of the tracing call's arrays. An array that was placed on a mesh
+        for the trace isn't compared."""
         self.placements = tuple(
             AS_TRACED if aval.sharding and Aval.of(x).sharding is None else placement(x)
             for x, aval in zip(arrays, self.avals, strict=True)
         )
 
     def forget_placements(self, specs: Sequence[Any]) -> None:
-        """Leaves out where the arrays are that `in_shardings` places."""
+        """Omits the placements of arrays that `in_shardings` places."""
         pairs = zip(self.placements or (), specs, strict=True)
         self.placements = tuple(x if spec is None else AS_TRACED for x, spec in pairs)
 
 
 AS_TRACED: Placed = (None, False)
-"""Where an array is whose place is not compared."""
+"""The placement of an array that isn't compared."""
 
 
 @dataclasses.dataclass
 class Cost:
-    """The cost of all programs of a variant or of a function.
+    """The cost of all programs of a variant or function.
 
     Attributes:
-        traces, compiles: how many there were.
-        from_disk: how many of the compiles JAX read from its persistent cache.
-        loads: how many programs were loaded (`keep_programs`).
-        tracing, compiling: seconds, lowering with the latter. Each is counted for one function
-        only.
-        in_hits: the seconds of compiling that passed in timed calls that traced nothing.
+        from_disk: compiles that JAX read from its persistent cache.
+        loads: programs loaded by `keep_programs`.
+        tracing, compiling: seconds, including lowering in the latter. No second counts twice.
+        in_hits: seconds of compiling within timed calls that didn't trace.
     """
 
     traces: int = 0
@@ -108,10 +98,10 @@ class Cost:
 
 
 class Times(NamedTuple):
-    """What timed hits took: `FjTimes` in csrc/call/variant.h, in nanoseconds.
+    """Times of timed hits: `FjTimes` in csrc/call/variant.h, in nanoseconds.
 
-    The executable of a hit that ``jax.jit`` makes cannot be timed. It is taken to be as long as
-    those of the direct calls.
+    If ``jax.jit`` makes a hit, its executable can't be timed. It's assumed to take as long as in
+    direct calls.
     """
 
     hits: int
@@ -123,12 +113,12 @@ class Times(NamedTuple):
 
     @property
     def program(self) -> float | None:
-        """The seconds of the executables; None if no call was direct."""
+        """Seconds in executables; None without direct calls."""
         return self.ran / self.runs * self.hits * 1e-9 if self.runs else None
 
     @property
     def dispatch(self) -> float:
-        """The seconds of the rest, without waiting; with the executables, if no call was direct."""
+        """All other seconds except waiting; with executables, if no call was direct."""
         if not self.runs:
             return self.hit * 1e-9
         others = self.hit - self.around - self.ran / self.runs * (self.hits - self.runs)
@@ -140,12 +130,10 @@ class VariantRecord:
     """The record of one variant.
 
     Attributes:
-        traces: its traces, in order.
-        compiled: what JAX has compiled without a trace, since the arrays were in other places.
-        cost: what they and their programs cost.
-        loop: the Python loop that made most of the program that was traced last, in words; or None.
-        waits: whether a call waits for the program, since it can raise.
-        not_kept: why `keep_programs` does not keep a program, or None.
+        compiled: compilations without a trace, for new placements.
+        loop: a description of the Python loop that made most of the last program; or None.
+        waits: True if calls wait for the program, because it can raise.
+        not_kept: why `keep_programs` skipped a program, or None.
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
@@ -157,7 +145,7 @@ class VariantRecord:
 
 
 def record_of(variant: _core.Variant) -> VariantRecord:
-    """Returns the record of a variant, which the first call creates."""
+    """Returns a variant's record, creating it if needed."""
     record = variant.record
     if record is None:
         record = variant.record = VariantRecord()
@@ -166,15 +154,8 @@ def record_of(variant: _core.Variant) -> VariantRecord:
 
 
 class Miss(NamedTuple):
-    """A compilation.
-
-    Attributes:
-        record: the FunctionRecord of the function.
-        compiles, hits: of the function before it.
-        variant: returns the variant, or None if that was dropped.
-        trace: what it depends on.
-        part: of the program, see `_part_of_program`.
-    """
+    """A compilation. `compiles` and `hits` are the function's before it. `variant` is a weak
+    reference, and `part` is from `_part_of_program`."""
 
     record: Any
     compiles: int
@@ -191,11 +172,8 @@ class Miss(NamedTuple):
 
 
 class Made:
-    """The programs that a function has compiled, also dropped ones. It keeps no static alive.
-
-    A static that is neither a number, a text nor an object that can be referred to weakly is not
-    recognized.
-    """
+    """The programs that a function has compiled, including dropped ones. Keeps no static alive, and
+    recognizes only statics that are numbers, text, or objects with weak references."""
 
     def __init__(self) -> None:
         self._made: dict[Any, tuple[list[Any], set[Any]]] = {}
@@ -207,17 +185,17 @@ class Made:
         self._made.setdefault(key, (refs, set()))[1].add(trace.avals)
 
     def has(self, structure: _core.Structure, trace: TraceRecord) -> bool:
-        """Whether a program for such arguments was compiled."""
+        """True if a program for such arguments was compiled."""
         return trace.avals in self._made.get(_key_of(structure)[0], ((), ()))[1]
 
 
 def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
-    """Returns a key, and weak references. As long as these live, only structures with the same
-    hash and the same objects share the key."""
+    """Returns a key, and weak references. While these live, only structures with the same hash and
+    the same objects have this key."""
     refs = []
     for _, x in structure._statics(True):
         try:
-            ref: Any = weakref.ref(x)  # for a living object it is always the same
+            ref: Any = weakref.ref(x)  # always the same for a living object
         except TypeError:
             ref = object()
         refs.append(ref)
@@ -225,37 +203,30 @@ def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
 
 
 class Misses:
-    """Compilations, each compared with the one before it.
-
-    Attributes:
-        compared: how many comparisons there were.
-        counts: in how many of them a cause was found.
-        latest: the causes as they were found last.
-    """
+    """Compilations, each compared with the previous one: the number of comparisons, how many of
+    them found each cause, and each cause as found last."""
 
     def __init__(self) -> None:
         self.compared = 0
         self.counts: Counter[Key] = Counter()
         self.latest: dict[Key, Cause] = {}
         self._last: Miss | None = None
-        self._lengths: Counter[Key] = Counter()  # of the streaks: comparisons that found the cause
+        self._lengths: Counter[Key] = Counter()  # of streaks: comparisons that found the cause
         self._told: set[Key] = set()
 
     def merge(self, other: "Misses") -> None:
-        """Adds the comparisons of other compilations to these."""
+        """Adds other compilations' comparisons."""
         self.compared += other.compared
-        self.counts += other.counts.copy()  # at once: calls of other threads add to it
+        self.counts += other.counts.copy()  # a copy, because calls in other threads add to it
         self.latest.update(other.latest)
 
     def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
-        """Adds a compilation that is about to begin. Returns what is to be told: the causes of many
-        in a row, if they are not told yet.
+        """Adds a compilation that is about to begin. Returns causes to report: those of many in a
+        row, if not yet reported. `compare` returns the causes that tell it from an earlier one.
 
-        A program that is used again has paid for its trace, and ends a streak. It does not if the
-        next program differs, besides in shapes and flags, only in something that was made again
-        with equal contents. Such a cause is counted whatever else compiles between.
-
-        `compare` returns in what it differs from the one before it.
+        A program that is used a second time has paid for its trace, and ends a streak, unless the
+        next program differs only in shapes, flags, and values recreated with equal contents. The
+        last are counted whatever compiles in between.
         """
         last, self._last = self._last, now
         if last is None:
@@ -266,7 +237,7 @@ class Misses:
         self.counts.update(causes.keys())
         self.latest.update(causes)
         if last.record.cost.compiles == last.compiles or last.part != now.part:
-            # The trace is part of another function's program, or another part of the program
+            # The trace belongs to another function's program, or a different part of the program
             # compiled it.
             self._lengths.clear()
             return ()
@@ -286,8 +257,8 @@ class Misses:
 
 
 def _part_of_program() -> Any:
-    """Returns what tells apart the parts of a program that are like programs of their own: a test
-    of a suite, or a cell of a notebook, may well compile what another one has compiled."""
+    """Returns the current part of the program: a test or a notebook's cell. Different parts can
+    reasonably compile the same thing."""
     return os.environ.get("PYTEST_CURRENT_TEST"), _notebook.cells_run()
 
 
@@ -296,23 +267,15 @@ class FunctionRecord:
     """The record of one jitted function, or the total of several with the same name and place.
 
     Attributes:
-        name: module and qualified name.
-        label: the name that JAX has for its programs.
-        place: file and line of the function.
-        decorator: what jitted it: "filter_jit", "jit" or "nnx.jit"; or "compiled", of a function
-            that was compiled ahead of time, whose cache has one program for good.
-        codes: a hash of the code of the function and of what it wraps.
-        cost: the cost of all its programs, including those no longer in its cache.
-        functions: how many functions the record adds up.
-        counters: the `calls`, `hits` and `times` of the cache at the last `refresh`; when the
-            cache dies, it leaves the last ones here.
-        captured: says which arrays its last program captured; empty without.
-        handed_over: how many calls ``jax.jit`` or ``flax.nnx.jit`` made in the place of ours, by
-            the reason for it.
-        misses: its compilations, each compared with the one before it.
-        made: the programs that it has compiled since it was cleared.
-        cache: returns the cache, or None if that has been collected.
-        jitted: returns what was called first with this cache, or None if that has been collected.
+        label: JAX's name for its programs.
+        decorator: "filter_jit", "jit" or "nnx.jit"; or "compiled" for a function compiled ahead of
+            time, whose cache has one program for good.
+        codes: a hash of the code of the function and of the callables it wraps.
+        functions: the number of functions in a total.
+        counters: `calls`, `hits` and `times` of the cache at the last `refresh`, or at its death.
+        captured: a description of the arrays that its last program captured, or "".
+        handed_over: the number of calls that ``jax.jit`` or ``flax.nnx.jit`` made, by reason.
+        cache, jitted: weak references to the cache, and to the function first called with it.
     """
 
     name: str
@@ -336,7 +299,7 @@ class FunctionRecord:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Is equal for functions that one place of the program makes."""
+        """Equal for functions made by one place of the program."""
         return self.name, self.place, self.codes
 
     @property
@@ -349,20 +312,19 @@ class FunctionRecord:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the function was neither called nor compiled: two threads may both create a
-        cache for one function, and one of the two is dropped."""
+        """True for a function never called or compiled, such as the cache of a thread that lost the
+        race to create one."""
         return not self.calls and self.cost == Cost() and not self.handed_over
 
     def refresh(self) -> _core.Cache | None:
-        """Reads the counters of the cache. Returns the cache, or None if that was collected."""
+        """Updates the counters. Returns the cache, or None if it was collected."""
         cache = self.cache()
         if cache is not None:
             self.counters = cache.calls, cache.hits, cache._times
         return cache
 
     def sum(self) -> "FunctionRecord":
-        """Returns a sum of functions that one place of the program makes, which begins with
-        none."""
+        """Returns an empty total for functions made by the same place."""
         return FunctionRecord(
             self.name, self.label, self.place, self.decorator, self.codes, functions=0
         )
@@ -374,12 +336,12 @@ class FunctionRecord:
         times = tuple(map(operator.add, times, more))
         self.counters = calls + more_calls, hits + more_hits, times
         self.captured = other.captured or self.captured
-        self.handed_over += other.handed_over.copy()  # at once: calls of other threads add to it
+        self.handed_over += other.handed_over.copy()  # a copy, because other threads add to it
         self.misses.merge(other.misses)
 
 
 class _CacheRef(weakref.ref[_core.Cache]):
-    """A weak reference to a Cache. It owns the record, which outlives the Cache."""
+    """A weak reference to a Cache that owns the record, which outlives the Cache."""
 
     __slots__ = ("record",)
     record: FunctionRecord
@@ -389,14 +351,11 @@ class _Functions:
     """The jitted functions of the process.
 
     Attributes:
-        timed: whether their calls are timed.
-        kept_alive: caches that are not to be collected before the report of `filterjit run`.
-        lock: held while a `Cost` of a function or variant, or a total, changes.
-        misses: the first compilations of functions that one place of the program makes, by their
-            key.
-        traced: the keys of the functions that were traced.
-        by_code: the caches by the code that the user wrote, each with the codes of all that its
-            function wraps. A function that is recreated has a new cache, which is found here.
+        kept_alive: caches to keep until the report of `filterjit run`.
+        lock: held to change a `Cost` or a total.
+        misses: first compilations of the functions made by one place of the program, by their key.
+        by_code: caches by the user's code, each with the codes of everything its function wraps.
+            Finds the caches of a recreated function.
     """
 
     def __init__(self) -> None:
@@ -409,10 +368,10 @@ class _Functions:
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()
         self._collected: collections.deque[Any] = collections.deque()  # refs not yet in a total
-        self._totals: dict[Any, FunctionRecord] = {}  # for collected caches, by name and place
+        self._totals: dict[Any, FunctionRecord] = {}  # of collected caches, by name and place
 
     def register(self, cache: _core.Cache, label: str, fun: Any, name: str = "") -> None:
-        """Begins the record of a new cache, of the function `fun`; None if it is not known."""
+        """Begins the record of a new cache. `fun` is its function, if known."""
         self._add_collected_to_totals()
         attributes, codes = cache.attributes, None if fun is None else codes_of(fun)
         name = (
@@ -421,8 +380,8 @@ class _Functions:
         decorator = getattr(cache.hooks, "decorator", "compiled")
         code = None if fun is None else code_of(fun)
         place = None if code is None else (code.co_filename, code.co_firstlineno)
-        # The garbage collector may run the callback at any moment. It is a C function and takes
-        # no lock: Python code could deadlock here, or be interrupted by a signal.
+        # The garbage collector can run the callback at any time. It is a C function without locks:
+        # Python code could deadlock here, or be interrupted by a signal.
         ref = _CacheRef(cache, self._collected.append)
         cache.record = ref.record = FunctionRecord(
             name, label, place, decorator, hash((decorator, codes)), cache=ref
@@ -431,9 +390,9 @@ class _Functions:
         if code is not None:
             alike = self.by_code.setdefault(code, weakref.WeakKeyDictionary())
             alike[cache] = codes
-            # A dropped function and its programs are in a cycle, which looks small to the collector.
+            # A dropped function and its programs form a cycle that the collector finds too small.
             if (n := len(alike)) >= _MANY and n & (n - 1) == 0 and gc.isenabled():
-                gc.collect(1 + (n > _MANY))  # of young objects first
+                gc.collect(1 + (n > _MANY))  # young objects first
         self._refs.add(ref)
         if self.kept_alive is not None:
             self.kept_alive.append(cache)
@@ -445,33 +404,32 @@ class _Functions:
                     self._refs.discard(ref)
                     record: FunctionRecord = ref.record
                 except (AttributeError, TypeError):
-                    continue  # `register` was interrupted before it set the record
+                    continue  # an interrupt hit `register` before it set the record
                 if not record.is_empty:
                     self._totals.setdefault(record.key, record.sum()).add(record)
 
     def live(self) -> list[tuple[_core.Cache, FunctionRecord]]:
-        """Returns the caches that exist, with their records."""
+        """Returns (cache, record) of living caches."""
         pairs = ((ref(), ref.record) for ref in list(self._refs))
         return [(cache, record) for cache, record in pairs if cache is not None]
 
     def of_code(self, fun: Any) -> list[_core.Cache]:
-        """Returns the caches of functions that have the code of `fun` and wrap the same code."""
+        """Returns the caches of functions with the same code as `fun`, wrapped code included."""
         code, codes = code_of(fun), codes_of(fun)
         alike = None if code is None else self.by_code.get(code)
         if alike is None:
             return []
-        # `keyrefs` copies at once: other threads add caches.
+        # `keyrefs` copies atomically, while other threads add caches.
         caches = [ref() for ref in alike.keyrefs()]
         return [cache for cache in caches if cache is not None and alike.get(cache) == codes]
 
     def are_kept(self, fun: Any, number: int) -> bool:
-        """Whether the program keeps as many functions of the code of `fun`, as in a table."""
+        """True if the program keeps at least `number` functions with the code of `fun`."""
         gc.collect()
         return sum(cache.record.jitted() is not None for cache in self.of_code(fun)) >= number
 
     def groups(self) -> list[tuple[FunctionRecord, list[_core.Cache]]]:
-        """Returns for each place that has made functions which were called or compiled, the sum of
-        their records, and the caches that exist."""
+        """Returns the total and the living caches for each place that made functions in use."""
         self._add_collected_to_totals()
         found: dict[Any, tuple[FunctionRecord, list[_core.Cache]]] = {}
         with self.lock:
@@ -490,7 +448,7 @@ class _Functions:
             cache.timed = int(on)
 
     def keep_alive(self) -> None:
-        """From now on, holds the caches registered last, so that they are not collected."""
+        """Keeps the caches registered last alive from now on."""
         self.kept_alive = collections.deque(maxlen=_KEPT_ALIVE)
 
 
@@ -499,14 +457,8 @@ tell("time_calls", functions.time_calls)
 
 
 class Event(NamedTuple):
-    """What JAX did once for a jitted function.
-
-    Attributes:
-        kind: "trace" or "compile".
-        name, place: of the function, as in its `FunctionRecord`.
-        begin, end: by ``time.perf_counter``.
-        reason: why it is a retrace; None for the first trace and for other events.
-    """
+    """JAX's work on a jitted function: a "trace" or a "compile", with ``time.perf_counter`` times.
+    `reason` explains a retrace, otherwise it is None."""
 
     kind: str
     name: str

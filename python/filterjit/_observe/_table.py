@@ -1,7 +1,7 @@
-"""The table of causes for which a function compiles again, with remedies. A row is a cause.
+"""The table of causes why a function compiles again, with remedies.
 
-docs/errors.md shows a program for each row. Many differences are normal: a flag
-has two programs. So a remedy says what is normal, and advises only numbers to become arrays.
+docs/errors.md shows a program for each row. Many differences are normal: a flag has two programs.
+Remedies therefore say what is normal, and advise arrays only for numbers.
 """
 
 import enum
@@ -15,8 +15,8 @@ from .._base._words import format_pattern
 from .._compat import _jax_compat
 from ._wording import dtype_of
 
-# The title of each kind of cause. The order is that of an explanation: a cause that comes later
-# is often a consequence of an earlier one.
+# The titles of all kinds of causes, in the order of an explanation: later causes are often
+# consequences of earlier ones.
 TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
@@ -49,13 +49,13 @@ class Row(NamedTuple):
     """A row of the table.
 
     Attributes:
-        kind: which has a title.
-        remedy: what helps; what stands in braces depends on the value and the program at hand.
-        is_endless: whether there can be any number of such causes. A program has the other ones on
-            purpose, or has few of them.
-        weight: how different two programs are that differ in this. A node of another container or
-            class weighs more than a static value, because the nodes below it are not compared; and
-            what seldom varies, such as a dtype, more than a shape.
+        kind: a key of `TITLES`.
+        remedy: advice. Braces are filled in for the value and program at hand.
+        is_endless: True if there can be any number of such causes. The other ones are intended, or
+            few.
+        weight: the distance between two programs with this difference. A container or class weighs
+            more than a static value, because the nodes below it aren't compared. Rare differences,
+            such as dtypes, weigh more than shapes.
     """
 
     kind: str
@@ -171,7 +171,7 @@ OF_LIBRARY = Row(
     "recreated", "A library makes it: create `{holder}` once, and pass the same object.", True
 )
 METHOD_OF_LIBRARY = OF_LIBRARY._replace(kind="bound method")
-# With functions="structure", which compares what they hold:
+# With functions="structure":
 UNCHANGEABLE = Row(
     "recreated",
     "{names} can change in place: make the function once, or hold what cannot change, such as tuples.",
@@ -274,10 +274,7 @@ PLACED = (MESH, TYPE_OF_SPEC, SHARDING, DEVICE)
 
 
 def row_of(x: Any, in_field: bool = False) -> Row:
-    """Returns the row of a static value that was `x` and is another one of the same kind.
-
-    `in_field` says that the value is in a field that its class declares to be static.
-    """
+    """Returns the row for a static like `x` that has changed; `in_field` for a static field's."""
     if isinstance(x, bool):
         return FLAG
     if isinstance(x, enum.Enum):
@@ -298,20 +295,15 @@ def row_of(x: Any, in_field: bool = False) -> Row:
 
 
 def decorator_of(cache: _core.Cache) -> str:
-    """Returns what jitted a function: "filter_jit", "jit" or "nnx.jit"; "" if nothing did."""
+    """Returns the decorator of a function: "filter_jit", "jit" or "nnx.jit"; otherwise ""."""
     return str(getattr(cache.hooks, "decorator", ""))
 
 
 def of_number(
     cache: _core.Cache | None, paths: Collection[Sequence[Any]], in_field: bool = False
 ) -> str:
-    """Returns what helps where a Python number has another value.
-
-    Arguments:
-        cache: the cache of the function that takes it, if it is known.
-        paths: the paths of such numbers, which are leaves of arguments.
-        in_field: whether the number is in a field that its class declares to be static.
-    """
+    """Returns the remedy for numbers that change, at paths of leaves of the function's arguments.
+    `in_field` is True for a field that its class declares static."""
     how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
     if cache is not None and paths and {path[0] for path in paths} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
@@ -324,12 +316,12 @@ def of_number(
     return NUMBER.remedy.format(how=how)
 
 
-_MOST_NUMBERS = 3  # of one argument that an option names
+_MOST_NUMBERS = 3  # per argument, in an option
 
 
 def _traced(paths: Collection[Sequence[Any]]) -> str:
-    """Returns the option that traces the numbers at some paths, and no others: those beside them
-    may be sizes, or be asked in an ``if``. An empty text if they are too many."""
+    """Returns the option `traced` for exactly these paths, because other numbers can be sizes, or
+    be used in an ``if``. Returns "" if there are too many."""
     filters: dict[str, list[str]] = {}
     for name, *below in sorted(paths, key=str):
         keys = [str(key[0] if isinstance(key, tuple) else key) for key in below]
