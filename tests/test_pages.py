@@ -89,7 +89,7 @@ def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixtu
     if "filterjit.nnx" in block.code and not _nnx_compat.supported:
         pytest.skip("filterjit.nnx hands over all calls with this version of Flax")
     needs_direct = 'row["direct"]' in block.code or "keep_programs" in block.code
-    if needs_direct and not _direct.are_there():
+    if needs_direct and not _direct.are_supported():
         pytest.skip("older versions of JAX lack what direct calls need")
     execute(block)
     said, shown = (

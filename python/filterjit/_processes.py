@@ -65,7 +65,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _agreed: set[tuple[str, str]] = set()  # (participants, digest)
 _locks: dict[tuple[str, str], RLock] = {}  # one thread waits for each
-_at_work: set[tuple[int, object]] = set()  # (thread, token) of calls that trace, compile or run
+_busy_calls: set[tuple[int, object]] = set()  # (thread, token) of calls that trace, compile or run
 _waiting: list[int] = []  # threads with a waiting call
 _judging = RLock()
 _ended: set[str] = set()  # ids of waits that this process ended
@@ -103,7 +103,7 @@ class Comparison:
             self._check(arrays, find, token)
             yield
         finally:
-            _at_work.discard(token)
+            _busy_calls.discard(token)
 
     def _check(
         self, arrays: tuple[Any, ...], find: Callable[[], Any], token: tuple[int, object]
@@ -144,7 +144,7 @@ class Comparison:
         def describe() -> Iterable[tuple[str, str]]:
             return _texts_of(variant, arrays, specs, mesh)
 
-        _at_work.add(token)
+        _busy_calls.add(token)
         try:
             lowered = lower()
         except Exception as e:
@@ -160,7 +160,7 @@ class Comparison:
 def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any, ...]) -> bool:
     """True if a trace's exception fails the call, without a second attempt."""
     try:
-        return not programs.is_of_other(exception, arrays)
+        return not programs.needs_other_program(exception, arrays)
     except Exception:  # from the user's rules
         return True
 
@@ -242,7 +242,7 @@ class _Wait:
                 self._raise_end()
                 self._announce(mine)
                 if self.is_leader:
-                    self._judge()
+                    self._end_mismatched_waits()
                 if time.monotonic() > end:
                     raise ProcessMismatchError(
                         f"process {self.me} is about to run `{self.name}`, and other processes have "
@@ -255,7 +255,7 @@ class _Wait:
                 self.client.key_value_delete(shown)
 
     def _announce(self, key: str) -> None:
-        busy = any(thread not in _waiting for thread, _ in list(_at_work))
+        busy = any(thread not in _waiting for thread, _ in list(_busy_calls))
         text = f"{self.id}\n{'busy' if busy else ''}\n{self.raised}"
         value = text.encode("utf-8", "backslashreplace")
         self.client.key_value_set_bytes(key, value, allow_overwrite=True)
@@ -293,7 +293,7 @@ class _Wait:
             self.client.key_value_delete(key)
             raise ProcessMismatchError(message)
 
-    def _judge(self) -> None:
+    def _end_mismatched_waits(self) -> None:
         """Ends all waits after too long with different programs, or with the same error."""
         with _judging:
             now = time.monotonic()
@@ -350,7 +350,7 @@ def _texts_of(
         for node, path in walk(structure):
             if node.kind not in ("array", "arguments"):
                 name = getattr(node.type, "__qualname__", node.kind)
-                text = _ADDRESS.sub("", _errors.short(node.detail, _MOST_SHOWN))
+                text = _ADDRESS.sub("", _errors.short_repr(node.detail, _MOST_SHOWN))
                 text = text if node.kind == "static" else f"{name} {text}"
                 yield _errors.format_path([*prefix, *path]), text
     paths = _errors.array_paths(variant.function, variant.structure)

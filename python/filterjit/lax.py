@@ -20,7 +20,7 @@ import numpy as np
 
 from . import _core
 from ._base._checks import NOT_GIVEN, check_callable
-from ._base._errors import format_path, short
+from ._base._errors import format_path, short_repr
 from ._base._package import public
 from ._base._words import format_pattern
 from ._compat import _flax_compat, _jax_compat
@@ -156,7 +156,9 @@ class _Traced:
         if self.returns == "value":
             return out
         if not (isinstance(out, (tuple, list)) and len(out) == 2):
-            raise TypeError(f"`f` of `lax.scan` must return a pair `(carry, y)`, not {short(out)}.")
+            raise TypeError(
+                f"`f` of `lax.scan` must return a pair `(carry, y)`, not {short_repr(out)}."
+            )
         return self._carry(args[0], out[0]), _wrapped(out[1])
 
     def _carry(self, before: _Tree, out: Any) -> _Tree:

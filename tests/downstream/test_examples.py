@@ -124,7 +124,7 @@ for row in filterjit.report().as_dict()["functions"]:
 )
 def test_a_second_start_loads_its_programs(name: str, arguments: list[str], tmp_path: Path) -> None:
     """Of a program that is the same but for the line of `keep_programs`."""
-    if not _direct.are_there():
+    if not _direct.are_supported():
         pytest.skip("older versions of JAX lack what direct calls need")
     text = (EXAMPLES / f"{name}.py").read_text()
     after = ast.parse(text).body[1].lineno - 1  # the docstring comes first

@@ -21,7 +21,7 @@ from filterjit._call import _direct
 from support.direct import Beside, counts, refusals
 from support.versions import Format, Layout, auto_mesh
 
-if not _direct.are_there():
+if not _direct.are_supported():
     pytest.skip("this version of JAX lacks what direct calls need", allow_module_level=True)
 pytestmark = pytest.mark.usefixtures("direct")
 

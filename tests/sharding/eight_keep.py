@@ -23,7 +23,7 @@ from filterjit._call import _direct
 from filterjit._compat import _nnx_compat
 from filterjit.sharding import ShardingRules, place
 
-if not _direct.are_there():
+if not _direct.are_supported():
     pytest.skip("older versions of JAX lack what direct calls need", allow_module_level=True)
 
 RULES = ShardingRules({"**.weight": P(None, "model"), ...: P()})

@@ -30,7 +30,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import Aval
-from .._base._errors import format_path, short
+from .._base._errors import format_path, short_repr
 from .._base._package import is_library
 from .._call._as_in_jax import _Opaque
 from .._compat import _executable_compat, _jax_compat
@@ -154,7 +154,9 @@ class Description:
             contents = key(x)
             if type(contents) is not _IDENTITY:
                 return part("static", self.name_of(cls), self.value(contents))
-        raise Unsupported(f"{short(x)} of type `{cls.__qualname__}`, which equals itself alone")
+        raise Unsupported(
+            f"{short_repr(x)} of type `{cls.__qualname__}`, which equals itself alone"
+        )
 
     def array(self, x: Any) -> bytes:
         if isinstance(x, jax.core.Tracer):
@@ -274,7 +276,7 @@ class Description:
         try:
             arrays, structure = _core.flatten(registry, x)
         except Exception as e:
-            raise Unsupported(f"{short(x)} cannot be flattened ({e})") from None
+            raise Unsupported(f"{short_repr(x)} cannot be flattened ({e})") from None
         leaves = (self.array(y) if isinstance(y, jax.Array) else self.value(y) for y in arrays)
         return part("tree", self.structure(structure), *leaves)
 

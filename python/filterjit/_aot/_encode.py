@@ -26,7 +26,7 @@ import numpy as np
 
 from .. import _core
 from .._base._arrays import rest_of
-from .._base._errors import format_path, short
+from .._base._errors import format_path, short_repr
 from .._compat import (
     _equinox_compat,
     _executable_compat,
@@ -100,7 +100,7 @@ def _place_of(x: Any) -> Place:
     module = getattr(x, "__module__", None)
     qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
-        raise Unsupported(f"{short(x)} has no module or name to look it up by")
+        raise Unsupported(f"{short_repr(x)} has no module or name to look it up by")
     with contextlib.suppress(Unsupported):
         if _find((module, qualname)) is x:
             return module, qualname
@@ -146,7 +146,7 @@ class Coder:
             codes = list(map(self.encode, parts))
             return [[tag, len(codes)], *itertools.chain.from_iterable(codes)]
         if not callable(x) and id(x) not in self._numbers:
-            raise Unsupported(f"{short(x)} of type `{type(x).__qualname__}`")
+            raise Unsupported(f"{short_repr(x)} of type `{type(x).__qualname__}`")
         return [self.object(x)]
 
     def decode(self, codes: Json) -> Any:
@@ -172,7 +172,7 @@ class Coder:
         """Encodes a value, and checks that it decodes to an equal one."""
         codes = self.encode(x)
         if not _same(registry, self.decode(codes), x):
-            raise Unsupported(f"{short(x)} would not be equal after loading")
+            raise Unsupported(f"{short_repr(x)} would not be equal after loading")
         return codes
 
 
@@ -223,7 +223,7 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
         return "mapping", _columns(x)
     if isinstance(x, enum.Enum):
         if x.name not in cls.__members__:
-            raise Unsupported(f"{short(x)}, which is no member of its class")
+            raise Unsupported(f"{short_repr(x)}, which is no member of its class")
         return "enum", [cls, x.name]
     if isinstance(x, np.dtype):
         return "dtype", [encode_dtype(x)]
@@ -236,7 +236,7 @@ def _parts_of(x: Any) -> tuple[str, Iterable[Any]] | None:
     except AttributeError as e:
         raise Unsupported(f"a `{cls.__qualname__}` with a field that is not set ({e})") from None
     if getattr(x, "__dict__", fields).keys() != fields.keys():
-        raise Unsupported(f"{short(x)} has attributes other than its fields")
+        raise Unsupported(f"{short_repr(x)} has attributes other than its fields")
     return "instance", [cls, *_columns(fields)]
 
 
@@ -409,7 +409,7 @@ def _new_instance(cls: Any, *columns: Any) -> Any:
     x: Any = object.__new__(cls)
     for name, value in fields.items():
         if isinstance(_member(cls, name), property):
-            raise Unsupported(f"`{name}` of {short(x)} is set by a property")
+            raise Unsupported(f"`{name}` of {short_repr(x)} is set by a property")
         object.__setattr__(x, name, value)
     return x
 

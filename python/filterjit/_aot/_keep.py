@@ -94,7 +94,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
         )
     os.makedirs(path, mode=0o700, exist_ok=True)
     check_owner(os.stat(path), path, stat.S_ISDIR)
-    if not _direct.are_there():
+    if not _direct.are_supported():
         raise RuntimeError(
             f"`keep_programs` needs JAX 0.7.2 or newer; this is JAX {jax.__version__}, whose "
             "executables filterjit cannot run itself"
@@ -181,7 +181,7 @@ class Kept:
             else:
                 self.cache.insert_traced(self.variant)  # in case no call inserts it
                 logger.info("filterjit has loaded `%s` from %s", self.name, self.path)
-                _events.tell("loaded", self.cache, self.variant, arrays)
+                _events.notify("loaded", self.cache, self.variant, arrays)
         return of_variant[self.digest] or None
 
     def refuse(self) -> None:
@@ -234,14 +234,14 @@ def _tell_not_kept(
     folder: Folder, cache: _core.Cache, variant: _core.Variant, why: Exception
 ) -> None:
     text = " ".join(_text(why).split())
-    _events.tell("not_kept", variant, text)
+    _events.notify("not_kept", variant, text)
     told = f"`{_events.name_of(cache)}` is not kept: {text}"
     if told not in folder.told:
         folder.told.add(told)
         logger.info("%s", told)
 
 
-def seek(prepared: PreparedCall) -> Kept | None:
+def find_kept(prepared: PreparedCall) -> Kept | None:
     """Returns the `Kept` of a call made ahead of time, or None if nothing keeps it."""
     return _seek(prepared.cache, prepared.variant, prepared.arrays) if _folders else None
 
@@ -273,7 +273,7 @@ class _Thread(threading.local):
         self.sought: weakref.WeakKeyDictionary[_core.Variant, Any] = weakref.WeakKeyDictionary()
 
 
-class _Keeper(_events.Listener):
+class _KeepListener(_events.Listener):
     """Looks for programs before JAX traces, and writes new ones after they ran."""
 
     def __init__(self) -> None:
@@ -317,4 +317,4 @@ def _is_there(x: Any) -> bool:
     return not (isinstance(x, jax.Array) and x.is_deleted())
 
 
-listener = _Keeper()
+listener = _KeepListener()

@@ -13,7 +13,7 @@ from .. import _core
 from .._base._checks import as_path, check_version
 from .._base._package import public
 from .._call._miss import registry_for
-from .._call._selection import Chosen, Named
+from .._call._selection import ArgumentSelection, LeafSelection
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
@@ -200,9 +200,9 @@ def _decode(
         _check_axes(specs, mesh)
     settings = Settings(
         functions=header["functions"],
-        traced=Chosen.of("traced", header["traced"]),
+        traced=LeafSelection.of("traced", header["traced"]),
         numbers_traced=bool(header["numbers traced"]),
-        static=Named(*map(frozenset, header["static"])),
+        static=ArgumentSelection(*map(frozenset, header["static"])),
     )
     registry = registry_for(settings)
     shardings = [sharding for *_, sharding in specs]

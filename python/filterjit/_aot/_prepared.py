@@ -128,7 +128,7 @@ class PreparedCall:
         call = _running.Running(variant)
         try:
             call.begin()
-            _events.tell("ahead_of_time", cache, variant)
+            _events.notify("ahead_of_time", cache, variant)
             if self.settings.donate.is_quiet:
                 _running.ignore_donation(call)
             yield

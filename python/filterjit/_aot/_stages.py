@@ -19,7 +19,7 @@ from .._base._checks import known_options, option_names
 from .._base._generic import _P, _T
 from .._base._package import public_type, suggesting
 from .._call._caches import names_of
-from .._call._events import tell
+from .._call._events import notify
 from .._call._programs import programs_of
 from .._call._selection import HandOver
 from .._call._traced import contents
@@ -248,7 +248,7 @@ def compile(
     """Compiles the function for a call, or loads its program from `keep_programs`."""
     with refusing(f):
         prepared = prepare(f, args, kwargs)
-        kept = _keep.seek(prepared)
+        kept = _keep.find_kept(prepared)
         if kept is not None and (stage := kept.load(prepared.arrays)) is not None:
             found: Compiled[_P, _T] = _compiled(stage, _with_specs(prepared, may_raise=False))
             return found
@@ -285,7 +285,7 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
         with contextlib.suppress(Exception):
             found = contents(traced.jaxpr)
             may_raise = found.callbacks
-            tell("inspected", prepared.variant, prepared.arrays, found)
+            notify("inspected", prepared.variant, prepared.arrays, found)
     return Traced(traced, _with_specs(prepared, may_raise))
 
 

@@ -16,7 +16,7 @@ import jax
 from .. import _core
 from .._base._arrays import Aval
 from .._base._checks import positive_int
-from .._base._errors import short
+from .._base._errors import short_repr
 from .._base._package import public_type
 from .._call._events import stack_level
 from .._trees._registry import is_array, leaves_of
@@ -84,9 +84,9 @@ class WarmUp:
 def _describe_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     def describe(x: Any) -> str:
         try:
-            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short(x)
+            return str(Aval.of(x)) if hasattr(x, "shape") and hasattr(x, "dtype") else short_repr(x)
         except Exception:
-            return short(x)
+            return short_repr(x)
 
     named = (f"{key}={describe(x)}" for key, x in kwargs.items())
     return ", ".join([*map(describe, args), *named])
@@ -97,7 +97,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
     if not isinstance(signatures, Iterable) or isinstance(signatures, Mapping):
         raise TypeError(
             "`warm_up_all(signatures)` must be a list of pairs (args, kwargs), such as [((x, 2), {})], not "
-            f"{short(signatures)}"
+            f"{short_repr(signatures)}"
         )
     for i, one in enumerate(signatures):
         match one:
@@ -106,7 +106,7 @@ def _check_signatures(signatures: Any) -> list[tuple[tuple[Any, ...], dict[str, 
             case _:
                 raise TypeError(
                     f"signature {i} of `warm_up_all` is not a pair (args, kwargs) of a tuple and a "
-                    f"dict, as in [((x, 2), {{}})], but {short(one)}"
+                    f"dict, as in [((x, 2), {{}})], but {short_repr(one)}"
                 )
     return found
 
@@ -201,7 +201,7 @@ def _warm_up(
                     if key in seen:
                         results[i].same_as = seen[key]
                         continue
-                    kept = _keep.seek(prepared)
+                    kept = _keep.find_kept(prepared)
                     results[i].loaded = kept is not None and kept.load(prepared.arrays) is not None
                     if not results[i].loaded:
                         lowered = _stages.trace_prepared(prepared).lower()

@@ -50,7 +50,7 @@ def array_paths(function: _core.Structure, arguments: _core.Structure | None) ->
     return own if arguments is None else own + arguments._key_paths()
 
 
-def short(x: Any, most: int = 80) -> str:
+def short_repr(x: Any, most: int = 80) -> str:
     """Returns a one-line repr of at most `most` characters. Never raises an Exception."""
     try:
         text = repr(x)
@@ -89,7 +89,7 @@ def add_path(exception: BaseException) -> BaseException:
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     if operation == "hash" and type(exception) is TypeError and "unhashable" in str(exception):
         error: BaseException = StaticArgumentError(
-            f"argument `{where}` is static, but it cannot be hashed: {short(value)} of type "
+            f"argument `{where}` is static, but it cannot be hashed: {short_repr(value)} of type "
             f"`{kind}`. Everything that is not an array is part of the key of the compiled "
             f"program. {_how_to_hash(value)}"
         )
@@ -266,7 +266,9 @@ def name_unhashable(exception: BaseException, statics: Iterable[tuple[str, Any]]
         try:
             hash(x)
         except Exception:
-            exception.add_note(f"(static argument `{name}` is {short(x)}. {_how_to_be_static(x)})")
+            exception.add_note(
+                f"(static argument `{name}` is {short_repr(x)}. {_how_to_be_static(x)})"
+            )
 
 
 def _how_to_be_static(x: Any) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 from ._rooms import import_room
 
 
-class later:
-    """A proxy such as ``later("_observe._report")`` that imports its module on first use. Needs an
+class LazyModule:
+    """A proxy such as ``LazyModule("_observe._report")`` that imports its module on first use. Needs an
     import under TYPE_CHECKING beside it, for type checkers and import-linter."""
 
     def __init__(self, name: str) -> None:

@@ -35,7 +35,7 @@ class _Pops(Protocol):
     def pop(self) -> Any: ...
 
 
-def taken(items: _Pops) -> Iterator[Any]:
+def drain(items: _Pops) -> Iterator[Any]:
     """Pops and yields items until none is left. Threads can share this."""
     while True:
         try:

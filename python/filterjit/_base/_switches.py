@@ -74,7 +74,7 @@ class Switches:
 switches = Switches()
 
 
-def tell(name: str, function: Callable[[bool], None]) -> None:
+def on_switch(name: str, function: Callable[[bool], None]) -> None:
     """Calls a function with the value of a switch, now and after each change."""
     switches.__dict__["_told"][name] = function
     function(getattr(switches, name))

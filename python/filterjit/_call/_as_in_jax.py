@@ -145,7 +145,7 @@ def hand_over(
     __tracebackhide__ = True
     handed_over[reason] += 1
     cache = f._parts()[0]
-    _events.tell("handed_over", cache, handed_over)
+    _events.notify("handed_over", cache, handed_over)
     try:
         return upstream(*args, **kwargs)
     except (TypeError, ValueError) as e:

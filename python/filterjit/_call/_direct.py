@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import _core
-from .._base._switches import tell
+from .._base._switches import on_switch
 from .._compat import _direct_compat, _jax_compat
 from . import _running
 
@@ -85,10 +85,10 @@ def _turn(on: bool) -> None:
         _context.enabled = on
 
 
-tell("direct", _turn)
+on_switch("direct", _turn)
 
 
-def are_there() -> bool:
+def are_supported() -> bool:
     """True if this JAX supports direct calls."""
     return _context is not None
 

@@ -12,7 +12,7 @@ from .._base._checks import one_of
 from .._compat import _jax_compat
 from .._trees._registry import leaves_of
 from ._events import stack_level
-from ._selection import NONE, NOTHING, Chosen, Named
+from ._selection import NO_ARGUMENTS, NO_LEAVES, ArgumentSelection, LeafSelection
 
 _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
 
@@ -30,8 +30,8 @@ class Donation:
     `chosen` ones by parameter and filter."""
 
     mode: str = "none"
-    arguments: Named = NONE
-    chosen: Chosen = NOTHING
+    arguments: ArgumentSelection = NO_ARGUMENTS
+    chosen: LeafSelection = NO_LEAVES
 
     @classmethod
     def of(cls, given: Any) -> "Donation":
@@ -41,7 +41,7 @@ class Donation:
             one_of("filter_jit(..., donate=...)", given, _MODES, also=names)
             return cls(given)
         modes = f"a mode ({', '.join(map(repr, _MODES[:-1]))} or {_MODES[-1]!r}), "
-        return cls(chosen=Chosen.of("donate", given, modes))
+        return cls(chosen=LeafSelection.of("donate", given, modes))
 
     def __bool__(self) -> bool:
         return self.mode != "none" or bool(self.arguments or self.chosen)
@@ -134,7 +134,7 @@ def same_memory(x: Any, y: Any) -> bool:
     return (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
-def tell_unused(
+def warn_unused(
     donated: Sequence[int],
     variant: _core.Variant,
     arrays: Sequence[Any],

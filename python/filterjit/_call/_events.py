@@ -36,7 +36,7 @@ class Trace:
     record: Any = None
 
 
-class Watched(NamedTuple):
+class TracedCall(NamedTuple):
     """The parameters `names` of the user's function and their `arguments`, with tracers."""
 
     cache: _core.Cache
@@ -85,7 +85,7 @@ class Listener:
     def calls(self, trace: Trace) -> None:
         """A trace is about to call the user's function. Can raise."""
 
-    def watches(self, watched: Watched) -> Callable[[Any], None] | None:
+    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
         """The user's function is about to run. Returns a function to call with its result."""
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
@@ -124,7 +124,7 @@ def listeners() -> list[Listener]:
     return [_listeners[module] for module in _rooms.LISTENERS if module in _listeners]
 
 
-def tell(event: str, *arguments: Any) -> None:
+def notify(event: str, *arguments: Any) -> None:
     """Calls the method `event` of all listeners."""
     for one in listeners():
         getattr(one, event)(*arguments)
@@ -137,7 +137,7 @@ def error_of(error: BaseException | str) -> BaseException | str:
     return error
 
 
-def call_watched(function: Callable[[], Any], watched: Watched) -> Any:
+def call_watched(function: Callable[[], Any], watched: TracedCall) -> Any:
     """Calls `function` between the listeners' `watches` and the functions that these return."""
     __tracebackhide__ = True
     ends = [end for one in listeners() if (end := one.watches(watched)) is not None]

@@ -16,7 +16,7 @@ from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from . import _direct, _events, _running, _signature, _traced
 from ._caches import names_of
-from ._donation import tell_unused
+from ._donation import warn_unused
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -73,7 +73,7 @@ class FlatFunction:
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
-            _events.tell("before_trace", self.observed, None)
+            _events.notify("before_trace", self.observed, None)
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
@@ -124,8 +124,8 @@ class FlatFunction:
                 _traced.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
-            elif hooks.settings.tells_unused and not jax.config.jax_disable_jit:
-                tell_unused(self.donated or (), variant, arrays, output.arrays)
+            elif hooks.settings.warns_unused and not jax.config.jax_disable_jit:
+                warn_unused(self.donated or (), variant, arrays, output.arrays)
             return output
 
     def _call_function(self, trace: _events.Trace) -> Any:
@@ -136,7 +136,7 @@ class FlatFunction:
         for structure in (variant.function, variant.structure):
             for array in structure._held(np.ndarray):
                 _jax_compat.convert_again(array)
-        _events.tell("calls", trace)
+        _events.notify("calls", trace)
 
         def call() -> Any:
             __tracebackhide__ = True
@@ -147,5 +147,5 @@ class FlatFunction:
         if cache is None:
             return call()
         names = self.signature.names
-        watched = _events.Watched(cache, hooks, variant.structure, names, arguments)
+        watched = _events.TracedCall(cache, hooks, variant.structure, names, arguments)
         return _events.call_watched(call, watched)

@@ -96,7 +96,7 @@ class FunctionHooks(_running.RunningHooks):
             cache = _core.Cache(
                 self.registry, structure, signature, self, self.settings.maxsize, attributes
             )
-            _events.tell("made", cache, names_of(fun)[0], fun, "", f)
+            _events.notify("made", cache, names_of(fun)[0], fun, "", f)
             _programs.add(cache)
             if caches is not None:
                 cache = caches.setdefault(key, cache)
@@ -166,12 +166,12 @@ class FunctionHooks(_running.RunningHooks):
         """Returns True if the new program can raise; None inside an outer trace."""
         if any(isinstance(x, jax.core.Tracer) for x in (*outputs, *arrays)):
             return None
-        _events.tell("ran", variant, arrays)
+        _events.notify("ran", variant, arrays)
         try:
             jitted, arrays = programs_of(variant).find(arrays)
             found = _traced.contents(jitted.trace(*arrays).jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # unknown; waiting is always correct
-        _events.tell("inspected", variant, arrays, found)
+        _events.notify("inspected", variant, arrays, found)
         return raises

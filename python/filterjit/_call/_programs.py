@@ -32,12 +32,12 @@ class Programs:
         """Returns the `in_shardings` spec of each array; empty without shardings."""
         return ()
 
-    def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    def needs_other_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         """True if another program must repeat the failed call."""
         return False
 
-    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns `is_of_other`, and sets ``variant.call`` to that program."""
+    def switch_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+        """Returns `needs_other_program`, and sets ``variant.call`` to that program."""
         return False
 
 
@@ -77,7 +77,7 @@ def clear(cache: _core.Cache) -> None:
     """Drops a function's programs, even from variants that running calls hold."""
     variants = cache.variants()
     cache.clear()
-    _events.tell("cleared", cache)
+    _events.notify("cleared", cache)
     for variant in variants:
         _drop(variant)
 

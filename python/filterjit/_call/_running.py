@@ -303,4 +303,4 @@ class RunningHooks(CallHooks):
 def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:
     """True if another program, for example for other shardings, must repeat a failed call."""
     programs = variant.programs  # None after the garbage collector cleared it
-    return programs is not None and programs.call_again(exception, arrays)
+    return programs is not None and programs.switch_program(exception, arrays)

@@ -1,5 +1,5 @@
-"""Selections by options: `Named`, arguments by position and name, like options of ``jax.jit``, and
-`Chosen`, leaves by parameter name and filter."""
+"""Selections by options: `ArgumentSelection`, arguments by position and name, like options of ``jax.jit``, and
+`LeafSelection`, leaves by parameter name and filter."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import _core
 from .._base._checks import did_you_mean
-from .._base._errors import short
+from .._base._errors import short_repr
 from .._base._words import some_of
 from .._compat import _jax_compat
 from .._trees._filters import (
@@ -55,7 +55,7 @@ class HandOver(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class ArgumentSelection:
     """Selects arguments of a call: positional ones by position, keyword ones by name."""
 
     positions: frozenset[int] = frozenset()
@@ -73,7 +73,7 @@ class Named:
         signature: inspect.Signature | None,
         argnums: int | Iterable[int] | None,
         argnames: str | Iterable[str] | None,
-    ) -> "Named":
+    ) -> "ArgumentSelection":
         """Parses ``argnums`` and ``argnames`` for a function. Like ``jax.jit``, derives either one
         from the other. Raises HandOver if a negative number can't be resolved."""
         parameters = [] if signature is None else list(signature.parameters.values())
@@ -162,13 +162,15 @@ class Named:
                 yield (i,)
 
 
-NONE = Named()
+NO_ARGUMENTS = ArgumentSelection()
 
 
 NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 
 
-def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspect.Signature | None]:
+def named_by(
+    fun: Any, options: Mapping[str, Any]
+) -> tuple[ArgumentSelection, ArgumentSelection, inspect.Signature | None]:
     """Parses options of ``jax.jit``. Returns the static arguments, the donated ones, and the
     signature to bind by: that of `fun` itself if position and name always agree, otherwise `ANY`.
     Raises HandOver if parameters can't express the selection."""
@@ -177,7 +179,10 @@ def named_by(fun: Any, options: Mapping[str, Any]) -> tuple[Named, Named, inspec
     if any(x is not None for x in given):
         with contextlib.suppress(TypeError, ValueError):
             public = inspect.signature(fun)
-    static, donated = Named.of(public, *given[:2]), Named.of(public, *given[2:])
+    static, donated = (
+        ArgumentSelection.of(public, *given[:2]),
+        ArgumentSelection.of(public, *given[2:]),
+    )
     signature = own_signature(fun)
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
@@ -201,7 +206,7 @@ def check_names(option: str, names: Iterable[str], signature: _core.Signature) -
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Chosen:
+class LeafSelection:
     """Selects leaves by parameter name and filter. `by_leaf` has the names of filters that look at
     leaves, not only at paths."""
 
@@ -220,10 +225,10 @@ class Chosen:
         object.__setattr__(self, "by_leaf", by_leaf)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Chosen, (self.option, self.filters)
+        return LeafSelection, (self.option, self.filters)
 
     @classmethod
-    def of(cls, option: str, given: Any, also: str = "") -> "Chosen":
+    def of(cls, option: str, given: Any, also: str = "") -> "LeafSelection":
         """Parses an option of `filter_jit`. `also` describes other valid values, for errors. Raises
         TypeError or ValueError."""
         if isinstance(given, (tuple, list, set, frozenset)):
@@ -233,7 +238,7 @@ class Chosen:
             raise TypeError(
                 f"`filter_jit(..., {option}=...)` must be {also}a tuple of names of parameters{such}, "
                 "or a dict from such names to True, False, path patterns or other filters, not "
-                f"{short(given)}."
+                f"{short_repr(given)}."
             )
         return cls(option, tuple(sorted(given.items(), key=lambda item: item[0])))
 
@@ -247,7 +252,7 @@ class Chosen:
 
     def __eq__(self, other: object) -> bool:
         return (
-            type(other) is Chosen
+            type(other) is LeafSelection
             and self.names == other.names
             and all(_same(a, b) for (_, a), (_, b) in zip(self.filters, other.filters, strict=True))
         )
@@ -287,15 +292,15 @@ class Chosen:
         )
 
 
-NOTHING = Chosen()
+NO_LEAVES = LeafSelection()
 
 
-def check_no_texts(traced: Chosen, structure: _core.Structure) -> None:
+def check_no_texts(traced: LeafSelection, structure: _core.Structure) -> None:
     for node, path in walk(structure):
         is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
         if is_text and (node.key, True) in traced.filters:
             raise ValueError(
-                f"`{traced.option}` names {node.key!r}, which is the str {short(node.detail)}: leave it out, as "
+                f"`{traced.option}` names {node.key!r}, which is the str {short_repr(node.detail)}: leave it out, as "
                 "no number is in it."
             )
 
@@ -305,7 +310,7 @@ def _same(a: Any, b: Any) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, (str, bool)) and a == b)
 
 
-def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
+def numbers_of(traced: LeafSelection, name: str, argument: Any) -> bytes:
     """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number. Raises
     ValueError if a path pattern matches no leaf, or a leaf that isn't an array or a number."""
     mask = traced.mask(name, argument, ("traced",))
@@ -320,9 +325,11 @@ def numbers_of(traced: Chosen, name: str, argument: Any) -> bytes:
     return mask
 
 
-def mark_chosen(parameters: Parameters, chosen: Chosen) -> Parameters:
+def mark_chosen(parameters: Parameters, chosen: LeafSelection) -> Parameters:
     """Returns `parameters` with flags where numbers are traced."""
-    extended = Named(names=frozenset(chosen.names) - set(parameters[0])).mark(parameters, 0)
+    extended = ArgumentSelection(names=frozenset(chosen.names) - set(parameters[0])).mark(
+        parameters, 0
+    )
     names, positional_only, positional, varargs, varkw, flags = extended
 
     def flag(name: str) -> int:

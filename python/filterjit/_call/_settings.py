@@ -8,7 +8,7 @@ from .._base._checks import one_of
 from .._compat import _jax_compat
 from ._caches import MAXSIZE
 from ._donation import NO_DONATION, Donation
-from ._selection import NONE, NOTHING, Chosen, Named
+from ._selection import NO_ARGUMENTS, NO_LEAVES, ArgumentSelection, LeafSelection
 
 OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[[Any], Any] | None
 """The action on a retrace. A callable gets the `Explanation`."""
@@ -55,8 +55,8 @@ class Settings:
     same_on_all_processes: bool | None = None
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False
-    static: Named = NONE
-    traced: Chosen = NOTHING
+    static: ArgumentSelection = NO_ARGUMENTS
+    traced: LeafSelection = NO_LEAVES
 
     def __post_init__(self) -> None:
         # Copy `compiler_options`, which the caller might change.
@@ -88,7 +88,7 @@ class Settings:
         return self.same_on_all_processes
 
     @property
-    def tells_unused(self) -> bool:
+    def warns_unused(self) -> bool:
         """True if filterjit warns about unused donated arrays, by path. Otherwise JAX might."""
         is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
         return bool(self.donate.chosen) or is_warned

@@ -13,7 +13,7 @@ from .._base._package import public
 from .._base._rooms import import_room
 from .._call._caches import MAXSIZE
 from .._call._donation import Donation
-from .._call._selection import NOTHING, Chosen
+from .._call._selection import NO_LEAVES, LeafSelection
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
@@ -255,7 +255,7 @@ def filter_jit(
     donate = Donation.of(donate)
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
-    traced = Chosen.of("traced", traced) or NOTHING
+    traced = LeafSelection.of("traced", traced) or NO_LEAVES
     own = own_options("filter_jit", on_retrace, maxsize)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
@@ -279,7 +279,7 @@ def _jit(settings: Settings, fun: Any, /) -> Any:
     if not callable(fun):
         above = (classmethod, property, functools.cached_property)
         raise TypeError(
-            f"{_errors.short(fun)} is not a callable object\n"  # this line is Equinox's
+            f"{_errors.short_repr(fun)} is not a callable object\n"  # this line is Equinox's
             + (
                 f"Put `@{type(fun).__name__}` above `@filter_jit`."
                 if isinstance(fun, above)
@@ -288,7 +288,7 @@ def _jit(settings: Settings, fun: Any, /) -> Any:
             )
         )
     if (kind := _kind_of_generator(fun)) is not None:
-        raise _errors.nothing_to_trace(f"`filter_jit(fun)`: {_errors.short(fun)} is {kind}")
+        raise _errors.nothing_to_trace(f"`filter_jit(fun)`: {_errors.short_repr(fun)} is {kind}")
     try:
         signature = inspect_signature(fun)
     except ValueError as e:

@@ -12,7 +12,7 @@ from jax import tree_util as jtu
 from .. import _core
 from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
-from .._base._later import later
+from .._base._later import LazyModule
 from .._base._package import suggesting
 from .._base._rooms import import_room
 from .._base._words import note_context
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from .._observe import _causes, _explain, _report, _report_output
     from .._shardings import _options
 else:  # not needed for calls
-    _stages, _warm_up = later("_aot._stages"), later("_aot._warm_up")
-    _options = later("_shardings._options")
-    _explain, _report = later("_observe._explain"), later("_observe._report")
+    _stages, _warm_up = LazyModule("_aot._stages"), LazyModule("_aot._warm_up")
+    _options = LazyModule("_shardings._options")
+    _explain, _report = LazyModule("_observe._explain"), LazyModule("_observe._report")
 
 _jax_compat.hide_from_tracebacks(__file__)
 

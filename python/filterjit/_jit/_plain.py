@@ -13,7 +13,7 @@ from .._base._rooms import import_room
 from .._call._as_in_jax import PlainHooks
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import NAMING, HandOver, Named, named_by, without_iterators
+from .._call._selection import NAMING, ArgumentSelection, HandOver, named_by, without_iterators
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -142,8 +142,8 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
 def settings_as_in_jax(
     options: dict[str, Any],
     own: dict[str, Any],
-    static: Named,
-    donated: Named,
+    static: ArgumentSelection,
+    donated: ArgumentSelection,
     shardings: Any,
 ) -> Settings:
     """Returns the settings of a function that behaves like ``jax.jit`` with these options."""
@@ -162,7 +162,7 @@ def settings_as_in_jax(
     )
 
 
-def _shardings(inputs: Any, outputs: Any, static: Named) -> Any:
+def _shardings(inputs: Any, outputs: Any, static: ArgumentSelection) -> Any:
     inputs, outputs = (None if _jax_compat.is_unspecified(x) else x for x in (inputs, outputs))
     if inputs is None and outputs is None:
         return None

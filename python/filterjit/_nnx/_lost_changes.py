@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._call._events import Listener, Watched, name_of, stack_level
+from .._call._events import Listener, TracedCall, name_of, stack_level
 from .._compat import _flax_compat, _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -20,7 +20,7 @@ Variables = list[tuple[str, Any, Any]]
 """(path, Variable, value) of each Variable."""
 
 
-def _why(watched: Watched) -> str:
+def _why(watched: TracedCall) -> str:
     """Explains why a change is lost, and what to do."""
     decorator = watched.hooks.decorator
     return (
@@ -52,7 +52,7 @@ def _has_variables(structure: _core.Structure) -> bool:
 
 
 class _LostChanges(Listener):
-    def watches(self, watched: Watched) -> Callable[[Any], None] | None:
+    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
         """Warns once per function that changes Variables of its arguments in place."""
         if watched.hooks.updates_modules:
             return None
@@ -71,7 +71,9 @@ listener = _LostChanges()
 _told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
-def _warn(watched: Watched, before: Variables | None, after: Variables | None, result: Any) -> None:
+def _warn(
+    watched: TracedCall, before: Variables | None, after: Variables | None, result: Any
+) -> None:
     """Warns if a trace changed Variables of its arguments and doesn't return them. An NNX
     transformation inside the function hides its changes, because it gives all Variables new values.
     """

@@ -15,7 +15,7 @@ from .._base._rooms import import_room
 from .._call._as_in_jax import NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import HandOver, Named, named_by, without_iterators
+from .._call._selection import ArgumentSelection, HandOver, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
@@ -288,7 +288,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     upstream = compat.upstream_jit(fun, **options)
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
     reason = None if compat.supported else "this version of Flax or JAX is not supported"
-    static = donated = Named()
+    static = donated = ArgumentSelection()
     prefixes = None
     try:
         static, donated, signature = named_by(function, options)

@@ -10,7 +10,7 @@ from .._call import _signature
 from .._call._selection import HandOver
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
-from .._shardings._options import SeenCall, Shardings
+from .._shardings._options import ShardingCall, Shardings
 from .._shardings._specs import Spec, axes_for, mesh_in_force, problem_of
 from ._trace import DO_NOT_FIT, Prefixes, TracedFunction, registry, specs_of
 
@@ -29,16 +29,16 @@ class NNXShardings(Shardings):
     def check_names(self, signature: _core.Signature) -> None:
         pass
 
-    def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
+    def specs_of_inputs(self, call: ShardingCall) -> tuple[Spec, ...]:
         return self._look(call)[0]
 
-    def positions_of_models(self, call: SeenCall) -> list[int]:
+    def positions_of_models(self, call: ShardingCall) -> list[int]:
         if not self.traced.returns_all:  # an unchanged Variable stays where it is
             return []
         specs, values = self._look(call)
         return [i for i in values if _is_auto(specs[i])]
 
-    def _look(self, call: SeenCall) -> tuple[tuple[Spec, ...], list[int]]:
+    def _look(self, call: ShardingCall) -> tuple[tuple[Spec, ...], list[int]]:
         """Returns each array's spec, and the positions of the Variables' values in their order."""
         # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
         avals = map(_jax_compat.typeof, call.arrays)
@@ -65,7 +65,7 @@ class NNXShardings(Shardings):
         return tuple(specs), values
 
     def specs_of_outputs(
-        self, tree: Any, results: Sequence[Any], call: SeenCall
+        self, tree: Any, results: Sequence[Any], call: ShardingCall
     ) -> tuple[Spec, ...]:
         specs, values = self._look(call)
         try:

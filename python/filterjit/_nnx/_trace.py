@@ -20,7 +20,7 @@ import jax
 from .. import _core
 from .._base._arrays import is_spec
 from .._call._donation import Donation
-from .._call._selection import HandOver, Named
+from .._call._selection import ArgumentSelection, HandOver
 from .._compat import _nnx_compat as compat
 from .._trees import _registry
 from .._trees._registry import is_traced
@@ -109,7 +109,7 @@ class TracedFunction:
 
     fun: Callable[..., Any]
     signature: inspect.Signature
-    static: Named
+    static: ArgumentSelection
     donation: Donation
     prefixes: Prefixes | None
     mode: int

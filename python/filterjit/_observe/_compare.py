@@ -14,7 +14,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import Aval
-from .._base._errors import array_paths, format_path, holds_arrays, short
+from .._base._errors import array_paths, format_path, holds_arrays, short_repr
 from .._base._package import is_library_class
 from .._base._unwrap import (
     Held,
@@ -163,7 +163,7 @@ class Comparison:
         elif self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
-            x, y = in_words(was.detail, now.detail, short)
+            x, y = in_words(was.detail, now.detail, short_repr)
             self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
 
     def _compare_jitted(self, was: _core.Cache, now: _core.Cache, path: list[Any]) -> None:

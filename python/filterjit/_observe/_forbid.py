@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 
 from .._base._checks import Entered, Undo, not_a_decorator, one_of
-from .._base._later import later
+from .._base._later import LazyModule
 from .._base._package import public
 from .._call._events import users_line
 from .._compat import _jax_compat
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from . import _explain
     from ._causes import Explanation
 else:
-    _explain = later("_observe._explain")
+    _explain = LazyModule("_observe._explain")
 
 logger = logging.getLogger("filterjit")
 

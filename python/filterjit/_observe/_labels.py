@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .. import _core
-from .._base._errors import format_path, short
+from .._base._errors import format_path, short_repr
 from .._base._unwrap import is_function
 from .._trees._nodes import Node, lineage
 from .._trees._registry import registry
@@ -91,6 +91,6 @@ def _text(node: Node) -> str:
         return describe_node(node, None)
     x = node.detail
     if not (is_function(x) or isinstance(x, type)):
-        return short(x, LONGEST)
-    name = str(getattr(x, "__name__", None) or short(x, _WIDTH))
+        return short_repr(x, LONGEST)
+    name = str(getattr(x, "__name__", None) or short_repr(x, _WIDTH))
     return f"{name} of {place_of(x)}" if name == "<lambda>" else name

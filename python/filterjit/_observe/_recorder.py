@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from .. import _core
-from .._base._later import later
+from .._base._later import LazyModule
 from .._call import _running
 from .._call._events import Trace, users_line
 from .._call._traced import Contents
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from . import _jaxpr
     from ._causes import Explanation
 else:
-    _jaxpr = later("_observe._jaxpr")
+    _jaxpr = LazyModule("_observe._jaxpr")
 
 logger = logging.getLogger("filterjit")
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from .._base._arrays import Aval, Placed, placement
-from .._base._locks import RLock, taken
-from .._base._switches import tell
+from .._base._locks import RLock, drain
+from .._base._switches import on_switch
 from .._base._unwrap import code_of, codes_of
 from .._call import _direct
 from .._compat import _jax_compat
@@ -399,7 +399,7 @@ class _Functions:
 
     def _add_collected_to_totals(self) -> None:
         with self.lock:
-            for ref in taken(self._collected):
+            for ref in drain(self._collected):
                 try:
                     self._refs.discard(ref)
                     record: FunctionRecord = ref.record
@@ -453,7 +453,7 @@ class _Functions:
 
 
 functions = _Functions()
-tell("time_calls", functions.time_calls)
+on_switch("time_calls", functions.time_calls)
 
 
 class Event(NamedTuple):

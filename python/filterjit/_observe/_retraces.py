@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from .. import _core
-from .._base._later import later
+from .._base._later import LazyModule
 from .._base._package import is_installed, public
 from .._base._switches import switches
 from .._call._events import stack_level
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from . import _causes, _compare, _explain, _table
     from ._causes import Cause, Explanation
 else:
-    _causes, _table = later("_observe._causes"), later("_observe._table")
-    _compare = later("_observe._compare")
-    _explain = later("_observe._explain")
+    _causes, _table = LazyModule("_observe._causes"), LazyModule("_observe._table")
+    _compare = LazyModule("_observe._compare")
+    _explain = LazyModule("_observe._explain")
 
 logger = logging.getLogger("filterjit")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base._errors import short
+from .._base._errors import short_repr
 from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
 from .._terminal._notebook import cell_of
@@ -22,7 +22,7 @@ NOT_GIVEN = "not given"
 _WIDTH = 60
 LONGEST = 10_000  # characters of a value to compare
 
-shorten = functools.partial(short, most=_WIDTH)
+shorten = functools.partial(short_repr, most=_WIDTH)
 """The repr of any value, cut to 60 characters."""
 
 
@@ -99,9 +99,9 @@ def describe(x: Any, most: int = _WIDTH) -> str:
         name = getattr(x.__func__, "__qualname__", None) or shorten(x.__func__)  # any callable
         return f"`{name}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
     if isinstance(x, (int, float, complex, str, bytes)):
-        return f"the {type(x).__name__} {short(x, most)}"
+        return f"the {type(x).__name__} {short_repr(x, most)}"
     if isinstance(x, os.PathLike):
-        return f"the path {short(os.fspath(x), most)}"
+        return f"the path {short_repr(os.fspath(x), most)}"
     if (dtype := dtype_of(x)) is not None:
         return f"the dtype {dtype}"
     if isinstance(x, type):
@@ -112,7 +112,7 @@ def describe(x: Any, most: int = _WIDTH) -> str:
     own_repr: Any = type(x).__repr__
     if own_repr is object.__repr__:
         return f"the {name} at {id(x):#x}"
-    text = short(x, most)
+    text = short_repr(x, most)
     known = text.startswith(type(x).__name__) or type(x) in (list, dict, set, frozenset, tuple)
     return text if known else f"{text} of type `{name}`"
 

@@ -15,7 +15,7 @@ from ._specs import Spec
 
 
 @dataclasses.dataclass(frozen=True)
-class SeenCall:
+class ShardingCall:
     """The parts of a call that affect shardings. `arrays` can be tracers."""
 
     variant: _core.Variant
@@ -121,20 +121,20 @@ class Shardings:
             return inputs[i] if i < min(len(inputs), signature.positional) else None
         return inputs
 
-    def _values(self, call: SeenCall) -> Iterator[tuple[int, Any, Any]]:
+    def _values(self, call: ShardingCall) -> Iterator[tuple[int, Any, Any]]:
         """Yields (index, argument, value) for each parameter with an argument."""
         for i, argument in enumerate(call.variant.arguments(call.arrays)[1]):
             if type(argument) is not _core.Registry:
                 yield i, argument, self._value_of(call.signature, i, argument)
 
-    def specs_of_inputs(self, call: SeenCall) -> tuple[Spec, ...]:
+    def specs_of_inputs(self, call: ShardingCall) -> tuple[Spec, ...]:
         """Returns the spec of each array of a call; None for arrays in the function itself."""
         specs: list[Spec] = [None] * call.variant.function.num_leaves
         for i, argument, value in self._values(call):
             specs += specs_of(value, argument, self.mesh, [call.signature.names[i]])
         return tuple(specs)
 
-    def positions_of_models(self, call: SeenCall) -> list[int]:
+    def positions_of_models(self, call: ShardingCall) -> list[int]:
         """Returns the positions of arrays in arguments with rules or a tree of specs."""
         own = call.variant.function.num_leaves
         found: list[int] = []
@@ -145,7 +145,7 @@ class Shardings:
         return found
 
     def specs_of_outputs(
-        self, tree: Any, results: Sequence[Any], call: SeenCall
+        self, tree: Any, results: Sequence[Any], call: ShardingCall
     ) -> tuple[Spec, ...]:
         """Returns the spec of each of the `results`, the arrays of the result `tree` of a trace."""
         specs = specs_of(self.outputs, tree, self.mesh, ["the result"])

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec, Sharding
 
 from .. import _core
 from .._base._arrays import is_spec
-from .._base._errors import format_path, short
+from .._base._errors import format_path, short_repr
 from .._base._package import public
 from .._trees._filters import Expression, as_expression, may_take_none, or_none
 from .._trees._partition import groups_of_arrays
@@ -282,7 +282,7 @@ def _pairs(rules: Any) -> list[tuple[Any, Any]]:
     except (TypeError, ValueError):
         raise TypeError(
             "`ShardingRules(rules)` must be a dict from path patterns or filters to specs, or pairs of "
-            f"these, not {short(rules)}"
+            f"these, not {short_repr(rules)}"
         ) from None
 
 

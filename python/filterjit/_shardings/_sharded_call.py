@@ -29,13 +29,13 @@ from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
 from .._call import _direct, _events
-from .._call._donation import same_memory, tell_unused
+from .._call._donation import same_memory, warn_unused
 from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._trees import _registry
-from ._options import SeenCall, Shardings
+from ._options import ShardingCall, Shardings
 from ._place import place
 from ._specs import Spec, on_mesh
 
@@ -64,7 +64,7 @@ class _OtherSpecs(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Needs:
+class ProgramKey:
     """The key of a program: the specs of the arrays, and the positions of donated arrays."""
 
     inputs: tuple[Spec, ...]
@@ -82,7 +82,7 @@ class ShardedProgram:
             and must never trace.
     """
 
-    def __init__(self, call: "ShardedCall", needs: Needs) -> None:
+    def __init__(self, call: "ShardedCall", needs: ProgramKey) -> None:
         self._call = weakref.ref(call)
         self.needs = needs
         self.outputs: tuple[Spec, ...] | None = None
@@ -135,19 +135,19 @@ class ShardedCall(Programs):
 
     # ---- specs ----
 
-    def _seen(self, arrays: tuple[Any, ...]) -> SeenCall:
+    def _seen(self, arrays: tuple[Any, ...]) -> ShardingCall:
         variant = self.variant()
         assert variant is not None
-        return SeenCall(variant, self.signature, arrays)
+        return ShardingCall(variant, self.signature, arrays)
 
-    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> Needs:
+    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> ProgramKey:
         call, donated = self._seen(tracers), self.flat.donated
         if donated is None:
             find = self.settings.donate.positions
             donated = find(call.variant, self.signature, self.flat.registry, tracers)
-        return Needs(self.shardings.specs_of_inputs(call), donated)
+        return ProgramKey(self.shardings.specs_of_inputs(call), donated)
 
-    def needs_of_arrays(self, arrays: tuple[Any, ...]) -> Needs:
+    def needs_of_arrays(self, arrays: tuple[Any, ...]) -> ProgramKey:
         """Returns a call's needs. As in a trace, rules and filters see tracers."""
         return _for_tracers(self.needs_of_tracers, arrays)
 
@@ -182,8 +182,8 @@ class ShardedCall(Programs):
                 if same_spec(specs[j], program.inputs[i]):
                     taken.add(j)
                     break
-        if self.settings.tells_unused and (program.outputs is None or not self.needs_outputs):
-            tell_unused(
+        if self.settings.warns_unused and (program.outputs is None or not self.needs_outputs):
+            warn_unused(
                 donated,
                 variant,
                 arrays,
@@ -239,16 +239,16 @@ class ShardedCall(Programs):
     def calls(self) -> list[Any]:
         return [program.call for program in list(self._programs) if program.jit is not None]
 
-    def is_of_other(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    def needs_other_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         return isinstance(exception, _OtherSpecs) or not (
             self.is_dispatching
             or not self._programs
             or self.needs_of_arrays(arrays) == self._programs[0].needs
         )
 
-    def call_again(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    def switch_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
         variant = self.variant()
-        if variant is None or not self.is_of_other(exception, arrays):
+        if variant is None or not self.needs_other_program(exception, arrays):
             return False
         with self._lock:  # another thread might be here already, or in `_find`
             self.is_dispatching = True
@@ -272,7 +272,9 @@ class ShardedCall(Programs):
                 variant.call = self if self.is_dispatching else program.call
         return program
 
-    def _program_for(self, needs: Needs, arrays: tuple[Any, ...], is_call: bool) -> ShardedProgram:
+    def _program_for(
+        self, needs: ProgramKey, arrays: tuple[Any, ...], is_call: bool
+    ) -> ShardedProgram:
         """Returns the program with these needs, and with its ``jax.jit``."""
         tried = 0
         while True:
@@ -312,7 +314,7 @@ class ShardedCall(Programs):
         if program.jit is not None and not program.is_loaded:
             return False
         try:
-            _events.tell("before_trace", self.flat.observed, arrays)
+            _events.notify("before_trace", self.flat.observed, arrays)
         except _direct.KeptProgram:
             program.is_loaded = True
             return True

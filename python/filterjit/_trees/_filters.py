@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .. import _core
-from .._base._errors import short
+from .._base._errors import short_repr
 from .._base._package import public
 from .._base._words import format_pattern
 from .._compat import _equinox_compat
@@ -202,7 +202,7 @@ def _not_a_filter(spec: Any, where: str) -> ValueError:
     if isinstance(spec, jax.core.Tracer):
         return ValueError(f"{where} is not a filter, but a traced array")
     return ValueError(
-        f"{where} is not a filter: {short(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
+        f"{where} is not a filter: {short_repr(spec)} of type `{type(spec).__name__}`. A filter is a function of a "
         "leaf, a bool, a dtype, a type of arrays, a path pattern, or a tree of these"
         + (": a tree of arrays, such as a model, is none." if is_array(spec) else ".")
     )

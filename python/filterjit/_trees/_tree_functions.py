@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from .. import _core
-from .._base._errors import short
+from .._base._errors import short_repr
 from .._base._package import public
 from ._filters import as_expression, is_array
 from ._registry import registry
@@ -95,7 +95,7 @@ def unflatten(structure: "Structure[_T]", leaves: Iterable[Any]) -> _T:
 def _check_structure(function: str, x: Any) -> None:
     if type(x) is not Structure:
         raise TypeError(
-            f"`{function}(structure, ...)` must be a Structure, such as `flatten` returns, not {short(x)}"
+            f"`{function}(structure, ...)` must be a Structure, such as `flatten` returns, not {short_repr(x)}"
         )
 
 
