@@ -26,6 +26,7 @@ from .._base._arrays import Aval
 from .._base._checks import as_path
 from .._base._files import replacing
 from .._base._package import public
+from .._base._versions import needs
 from .._call import _direct, _events
 from .._call._programs import programs_of
 from .._compat import _jax_compat
@@ -95,10 +96,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
     os.makedirs(path, mode=0o700, exist_ok=True)
     check_owner(os.stat(path), path, stat.S_ISDIR)
     if not _direct.are_supported():
-        raise RuntimeError(
-            f"`keep_programs` needs JAX 0.7.2 or newer; this is JAX {jax.__version__}, whose "
-            "executables filterjit cannot run itself"
-        )
+        raise RuntimeError(needs("`keep_programs`", "0.7.2"))
     _describe.watch_modules()
     found, new = contextlib.ExitStack(), Folder(os.path.abspath(path), version)
     found.callback(lambda: _folders.remove(new) if new in _folders else None)

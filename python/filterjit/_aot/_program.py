@@ -15,6 +15,7 @@ import numpy as np
 from .. import __version__, _core
 from .._base._arrays import Aval
 from .._base._errors import format_path
+from .._base._versions import needs
 from .._compat import _executable_compat, _jax_compat
 from .._observe._wording import describe_node
 from .._trees._nodes import walk
@@ -52,7 +53,7 @@ _OTHERS = {"xla_executable", "backend", "all_args_info", "device_list"}
 def _unknown() -> Unsupported:
     if _executable_compat.can_save():
         return Unsupported("filterjit does not know the executables of this version of JAX")
-    return Unsupported(f"executables need JAX 0.7.2 or newer; this is JAX {jax.__version__}")
+    return Unsupported(needs("a file of an executable", "0.7.2"))
 
 
 def encode(

@@ -24,6 +24,11 @@ def jax_version() -> str | None:
         return None
 
 
+def needs(what: str, version: str) -> str:
+    """Returns the message for a feature that needs a newer JAX."""
+    return f"{what} needs JAX {version} or newer; this is JAX {jax_version()}"
+
+
 def warning() -> str | None:
     """Returns a warning about an untested JAX or an unknown Python, or None."""
     version, said = jax_version(), []

@@ -20,6 +20,7 @@ from .. import _core
 from .._base._arrays import is_spec, is_tracing, rest_of
 from .._base._errors import format_path
 from .._base._package import public
+from .._base._versions import needs
 from .._compat import _jax_compat
 from .._trees._registry import registry
 from .._trees._tree_functions import flatten
@@ -201,6 +202,8 @@ def constrain(x: Any, spec: Any) -> Any:
     explicit = keep_axes(partition, lambda axis: "Explicit" in kinds[axis])
     auto = keep_axes(partition, lambda axis: "Auto" in kinds[axis])
     if any("Explicit" in kind for kind in kinds.values()):
+        if not hasattr(jax.sharding, "reshard"):
+            raise RuntimeError(needs("a mesh with Explicit axes", "0.7.2"))
         named = isinstance(spec, NamedSharding) and inside is None
         x = jax.sharding.reshard(x, NamedSharding(mesh, explicit) if named else explicit)
     if any("Auto" in kind for kind in kinds.values()):
