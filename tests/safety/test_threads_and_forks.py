@@ -335,7 +335,7 @@ def test_what_others_take_too() -> None:
                 self.clear()
             return super().pop(index)
 
-    assert list(_locks.taken(Taken([1, 2, 3]))) == [3, 2]
+    assert list(_locks.drain(Taken([1, 2, 3]))) == [3, 2]
 
 
 def test_each_lock_is_made_by_the_helper() -> None:
