@@ -87,7 +87,7 @@ CALLING: dict[str, tuple[Any, str]] = {
         "`n` is static ... or a dict of it (`vars(...)`)"),
     "f.explain(MODEL)": (TypeError, "step() missing 1 required positional argument: 'x'"),
     "f.warm_up_all(MODEL)": (TypeError,
-        "`warm_up_all(signatures)` must be a list of pairs (args, kwargs)"),
+        "signature 0 of `warm_up_all` is not a pair (args, kwargs)"),
     "f.warm_up_all([(MODEL, X)])": (TypeError,
         "signature 0 of `warm_up_all` is not a pair ... [((x, 2), {})]"),
     "f.warm_up_all(((MODEL, X), {}))": (TypeError,

@@ -150,12 +150,6 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: jax.vmap(compiled())(X[None]), "call the function itself"),
     "nnx.jit(f).compile": (lambda: filterjit.nnx.jit(len).compile, "`warm_up` compiles before"),
     "nnx.jit(f).save": (lambda: filterjit.nnx.jit(len).save, "`warm_up` compiles before"),
-    "warm_up of a shape": (
-        lambda: filter_jit(lambda x: x).warm_up((3, 2)),
-        r"`x` is the tuple \(3, 2\).*`jax.ShapeDtypeStruct\(\(3, 2\), jnp.float32\)`",
-    ),
-    "jit: warm_up_all of a shape": (
-        lambda: filterjit.jit(lambda x: x).warm_up_all([(((3, 2),), {})]), r"the tuple \(3, 2\)"),
     "from filterjit import filter_grad": (
         lambda: exec("from filterjit import filter_grad"), "keep `equinox.filter_grad`"),
 }  # fmt: skip
