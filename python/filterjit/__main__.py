@@ -11,7 +11,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--html FILE] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
         description=(
             "Runs a script, a module or a text as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -30,12 +30,6 @@ def _add_run(commands: Any) -> None:
         help="print at the end to stderr where the time of the jitted functions went",
     )
     parser.add_argument(
-        "--html",
-        metavar="FILE",
-        help="write at the end a page with a timeline of traces, compilations and calls, the "
-        "reasons of retraces, and the loops that were unrolled",
-    )
-    parser.add_argument(
         "--explain",
         action="store_true",
         help="print to stderr why, whenever a jitted function compiles again",
@@ -46,15 +40,13 @@ def _add_run(commands: Any) -> None:
 
 
 _EXPECTED = {"-m": "-m MODULE", "-c": "-c CODE"}
-_OPTIONS = {"--jax", "--report", "--html", "--explain"}
+_OPTIONS = {"--jax", "--report", "--explain"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the arguments of `run` from the program's: ``-m``, ``-c`` or the script, and the
     rest."""
     for i, argument in enumerate(argv[1:], 1):
-        if argv[i - 1] == "--html":
-            continue  # the value of --html
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
         if argument == "-" or not argument.startswith("-") or argument[:2] in ("-m", "-c"):
@@ -80,18 +72,10 @@ def _run_program(options: argparse.Namespace) -> int:
     if not kind.startswith("-") and program[0].endswith(".ipynb"):
         options.error("a notebook is not a script: call `filterjit.install()` in its first cell")
 
-    if options.html is not None and not _can_write(options.html):
-        options.error(f"can't write {options.html!r}")
-
     from ._commands import _run
 
     _run.run(program, kind, options)
     return 0
-
-
-def _can_write(path: str) -> bool:
-    folder = os.path.dirname(os.path.realpath(path))
-    return bool(path) and not os.path.isdir(path) and os.access(folder, os.W_OK)
 
 
 def _add_show(commands: Any) -> None:

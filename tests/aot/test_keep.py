@@ -522,7 +522,7 @@ def test_show_and_prune(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert len(lines) == 2
     for line, version in zip(sorted(lines), ("1", "2"), strict=True):
         assert re.search(
-            rf"\.scale .*: x=an array float32\[2\], n=the int 3; version '{version}', .* MB, 0 h",
+            rf"\.scale .*: x=an array float32\[2\], n=the int 3; version '{version}', \d.* [KM]iB, new",
             line,
         )
     assert command_line.main(["prune", str(folder), "--keep", "2", "--keep", "3"]) == 0

@@ -15,33 +15,51 @@ def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
 
 FAST = function(hits=1000, dispatch=0.002)
 LOST = function("m.g", traces=3, compiling=9.0)
-TOLD = "the explanations above tell why"
+DISPATCH = "of the time without tracing and compiling."
 
-# The functions of the report, the seconds of the run, more arguments, and what is said.
-ADVICE: list[tuple[list[dict[str, Any]], float, tuple[str, ...], str]] = [
-    ([], 10.0, (), "No jitted function was called in 10.00 s."),
-    ([function(calls=0)], 10.0, (), "No jitted function was called in 10.00 s."),
-    ([FAST, FAST], 0.5, (),
-        "Dispatch of 2,000 hits took 4.0 ms, and dispatch is 0.8% of the time without tracing and "
-        "compiling. There is little more"),
-    ([FAST], 1e-9, (), "dispatch is 100.0% of"),
-    ([function(dispatch=None)], 0.0, (), "took 0.0 ms, and dispatch is 0.0% of"),
-    ([function(hits=5, dispatch=None)], 10.0, (), "Dispatch of 0 hits took"),  # they waited
+# The functions of the report, the seconds of the run, if retraces were explained, and the advice.
+ADVICE: list[tuple[list[dict[str, Any]], float, bool, str]] = [
+    ([], 10.0, False, "No jitted function was called."),
+    ([function(calls=0)], 10.0, False, "No jitted function was called."),
+    ([FAST, FAST], 0.5, False, f"Dispatch of 2,000 hits took 4.0 ms, 0.8% {DISPATCH}"),
+    ([FAST], 1e-9, False, f"Dispatch of 1,000 hits took 2.0 ms, 100.0% {DISPATCH} Most of it is m.f,"
+        " 2.0 us a hit: do more in one call, with jax.lax.scan for example."),
+    ([function(dispatch=None)], 0.0, False, "No call was timed."),
+    ([function(hits=5, dispatch=None)], 10.0, False, "No call was timed."),  # they waited
     # The first trace of each is needed.
-    ([function(compiling=2.0, functions=3, traces=3)], 10.0, (), "little more to gain"),
-    ([function(compiling=2.0), LOST], 10.0, (),
-        "compiling. m.g was traced 3 times and compiled, which took 9.00 s; `run --explain` tells why."),
-    ([LOST], 10.0, (TOLD,), f"which took 9.00 s; {TOLD}."),
-    ([function(traces=50, compiling=9.0, cause="m.f was traced for `lr`.")], 10.0, (),
-        "m.f was traced 50 times and compiled, which took 9.00 s; the cause stands above."),
-    ([function(hits=1, dispatch=1.0), function(hits=200_000, dispatch=4.0)], 10.0, (),
-        "Most is of m.f, 20.0 us a hit: do more in one call, with jax.lax.scan for example."),
+    ([function(compiling=2.0, functions=3, traces=3)], 10.0, False, "No call was timed."),
+    ([function(compiling=2.0), LOST], 10.0, False, "No call was timed. m.g was traced 3 times and "
+        "compiled, which took 9.00 s; `run --explain` tells why."),
+    ([LOST], 10.0, True, "No call was timed. m.g was traced 3 times and compiled, which took 9.00 s; "
+        "the explanations above tell why."),
+    ([function(traces=50, compiling=9.0, cause="m.f was traced for `lr`.")], 10.0, True,
+        "No call was timed. m.f was traced 50 times and compiled, which took 9.00 s; the cause stands "
+        "above."),
+    ([function(hits=1, dispatch=1.0), function(hits=200_000, dispatch=4.0)], 10.0, False,
+        f"Dispatch of 200,001 hits took 5.00 s, 50.0% {DISPATCH} Most of it is m.f, 20.0 us a hit: do "
+        "more in one call, with jax.lax.scan for example."),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("functions", "seconds", "more", "expected"), ADVICE)
+@pytest.mark.parametrize(("functions", "seconds", "explained", "expected"), ADVICE)
 def test_what_is_said(
-    functions: list[dict[str, Any]], seconds: float, more: tuple[str, ...], expected: str
+    functions: list[dict[str, Any]], seconds: float, explained: bool, expected: str
 ) -> None:
-    text = advise(Report(functions, True), seconds, *more, since_first=seconds, jax=False)
-    assert expected in text and "\n" not in text
+    assert advise(Report(functions, True), seconds, explained=explained, jax=False) == expected
+
+
+def test_html_is_escaped() -> None:
+    bad = "</table><img src=x onerror='alert(1)'>\"&amp;\x00\x1b\ud800\u202e"
+    counts = dict.fromkeys(("compiles", "direct", "from_disk", "loads"), 0)
+    of_variant = {**LOST, **counts, "label": bad}
+    row = {
+        **LOST,
+        **counts,
+        "name": bad,
+        "cause": bad,
+        "remarks": [bad],
+        "variants": [of_variant] * 2,
+    }
+    text = Report([row], True)._repr_html_()
+    assert "<img" not in text and text.count("</table>") == 1 and text.count("&lt;img") >= 4
+    assert not set(text) & set("\x00\x1b\ud800\u202e")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from .._aot._file import SavedInfo, saved_info
-from .._observe._wording import count
+from .._observe._wording import count, show_bytes
 
 
 def _files(folder: str) -> Iterator[tuple[str, SavedInfo | ValueError]]:
@@ -30,11 +30,16 @@ def lines_of(folder: str) -> list[str]:
         top = [f"{x}={what}" for x, what in info.arguments if not set(x) & {".", "["}]
         more = len(info.arguments) - len(top)
         call = ", ".join([*top, *[f"{more} in containers"] * bool(more)])
-        days, seconds = divmod(max(0, int(time.time() - os.path.getmtime(path))), 86_400)
-        age = f"{days} d" if days else f"{seconds // 3600} h {seconds // 60 % 60} min"
-        size = f"{info.nbytes / 1e6:,.1f} MB"
+        size, age = show_bytes(info.nbytes), _age(time.time() - os.path.getmtime(path))
         lines.append(f"{info.name}: {call}; version {info.version!r}, {size}, {age}")
     return lines
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return f"{count(int(seconds // length), unit)} old"
+    return "new"
 
 
 def prune(folder: str, versions: Sequence[str]) -> str:

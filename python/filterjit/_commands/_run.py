@@ -43,12 +43,11 @@ def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
         options: the options of the command.
     """
     begin = time.perf_counter()
-    html = options.html and os.path.abspath(options.html)  # the program can change the folder
     install(jax=options.jax)
     inherit(options.explain)
     switches.explain = switches.explain or options.explain
-    if options.report or html is not None:
-        after_import("jax", lambda: _start_report(log_events=html is not None))
+    if options.report:
+        after_import("jax", _start_report)
     try:
         {"-m": _run_module, "-c": _run_text}.get(kind, _run_script)(argv)
     except SystemExit:
@@ -57,59 +56,32 @@ def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
         sys.excepthook = _without_own_frames(sys.excepthook)
         raise
     finally:
-        if options.report or html is not None:
-            _finish(kind if kind == "-c" else argv[0], options, html, begin, time.perf_counter())
+        if options.report:
+            _print_report(options, begin, time.perf_counter())
 
 
-def _start_report(log_events: bool) -> None:
+def _start_report() -> None:
     from .._observe._recorder import recorder
     from .._observe._records import functions
 
     recorder.listen()  # even if the program jits nothing with filterjit
     functions.keep_alive()
     switches.time_calls = True
-    if log_events:
-        recorder.log_events()
 
 
-def _finish(
-    program: str, options: argparse.Namespace, html: str | None, begin: float, end: float
-) -> None:
-    """Prints the report and writes the page, without affecting the exit status."""
+def _print_report(options: argparse.Namespace, begin: float, end: float) -> None:
+    """Prints the report, without affecting the exit status."""
     import_module("jax")  # first: hooks that wait for JAX import the modules below
 
     from .._observe._recorder import recorder
-    from .._observe._report import report as make_report
-    from .._observe._report_output import RUN_EXPLAIN, advise
+    from .._observe._report import report
+    from .._observe._report_output import advise
 
-    made = make_report()
-    since = end - (begin if recorder.first is None else recorder.first)
-
-    def said(reasons: str) -> str:
-        return advise(made, end - begin, reasons, since_first=since, jax=options.jax)
-
-    if options.report:
-        sys.stdout.flush()
-        reasons = "the explanations above tell why" if options.explain else RUN_EXPLAIN
-        print(made, said(reasons), sep="\n", file=sys.stderr)
-    if html is None:
-        return
-    from .._base._files import replacing
-    from .._observe._page import page
-
-    text = page(
-        made,
-        list(recorder.log or ()),
-        begin=begin,
-        end=end,
-        advice=said("its row below tells why"),
-        title=program,
-    )
-    try:
-        with replacing(html) as file:
-            file.write(text.encode("utf-8", "replace"))
-    except OSError as e:
-        print(f"{options.prog} run: can't write {html!r}: {e.strerror}", file=sys.stderr)
+    found = report()
+    seconds = end - (begin if recorder.first is None else recorder.first)
+    sys.stdout.flush()
+    advice = advise(found, seconds, explained=options.explain, jax=options.jax)
+    print(found, advice, sep="\n", file=sys.stderr)
 
 
 def _new_main() -> types.ModuleType:

@@ -19,7 +19,7 @@ variants, node by node (`_compare`). The explanation lists the differences from 
 default, a cause of many compilations in a row leads to a warning. `forbid_compile` refuses traces
 and compilations (`_forbid`).
 
-**Reports** (`_report`, `_report_output`, `_labels`, `_page`) are computed from records on request.
+**Reports** (`_report`, `_report_output`, `_labels`) are computed from records on request.
 
 **A program's contents** (`_jaxpr`): an unrolled loop and captured arrays, found in the jaxpr of
 each new trace. Only text about them is stored, never a jaxpr or an array.

@@ -9,7 +9,6 @@ call.
 Hits don't reach this code. If `switches.time_calls` is on, the C core times them itself.
 """
 
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -27,11 +26,10 @@ from .._call._events import Trace, users_line
 from .._call._traced import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
-from ._records import Cost, Event, FunctionRecord, TraceRecord, functions, record_of
+from ._records import Cost, FunctionRecord, TraceRecord, functions, record_of
 
 if TYPE_CHECKING:
     from . import _jaxpr
-    from ._causes import Explanation
 else:
     _jaxpr = LazyModule("_observe._jaxpr")
 
@@ -44,7 +42,6 @@ _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
 _SMALL = 200  # equations; smaller programs aren't searched for loops
 _CAPTURED = 1 << 20  # bytes; smaller captures aren't reported
-_MOST_EVENTS = 100_000  # to keep
 _MOST_LINES = 10_000
 
 
@@ -59,7 +56,6 @@ class _Work:
         on_purpose: True for `warm_up`, `lower` and `trace`, False for a call.
         tracing: True while the user's function runs.
         counted: seconds of the trace that are counted elsewhere.
-        reason: the reason for a retrace, while events are logged.
     """
 
     record: FunctionRecord | None = None
@@ -68,7 +64,6 @@ class _Work:
     tracing: bool = False
     counted: float = 0.0
     job: Job | None = None
-    reason: "Explanation | None" = None
     started_at: float = dataclasses.field(default_factory=time.perf_counter)
 
     def show(self, record: FunctionRecord) -> None:
@@ -107,7 +102,6 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
 
 class _Recorder:
     def __init__(self) -> None:
-        self.log: collections.deque[Event] | None = None
         self.first: float | None = None  # the start of the first trace
         self.other_programs = Cost()  # of programs outside filterjit
         # By line: operations outside jitted functions.
@@ -127,9 +121,6 @@ class _Recorder:
         jax.monitoring.register_event_duration_secs_listener(self._on_duration)
         jax.monitoring.register_event_listener(self._on_event)
         _jax_compat.listen_to_begins(self._on_begin)
-
-    def log_events(self) -> None:
-        self.log = collections.deque(maxlen=_MOST_EVENTS)
 
     def _on_event(self, event: str, **_: Any) -> None:
         if event == _FROM_DISK and not self._thread.work.tracing:
@@ -165,7 +156,6 @@ class _Recorder:
             if place in self.operations or len(self.operations) < _MOST_LINES:
                 costs = [*costs, self.operations.setdefault(place, Cost())]
         self._add(costs, cost)
-        self._log("compile", record, duration)
         self._exclude_from_trace(duration)
         if is_compiled or is_untraced or work.tracing:
             work.hide()
@@ -182,18 +172,6 @@ class _Recorder:
         with functions.lock:
             for one in costs:
                 one.add(cost)
-
-    def _log(
-        self,
-        kind: str,
-        record: FunctionRecord | None,
-        seconds: float,
-        reason: "Explanation | None" = None,
-    ) -> None:
-        """Logs work that took some seconds and has just ended."""
-        if self.log is not None and record is not None:
-            now = time.perf_counter()
-            self.log.append(Event(kind, record.name, record.place, now - seconds, now, reason))
 
     def _attributed(self) -> tuple[FunctionRecord | None, Sequence[Cost]]:
         """Returns the record of JAX's current function, if known, and the costs to add to."""
@@ -256,16 +234,11 @@ class _Recorder:
         seconds = time.perf_counter() - work.started_at
         work.tracing = False
         self._exclude_from_trace(seconds)
-        self._log("trace", work.record, seconds, work.reason)
         self._add(work.costs, Cost(traces=traces, tracing=max(0.0, seconds - work.counted)))
 
     def is_on_purpose(self) -> bool:
         """True if this thread is tracing ahead of time, not for a call."""
         return any(work.on_purpose for work in self._thread.stack)
-
-    def set_reason(self, reason: "Explanation") -> None:
-        """Sets the reason why the thread's innermost trace is a retrace."""
-        self._thread.work.reason = reason
 
     def _end(self, stack: list[_Work], work: _Work) -> None:
         with contextlib.suppress(ValueError):

@@ -27,7 +27,7 @@ from .._terminal import _notebook
 from ._wording import file_and_line
 
 if TYPE_CHECKING:
-    from ._causes import Cause, Explanation
+    from ._causes import Cause
 
 MANY = 8  # compilations in a row with one cause, to report it
 _MOST_MADE = 10_000
@@ -454,15 +454,3 @@ class _Functions:
 
 functions = _Functions()
 on_switch("time_calls", functions.time_calls)
-
-
-class Event(NamedTuple):
-    """JAX's work on a jitted function: a "trace" or a "compile", with ``time.perf_counter`` times.
-    `reason` explains a retrace, otherwise it is None."""
-
-    kind: str
-    name: str
-    place: tuple[str, int] | None
-    begin: float
-    end: float
-    reason: "Explanation | None" = None

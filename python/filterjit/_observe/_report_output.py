@@ -12,10 +12,9 @@ from ._wording import count, file_and_line, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
 TIMES = ("dispatch", "program", "waiting")  # of hits
-RUN_EXPLAIN = "`run --explain` tells why"
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows for one function's variants
-_MUCH = 0.05  # of a program's time
+_MUCH = 0.05  # of the time since the first trace
 _LONG = 0.5  # seconds to compile operations outside jitted functions
 
 # By column head: the key in the row, and its format. Narrow terminals omit the last columns.
@@ -152,53 +151,48 @@ class Report:
         return found
 
 
-def advise(
-    report: Report, seconds: float, reasons: str = RUN_EXPLAIN, *, since_first: float, jax: bool
-) -> str:
+def advise(report: Report, seconds: float, *, explained: bool, jax: bool) -> str:
     """Returns the line below the report of ``filterjit run``: the share of dispatch in the steady
-    state, and the function that took most of the time.
+    state, and the most expensive function with retraces.
 
     Arguments:
         report: a report with timed calls.
-        seconds: the program's duration.
-        reasons: where to find the reasons for retraces.
-        since_first: the seconds since the first trace began.
+        seconds: the time since the first trace began.
+        explained: True if each retrace was explained.
         jax: True if `filterjit.jit` replaced ``jax.jit``.
     """
-    made = report.as_dict()
-    functions, others = [f for f in made["functions"] if f["calls"]], made["others"] or {}
+    found = report.as_dict()
+    functions, others = [f for f in found["functions"] if f["calls"]], found["others"] or {}
     if not functions:
-        none = f"No jitted function was called in {show_seconds(seconds)}."
         more = " For functions of `jax.jit`, pass `--jax`."
-        return none + more * bool(others.get("compiles") and not jax)
+        return "No jitted function was called." + more * bool(others.get("compiles") and not jax)
     dispatch, program, waiting = (sum(f[name] or 0.0 for f in functions) for name in TIMES)
     hits = sum(f["hits"] for f in functions if f["dispatch"] is not None)
     built = sum(f[name] for f in (*functions, others) if f for name in STAGES)
     # The remaining time belongs to calls, and to Python code and devices between them.
-    steady = max(since_first - built, dispatch + program + waiting)
+    steady = max(seconds - built, dispatch + program + waiting)
     share = dispatch / steady if steady > 0 else 0.0
-    said = (
-        f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}"
-        + f" and their programs {show_seconds(program)}" * (program > 0)
-        + f", and dispatch is {share:.1%} of the time without tracing and compiling."
-    )
+    said = "No call was timed."
+    if hits:
+        said = (
+            f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}, "
+            f"{share:.1%} of the time without tracing and compiling."
+        )
     retraced = [f for f in functions if f["traces"] > f["functions"]]
     worst = max(retraced, key=lambda f: f["tracing"] + f["compiling"], default=None)
     if worst is not None and (lost := worst["tracing"] + worst["compiling"]) > _MUCH * seconds:
-        why = "the cause stands above" if worst["cause"] else reasons
+        why = "the explanations above tell why" if explained else "`run --explain` tells why"
         return (
             f"{said} {worst['name']} was traced {worst['traces']:,} times and compiled, which took "
-            f"{show_seconds(lost)}; {why}."
+            f"{show_seconds(lost)}; {'the cause stands above' if worst['cause'] else why}."
         )
     if share <= _MUCH:
-        return f"{said} There is little more to gain."
+        return said
     heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
-    each, run = (1e6 * (heaviest[x] or 0.0) / max(1, heaviest["hits"]) for x in TIMES[:2])
-    in_program = f" and {run:.1f} us in its program" * (run > 0)
-    as_jax = ". `jax.jit` needs about as long" * (heaviest["decorator"] == "jit")
+    each = 1e6 * heaviest["dispatch"] / max(1, heaviest["hits"])
     return (
-        f"{said} Most is of {heaviest['name']}, {each:.1f} us a hit{in_program}{as_jax}: do more in "
-        "one call, with jax.lax.scan for example."
+        f"{said} Most of it is {heaviest['name']}, {each:.1f} us a hit: do more in one call, with "
+        "jax.lax.scan for example."
     )
 
 

@@ -89,14 +89,12 @@ def before_trace(
         warnings.warn(text, RetraceWarning, stacklevel=stack_level())
     if on_retrace == "ignore":
         on_retrace = None
-    if not (switches.explain or recorder.log is not None or on_retrace is not None):
+    if not (switches.explain or on_retrace is not None):
         return
     explanation = explain()
     if not explanation.causes or explanation.causes[0].kind in ("first", "options"):
         return
     is_retrace = not explanation.causes[0].is_of_function
-    if recorder.log is not None:
-        recorder.set_reason(explanation)
     if switches.explain or (is_retrace and on_retrace == "log"):
         _log(cache.record, explanation)
     if not is_retrace:
