@@ -470,6 +470,23 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
     return fj_call_from(self, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
 }
 
+/* Raises `exception`, or the error of arguments that don't fit the signature. */
+static void
+raise_own_error(Call *call, PyObject *exception, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    if (!call->misfits) {
+        fj_compat_give_exception(Py_XNewRef(exception));
+        return;
+    }
+    PyObject *given = fj_bind_pack(args, nargs, kwnames);
+    if (given != NULL) {
+        fj_hooks_raise_binding_error(call->self, PyTuple_GET_ITEM(given, 0),
+                                     PyTuple_GET_ITEM(given, 1));
+        Py_DECREF(given);
+    }
+}
+
 /* The first two steps, without a prediction.  Returns a new tuple (variant or None, Structure,
  * arrays), without the Structure for ON_MISS_COMPILE. */
 static PyObject *
@@ -497,8 +514,8 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
         fj_compat_give_exception(Py_XNewRef(exception));
         PyObject *other = after_error(&call, args, nargs, kwnames);
         if (other != NULL) { /* a look-up isn't passed on: keep the error */
-            fj_compat_give_exception(Py_XNewRef(exception));
             Py_DECREF(other);
+            raise_own_error(&call, exception, args, nargs, kwnames);
         }
         Py_XDECREF(exception);
     }

@@ -28,6 +28,12 @@ take_exception(void)
     return NULL;
 }
 
+static void
+set_misfit(void)
+{
+    PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
+}
+
 /* hooks.prepare(self) -> (cache, arrays) */
 int
 fj_hooks_prepare_first(FjFilterJit *self)
@@ -183,7 +189,19 @@ fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
         fj_compat_give_exception(exception);
     }
     else {
-        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
+        set_misfit();
     }
     return NULL;
+}
+
+/* hooks.raise_binding_error(self, args, kwargs) */
+void
+fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *answer =
+        PyObject_CallMethod(self->hooks, "raise_binding_error", "OOO", self, args, kwargs);
+    if (answer != NULL) {
+        Py_DECREF(answer);
+        set_misfit();
+    }
 }

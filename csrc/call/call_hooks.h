@@ -38,3 +38,6 @@ int fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arra
  * is NULL, or (args, kwargs) if they don't fit the signature: then no exception is set. */
 PyObject *fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                           PyObject *given);
+
+/* Raises the error of arguments that don't fit the signature. */
+void fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *args, PyObject *kwargs);

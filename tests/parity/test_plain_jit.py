@@ -76,6 +76,14 @@ def test_subclasses_of_numbers_are_made_by_jax(jit: Any, traces: Traces) -> Iter
         yield described(f, {"n": n})
     if isinstance(f, filterjit.types.FilterJit):
         assert f._hooks.handed_over.total() == 2 and "2" in str(f.report())
+        assert "`jax.jit` makes this call: a leaf of" in str(f.explain({"n": Level.HIGH}))
+
+
+@pytest.mark.parametrize("name", ["explain", "warm_up", "lower"])
+def test_looking_up_too_few_arguments(name: str) -> None:
+    f = filterjit.jit(lambda a, b: a + b)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'b'"):
+        getattr(f, name)(x)
 
 
 class HasArray:

@@ -1,6 +1,7 @@
 """Avals, placements and sharding specs of JAX arrays."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,21 +22,25 @@ class Aval:
 
     @classmethod
     def of(cls, x: Any) -> "Aval":
-        aval = _jax_compat.typeof(x)
-        sharding = getattr(aval, "sharding", None)
-        mesh = getattr(sharding, "mesh", None)
-        on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
-        return cls(
-            tuple(aval.shape),
-            aval.dtype,
-            bool(getattr(aval, "weak_type", False)),
-            sharding if on_mesh else None,
-        )
+        return _aval_of(_jax_compat.typeof(x))
 
     def __str__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))
         weak = " of weak type" if self.weak_type else ""
         return f"{name}[{','.join(map(str, self.shape))}]{weak}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _aval_of(aval: Any) -> Aval:
+    sharding = getattr(aval, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    on_mesh = isinstance(aval, jax.core.AbstractValue) and mesh is not None and not mesh.empty
+    return Aval(
+        tuple(aval.shape),
+        aval.dtype,
+        bool(getattr(aval, "weak_type", False)),
+        sharding if on_mesh else None,
+    )
 
 
 Placed = tuple[Any, bool] | None

@@ -109,7 +109,7 @@ class CallHooks(Protocol):
 
         Returns: an exception, or a callable: the C core calls it with the arguments of the call
         and returns its result, except in ``_find`` and ``_find_or_compile``, where C raises
-        `exception`. C ignores anything else and raises `exception`.
+        `exception`, or calls ``raise_binding_error(f, args, kwargs)``. C ignores anything else and raises `exception`.
 
         Raises: C drops an Exception, and lets any other BaseException replace `exception`.
         """

@@ -104,11 +104,12 @@ class PlainHooks(AsInJax):
         return out
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Any:
-        if self.reason:
-            raise HandOver(self.reason)
-        if variant.structure._has_static_leaves():
-            raise HandOver(_NOT_TRACED.format("arguments"))
+        if reason := self.reason_to_hand_over(variant.structure):
+            raise HandOver(reason)
         return super().compile(f, variant)
+
+    def reason_to_hand_over(self, structure: _core.Structure) -> str:
+        return self.reason or _NOT_TRACED.format("arguments") * structure._has_static_leaves()
 
     def translate(self, failure: Failure) -> BaseException | str:
         exception = failure.exception

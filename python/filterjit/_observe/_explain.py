@@ -11,6 +11,7 @@ import jax
 from .. import _core
 from .._base._errors import array_paths, format_path, is_deleted
 from .._base._unwrap import innermost, is_function
+from .._call._miss import FunctionHooks
 from .._call._programs import programs_of
 from .._trees._nodes import root_of
 from .._trees._registry import registry
@@ -37,6 +38,9 @@ def explain(
     if deleted:
         causes = [cause_of(_table.DELETED, format_path(path)) for path in deleted]
         return Explanation(_name_of(cache), False, tuple(causes))
+    hooks = f._hooks
+    if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_hand_over(structure)):
+        return Explanation(_name_of(cache), False, (cause_of(_table.HANDED_OVER, now=reason),))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
     if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):

@@ -20,6 +20,7 @@ from ._wording import dtype_of
 TITLES = {
     "deleted": "deleted, or donated to an earlier call",
     "first": "nothing is compiled yet",
+    "handed over": "a call that `jax.jit` makes",
     "function": "defined or jitted again",
     "given": "argument added or left out",
     "class": "different class",
@@ -72,6 +73,7 @@ DELETED = Row(
     "deleted", "A call deletes the arrays that it is told to donate: pass what it has returned."
 )
 FIRST = Row("first")
+HANDED_OVER = Row("handed over")
 FUNCTION = Row(
     "function",
     "The function of {place} has new programs each time that it is defined or jitted. " + JIT_ONCE,
