@@ -1,37 +1,27 @@
-"""The machine: functions under test, and checked calls of them.
+"""Random calls of jitted functions, as Hypothesis draws them.
 
-The result of each call is compared with that of the function without jit. The model says which
-variants may answer the call, or that there must be a new one. Each trace writes its number into the
-result, which tells which trace answered.
+Each result is compared with that of the function without jit, which tells apart all that a function
+can see. A call whose arguments have been traced must not trace again.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import collections
 import inspect
-import itertools
+import random
 import sys
-import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
-from fuzz_figures import figures
-from fuzz_statics import arrays_in, forget_the_dead, in_memory, may_change, static_key
-from fuzz_trees import (
-    Bomb,
-    Seen,
-    arrays,
-    aval,
-    exact,
-    fresh_arrays,
-    names,
-    statics,
-    value,
-    walk,
-)
+from fuzz_trees import KNOWN, NOTHING, NUMBERS, Draw, avals, change, contents, shown, text
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import filterjit
 from filterjit import _core
@@ -39,11 +29,19 @@ from filterjit._call import _direct, _signature
 from filterjit._call._donation import Donation
 from filterjit._call._miss import FunctionHooks
 from filterjit._call._settings import Settings
+from support.modules import Layer
+from support.statics import Constant, Thing, Unhashable
 from support.threads import at_once
+
+figures: collections.Counter[str] = collections.Counter()  # what was done so far
 
 
 class Boom(Exception):
     pass
+
+
+class Bomb:
+    """A leaf that makes the functions under test raise."""
 
 
 # ---- a stand-in for jax.jit, which most machines use ----
@@ -59,7 +57,7 @@ class Pretend:
         self.traces: dict[Any, tuple[int, list[Any]]] = {}
 
     def __call__(self, *given: Any) -> Any:
-        key = tuple(map(aval, given))
+        key = tuple(avals(given))
         traced = self.traces.get(key)
         if traced is None:
             marks = [np.empty(x.shape, x.dtype) for x in given]
@@ -82,307 +80,290 @@ class PretendOptions(FunctionHooks):
         return False
 
 
-# ---- the model of a function's cache: which variants it must hold ----
+# ---- functions under test ----
 
 
-class Variant:
-    """The model of a variant."""
-
-    def __init__(self, key: Any, tree: Any, structure: bool) -> None:
-        self.key = key
-        self.structure = structure
-        # Its own static values, which its next trace would use: once they change, it is not valid.
-        changing = [x for x in statics(tree) if may_change(x)]
-        self.own = [(x, static_key(x, structure)) for x in changing]
-        self.traces: dict[Any, set[int]] = {}
-
-    def fits(self, key: Any) -> bool:
-        return self.key == key and all(static_key(x, self.structure) == k for x, k in self.own)
-
-
-class CacheModel:
-    def __init__(self, maxsize: int) -> None:
-        self.maxsize = maxsize
-        self.variants: list[Variant] = []  # the least recently used first
-
-    def use(self, variant: Variant) -> None:
-        """Adds a variant, or makes it the one that was used last."""
-        if variant in self.variants:
-            self.variants.remove(variant)
-        self.variants.append(variant)
-        while len(self.variants) > self.maxsize:
-            self.variants.pop(0).own.clear()  # keeps no objects alive
-            figures.evictions += 1
-
-    def clear(self) -> None:
-        for variant in self.variants:
-            variant.own.clear()
-        self.variants.clear()
-
-
-@dataclasses.dataclass(eq=False)
 class Target:
-    """A function under test: as it is, jitted, and the model of its cache.
+    """A function, as it is and jitted, and the calls that it was traced for."""
 
-    `last` holds the variant that the wrapper predicts for the next call. A partial or bound function
-    is a target too, with its first arguments.
-    """
-
-    fun: Any
-    f: Any
-    cache: CacheModel
-    structure: bool = False
-    own: tuple[Any, ...] = ()  # the arrays of the function itself
-    donates: bool = False
-    first: tuple[Any, ...] = ()
-    named: dict[str, Any] = dataclasses.field(default_factory=dict)
-    last: list[Variant | None] = dataclasses.field(default_factory=lambda: [None])
-
-    def candidates(self, key: Any) -> list[Variant]:
-        """Returns the variants that may answer: the predicted one alone where it fits."""
-        fitting = [v for v in self.cache.variants if v.fits(key)]
-        return [v for v in fitting if v is self.last[0]] or fitting
-
-    def bound(self, *first: Any) -> Target:
-        return dataclasses.replace(self, f=self.f.__get__(*first), first=first)
+    def __init__(self, fun: Any, pretend: bool, maxsize: int = 4096, donate: Any = "none") -> None:
+        self.fun, self.maxsize, self.known = fun, maxsize, set[Any]()
+        self.donates = donate != "none" and not pretend
+        if pretend:
+            options = PretendOptions(Settings(Donation(donate), "identity", maxsize))
+            self.f: Any = filterjit.types.FilterJit(
+                fun, options, _signature.inspect_signature(fun), {}
+            )
+        else:
+            self.f = filterjit.filter_jit(fun, donate=donate, maxsize=maxsize)
 
 
-class Call:
-    """A call that is to be made, with its expected result."""
+class Called(eqx.Module):
+    """A function that holds an array."""
 
-    def __init__(self, m: Machine, target: Target, args: Any, kwargs: Any) -> None:
-        self.target, self.args, self.kwargs = target, args, kwargs
-        full, named = (*target.first, *args), {**target.named, **kwargs}
-        bound = inspect.signature(target.fun).bind(*full, **named).arguments
-        self.arguments = {name: x for name, x in bound.items() if name != "rest" or len(x) > 0}
-        self.key = exact(self.arguments, target.structure)
-        self.avals = tuple(aval(x) for x in (*target.own, *arrays(self.arguments)))
-        m.local.without_jit = True
-        try:
-            self.want = self.comparable(target.fun(*full, **named))[:2]
-        finally:
-            m.local.without_jit = False
+    seen: Any = eqx.field(static=True)
+    weight: Any
+    size: Any = eqx.field(static=True)
 
-    def make(self) -> Any:
-        return self.target.f(*self.args, **self.kwargs)
-
-    def comparable(self, result: Any) -> tuple[Any, Any, int]:
-        """Returns a result's exact key, the values of its arrays, those in static places included,
-        and the number of its trace."""
-        number = next(x.number for x in walk(result) if type(x) is Seen)
-        key = exact(result, self.target.structure)
-        static = [in_memory(array) for x in statics(result) for array in arrays_in(x)]
-        return key, [*map(value, arrays(result)), *static], number
+    def __call__(self, x: Any, y: Any = None) -> Any:
+        return self.seen([x, y, self.size]), x, self.weight, y
 
 
-class Machine:
-    """The operations of which the fuzzer's steps consist, without Hypothesis."""
+def fresh_arrays(tree: Any) -> Any:
+    """The same with arrays of its own, which can be donated."""
+    return jtu.tree_map(lambda x: jnp.array(x) if isinstance(x, jax.Array) else x, tree)
 
-    def __init__(self, pretend: bool, maxsize: int, small: int = 3) -> None:
-        figures.machines += 1
-        self.pretend = pretend
-        self.numbers = itertools.count(1)
-        self.local = threading.local()
-        self.by_trace: dict[int, Variant] = {}
-        self.targets: list[Target] = []
-        self.pool: list[Any] = []
-        self.direct: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._make_targets(maxsize, small)
-        self.wrapped = [t.f for t in self.targets[:3] if not t.structure]
-        forget_the_dead()
 
-    # ---- functions ----
+class Seeded(random.Random):
+    """Shows its seed where a failure is printed. A failure shrinks in its steps, and not in what these
+    draw, which is ten times faster than to draw it all by Hypothesis."""
 
-    def seen(self, structure: bool, **arguments: Any) -> Seen:
-        """Each function under test calls this with its arguments, and returns the result."""
-        if getattr(self.local, "without_jit", False):
-            return Seen(exact(arguments, structure), 0)
-        if any(type(x) is Bomb for x in walk(arguments)):
-            raise Boom
-        return Seen(exact(arguments, structure), next(self.numbers))
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
-    def _make_targets(self, maxsize: int, small: int) -> None:
+    def __repr__(self) -> str:
+        return f"Seeded({self.number})"
+
+
+_generators = st.builds(Seeded, st.integers(0, 2**32 - 1))
+step = rule(rng=_generators)
+
+
+class Differential(RuleBasedStateMachine):
+    """The fuzzer's steps, on the stand-in for ``jax.jit``."""
+
+    pretend = True
+    repeats = 6
+
+    @initialize(rng=_generators)
+    def start(self, rng: random.Random) -> None:
+        figures["machines"] += 1
+        self.traces = 0
         seen = self.seen
 
-        def one(x: Any) -> Any:
-            return seen(False, x=x), x
+        def one(x: Any, y: Any = 0) -> Any:
+            return seen([x, y]), x, y
 
         def many(
             a: Any, b: Any = 1, /, c: Any = 2.0, *rest: Any, d: Any = None, **more: Any
         ) -> Any:
-            return seen(False, a=a, b=b, c=c, rest=rest, d=d, more=more), [rest, d, a, more], (c, b)
+            return seen([a, b, c, rest, d, more]), [rest, d, a, more], (c, b)
 
-        def few(x: Any, n: Any = 0) -> Any:
-            return x, seen(False, x=x, n=n), n
+        p = self.pretend
+        self.targets = [Target(one, p), Target(many, p), Target(one, p, maxsize=3)]
+        self.targets += [Target(Called(seen, np.float32(n), n), p) for n in (1, 2)]
+        self.targets += [Target(one, p, 8, donate) for donate in ("all", "all-except-first")]
+        self.pool: list[tuple[Any, Draw, int]] = []
+        for _ in range(3):
+            self._draw(rng)
 
-        def structural(x: Any, n: Any = 0) -> Any:
-            return {"x": x, "seen": seen(True, x=x, n=n), "n": n}
+    def seen(self, arguments: Any) -> str:
+        """Each function under test calls this."""
+        self.traces += 1
+        if any(type(x) is Bomb for x in jtu.tree_leaves(arguments)):
+            raise Boom
+        return text(arguments)
 
-        def donating(x: Any, y: Any = 0) -> Any:
-            return seen(False, x=x, y=y), y, x
+    # ---- drawing ----
 
-        class Called(eqx.Module):
-            weight: Any
-            size: Any = eqx.field(static=True)
+    def _draw(self, rng: random.Random) -> Any:
+        """Returns a new tree, which joins the pool."""
+        seed = rng.randrange(2**32)
+        draw = Draw(random.Random(seed))
+        tree = draw.tree(2 + (seed % 4 == 0))
+        self.pool.append((tree, draw, seed))
+        del self.pool[:-12]
+        return tree
 
-            def __call__(self, x: Any, y: Any = None) -> Any:
-                return x, seen(False, x=x, y=y, size=self.size), self.weight, y
+    def _again(self, seed: int, twist: int = -1) -> Any:
+        return Draw(random.Random(seed), twist=twist).tree(2 + (seed % 4 == 0))
 
-        shared = CacheModel(maxsize)
-        self._target(one, shared)
-        self._target(one, shared)
-        self._target(many, CacheModel(maxsize))
-        self._target(few, CacheModel(small))
-        self._target(structural, CacheModel(maxsize), functions="structure")
-        for size in (1, True, -0.0):
-            shared = CacheModel(maxsize)
-            for weight in (np.float32(1), np.float32(2)):
-                self._target(Called(weight, size), shared, own=(weight,))
-        for donate in ("none", "all", "all-except-first"):
-            self._target(donating, CacheModel(maxsize), donate=donate)
+    def _tree(self, rng: random.Random) -> Any:
+        """Mostly returns a tree of the pool, or one that is the same or nearly the same."""
+        tree, _, seed = rng.choice(self.pool)
+        die = rng.randrange(10)
+        return self._draw(rng) if die == 9 else tree if die < 6 else self._again(seed, die - 7)
 
-    def _target(
-        self,
-        fun: Any,
-        model: CacheModel,
-        donate: Any = "none",
-        functions: Any = "identity",
-        own: Any = (),
-    ) -> None:
-        if self.pretend:
-            options = PretendOptions(Settings(Donation(donate), functions, model.maxsize))
-            signature = _signature.inspect_signature(fun)
-            f: Any = filterjit.types.FilterJit(fun, options, signature, {})
-        else:
-            f = filterjit.filter_jit(fun, donate=donate, functions=functions, maxsize=model.maxsize)
-        assert f._parts()[0].maxsize == model.maxsize
-        donates = donate != "none" and not self.pretend
-        self.targets.append(Target(fun, f, model, functions == "structure", own, donates))
+    def _arguments(self, rng: random.Random, target: Target) -> tuple[list[Any], dict[str, Any]]:
+        args: list[Any] = [self._tree(rng)]
+        if target is not self.targets[1]:
+            if rng.randrange(2):
+                return args, {}
+            y = self._tree(rng) if rng.randrange(2) else rng.choice(NUMBERS)
+            return rng.choice([([*args, y], {}), (args, {"y": y}), ([], {"y": y, "x": args[0]})])
+        args += [self._tree(rng) for _ in range(rng.choice([0, 0, 1, 2, 3, 4]))]
+        kwargs: dict[str, Any] = {} if rng.randrange(3) else {"d": self._tree(rng)}
+        if len(args) < 3 and not rng.randrange(3):
+            kwargs["c"] = rng.choice([2.0, 2, None])
+        for name in rng.sample(["e", "f", "a"], rng.choice([0, 0, 1, 2])):
+            kwargs[name] = rng.choice([1, True, 1.0])
+        return args, kwargs
 
-    # ---- calls ----
+    def _target(self, rng: random.Random) -> Target:
+        return rng.choice(self.targets[: 3 if rng.randrange(3) else None])
 
-    def call(self, target: Target, *args: Any, times: int = 1, **kwargs: Any) -> Any:
-        """Calls and checks the target, `times` times."""
-        call, got = Call(self, target, args, kwargs), None
-        for _ in range(times):
-            candidates = target.candidates(call.key)
-            if target.donates:
-                figures.donations += 1
-                call.args, call.kwargs = fresh_arrays((args, kwargs))
-            got = call.make()
-            self.check(call, got, candidates)
-            self.check_size(target)
+    # ---- checked calls ----
+
+    def expect(self, target: Target, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Returns what a call is to return, and what it may be traced for once."""
+        shown.clear()
+        before = self.traces
+        expected = contents(target.fun(*args, **kwargs))
+        self.traces = before
+        bound = inspect.signature(target.fun).bind(*args, **kwargs).arguments
+        return expected, (expected[0], *bound, "", *avals(list(bound.values())))
+
+    def check(self, target: Target, *args: Any, times: int = 1, **kwargs: Any) -> Any:
+        """Calls the target, and checks the first and the last result."""
+        expected, key = self.expect(target, args, kwargs)
+        for i in range(times):
+            before = self.traces
+            given = fresh_arrays((args, kwargs)) if target.donates else (args, kwargs)
+            got = target.f(*given[0], **given[1])
+            traced = self.traces - before
+            assert traced == 0 or (i == 0 and key not in target.known and traced == 1), "retraced"
+            if traced or i == times - 1:
+                assert contents(got) == expected, "a wrong result"
+            figures.update(calls=1, traces=traced, jax=not self.pretend, donations=target.donates)
+        if target.maxsize > 8:  # else it may be evicted
+            target.known.add(key)
+        assert len(target.f.variants) <= target.maxsize
         return got
 
-    def check(self, call: Call, got: Any, candidates: list[Variant], exactly: bool = True) -> None:
-        target, key, avals = call.target, call.key, call.avals
-        self.check_result(call, got)
-        number = call.comparable(got)[2]
-        assert number > 0
-        variant = self.by_trace.get(number)
-        if variant is not None:
-            figures.hits += 1
-            # Two variants are equal where a value was changed in place and changed back meanwhile.
-            # The one that followed the last call's variant the time before may answer then.
-            assert variant in candidates or (
-                variant in target.cache.variants and variant.fits(key)
-            ), "a hit on a variant that does not fit"
-            assert number in variant.traces.get(avals, ()), "a hit on a trace of other avals"
-        else:
-            figures.traces += 1
-            lacking = [v for v in candidates if avals not in v.traces]
-            if exactly:
-                assert len(lacking) == len(candidates), "traced what had been traced"
-            if candidates:
-                variant = (lacking or candidates)[0]
-            else:
-                variant = Variant(key, call.arguments, target.structure)
-                figures.variants += 1
-                figures.compiled_by_jax += not self.pretend
-                figures.nodes.update(names(call.arguments))
-            variant.traces.setdefault(avals, set()).add(number)
-            self.by_trace[number] = variant
-        target.cache.use(variant)
-        target.last[0] = variant
-
-    def check_result(self, call: Call, got: Any) -> None:
-        figures.calls += 1
-        figures.calls_with_jax += not self.pretend
-        (key, values), (found, found_values, _) = call.want, call.comparable(got)
-        assert found == key, f"a wrong result: {found} is not {key}"
-        assert found_values == values, f"wrong arrays: {found_values} are not {values}"
-
-    def check_size(self, target: Target) -> None:
-        f = self.targets_of(target.cache)[0].f
-        found, expected = len(f.variants), len(target.cache.variants)
-        assert found == expected, f"{found} variants, there should be {expected}"
-        for variant in () if self.pretend else f.variants:
-            count = getattr(variant.call, "counts", {}).get("direct", 0)
-            figures.direct += count - self.direct.get(variant, 0)
-            self.direct[variant] = count
-
-    def call_failing(self, target: Target, error: Any, *args: Any, **kwargs: Any) -> None:
-        """Makes a call that raises, and checks that it leaves the cache unchanged."""
-        try:
-            target.f(*args, **kwargs)
-        except error:
-            figures.failures += 1
-        else:
-            raise AssertionError("did not raise")
-        self.check_size(target)
-
-    # ---- clearing, threads ----
-
-    def targets_of(self, cache: CacheModel) -> list[Target]:
-        return [t for t in self.targets if t.cache is cache]
-
-    def clear(self, target: Target) -> None:
-        target.f.clear_cache()
-        self._forget(target.cache)
-
-    def clear_all(self) -> None:
-        filterjit.clear_caches()
+    def change(self, draw: Draw) -> None:
+        """Changes a tree. Programs that were traced with it are of what it was."""
+        figures["changes"] += change(draw)
         for target in self.targets:
-            self._forget(target.cache)
+            target.known.clear()
+            target.f.clear_cache() if draw.rng.randrange(20) == 0 else None
 
-    def _forget(self, cache: CacheModel) -> None:
-        figures.clears += 1
-        cache.clear()
-        for target in self.targets_of(cache):
-            target.last[0] = None
+    # ---- steps ----
 
-    def call_in_threads(self, calls: list[Call]) -> None:
-        """Makes the calls at the same time. Neither the call that makes a variant nor the order of
-        use is defined, so a cache that may have evicted a variant is cleared afterwards. In the
-        others, one more call of each in turn defines the order, which later evictions follow."""
+    @step
+    def call(self, rng: random.Random) -> None:
+        """Calls a function several times with the same arguments."""
+        target = self._target(rng)
+        args, kwargs = self._arguments(rng, target)
+        self.check(target, *args, **kwargs, times=rng.randrange(1, 3 * self.repeats))
+
+    @step
+    def call_alternately(self, rng: random.Random) -> None:
+        """With equal trees, and with trees that differ in one place."""
+        target, seed = self._target(rng), rng.randrange(2**32)
+        twist = rng.randrange(6)
+        for _ in range(self.repeats):
+            self.check(
+                target, self._again(seed, rng.choice([-1, twist])), times=rng.randrange(1, 3)
+            )
+
+    @step
+    def reuse_addresses(self, rng: random.Random) -> None:
+        """Objects that are compared by identity, each maybe at the address of the last."""
+        target, tree = rng.choice(self.targets[:5]), self.pool[0][0]
+        for _ in range(self.repeats):
+            make = rng.choice([Thing, lambda: lambda: 0, lambda: type("Local", (), {})])
+            x = make()
+            assert target.f(tree, x)[-1 if target is not self.targets[1] else 2] in (x, (2.0, x))
+
+    @step
+    def change_between(self, rng: random.Random) -> None:
+        """A tree that is changed in place between the calls."""
+        target = self._target(rng)
+        at = rng.randrange(len(self.pool))
+        tree, draw, _ = self.pool[at]
+        for _ in range(self.repeats):
+            self.check(target, tree, times=rng.randrange(1, 3))
+            self.change(draw)
+        self.pool[at] = self.pool[-1]  # the seed no longer draws this tree
+        self._draw(rng)
+
+    @step
+    def change_large(self, rng: random.Random) -> None:
+        """Calls a function with a large model so often that it is known, and changes it in place."""
+        target, draw = self._target(rng), Draw(rng, KNOWN, fields=[NOTHING])
+        model = [draw.tree(2) for _ in range(40)]
+        draw.made.append(model)
+        for _ in range(self.repeats):
+            self.check(target, model, times=rng.choice([1, 4, 6, 70]))
+            self.change(draw)
+
+    @step
+    def call_bound(self, rng: random.Random) -> None:
+        """Calls a function as a method of a Module."""
+        tree, layer = self._tree(rng), Layer(self._tree(rng), None, 1, len)
+        f, expected = self.targets[0].f, contents(self.targets[0].fun(layer, tree))
+        for _ in range(3):
+            assert contents(f.__get__(layer)(tree)) == expected
+
+    @step
+    def feed_back(self, rng: random.Random) -> None:
+        """Passes the result of a call to the next one."""
+        tree = self._tree(rng)
+        for _ in range(self.repeats):
+            tree = self.check(self.targets[0], tree)[1]
+
+    @step
+    def fail(self, rng: random.Random) -> None:
+        """A call that raises leaves the cache unchanged."""
+        target, tree = rng.choice(self.targets), self._tree(rng)
+        before = set(target.f.variants)
+        for error, args, kwargs in (
+            (Boom, [(tree, Bomb())], {}),
+            (TypeError, [[tree, Unhashable()]], {}),
+            (TypeError, [[tree, Constant([np.zeros(2)])]], {}),
+            (TypeError, [], {"wrong": tree}),
+        ):
+            try:
+                target.f(*args, **kwargs)
+            except error:
+                figures["failures"] += 1
+            else:
+                raise AssertionError(f"did not raise {error}")
+        assert set(target.f.variants) == before
+
+    @step
+    def clear(self, rng: random.Random) -> None:
+        chosen = self.targets if rng.randrange(4) == 0 else [rng.choice(self.targets)]
+        filterjit.clear_caches() if chosen is self.targets else chosen[0].f.clear_cache()
+        for target in chosen:
+            target.known.clear()
+            assert target.f.variants == []
+
+    @step
+    def call_in_threads(self, rng: random.Random) -> None:
+        target = rng.choice(self.targets[:3])
+        calls = [self._arguments(rng, target) for _ in range(rng.randrange(2, 5))]
+        expected = [self.expect(target, *call)[0] for call in calls]
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-5)
         try:
-            results = at_once(len(calls), lambda i: [calls[i].make() for _ in range(3)])
+            found = at_once(
+                len(calls), lambda i: [target.f(*calls[i][0], **calls[i][1]) for _ in range(3)]
+            )
         finally:
             sys.setswitchinterval(before)
-        figures.threads += len(calls)
-        full = [
-            c for c in (x.target.cache for x in calls) if len(c.variants) + len(calls) > c.maxsize
-        ]
-        for call, got in zip(calls, results, strict=True):
-            if isinstance(got, BaseException):
-                raise got
-            target = call.target
-            for result in got:
-                if target.cache in full:
-                    self.check_result(call, result)
-                    continue
-                # Any call may have been the last, so any variant that fits may be predicted.
-                fitting = [v for v in target.cache.variants if v.fits(call.key)]
-                if len(fitting) > 1:  # both may have answered, and the last call uses one only
-                    full.append(target.cache)
-                self.check(call, result, fitting, exactly=False)
-        for target in {call.target for call in calls}:
-            if target.cache in full:
-                self.clear(target)
-            self.check_size(target)
-            target.last[0] = None  # not defined
-        for call in calls:
-            if call.target.cache not in full:
-                self.call(call.target, *call.args, **call.kwargs)
+        for results, right in zip(found, expected, strict=True):
+            assert [contents(result) for result in results] == [right] * 3
+        figures["threads"] += len(calls)
+
+    def teardown(self) -> None:
+        for target in getattr(self, "targets", ()):
+            target.f.clear_cache()
+
+
+class WithJax(Differential):
+    """The same steps on ``jax.jit``."""
+
+    pretend = False
+    repeats = 16
+
+
+def machine_settings(examples: int, steps: int, **others: Any) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        **others,
+    )

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from fuzz_statics import NUMBERS
-from fuzz_trees import Draw
+from fuzz_trees import NUMBERS, Draw
 
 import filterjit.nnx
 from filterjit._compat import _nnx_compat as compat

@@ -1,9 +1,9 @@
 """The fuzzer at length: ``python tests/fuzz/long.py --calls 100000``; with ``--nnx 100``,
 programs of Flax NNX instead.
 
-Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. At the end a
-table shows what was done. A failure ends the run
-with exit status 1 and prints the shortest sequence of steps that Hypothesis finds for it.
+Most calls go through a stand-in for ``jax.jit``, one in `JAX_SHARE` through JAX itself. The end shows
+what was done. A failure ends the run with exit status 1 and prints the shortest sequence of steps
+that Hypothesis finds for it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import equinox
 import jax
-from fuzz_figures import figures
+from fuzz_machine import Differential, WithJax, figures, machine_settings
 from fuzz_programs import NNX, PLAIN, Programs
-from fuzz_steps import Differential, WithJax, machine_settings
 from hypothesis.stateful import run_state_machine_as_test
 
 JAX_SHARE = 20
@@ -62,8 +61,8 @@ def main() -> int:
     start = time.monotonic()
     now, share, status = seed, options.jax_share, 0
     try:
-        while figures.calls < options.calls:
-            behind = share and figures.calls_with_jax * share < figures.calls
+        while figures["calls"] < options.calls:
+            behind = share and figures["jax"] * share < figures["calls"]
             _run(WithJax if behind else Differential, now)
             if behind:
                 jax.clear_caches()
@@ -74,7 +73,8 @@ def main() -> int:
     except BaseException:
         print(f"failed: --seed {now} fails at once, with the same --jax-share", file=sys.stderr)
         raise
-    print(figures.table(seed=seed, seconds=round(time.monotonic() - start)))
+    figures.update(seed=seed, seconds=round(time.monotonic() - start))
+    print("\n".join(f"{name:12}{count:>12,}" for name, count in sorted(figures.items())))
     return status
 
 
