@@ -263,6 +263,7 @@ class Differential(RuleBasedStateMachine):
         target, tree = rng.choice(self.targets[:5]), self.pool[0][0]
         for _ in range(self.repeats):
             make = rng.choice([Thing, lambda: lambda: 0, lambda: type("Local", (), {})])
+            shown.clear()  # which would hold the last one
             x = make()
             assert target.f(tree, x)[-1 if target is not self.targets[1] else 2] in (x, (2.0, x))
 

@@ -288,6 +288,7 @@ def _change_attribute(d: Draw, x: Any) -> None:
 
 def change(d: Draw) -> bool:
     """Changes something in what was drawn in place. Returns False if there is nothing."""
+    shown.clear()
     if d.changes and d.rng.randrange(2):
         d.changes.pop(d.rng.randrange(len(d.changes)))()
         return True

@@ -146,32 +146,6 @@ def test_arrays_of_calls_and_compiled_die() -> None:
     assert is_dead(ref)
 
 
-def tie(kind: str, s: Any) -> None:
-    """Makes a cycle through a static value and a jitted function."""
-    f: Any = filterjit.filter_jit(lambda x, s: x + 1)
-    if kind == "static":
-        s.f = f
-        f(X, s)
-    elif kind == "closure":
-        f = filterjit.filter_jit(lambda x: (x + 1, (f, s))[0])
-        f(X)
-    elif kind == "attribute":
-        f(X, 1)
-        f.itself, f.s = f, s
-    else:
-        s.f = f.lower(X, s).compile()
-        s.f(X, s)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["static", "closure", "attribute", "compiled"])
-@freed
-def test_cycles_are_collected(kind: str) -> list[Any]:
-    s = Static()
-    tie(kind, s)
-    return [weakref.ref(s)]
-
-
 # ---- many static values ----
 
 MILLION = """
@@ -222,23 +196,3 @@ def test_a_million_static_values(count: str) -> None:
     # The allocator keeps some pages more or fewer, 1.4 MB of them in one run of CI. What is not
     # counted in blocks is larger than 512 bytes: left once in ten calls, it is over 4 MiB.
     assert grown < 2**22, "grown by more than 4 MiB"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc")
-def test_many_static_values_with_jax() -> None:
-    code = """
-    import os
-    import jax.numpy as jnp
-    import filterjit
-    f, x = filterjit.filter_jit(lambda x, n: x + 1, maxsize=10), jnp.ones(2)
-    def resident():
-        return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-    for n in range(80):
-        f(x, n)
-    before = resident()
-    for n in range(80, 240):
-        f(x, n)
-    print(resident() - before)
-    """
-    assert float(run_code(code).stdout) < 4

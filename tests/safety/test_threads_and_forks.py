@@ -571,44 +571,6 @@ def test_programs() -> None:
     assert done.stdout == "done\n", done.stdout + done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_fork_and_exec() -> None:
-    """A child that executes another program at once, while threads make calls, and while a callback
-    of the program runs; that program has filterjit and JAX of its own."""
-    run_code(
-        """
-import os, subprocess, sys, threading
-import jax, jax.numpy as jnp, numpy as np, filterjit
-code = "import filterjit, jax.numpy as jnp; print(filterjit.filter_jit(lambda x: x * 2)(jnp.ones(2)))"
-command = [sys.executable, "-c", code]
-started = []
-def callback(x):
-    started.append(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return x
-f = filterjit.filter_jit(lambda x, n: x * n)
-g = filterjit.filter_jit(
-    lambda x: jax.pure_callback(callback, jax.ShapeDtypeStruct((3,), jnp.float32), x) + 1
-)
-x, stop = jnp.arange(3.0), False
-def busy():
-    n = 0
-    while not stop:
-        n += 1
-        assert f(x, n % 5).shape == (3,)
-thread = threading.Thread(target=busy); thread.start()
-pid = os.fork()
-if not pid:
-    os.execv(sys.executable, command)
-assert g(x).tolist() == [1, 2, 3] and started == [b"[2. 2.]\\n"], started
-assert os.waitpid(pid, 0)[1] == 0
-stop = True; thread.join()
-assert f(x, 2).tolist() == [0, 2, 4]
-""",
-        options=("-W", "ignore"),
-    )
-
-
 def test_nothing_stays_under_way() -> None:
     """Each call ends what its trace has begun, also one that was not expected to trace."""
     f = filterjit.filter_jit(lambda x: x + 1, donate="all")

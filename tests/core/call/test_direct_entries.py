@@ -15,7 +15,6 @@ from direct_support import (
     DirectArray,
     DirectHost,
     DirectJit,
-    DirectKeys,
     Interrupt,
     Kept,
     Sharding,
@@ -358,35 +357,3 @@ def test_results_that_cannot_be_looked_at(backend: Backend, error: Any) -> None:
         made.clear()
     assert (errors > 0) == (error is interrupt)
     assert backend.wrong == [] and direct.jitted.calls == 1
-
-
-class Plain:
-    """An array without weak references."""
-
-    __slots__ = ()
-
-
-def test_arrays_without_weak_references() -> None:
-    """They are checked in each call."""
-    same, asked, results = lambda *args: True, list[Any](), (5,)
-    plan = lambda source, arrays: (lambda inputs: results, [1], (), b"\1", 3, False, ())
-    context = core.DirectContext(
-        *(Plain, asked.append, *[same] * 4, DirectKeys, same, same, DirectHost, DirectHost, same),
-        *(
-            tuple,
-            same,
-            (),
-            lambda: False,
-            list,
-            list,
-            lambda results, handlers: results,
-            plan,
-            GeneratorExit,
-        ),
-    )
-    context.enabled = 1
-    x, direct = Plain(), core.Direct(context, lambda x: core.output_unflatten(3, results), None)
-    for calls in range(2, 12):
-        assert core.output_flatten(direct(x)) == (results, 3)
-        assert len(asked) >= calls - 1
-    assert direct.counts == {"waiting": 1, "direct": 9}

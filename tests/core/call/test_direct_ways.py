@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from core_support import core
 from direct_support import (
-    TWO,
     Backend,
     DeletedError,
     DirectArray,
@@ -21,7 +20,6 @@ from direct_support import (
     Interrupt,
     Layout,
     Sharding,
-    SubArray,
     interrupt,
     planned,
     program_of,
@@ -122,27 +120,6 @@ def test_deleted(backend: Backend, checks: bool) -> None:
 # ---- typed keys ----
 
 
-def test_keys(backend: Backend) -> None:
-    """Of keys, the array in them is checked, and what they are keys of."""
-    data, impl = DirectArray(3), "rbg"
-    keys, x = DirectKeys(data, impl), DirectArray(5)
-    direct = simple_direct(backend, b"\3\1", (data,))
-    assert [way_of_call(direct, keys, x) for _ in range(4)] == ["waiting"] + ["direct"] * 3
-    given = direct(keys, x).arrays
-    assert given[0] is given[1] is data and given[2] is x, "the first is the constant"
-    assert direct(DirectKeys(DirectArray(7), impl), x).arrays[1].value == 7
-    for others, way in (
-        ((DirectKeys(data, "threefry"), x), "aval"),
-        ((DirectKeys(DirectArray(3, "f32[4]"), impl), x), "aval"),
-        ((DirectKeys(DirectArray(3, sharding=TWO), impl), x), "sharding"),
-        ((DirectKeys(DirectArray(3, committed=False), impl), x), "sharding"),
-        ((DirectKeys(SubArray(3), impl), x), "type"),
-        ((data, x), "type"),
-        ((keys, DirectKeys(x)), "type"),
-    ):
-        assert way_of_call(direct, *others) == way
-
-
 @pytest.mark.parametrize("part", ["data", "impl"])
 def test_keys_that_fail(backend: Backend, part: str) -> None:
     """An error is a reason to pass the call on, an interrupt is not swallowed."""
@@ -212,21 +189,6 @@ def test_what_is_passed_on_is_a_copy(backend: Backend, monkeypatch: Patch) -> No
         for count in (1, 40):
             raised(ZeroDivisionError, direct, *[y] * count, x)
         backend.parts["is_disabled"] = fail
-
-
-class DirectFloat(DirectScalar):
-    pass
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_scalars_and_numbers(backend: Backend, is_read: bool) -> None:
-    y = DirectArray(2)
-    for x in (DirectFloat(1, shape=()), 1, 2.0, True, 1j):
-        direct = planned(backend, x, y, reads=lambda i: is_read or i == 1)
-        assert ways_of(direct, *[(x, y)] * 3) == ["direct"] * 3
-        for other in (1, 2.0, True, 1j, DirectScalar(1, shape=())):
-            if type(other) is not type(x):
-                assert way_of(direct, other, y) == "type"
 
 
 # ---- what fails ----

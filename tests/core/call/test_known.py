@@ -32,7 +32,7 @@ from core_support import (
     make_jit,
     same,
 )
-from node_support import HeldMixed, Mixed, OtherLinear
+from node_support import HeldMixed, OtherLinear
 from object_support import (
     CLASS_CHANGES,
     INSTANCE_CHANGES,
@@ -185,47 +185,6 @@ def test_a_new_value_in_any_place(kind: str) -> None:
             put(owner, name, before)
             f = jit()  # which needs a shorter streak than one whose record was wrong
             assert is_right(f, tree, 10)
-
-
-def a_tree(source: random.Random) -> Any:
-    rows: Any = {
-        **ROWS,
-        "held twice": lambda i: HeldMixed(items={}, x=Array(), meta={"k": (1, "a")}, tag="tag"),
-        "nested": lambda i: Linear(weight=Array(), bias={"k": Frozen({"a": Array()})}, size=1),
-        "mixed": lambda i: Mixed(x=Slots(x=1, y=None, tag=1), y=Array(), tag=1),
-    }
-    return [source.choice(list(rows.values()))(source.randrange(3)) for _ in range(30)]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_changes(seed: int) -> None:
-    """Of several arguments with rows of all kinds, any of which may change into any other."""
-    source = random.Random(seed)
-    f, trees = (
-        make_jit(lambda *trees: trees),
-        [a_tree(source), Array(), [1], model(ROWS["modules"])],
-    )
-    for _ in range(120):
-        i = source.randrange(4)
-        where = places(trees[i])
-        act = source.random()
-        if len(where) > 20 and act < 0.6:
-            owner, name, _ = source.choice(where)
-            attempt(put, owner, name, source.choice(VALUES)())
-        elif isinstance(trees[i], list) and act < 0.8:
-            trees[i][-1:] = a_tree(source)[:2]
-            source.choice((trees[i].reverse, trees[i].pop, list))()
-        elif act < 0.9:
-            source.shuffle(trees)
-        else:
-            trees[i] = source.choice((lambda: a_tree(source), lambda: model(leaf), Array))()
-        flat = attempt(core.flatten, f._hooks.registry, trees)
-        for _ in range(source.choice((1, 1, 2, 6, 70))):
-            found = attempt(f, *trees)
-        if isinstance(flat, Exception):
-            assert type(found) is type(flat)
-        else:
-            assert same(found, tuple(trees))
 
 
 @pytest.mark.parametrize("kind", ROWS)

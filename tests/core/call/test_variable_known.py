@@ -3,13 +3,11 @@
 After each change, a call does the same as that of a VariableJit that has never been called.
 """
 
-import gc
-import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Maybe, OtherArray
+from core_support import Array
 from outcome_support import attempt
 from variable_support import (
     Key,
@@ -17,16 +15,12 @@ from variable_support import (
     Nodes,
     Param,
     TraceState,
-    Tree,
     Var,
     block,
     large,
     make_variable_jit,
-    put_values,
     same_as_fresh,
     step,
-    values_of,
-    variables_in,
     warm,
 )
 
@@ -60,14 +54,6 @@ def test_a_state_is_asked_once() -> None:
     tree.blocks[5].w._trace_state = state
     jit(tree), jit(tree)
     assert state.asked == 1 and jit.handed_over == []
-
-
-VALUES: list[Callable[[], Any]] = [
-    *(lambda: Array(3), lambda: OtherArray(3), lambda: Key(3), lambda: Maybe(True)),
-    *(lambda: Maybe(False), lambda: 7, lambda: None, lambda: "".join(["te", "xt"])),
-    *(lambda: [Array(3)], lambda: (1, 2), lambda: {"k": Array(3)}, lambda: Var(Array(3))),
-    lambda: Tree(x=Var(Array(1)), tag=3),
-]
 
 
 # What is done to two trees; `b` is a block of the first.
@@ -177,10 +163,6 @@ def test_classes_that_change() -> None:
             same_as_fresh(jit, tree)
 
 
-def four(a: Any, b: Any, c: Any = None, d: Any = None, e: Any = None) -> Any:
-    return step([a, b, c, d, e])
-
-
 def test_packed_arguments() -> None:
     """The tuple and the dict that the arguments are packed in may have the same address again."""
 
@@ -206,68 +188,3 @@ def test_packed_arguments() -> None:
             jit(*args, **kwargs)
             trees[1].blocks[2] = block(2)
             same_as_fresh(jit, *args, **kwargs)
-
-
-def test_collections_do_not_hide_a_change() -> None:
-    """In Python 3.11, the garbage collector can run in the middle of a walk."""
-    jit = make_variable_jit(lambda a, b: None, traced=lambda a, b: (None, b"", ()))
-    first, tree = [{"a": {"x": Array(2)}, "k": Var(Array(1))}], large()
-    at = [0]
-
-    def change(phase: str, info: Any) -> None:
-        at[0] -= 1
-        if at[0] == 0:
-            for i in range(16):
-                tree.blocks[i] = block(i)
-
-    threshold = gc.get_threshold()
-    gc.callbacks.append(change)
-    try:
-        for n in range(1, 25):
-            for _ in range(70):
-                jit(first, tree)
-            at[0] = n
-            gc.set_threshold(1)
-            jit(first, tree)
-            gc.set_threshold(*threshold)
-            at[0] = 0
-            jit(first, tree)
-    finally:
-        gc.set_threshold(*threshold)
-        gc.callbacks.remove(change)
-    assert jit.handed_over == []
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_random_changes(seed: int) -> None:
-    """With and without objects that occur twice."""
-    source = random.Random(seed)
-    jit = make_variable_jit(four, seed % 2)
-    trees: list[Any] = [large(source.choice((4, 16))) for _ in range(source.choice((1, 2, 5)))]
-    trees += [[Var(Array(1))]]
-    for _ in range(60):
-        i = source.randrange(len(trees))
-        tree, variables = trees[i], variables_in(trees)
-        x = source.choice(variables) if variables else None
-        act = source.randrange(10)
-        if act < 5 and isinstance(tree, Tree):
-            other = source.choice([t for t in trees if isinstance(t, Tree)])
-            change = CHANGES[source.choice(list(CHANGES))]
-            attempt(change, tree, other, tree.blocks[-1] if tree.blocks else None)
-        elif act < 7 and x is not None:
-            attempt(setattr, x, "_raw_value", source.choice(VALUES)())
-        elif act == 7:
-            source.shuffle(trees)
-        elif act == 8 or not isinstance(tree, Tree):
-            trees[i] = source.choice((large, large, lambda: [Var(Array(1))], lambda: Var(Key(1))))()
-        for _ in range(source.choice((1, 1, 3, 70))):
-            variables = variables_in(trees)
-            values = values_of(variables)
-            attempt(jit, *trees)
-            if source.random() < 0.5:
-                put_values(variables, values)
-        found = attempt(same_as_fresh, jit, *trees)
-        if isinstance(found, Exception):
-            trees = [large() for _ in trees]
-            if not isinstance(found, AttributeError):  # of a tree that cannot be shown
-                raise found

@@ -21,7 +21,6 @@ from core_support import (
     tree_leaves,
 )
 from hostile_support import Once
-from node_support import LoudStr
 from outcome_support import attempt, nothing, raised
 
 ARRAYS = ("arrays",)
@@ -105,23 +104,6 @@ def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
             assert same(call(again), expected) and again == []
 
 
-def test_paths_that_ask_for_paths(registry: Any) -> None:
-    found: list[Any] = []
-
-    class Asks:
-        def __hash__(self) -> int:
-            return 1
-
-        def __str__(self) -> str:
-            if len(found) < 2:
-                found.append(None)
-                found.append(structure.paths)
-            return "asks"
-
-    structure = core.tree_flatten(registry, {Asks(): [1, {"a": 2}]}, True, None)[1]
-    assert structure.paths == ("asks.0", "asks.1.a") and found[-1] is structure.paths
-
-
 def test_equality_given_to_a_class_later(registry: Any) -> None:
     """The instances of a class compared by identity when they were flattened.  A match still
     compares them so; comparing structures calls the new ``__eq__``."""
@@ -143,24 +125,6 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
     assert testing.match(structure, outer) is None and len(outer) == 2
     attempt(operator.eq, structure, core.flatten(registry, outer)[1])
     assert outer == []
-
-
-def test_a_dict_dropped_during_a_look_up_in_it(registry: Any) -> None:
-    """The name of an attribute is a subclass of str, which looking for a field compares."""
-    for field in ("weight", "bias", "size", "__doc__"):
-        tree = Linear(size=3)
-        structure = core.flatten(registry, Linear(weight=Array(), bias=Array(), size=3))[1]
-        hash(structure)
-
-        def fresh(tree: Any = tree, field: str = field) -> None:
-            tree.__dict__ = {LoudStr(field): Array(), "bias": Array(), "size": 3}
-            gc.collect()
-
-        fresh()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LoudStr, "hook", staticmethod(fresh))
-            attempt(testing.match, structure, tree)
-            attempt(core.flatten, registry, tree)
 
 
 @pytest.mark.parametrize("cls", [Linear, type("OnException", (Linear, Exception), {})])

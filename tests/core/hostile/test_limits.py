@@ -1,6 +1,5 @@
 """Many leaves, deep and cyclic trees, and calls within calls without end."""
 
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -11,13 +10,10 @@ import pytest
 from core_support import (
     Array,
     Box,
-    Hostile,
     Linear,
     Value,
     core,
     identical,
-    make_jit,
-    make_registry,
     partition_dict,
     parts_of,
     same,
@@ -108,16 +104,6 @@ def test_depths_near_the_limit(registry: Any, name: str) -> None:
     assert sum(check_depth(registry, NESTS[name][0], depth) for depth in depths) > 10
 
 
-def test_depths_at_which_the_stack_is_looked_at(registry: Any) -> None:
-    """A match looks at each 24th level."""
-    for make, _ in NESTS.values():
-        for depth in (10, 22, 23, 24, 25, 47, 48, 49):
-            assert check_depth(registry, make, depth) > 20
-        tree, f = nest(make, 49), make_jit(lambda tree: tree)
-        for _ in range(70):  # so that it is known
-            assert same(f(tree), tree)
-
-
 def test_deep_statics(registry: Any) -> None:
     for make in (lambda t: (t,), lambda t: frozenset([t]), lambda t: [t], lambda t: {"a": t}):
         value: Any = 1
@@ -140,30 +126,6 @@ def test_deep_filters(registry: Any) -> None:
         assert core.tree_flatten(registry, [1, 2], deep(op, 100), None)[0] == [1]
         # Python 3.14 goes as deep as the stack allows, and a filter takes little of it.
         raised(RecursionError, core.tree_flatten, registry, [1, 2], deep(op, 1_000_000), None)
-
-
-@pytest.mark.parametrize("static", [False, True])
-@pytest.mark.parametrize("may_run_python", [False, True])
-def test_less_of_the_stack_than_for_flattening(static: bool, may_run_python: bool) -> None:
-    """Each walk counts its own depth.  Up to 3.11, the recursion limit counts C code as well."""
-
-    def make() -> Any:
-        x: Any = Hostile() if may_run_python else 1 if static else Array()
-        for _ in range(150):
-            x = [x, 1]
-        return Linear(weight=Array(), size=x) if static else x
-
-    registry, tree, other = make_registry(), make(), make()
-    made = made_of(registry, tree, other)
-    here, before = len(inspect.stack(0)), sys.getrecursionlimit()
-    for room in (20, 60, 100, 130, 145, 152, 160):
-        try:
-            sys.setrecursionlimit(here + room)
-            uses(registry, tree, other, made)
-        finally:
-            sys.setrecursionlimit(before)
-    results = uses(registry, tree, other, made)
-    assert same(results["call"], tree) and same(results["call of another"], other)
 
 
 # ---- cycles ----

@@ -291,18 +291,6 @@ def test_many_fields(registry: Any, count: int) -> None:
     assert testing.match(structure, make(count + 1)) is None
 
 
-def test_names_that_are_not_interned(registry: Any) -> None:
-    """``object.__setattr__`` does not intern the name, so the shared keys of instances may hold
-    another string than the fields of the class."""
-    cls: Any = type("Late", (Module,), {"dynamic": ("first_field", "second_field")})
-    for _ in range(3):
-        tree = cls()
-        for i in (1, 0):
-            object.__setattr__(tree, "".join([*cls.dynamic[i]]), Array())
-        assert core.flatten(registry, tree)[0] == (tree.first_field, tree.second_field)
-        check(registry, tree)
-
-
 # ---- classes ----
 
 
