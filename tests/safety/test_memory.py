@@ -127,7 +127,7 @@ def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
     functions, before = [], gc.get_threshold()
     gc.set_threshold(10**9)  # there may be much else that it sees
     try:
-        for n in range(40):
+        for n in range(25):
             f = lambda x, n=n: x * n
             functions.append(weakref.ref(f))
             jit(f)(X)
@@ -188,7 +188,7 @@ print(min(resident_bytes[5:]) - resident_bytes[0], blocks[-1] - blocks[5])
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="its allocator keeps 1 to 13 MB, after 400,000 values no more than after 200,000",
 )
-@pytest.mark.parametrize("count", ["200000", pytest.param("1000000", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", ["100000", pytest.param("1000000", marks=pytest.mark.slow)])
 def test_a_million_static_values(count: str) -> None:
     done = run_code(MILLION, count, cwd=CORE, timeout=300)
     grown, blocks = map(int, done.stdout.split())

@@ -137,7 +137,9 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
 
 for _tree, _make in TREES.items():
     for _kind, (_before, _use, _check) in EACH.items():
-        add(f"{_kind}_{_tree}", functools.partial(Case, _make, _before), _use, _check)
+        # To describe many leaves makes 2,500 allocations.
+        _repeated = f"{_kind}_{_tree}" == "described_many"
+        add(f"{_kind}_{_tree}", functools.partial(Case, _make, _before), _use, _check, _repeated)
 
 
 def others() -> Any:

@@ -38,14 +38,6 @@ def failing_call(w: World, tree: Any) -> Any:
     return tree
 
 
-def binding_call(w: World, tree: Any) -> Any:
-    if not w.jits:
-        w.jits.append(cs.make_jit(lambda tree: tree, w.hooks))
-    try:
-        w.jits[-1](tree, tree)
-    except TypeError:
-        pass
-    return tree
 
 
 def hook_of_options(w: World, name: str) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("_testcapi", reason="this interpreter has no _testcapi.set_n
 
 SCRIPT = Path(__file__).with_name("allocations.py")
 NAMES = [name for name in OPERATIONS if name not in ONLY_REPEATED]
-PARTS = 18
+PARTS = 6
 
 
 @pytest.mark.usefixtures("testing")

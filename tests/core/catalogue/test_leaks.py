@@ -7,7 +7,7 @@ from catalogue import OPERATIONS, PLACES
 from process_support import run_python
 
 NAMES = [*OPERATIONS, *PLACES]
-PARTS = 12
+PARTS = 4
 
 
 @pytest.mark.usefixtures("testing")
