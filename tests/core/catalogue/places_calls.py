@@ -38,8 +38,6 @@ def failing_call(w: World, tree: Any) -> Any:
     return tree
 
 
-
-
 def hook_of_options(w: World, name: str) -> None:
     original = getattr(w.hooks, name)
 
