@@ -59,7 +59,7 @@ def _frozen() -> None:
 # The folders in which it does not matter whether XLA compiles a program or JAX has kept it. Threads
 # may read what JAX is writing, so those that call much at once are not among them.
 _COMPILED_ONCE = {
-    *("downstream", "eqx", "explain", "fuzz", "install", "nnx", "parity", "structs", "zoo"),
+    *("downstream", "eqx", "explain", "fuzz", "install", "nnx", "parity", "structs", "zoo")
 }
 
 

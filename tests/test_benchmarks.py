@@ -7,27 +7,17 @@ import sys
 from pathlib import Path
 
 import equinox as eqx
-import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 import pytest
 
 import cases
 import dispatch
-from cases import CASES, GROWTH, Case, arrays_in
+from cases import CASES, GROWTH, arrays_in
 from dispatch import Row, table
-from layout import progress
 from peers import PEERS, applies
 from support import processes
-from timing import (
-    each_awaited,
-    in_a_row,
-    in_batches,
-    interleaved,
-    last_awaited,
-    one_by_one,
-    timers_for,
-)
+from timing import each_awaited, in_a_row, interleaved, last_awaited, one_by_one
 
 pytestmark = pytest.mark.slow
 
@@ -102,33 +92,12 @@ def test_names_and_counts():
     assert sizes == sorted(set(sizes)) and sizes[-1] > 100 * sizes[0]
 
 
-def test_which_peers_apply_to_a_case():
-    def peers_of(name):
-        return {peer for peer in PEERS if applies(peer, CASES[name]())}
-
-    assert peers_of("mlp") == peers_of("mlp_update") == set(PEERS)
-    assert peers_of("transformer_4") == set(PEERS) - set(FLAX)
-    for name in ("adam_step", "kwargs", "bound_method", "statics_10", "nested", "make_and_call"):
-        assert peers_of(name) == {"flat", "pytree", "equinox", "filterjit"}
-
-
 def test_carried_results_are_the_next_arguments():
     case = CASES["adam_step"]()
     for peer in filter(lambda peer: applies(peer, case), PEERS):
         call = PEERS[peer](case)
         losses = [float(arrays_in(call())[-1]) for _ in range(20)]
         assert losses == sorted(losses, reverse=True) and len(set(losses)) == 20, peer
-
-
-def test_other_arguments_alternate():
-    x = jnp.array(0)
-    case = Case("turns", "", lambda x, value: x + value, (x, 1), others=((x, 2), (x, 3)))
-    for peer in filter(lambda peer: applies(peer, case), PEERS):
-        call = PEERS[peer](case)
-        assert [int(arrays_in(call())[0]) for _ in range(7)] == [1, 2, 3, 1, 2, 3, 1], peer
-
-
-# ---- measuring ----
 
 
 def test_interleaved_returns_the_best_round_of_each():
@@ -147,18 +116,6 @@ def test_interleaved_returns_the_best_round_of_each():
     assert interleaved({"a": iter([3.0, 1.0, 2.0]).__next__}, 0.0, 3, max) == {"a": 3.0}
 
 
-def test_a_batch_takes_as_long_as_requested():
-    made = []
-
-    def timer(number):
-        made.append(number)
-        return 0.001
-
-    batches = in_batches({"a": timer}, 0.0045)
-    assert batches.keys() == {"a"} and batches["a"]() == 0.001
-    assert made[-1] in (5, 6)
-
-
 @pytest.mark.parametrize(
     ("timer", "more"), [(in_a_row, 0), (one_by_one, 1), (each_awaited, 1), (last_awaited, 1)]
 )
@@ -173,17 +130,6 @@ def test_calls_are_made_as_often_as_requested(timer, more):
     assert timer(call, 7) > 0.0
     assert len(calls) == 7 + more
 
-
-def test_how_a_case_is_timed():
-    """Long calls one by one. A case is timed in three ways if its calls run a program."""
-    awaited = {"each": each_awaited, "last": last_awaited}
-    assert timers_for(CASES["mlp"]()) == {"return": one_by_one, **awaited}
-    assert timers_for(CASES["kwargs"]()) == {"return": in_a_row, **awaited}
-    for name in ("nested", "make_filter_jit"):
-        assert timers_for(CASES[name]()) == {"return": in_a_row}
-
-
-# ---- output ----
 
 TIMES = {"flat": 8.0, "pytree": 16.0, "equinox": 1234.5, "filterjit": 10.0}
 ROW = Row("kwargs", "`some` case", 2, 1003, TIMES)
@@ -204,17 +150,6 @@ def test_markdown_table(times, cells):
     assert [x.strip() for x in row.strip("|").split("|")] == ["`some` case", "2", "1,003", *cells]
 
 
-def test_plain_table():
-    lines = table([ROW], SHOWN, times=False, markdown=False).splitlines()
-    assert len({len(line) for line in lines}) == 1
-    assert "`" not in lines[2]
-
-
-def test_progress_is_silent_when_piped(capsys):
-    assert list(progress(["a", "b"])) == ["a", "b"]
-    assert capsys.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("name", ["growth.svg", "growth.png", "growth.pdf"])
 def test_picture(tmp_path, name):
     pytest.importorskip("matplotlib")
@@ -222,9 +157,6 @@ def test_picture(tmp_path, name):
     dispatch.draw(tmp_path / name, rows, SHOWN)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).stat().st_size > 1000
-
-
-# ---- entry points ----
 
 
 def run(*command, cwd=None):
@@ -253,16 +185,6 @@ def test_all_peers_that_apply_measure_a_case():
         peers = {peer for peer in PEERS if applies(peer, CASES["identity"]())}
         assert set(row.microseconds) == peers
         assert all(value > 0 for value in row.microseconds.values())
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [("growth.txt", "does not end in"), ("nowhere/growth.svg", "cannot write to the folder")],
-)
-def test_a_picture_that_cannot_be_written_is_an_error_at_the_start(path, problem, capsys):
-    with pytest.raises(SystemExit) as exited:
-        dispatch.main(["--plot", path])
-    assert exited.value.code == 2 and problem in capsys.readouterr().err
 
 
 def test_pyperf(tmp_path):

@@ -15,10 +15,11 @@ USES = {
     "f.report()": "_observe._report",
     "f.lower(jnp.ones(2), 3)": "_aot._stages",
     "f.warm_up_all([])": "_aot._warm_up",
+    "filterjit.partition_dict({'a': jax.tree_util.Partial(max, jnp.ones(2))})": "_trees._partition",
 }
 PROGRAM = f"""
 import json, sys
-import jax.numpy as jnp
+import filterjit, jax, jax.numpy as jnp
 from filterjit import filter_jit
 
 def imported():
@@ -30,6 +31,7 @@ found = {{"": imported()}}
 for code in {list(USES)}:
     exec(code)
     found[code] = imported()
+found["optional"] = [x for x in ("flax", "chex", "haiku", "penzai", "optax", "equinox") if x in sys.modules]
 print(json.dumps(found))
 """
 
@@ -46,15 +48,7 @@ LEFT_OUT = {
     "_jit._plain": set(),
     "_trees._partition": set(),
 }
-OBSERVE = (
-    "_compiled_in",
-    "_forbid",
-    "_listener",
-    "_recorder",
-    "_records",
-    "_retraces",
-    "_wording",
-)
+OBSERVE = ("_compiled_in", "_forbid", "_listener", "_recorder", "_records", "_retraces", "_wording")
 
 
 def left_out(name: str, found: set[str]) -> set[Any]:
@@ -65,6 +59,7 @@ def left_out(name: str, found: set[str]) -> set[Any]:
 def test_what_is_imported_when_it_is_used() -> None:
     found: dict[str, list[str]] = json.loads(run_code(PROGRAM).stdout)
     first = set(found[""])
+    assert found["optional"] == []
     assert {name: left_out(name, first) for name in LEFT_OUT} == LEFT_OUT
     assert left_out("_observe", first) == {"", *("." + name for name in OBSERVE)}
     for code, module in USES.items():

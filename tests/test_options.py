@@ -125,8 +125,6 @@ def test_the_signature_is_that_of_the_source(name: str) -> None:
     assert fun.__doc__ == inner.__doc__
 
 
-# ---- options that take one of a few words ----
-
 WORDS = {
     ("filter_jit", "donate"): get_args(get_args(_decorator.Donate)[0]),
     ("filter_jit", "functions"): get_args(_decorator.Functions),
@@ -149,8 +147,6 @@ def test_a_word_that_is_not_known(name: str, option: str) -> None:
         FUNCTIONS[name](**{option: "xyz"})
     assert "Did you mean" not in str(info.value)
 
-
-# ---- what is elsewhere ----
 
 ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     *(
@@ -209,8 +205,6 @@ def test_all_other_options_of_jax_jit_are_taken() -> None:
             filterjit.filter_jit(example, **{option: default})
 
 
-# ---- options that are True or False ----
-
 BOOLS = [
     (name, option)
     for name, option in OPTIONS
@@ -241,9 +235,7 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 
 
 def test_options_that_are_bools_are_found() -> None:
-    assert {name for name, _ in BOOLS} >= {
-        *("filter_jit", "install", "combine", "Compiled.save"),
-    }
+    assert {name for name, _ in BOOLS} >= {*("filter_jit", "install", "combine", "Compiled.save")}
 
 
 def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,3 +252,25 @@ def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
         filterjit.switches.explian = True  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"`filterjit\.switches\.direct` must be a bool"):
         filterjit.switches.direct = "no"  # type: ignore[assignment]
+
+
+TRUE_OR_FALSE = {
+    "0": False, "false": False, "off": False, "No": False, "": None, "1": True, "TRUE": True,
+    "on": True, "yes": True, "maybe": None, "2": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variable", ["FILTERJIT_DIRECT", "FILTERJIT_EXPLAIN"])
+@pytest.mark.parametrize(("word", "value"), TRUE_OR_FALSE.items())
+def test_switches_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, variable: str, word: str, value: bool | None
+) -> None:
+    name = variable.removeprefix("FILTERJIT_").lower()
+    monkeypatch.delenv(variable, raising=False)
+    expected = getattr(Switches(), name) if value is None else value
+    monkeypatch.setenv(variable, word)
+    if value is None and word:
+        with pytest.warns(UserWarning, match=rf"{variable} is '{word}'.* set it to 1 or 0"):
+            assert getattr(Switches(), name) is expected
+    else:
+        assert getattr(Switches(), name) is expected

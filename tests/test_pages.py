@@ -99,9 +99,6 @@ def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixtu
         assert said == shown
 
 
-# ---- sessions ----
-
-
 class Session(NamedTuple):
     page: Path
     title: str
@@ -203,9 +200,6 @@ def test_all_code_is_found() -> None:
         assert sum(fence.startswith("python") for fence in fences) == len(blocks(page)), page
 
 
-# ---- what the text says of a block ----
-
-
 def test_each_label_has_its_own_rule() -> None:
     found = execute(only("docs/trees.md", "multi_transform"))
     labels = found["labels"]
@@ -245,9 +239,6 @@ def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
         model, loss = found["step"](model, np.ones((16, 8), np.float32))
         losses.append(float(loss))
     assert losses == sorted(losses, reverse=True) and found["step"].cache_info().hits == 4
-
-
-# ---- the pages ----
 
 
 def test_the_reference_has_each_public_name() -> None:

@@ -47,21 +47,3 @@ def check(svg: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_a_picture_is_legible(path: Path) -> None:
     check(path.read_text())
-
-
-@pytest.mark.slow
-def test_what_is_drawn(tmp_path: Path) -> None:
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    axes = figure.subplots()
-    axes.set_prop_cycle(color=pictures.SERIES)
-    for i in range(len(pictures.SERIES)):
-        axes.plot([0, 1], [i, i + 1], label=str(i))
-    axes.grid(color="#dddddd")
-    axes.legend(frameon=False)
-    pictures.save(figure, tmp_path / "drawn.svg")
-    pictures.save(figure, tmp_path / "drawn.png")
-    check((tmp_path / "drawn.svg").read_text())
-    axes.plot([0, 1], color="#123456")
-    with pytest.raises(KeyError, match="#123456"):
-        pictures.save(figure, tmp_path / "drawn.svg")
-    check((tmp_path / "drawn.svg").read_text())

@@ -24,7 +24,6 @@ import filterjit
 from filterjit import MismatchError, filter_jit
 from support.comparison import comparable
 from support.nodes import Point
-from support.threads import at_once
 
 X = jnp.arange(3.0)
 SPEC = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -298,21 +297,6 @@ def test_a_function_of_specs_cannot_be_called() -> None:
     assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
 
 
-def test_host_callbacks() -> None:
-    """What they raise, a call raises."""
-
-    def check(x: Any) -> Any:
-        if x[0] > 1:
-            raise ValueError("from the callback")
-        return x
-
-    compiled = compile_for(lambda x: jax.pure_callback(check, SPEC, x), X)
-    equal(compiled(X), X)
-    with pytest.raises(Exception, match="from the callback"):
-        compiled(X + 5)
-    equal(compiled(X), X)
-
-
 def test_under_a_transformation(make: Make) -> None:
     """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
     made = make(lambda x: x * 2, X)
@@ -320,20 +304,6 @@ def test_under_a_transformation(make: Make) -> None:
         with pytest.raises(TypeError, match=r"transformation|Tracer|compiled for"):
             transform(made)(X)  # type: ignore[operator]
     equal(jax.jit(lambda y: y + made(X))(X), X * 3)
-
-
-def test_threads_call_one(make: Make) -> None:
-    made = make(lambda x, n: {"x": x * n}, X, 3)
-
-    def work(i: int) -> Any:
-        for _ in range(100):
-            out = made(X + i, 3)["x"]
-            with pytest.raises(MismatchError):
-                made(X, i + 10)
-        return np.asarray(out)
-
-    for i, out in enumerate(at_once(8, work)):
-        np.testing.assert_array_equal(out, (X + i) * 3)
 
 
 # ---- the function of `filterjit.jit`, and a closure ----

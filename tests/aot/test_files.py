@@ -211,39 +211,28 @@ REFERENCES = [
 
 
 VALUES = st.one_of(
-    st.sampled_from([None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400]),
-    st.sampled_from([2**31, 2**63, 2**64, -(2**63), 10**30, 2**40]),
-    st.sampled_from(["@20@", "@300@", "@5000@"]),
-    st.sampled_from(["array", "custom", "instance", "list", "tuple", "missing", "object"]),
-    st.sampled_from(["__class__", "__dict__", "__wrapped__", "float32", "O", "f4,O", "V1000000"]),
-    st.sampled_from(["enum", "slice", "namedtuple", "dtype", "set", "dict", "range", "int"]),
-    st.sampled_from(REFERENCES),
-    st.builds(
-        lambda tag, n: [tag, n],
-        st.sampled_from(["object", "instance", "custom", "enum", "namedtuple", "array", "dict"]),
-        st.integers(0, 9),
-    ),
-    st.integers(0, 9).map(lambda i: (["instance", 3], ["object", i], "__class__", None)),
-    st.integers(0, 9).map(lambda i: (["custom", 2], ["object", i], None)),
-    st.integers(-10, 300),
-    st.text(max_size=5),
-)
-
-
-PROGRAM = st.one_of(
-    st.sampled_from([None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1]]),
-    st.sampled_from(["@20@", "@500@", (["list", 1], 0), (["list", 1], -5), (["set", 0],)]),
     st.sampled_from(
         [
-            (["sharding", 3], ["object", 9], None, None),
-            (["sharding", 3], ["object", 0], None, "no such"),
-            (["mesh", 3], ["tuple", 0], ["tuple", 0], ["tuple", 0]),
-            (["mesh", 3], ["tuple", 1], "a", ["tuple", 1], 3, ["tuple", 1], "Auto"),
-            (["layout", 3], ["tuple", 1], -5, ["tuple", 0], 0),
-            (["layout", 3], ["tuple", 1], 0, ["tuple", 1], ["tuple", 1], -1, -3),
-            (["aval", 4], ["tuple", 1], -1, "float32", False, None),
+            *(None, True, "", "a", [], {}, [[]], 0, 1, -1, 2, 0.5, float("nan"), 1e400),
+            *(2**31, 2**63, -(2**63), 10**30, "@20@", "@300@", "@5000@", "float32", "O", "f4,O"),
+            *("array", "custom", "instance", "list", "object", "enum", "slice", "dtype", "V1000000"),
         ]
     ),
+    st.sampled_from(REFERENCES),
+    st.tuples(st.sampled_from(["object", "instance", "custom", "enum", "namedtuple", "dict"]),
+              st.integers(0, 9)).map(list),
+    st.integers(0, 9).map(lambda i: (["instance", 3], ["object", i], "__class__", None)),
+    st.integers(-10, 300),
+)  # fmt: skip
+PROGRAM = st.sampled_from(
+    [
+        *(None, True, "", "a", [], {}, 0, 1, -1, 0.5, 2**31, 2**63, 10**30, [1], [-1], "@500@"),
+        *((["list", 1], 0), (["list", 1], -5), (["set", 0],)),
+        (["sharding", 3], ["object", 0], None, "no such"),
+        (["mesh", 3], ["tuple", 1], "a", ["tuple", 1], 3, ["tuple", 1], "Auto"),
+        (["layout", 3], ["tuple", 1], 0, ["tuple", 1], ["tuple", 1], -1, -3),
+        (["aval", 4], ["tuple", 1], -1, "float32", False, None),
+    ]
 )
 
 

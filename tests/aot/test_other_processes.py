@@ -20,7 +20,7 @@ from support.processes import environment, run_code
 _START = """
 import json, sys
 import jax, jax.numpy as jnp, numpy as np, equinox as eqx
-from jaxlib import lapack
+from jax.experimental import sparse
 import aot_zoo, filterjit
 from filterjit import filter_jit
 folder = sys.argv[1]
@@ -47,7 +47,7 @@ def lists(tree):
 def save(name, f, *args):
     compiled = (f if hasattr(f, "lower") else filter_jit(f)).lower(*args).compile()
     compiled.save(f"{folder}/{name}")
-    if name != "registered":
+    if name not in ("registered", "others"):  # `jax.export` refuses these
         compiled.save(f"{folder}/{name}.portable", portable=True)
     return lists(compiled(*args))
 
@@ -55,17 +55,26 @@ def load(name, *args):
     return lists(filterjit.load(f"{folder}/{name}")(*args))
 
 def times(x, n): return x * n
+def lapack(a): return jnp.linalg.cholesky(a), jnp.linalg.svd(a), jnp.linalg.eigh(a), jnp.linalg.qr(a)
+def others(a, v):
+    both = sparse.BCSR((v, jnp.arange(3), jnp.arange(4)), shape=(3, 3)) @ a
+    return both, jnp.abs(jnp.fft.fft2(a)), jax.lax.top_k(v, 2), jnp.sort(a), jax.random.normal(KEY, (3,))
 def total(x, n): return x.sum() * n, x * n
 def register():
-    (f,) = [f for name, f, _ in lapack.registrations()["cpu"] if name == "lapack_spotrf_ffi"]
+    from jaxlib.lapack import registrations
+    (f,) = [f for name, f, _ in registrations()["cpu"] if name == "lapack_spotrf_ffi"]
     jax.ffi.register_ffi_target("filterjit_test", f)
 def registered(x):
     call = jax.ffi.ffi_call("filterjit_test", (x, jax.ShapeDtypeStruct((), "int32")))
     return jnp.linalg.cholesky(x) + call(x, uplo=np.uint8(ord("L")))[0]
 
 x = jnp.arange(4.0)
+a = np.array([[4, 1, 0], [1, 3, 1], [0, 1, 2]], np.float32)
+KEY = jax.random.key(0)
 def second(): return jax.device_put(x, jax.devices()[1])
 CASES = {
+    "lapack": lambda: (lapack, a),
+    "others": lambda: (others, a, a[0]),
     "times": lambda: (times, x, 3),
     "layer": lambda: (aot_zoo.use, {"f": aot_zoo.scale, "m": aot_zoo.layer(x)}, x),
     "model": lambda: (eqx.nn.MLP(2, 2, 4, 1, key=jax.random.key(0)), jnp.ones(2)),
@@ -133,6 +142,7 @@ def test_wrong_shardings_are_named(saved: dict[str, Any]) -> None:
 def loaded(folder: Path, saved: dict[str, Any]) -> dict[str, Any]:
     """Loads in another process, in which the same functions have other globals."""
     script = """
+ask("lapack first", lambda: load("lapack", a))  # before this process lowers such a call
 ask("not registered", lambda: load("registered", jnp.diag(x + 1)))
 register()
 for kind in KINDS:
@@ -150,13 +160,26 @@ for kind in KINDS:
 def test_loading_in_another_process(
     kind: str, saved: dict[str, Any], loaded: dict[str, Any]
 ) -> None:
-    for name in ("times", "layer", "model", "sharded", "explicit"):
+    for name in (
+        "times",
+        "layer",
+        "model",
+        "sharded",
+        "explicit",
+        "lapack",
+        *["others"] * (not kind),
+    ):
         assert loaded[name + kind] == saved[name], name
     # An executable runs on the device that it was compiled for, a portable program on the default.
     assert loaded[("second" if kind == "" else "on the first") + kind] == [[0, 2, 4, 6]]
     assert loaded["other" + kind].startswith("MismatchError: `times` was compiled for other")
     assert loaded["spec" + kind] == ["a"]
     assert loaded["wrong" + kind].startswith("MismatchError") and "`x`" in loaded["wrong" + kind]
+
+
+def test_functions_outside_of_a_program(saved: dict[str, Any], loaded: dict[str, Any]) -> None:
+    """Such as LAPACK's, in a process that has lowered no call of them."""
+    assert loaded["lapack first"] == saved["lapack"] and len(saved["lapack"]) == 8
 
 
 def test_a_function_that_a_process_registers(saved: dict[str, Any], loaded: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 written, and under which settings. `test_compiled_calls.py` calls what is loaded.
 """
 
-import concurrent.futures
 import copy
 import dataclasses
 import enum
@@ -71,19 +70,6 @@ def test_sets_have_one_order() -> None:
         own = [code for code in codes if code != ["object", 0]]
         assert own == [["object", i + 1] for i in range(len(own))]
         assert coder.names == sorted(coder.names)
-
-
-def test_modules_with_the_attributes_of_a_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrapper(eqx.Module):
-        inner: Any
-
-        @property
-        def __wrapped__(self) -> Any:
-            return self.inner
-
-    monkeypatch.setattr(aot_zoo, "Wrapper", Wrapper, raising=False)
-    Wrapper.__module__, Wrapper.__qualname__ = "aot_zoo", "Wrapper"
-    assert decoded(eqx.module_update_wrapper(Wrapper(aot_zoo.scale))).__name__ == "scale"
 
 
 def test_names_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,16 +242,6 @@ def test_replaced(tmp_path: Path, compiled: Any) -> None:
         compiled.save(name, portable=True)
         found.append(path.read_bytes())
     assert found[0] == found[1]
-
-
-def test_saving_in_threads(tmp_path: Path) -> None:
-    made = [filter_jit(lambda n: n).lower(n).compile() for n in range(4)]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(one.save, tmp_path / "file") for one in made * 3]:
-            done.result()
-    n = int(dict(filterjit.aot.saved_info(tmp_path / "file").arguments)["n"].split()[-1])
-    assert filterjit.load(tmp_path / "file")(n) == n
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 class Crash(BaseException):

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from aot_support import Compiles
+from flax import nnx
 from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
-from support.threads import at_once
 
 
 def spec(*shape: int, dtype: Any = jnp.float32) -> Any:
@@ -172,20 +172,6 @@ def test_the_last_argument_interrupts() -> None:
     assert threading.active_count() < 20
 
 
-def test_calls_run_during_warm_up() -> None:
-    f = filter_jit(lambda x, n: jnp.sin(x) * n)
-    x = jnp.ones(3)
-
-    def work(thread: int) -> Any:
-        if thread == 0:
-            return f.warm_up_all([((spec(3), n), {}) for n in range(4)], threads=4).errors
-        return [np.asarray(f(x, n)) for _ in range(20) for n in range(4)]
-
-    errors, *found = at_once(4, work)
-    assert errors == () and len(f.variants) == 4
-    np.testing.assert_allclose(found, [[[np.sin(1.0) * n] * 3 for n in range(4)] * 20] * 3, 1e-5)
-
-
 def test_donation_is_quiet(recwarn: pytest.WarningsRecorder) -> None:
     f = filter_jit(lambda x: x.sum(), donate="all")
     assert f.warm_up_all([((spec(i + 1),), {}) for i in range(4)], threads=4).errors == ()
@@ -221,3 +207,32 @@ def test_arrays_that_are_placed_or_donated() -> None:
         f.warm_up(one)
         x = jax.device_put(jnp.ones(3), one.sharding)
         assert f.explain(x).hit and f(x).committed == (one.sharding is not None) and x.is_deleted()
+
+
+class Counter(nnx.Module):
+    def __init__(self) -> None:
+        self.count = nnx.Param(jnp.zeros(3))
+        self.dropout = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+@pytest.mark.parametrize("options", [{}, {"graph": False}, {"graph": True, "graph_updates": True}])
+def test_warm_up_of_nnx_jit(options: dict[str, Any], abstract: bool) -> None:
+    traces, x = [], jnp.ones(3)
+
+    def add(counter: Counter, x: jax.Array) -> jax.Array:
+        traces.append(1)
+        counter.count[...] += x
+        return counter.dropout(counter.count[...])
+
+    f, expected = filterjit.nnx.jit(add, **options), nnx.jit(add, **options)
+    mine, theirs = Counter(), Counter()
+    given = nnx.eval_shape(Counter) if abstract else mine
+    f.warm_up(given, x)
+    f.warm_up_all([((given, x), {})])
+    assert mine.count[...].tolist() == [0, 0, 0] and len(traces) == 1
+    with filterjit.forbid_compile():
+        found = f(mine, x)
+    assert f.handed_over == {} and f.cache_info()[:2] == (1, 0) and len(traces) == 1
+    assert found.tolist() == expected(theirs, x).tolist()
+    assert mine.count[...].tolist() == theirs.count[...].tolist() == [1, 1, 1]

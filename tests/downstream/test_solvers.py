@@ -16,8 +16,6 @@ diffrax = pytest.importorskip("diffrax")
 lx = pytest.importorskip("lineax")
 optx = pytest.importorskip("optimistix")
 
-# ---- Diffrax ----
-
 Y0 = jnp.array([1.0, 0.0])
 
 
@@ -82,19 +80,6 @@ def test_solves_again_after_an_error() -> Any:
     return before, solve(jnp.array(1.5)), solve(jnp.array(1.0))
 
 
-@on_install
-def test_batch_of_solves() -> Any:
-    def solve(y0: Any, rate: Any) -> Any:
-        options = {"stepsize_controller": adaptive(1e-3), "max_steps": 4096}
-        return decaying(1.0, y0, None, args=rate, **options)
-
-    rates = jnp.array([1.0, 10.0, 30.0])
-    jitted = eqx.filter_jit(eqx.filter_vmap(solve, in_axes=(None, 0)))(Y0, rates)
-    return jitted.ys, jitted.stats, jitted.ts
-
-
-# ---- Lineax ----
-
 A = jax.random.normal(jax.random.key(0), (3, 3))
 POSITIVE = A @ A.T + jnp.eye(3)
 B = jnp.array([1.0, 2.0, 3.0])
@@ -122,31 +107,15 @@ def test_linear_solve(name: str) -> Any:
     return solution.value, solution.stats, inside(operator, vector)
 
 
-@on_install
-def test_state_kept_between_solves() -> Any:
-    """A factorisation as argument and result of jitted functions."""
-
-    solver, operator = lx.LU(), OPERATORS["matrix"]()
-    state = eqx.filter_jit(lambda op: solver.init(op, {}))(operator)
-    solve = eqx.filter_jit(lambda op, b, state: lx.linear_solve(op, b, solver, state=state).value)
-    return [solve(operator, b, state) for b in (B, B * 2)], state
-
-
 def singular(**options: Any) -> Any:
     return lx.linear_solve(lx.MatrixLinearOperator(jnp.zeros((3, 3))), B, lx.LU(), **options)
 
-
-# ---- Optimistix ----
 
 START = {"x": jnp.array(0.3), "y": jnp.array([0.5, 0.7])}
 
 
 def residual(y: Any, args: Any) -> Any:
     return y["x"] ** 2 - args[0], jnp.cos(y["y"]) - y["y"] * args[1]
-
-
-def rosenbrock(y: Any, args: Any) -> Any:
-    return (1 - y[0]) ** 2 + args * (y[1] - y[0] ** 2) ** 2
 
 
 ARGS = (jnp.array(2.0), jnp.array([1.0, 1.5]))
@@ -160,62 +129,10 @@ def test_root() -> Any:
     return solution.value, solution.stats, solution.aux, ok
 
 
-@on_install
-def test_gradients_of_a_root() -> Any:
-    def value(args: Any) -> Any:
-        found = optx.root_find(residual, optx.Newton(rtol=1e-5, atol=1e-5), START, args).value
-        return found["x"] + jnp.sum(found["y"])
-
-    return jax.grad(value)(ARGS), eqx.filter_jit(eqx.filter_value_and_grad(value))(ARGS)
-
-
-@on_install
-def test_nonlinear_least_squares() -> Any:
-    model = eqx.nn.MLP(1, 1, 3, 1, activation=jnp.tanh, key=jax.random.key(0))
-    xs = jnp.linspace(-1.0, 1.0, 8)[:, None]
-
-    def residuals(model: Any, data: Any) -> Any:
-        xs, ys = data
-        return jax.vmap(model)(xs) - ys
-
-    solver = optx.LevenbergMarquardt(rtol=1e-2, atol=1e-2)
-    params, static = eqx.partition(model, eqx.is_array)
-    fun = lambda params, data: residuals(eqx.combine(params, static), data)
-    found = optx.least_squares(fun, solver, params, (xs, xs**2), max_steps=20, throw=False)
-    return found.value, found.stats["num_steps"]
-
-
 def no_root(**options: Any) -> Any:
     solver = optx.Newton(rtol=1e-6, atol=1e-6)
     fun = lambda y, args: y**2 + 1.0
     return optx.root_find(fun, solver, jnp.array(0.4), max_steps=5, **options)
-
-
-@on_install
-def test_solver_stepped_by_hand() -> Any:
-    """The solver's state is an argument and a result of a jitted function."""
-
-    solver = optx.BFGS(rtol=1e-4, atol=1e-4)
-    y, args = jnp.array([0.0, 0.5]), jnp.array(3.0)
-    shape = jax.ShapeDtypeStruct((), jnp.float32)
-    fn = eqx.filter_closure_convert(lambda y, args: (rosenbrock(y, args), None), y, args)
-
-    @eqx.filter_jit
-    def init(y: Any) -> Any:
-        return solver.init(fn, y, args, {}, shape, None, frozenset())
-
-    @eqx.filter_jit
-    def step(y: Any, state: Any) -> Any:
-        y, state, _ = solver.step(fn, y, args, {}, state, frozenset())
-        return y, state, solver.terminate(fn, y, args, {}, state, frozenset())[0]
-
-    state = init(y)
-    for _ in range(4):
-        y, state, done = step(y, state)
-    return y, done, state.f_info.f
-
-
-# ---- all of them ----
 
 
 def fails_under_vmap(**options: Any) -> Any:

@@ -1,6 +1,5 @@
 """Equinox with Optax: models of all kinds trained both ways, with results equal bit for bit."""
 
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -108,26 +107,3 @@ def test_recurrent_and_partitioned() -> Any:
     for _ in range(3):
         model, state = train(model, state)
     return model
-
-
-@on_install
-def test_ensemble_and_checkpoint(tmp_path: Path) -> Any:
-    """An ensemble of models, saved half-way and loaded."""
-
-    make = eqx.filter_vmap(lambda key: eqx.nn.MLP(4, 1, 3, 1, key=key))
-
-    @eqx.filter_jit
-    def train(models: Any) -> Any:
-        @eqx.filter_vmap
-        def grad(model: Any) -> Any:
-            return eqx.filter_grad(lambda m: jnp.mean(jax.vmap(m)(X) ** 2))(model)
-
-        return eqx.apply_updates(models, jtu.tree_map(lambda g: -0.1 * g, grad(models)))
-
-    models = train(make(jax.random.split(KEY, 3)))
-    path = tmp_path / "models.eqx"
-    eqx.tree_serialise_leaves(path, models)
-    loaded = eqx.tree_deserialise_leaves(path, make(jax.random.split(KEY, 3)))
-    once, other = train(loaded), train(models)
-    assert eqx.tree_equal(once, other)
-    return once, other

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.tree_util as jtu
 import pytest
 
-from support.comparison import Jit, Traces, check_calls, check_error, on_both
+from support.comparison import Jit, Traces, check_calls, on_both
 from support.features import kind
 from support.modules import Child, Module, OwnEquality
 from support.trees import MODULES, ONE, TWO, unset
@@ -61,32 +61,12 @@ def test_property_over_a_field(jit: Jit, traces: Traces) -> Any:
     return before, f(x), f(other)
 
 
-@on_both
-def test_the_sentinel_for_missing_fields_as_an_argument(jit: Jit) -> Any:
-    """Equinox's mark of a missing field is a node without children."""
-    sentinel = next(iter(jtu.tree_structure(unset(Module)).node_data()[1][0]))
-    f = jit(lambda x, y=2: (x, y))
-    return f(sentinel), f(x=sentinel), f([sentinel]), f(1, sentinel), f(1)
-
-
 def test_equality_of_modules() -> None:
     """It is called for those in static fields only."""
     values = [OwnEquality(ONE, name) for name in "xyx"]
     assert check_calls(lambda x: (x.name, x.a), lambda: values) == 2
     make = lambda: [Module(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
     assert check_calls(lambda x: x.a, make) == 1
-
-
-def test_mixed_with_an_exception() -> None:
-    """Equinox cannot rebuild such a Module."""
-
-    class Failure(eqx.Module, Exception):  # type: ignore[misc]
-        a: Any
-
-        def __init__(self, a: Any) -> None:
-            self.a = a
-
-    check_error(lambda jit: jit(lambda x: x.a)(Failure(ONE)), TypeError, "is not safe")
 
 
 class Counter(eqx.Module):

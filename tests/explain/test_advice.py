@@ -15,6 +15,8 @@ def function(name: str = "m.f", **figures: Any) -> dict[str, Any]:
 
 FAST = function(hits=1000, dispatch=0.002)
 LOST = function("m.g", traces=3, compiling=9.0)
+# A loop of 50 us a step, after 4.5 s in which it was compiled.
+LOOP = function("train.step", hits=400, tracing=0.5, compiling=4.0, dispatch=4e-3, program=12e-3)
 DISPATCH = "of the time without tracing and compiling."
 
 # The functions of the report, the seconds of the run, if retraces were explained, and the advice.
@@ -38,6 +40,9 @@ ADVICE: list[tuple[list[dict[str, Any]], float, bool, str]] = [
     ([function(hits=1, dispatch=1.0), function(hits=200_000, dispatch=4.0)], 10.0, False,
         f"Dispatch of 200,001 hits took 5.00 s, 50.0% {DISPATCH} Most of it is m.f, 20.0 us a hit: do "
         "more in one call, with jax.lax.scan for example."),
+    ([LOOP], 4.52, False, f"Dispatch of 400 hits took 4.0 ms, 20.0% {DISPATCH} Most of it is train.step, "
+        "10.0 us a hit: do more in one call, with jax.lax.scan for example."),
+    ([LOOP], 9.0, False, f"Dispatch of 400 hits took 4.0 ms, 0.1% {DISPATCH}"),
 ]  # fmt: skip
 
 
@@ -46,6 +51,14 @@ def test_what_is_said(
     functions: list[dict[str, Any]], seconds: float, explained: bool, expected: str
 ) -> None:
     assert advise(Report(functions, True), seconds, explained=explained, jax=False) == expected
+
+
+@pytest.mark.parametrize("jax", [False, True])
+def test_what_is_said_of_programs_of_jax_jit(jax: bool) -> None:
+    others = {"tracing": 0.0, "compiling": 0.0, "compiles": 3}
+    text = advise(Report([], True, others), 3.0, explained=False, jax=jax)
+    assert text.startswith("No jitted function was called.")
+    assert ("of `jax.jit`, pass `--jax`." in text) == (not jax)
 
 
 def test_html_is_escaped() -> None:

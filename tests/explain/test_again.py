@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 from explain_support import X, row_of
 from flax import nnx
@@ -168,9 +169,6 @@ def test_the_costliest_stands_first_and_others_below() -> None:
     assert first == "the costly one" and "the cheap one" in str(report).splitlines()[2:]
 
 
-# ---- a warning ----
-
-
 class Cell(eqx.Module):
     weight: Any
 
@@ -316,3 +314,65 @@ def test_what_is_told_can_be_silenced_and_is_of_one_test(monkeypatch: pytest.Mon
                 f((test, i))
     with pytest.warns(RetraceWarning):
         f((test, 7))
+
+
+def _of_shapes(f: Any, *others: Any) -> None:
+    for n in (3, 2):
+        for _ in range(5):
+            f(jnp.ones(n), *others)
+
+
+def _epoch_of_function() -> Callable[[int], None]:
+    def epoch(i: int) -> None:
+        o = optax.adam(1e-3)
+        _of_shapes(filter_jit(lambda x: o.update(x, o.init(x))[0]))
+
+    return epoch
+
+
+def _epoch_of(jitted: Any, make: Callable[[int], Any]) -> Callable[[], Callable[[int], None]]:
+    def start() -> Callable[[int], None]:
+        f = jitted(lambda x, o: x)
+        return lambda i: _of_shapes(f, make(i))
+
+    return start
+
+
+def _epoch_of_table() -> Callable[[int], None]:
+    f, optimizers = filter_jit(lambda x, o: x), [optax.adam(10.0**-i) for i in range(12)]
+    return lambda i: [f(X, o) for o in optimizers for _ in range(5)] and None
+
+
+def _epoch_of_sweep() -> Callable[[int], None]:
+    return lambda i: _of_shapes(filter_jit(lambda x: x * i))
+
+
+EPOCHS: dict[str, tuple[Callable[[], Callable[[int], None]], str]] = {
+    "an optimizer": (_epoch_of(filter_jit, lambda i: optax.adam(1e-3)), "create `o` once"),
+    "an optimizer in a module": (
+        _epoch_of(
+            filterjit.nnx.jit,
+            lambda i: nnx.Optimizer(
+                nnx.Linear(2, 2, rngs=nnx.Rngs(0)), optax.adam(1e-3), wrt=nnx.Param
+            ),
+        ),
+        "create `o.tx` once",
+    ),
+    "a function": (_epoch_of_function, "defined or jitted again each time"),
+    "a table": (_epoch_of_table, ""),
+    "a sweep": (_epoch_of_sweep, ""),
+    "optimizers of other rates": (_epoch_of(filter_jit, lambda i: optax.adam(10.0**-i)), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EPOCHS)
+def test_what_is_created_again_in_each_epoch(name: str) -> None:
+    start, expected = EPOCHS[name]
+    epoch = start()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(12):
+            epoch(i)
+    told = [str(w.message) for w in caught if w.category is filterjit.RetraceWarning]
+    assert len(told) == bool(expected)
+    assert all("was compiled 8 times" in text and expected in text for text in told)

@@ -277,3 +277,55 @@ def test_a_context_that_nobody_enters(recwarn: pytest.WarningsRecorder) -> None:
     (found,) = recwarn.list
     assert str(found.message).endswith(": write `with filterjit.allow_compile():`")
     assert found.filename == __file__
+
+
+X = jnp.arange(5.0)
+KEY = jax.random.key(0)
+OPERATIONS: dict[str, Callable[[], Any]] = {
+    "an index": lambda: X[0],
+    "a slice": lambda: X[1:3],
+    "a split key": lambda: jax.random.split(KEY, 17),
+    "arithmetic": lambda: X + 1.25,
+    "a function of jnp": lambda: jnp.cumsum(jnp.asarray(np.ones(23))),
+    "a loop": lambda: jax.lax.fori_loop(0, 3, lambda i, x: x * 1.75, X),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_outside_of_a_jitted_function_is_forbidden(name: str) -> None:
+    jax.clear_caches()
+    with filterjit.forbid_compile(), pytest.raises(filterjit.ForbiddenCompileError) as raised:
+        OPERATIONS[name]()
+    text = str(raised.value)
+    assert "(test_forbid.py:" in text and "an operation outside of a jitted function" in text
+    assert "move it into a jitted function, or use NumPy" in text and "before" not in text
+
+
+def test_other_programs_that_are_forbidden() -> None:
+    for f in (jax.jit(lambda x: x * 3), filterjit.filter_jit(lambda x: x * 3)):
+        with filterjit.forbid_compile(), pytest.raises(filterjit.ForbiddenCompileError) as raised:
+            f(X)
+        assert "make such a call before" in str(raised.value)
+        assert "an operation outside" not in str(raised.value)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 20])
+def test_another_functions_clear_cache_drops_nothing_of_a_call_that_was_refused(calls: int) -> None:
+    traces = []
+
+    @filterjit.filter_jit
+    def f(x: Any) -> Any:
+        traces.append(None)
+        return x * 2
+
+    other = filterjit.filter_jit(lambda x: x + 1)
+    f(X), other(X)
+    y = jnp.ones(7)
+    with filterjit.forbid_compile(), pytest.raises(filterjit.ForbiddenCompileError):
+        f(y)
+    for _ in range(calls):
+        f(y)
+    other.clear_cache()
+    assert f.explain(y).hit
+    f(y)
+    assert len(traces) == 2

@@ -19,8 +19,6 @@ from filterjit._call import _traced
 from filterjit._compat import _jax_compat
 from filterjit._observe import _jaxpr
 
-# ---- equations and loops ----
-
 
 def program_of(f: Any, *args: Any) -> tuple[int, Any]:
     """Returns how many equations a program has, and its loop."""
@@ -87,12 +85,6 @@ def over_layers(x: Any) -> Any:
     return x
 
 
-def three_hundred(x: Any) -> Any:
-    for _ in range(300):
-        x = body(x)
-    return x
-
-
 def few_copies(x: Any) -> Any:
     for _ in range(66):  # 198 equations
         x = body(x)
@@ -116,7 +108,6 @@ LOOPS: list[tuple[Any, Any, str, int, int]] = [
     (nested, nested, "for _ in range(100)", 1000, 2),
     (with_handlers, with_handlers, "for _", 500, 2),
     (over_layers, over_layers, "for layer", 100, 3),
-    (three_hundred, three_hundred, "for _", 300, 3),
     (half_of_it, half_of_it, "for _", 51, 3),
 ]
 
@@ -164,16 +155,6 @@ def recursive(x: Any, n: int = 400) -> Any:
     return x if n == 0 else recursive(jnp.sin(x) * 2 + 1, n - 1)
 
 
-def recursive_with_handlers(x: Any, n: int = 400) -> Any:
-    """Handlers jump back to the code that follows them, which is no loop."""
-    if n == 0:
-        return x
-    with contextlib.nullcontext():
-        x = jnp.sin(x)
-    x = x * 2 + 1
-    return recursive_with_handlers(x, n - 1)
-
-
 inner_jit = jax.jit(library)
 
 
@@ -186,7 +167,6 @@ def used_again(x: Any) -> Any:
 # Programs, and how many equations they have at least.
 STRAIGHT: list[tuple[Any, int]] = [
     *((f, 1000) for f in (library, over_a_tree, of_other_shapes, few, recursive, used_again)),
-    (recursive_with_handlers, 1000),
     (lambda x: list(map(body, [x] * 700)), 1000),
     # Less than half of it repeats, or it does less than eight times.
     (lambda x: half_of_it(x, 49), 297),
@@ -228,9 +208,6 @@ def test_without_stacks_no_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(_jax_compat, "stack_key", lambda equation: None)
     assert program_of(looped, X) == (3000, None)
     assert _jax_compat.raw_stack(types.SimpleNamespace()) == ((), ())
-
-
-# ---- captured arrays ----
 
 
 def test_captured_arrays_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ from filterjit._base import _versions
 from filterjit._call import _direct
 from filterjit._observe import _jaxpr
 from filterjit._observe._recorder import recorder
-from support.processes import environment, run_code
+from support.processes import environment, run, run_code
 from support.terminals import terminal
 
 
@@ -254,7 +254,7 @@ def mlp(activation: Any) -> eqx.nn.MLP:
 LAMBDAS = [
     lambda x: x,
     lambda x: -x,
-]
+]  # of two lines
 # The first arguments of some calls, and the labels of their variants.
 LABELS: dict[str, tuple[list[tuple[Any, Any]], list[str]]] = {
     "what differs": (
@@ -298,14 +298,6 @@ def test_what_tells_variants_apart_comes_first_in_their_names() -> None:
     assert sum("schedule one" in label[:80] for label in labels) == 2
     shown = [line[:40] for line in str(f.report()).splitlines() if "training=" in line]
     assert len(shown) == len({*shown}) == 4
-
-
-def test_variants_that_took_most_time_have_names() -> None:
-    f = filter_jit(lambda x, n: x, on_retrace="ignore")
-    for n in (*range(15), *map(str, range(15))):
-        f(X, n)
-    labels = [v["label"] for v in row_of(f)["variants"]]
-    assert all(re.fullmatch(r"n='?\d+'?", label) for label in labels[:20])
 
 
 def test_a_function_without_a_name_is_called_by_its_class() -> None:
@@ -461,10 +453,7 @@ def test_records_are_not_pickled() -> None:
     assert row_of(f)["traces"] >= 1
 
 
-@pytest.mark.parametrize(
-    ("tested", "is_newer"),
-    [(jax.__version__, False), ("0.4.38", True)],
-)
+@pytest.mark.parametrize(("tested", "is_newer"), [(jax.__version__, False), ("0.4.38", True)])
 def test_a_newer_jax_is_said_once(
     tested: str, is_newer: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -507,19 +496,6 @@ def test_versions_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> Non
 # ---- the text ----
 
 
-@pytest.mark.parametrize("functions", [0, 1, 3])
-def test_text(functions: int) -> None:
-    rows = []
-    for n in range(functions):
-        f = filter_jit(lambda x, n=n: x + n)
-        f(X)
-        rows += f.report().as_dict()["functions"]
-    report = filterjit.types.Report(rows, False)
-    text = str(report)
-    assert "\x1b" not in text and all(line == line.rstrip() for line in text.splitlines())
-    assert len(text.splitlines()) == 3 + max(0, functions - 1) + (functions > 0) or functions == 0
-
-
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     f = filter_jit(lambda x, n: x + n, on_retrace="ignore")
@@ -531,3 +507,89 @@ def test_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
         lines = str(f.report()).splitlines()
     assert any("3 oth" in line for line in lines) and ("compiling" in lines[1]) == (width > 40)
     assert all(len(line) <= width for line in lines[1:-1])
+
+
+def svd(x: jax.Array) -> jax.Array:
+    return jnp.linalg.svd(x)[1]
+
+
+def checked(x: jax.Array) -> jax.Array:
+    def check(y: np.ndarray) -> np.ndarray:
+        return y
+
+    return jax.pure_callback(check, x, x)
+
+
+@has_direct_calls
+def test_the_program_is_not_dispatch(timed: None) -> None:
+    f, x = filter_jit(svd), jnp.ones((120, 120))
+    for _ in range(40):
+        jax.block_until_ready(f(x))
+    row = row_of(f)
+    assert row["program"] > 0 and row["waiting"] == 0
+    assert {"dispatch", "program"} <= set(str(f.report()).split()) and "waiting" not in str(
+        f.report()
+    )
+    filterjit.switches.time_calls = False
+    f(x)
+    assert row_of(f)["program"] == row["program"]
+
+
+def test_waiting_is_not_dispatch(timed: None) -> None:
+    f, x = filter_jit(checked), jnp.ones(3)
+    for _ in range(3):
+        f(x)
+    row = row_of(f)
+    assert row["waiting"] > 0 and row["dispatch"] is row["program"] is None
+    assert "waiting" in str(f.report())
+
+
+def test_a_program_that_only_jax_jit_runs_is_part_of_dispatch(timed: None) -> None:
+    f, x = filter_jit(lambda x: svd(x)), jnp.ones((10, 10))
+    for _ in range(5):  # none of them is direct
+        f(x)
+    assert row_of(f)["program"] is None and row_of(f)["dispatch"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [((), "pass `--jax`"), (("--jax",), "Dispatch of 4 hits")]
+)
+def test_a_program_of_jax_alone(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import jax\nf = jax.jit(lambda x: x + 1)\nfor i in range(5): f(1.0)\n"
+    )
+    done = run(
+        "-m", "filterjit", "run", *options, "--report", "train.py", cwd=tmp_path, timeout=120
+    )
+    assert words in done.stderr
+
+
+@has_direct_calls
+def test_advice_on_arrays_of_numpy_says_which() -> None:
+    f = filter_jit(lambda *xs: sum(xs))
+    for _ in range(150):
+        f(*map(np.float32, range(8)))
+    (text,) = {*row_of(f)["passed_on"]} - {"such calls had not been made often enough"}
+    assert "make those that never change JAX arrays, once" in text
+
+
+def test_the_report_names_the_line_whose_operations_compile(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import jax.numpy as jnp, numpy as np\n"
+        "for i in range(1, 12):\n"
+        "    x = jnp.asarray(np.ones(i))\n"
+        "    y = (x * 2.5).sum() + jnp.sin(x).max() + jnp.cumsum(x)[0]\n"
+    )
+    done = run("-m", "filterjit", "run", "--report", "train.py", cwd=tmp_path, timeout=240)
+    assert (
+        "(not jitted by filterjit): train.py:4: operations outside of a jitted function compiled"
+        in done.stderr
+    )
+
+
+def test_lines_of_operations_as_numbers() -> None:
+    filter_jit(lambda x: x)(X)  # from now on, JAX's events are heard
+    jax.clear_caches()
+    X + 5.5
+    lines = filterjit.report().as_dict()["others"]["operations"]
+    assert any(x["file"] == __file__ and x["compiles"] > 0 < x["compiling"] for x in lines)

@@ -3,10 +3,7 @@
 import importlib
 import logging
 import pickle
-import sys
-import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -168,32 +165,6 @@ def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> No
     assert len(traces) == 2
 
 
-def test_wrappers_with_different_options_do_not_share_traces() -> None:
-    explanations: list[Explanation] = []
-
-    def f(a: Any, b: Any = None) -> Any:
-        return a
-
-    quiet, loud = filter_jit(f), filter_jit(f, on_retrace=explanations.append)
-    quiet(X), quiet(X, 1)
-    loud(X)
-    assert explanations == []
-    loud(X, 1)
-    assert len(explanations) == 1
-
-
-def test_threads() -> None:
-    explanations: list[Explanation] = []
-    f, traces = jitted(on_retrace=explanations.append)
-    f(X)
-    threads = [threading.Thread(target=f, args=(X, n)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(traces) == 9 and len(explanations) == 8
-
-
 def test_pickling() -> None:
     f, _ = jitted()
     f(X)
@@ -220,39 +191,3 @@ def test_a_first_trace_that_failed_is_no_trace() -> None:
     f(X)
     f.clear_cache()
     assert f.explain(X).causes[0].kind == "cleared"
-
-
-def test_calls_under_disable_jit_are_no_traces() -> None:
-    f = filter_jit(lambda x: x * 2, on_retrace="raise")
-    with jax.disable_jit():
-        for _ in range(3):
-            f(X)
-    assert f.explain(X).causes[0].kind == "first"
-    f(X)
-    assert f.explain(X).hit
-
-
-def _python_calls(f: Callable[[], Any]) -> list[str]:
-    """Returns the names of the Python functions that are called."""
-    found: list[str] = []
-    before = sys.getprofile()
-    sys.setprofile(
-        lambda frame, event, _: found.append(frame.f_code.co_qualname) if event == "call" else None
-    )
-    try:
-        f()
-    finally:
-        sys.setprofile(before)
-    return found
-
-
-def test_explanations_cost_nothing_on_a_hit() -> None:
-    plain = filter_jit(lambda x, n: x)
-    explained = filter_jit(lambda x, n: x, on_retrace="raise")
-    for f in (plain, explained):
-        f(X, 1), f(X, 1)
-    expected = _python_calls(lambda: plain(X, 1))
-    with switched(explain=True):
-        for f in (plain, explained):
-            assert _python_calls(lambda f=f: f(X, 1)) == expected  # type: ignore[misc]
-    assert len(expected) == 1  # the lambda

@@ -237,9 +237,6 @@ def test_unknown_name() -> None:
     }
 
 
-# ---- flax.nnx ----
-
-
 def test_without_flax() -> None:
     original = nnx.jit
     filterjit.install(flax=False)

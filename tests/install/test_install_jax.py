@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 import pytest
 
 import filterjit
@@ -84,33 +83,6 @@ def test_functions_of_jax_stay_as_they_are() -> None:
         )
         assert value == 14 and grad.tolist() == [1, 1, 4, 6]
         assert jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: y * 2, x))(1.0) == 8
-
-
-def test_a_training_loop_of_a_library() -> None:
-    def train() -> Any:
-        tx = optax.adam(1e-1)
-        params = {"w": jnp.ones((3, 2)), "b": jnp.zeros(2)}
-        state = tx.init(params)
-
-        @functools.partial(jax.jit, donate_argnums=(0, 1), static_argnames="scale")
-        def step(params: Any, state: Any, x: Any, scale: float) -> Any:
-            def loss(p: Any) -> Any:
-                return scale * ((x @ p["w"] + p["b"]) ** 2).mean()
-
-            value, grads = jax.value_and_grad(loss)(params)
-            updates, state = tx.update(grads, state, params)
-            return optax.apply_updates(params, updates), state, value
-
-        values = []
-        for i in range(20):
-            params, state, value = step(params, state, jnp.full((4, 3), i / 10), scale=2.0)
-            values.append(value.item())
-        return values, is_ours(step)
-
-    expected, _ = train()
-    with filterjit.install(jax=True):
-        found, ours = train()
-    assert found == expected and ours
 
 
 FIRST = """

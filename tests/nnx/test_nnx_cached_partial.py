@@ -148,24 +148,6 @@ def test_results(jit: Any, cached_partial: Any) -> Iterator[Any]:
 
 
 @in_each_kind
-def test_other_first_arguments(jit: Any, cached_partial: Any) -> Iterator[Any]:
-    v = nnx.Param(jnp.ones(2))
-
-    @jit
-    def f(tree: Any, y: Any, *rest: Any) -> Any:
-        tree["a"][0][...] += y
-        return tree["n"] + sum(rest)
-
-    cached = cached_partial(f, {"a": [v], "n": 2.0}, 3.0)
-    for rest in ((), (1.0,), (jnp.ones(2), 2)):
-        yield cached(*rest)
-        yield v
-    holding_an_array = Node()
-    holding_an_array.array = nnx.data(jnp.ones(2))
-    yield outcome(lambda: cached_partial(jit(lambda m: m.v * 1), holding_an_array)())[:2]
-
-
-@in_each_kind
 def test_errors(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node()
     yield outcome(cached_partial, jit(lambda m: None), m, graph=False)
@@ -216,17 +198,6 @@ def test_donation(jit: Any, cached_partial: Any) -> Iterator[Any]:
         old = m.v.get_raw_value()
         cached(1.0)
         yield m, old.is_deleted()
-
-
-def test_metadata_that_change_between_the_calls() -> None:
-    found = []
-    for jit, cached_partial in KINDS.values():
-        m = Node()
-        cached = cached_partial(jit(lambda m: len(m.v.get_metadata("note", "-"))), m)
-        found.append([int(cached())])
-        m.v.set_metadata("note", "long")
-        found[-1].append(int(cached()))
-    assert found == [[1, 1], [1, 4], [1, 1], [1, 1]]
 
 
 def test_programs_are_shared_with_the_function() -> None:

@@ -43,26 +43,6 @@ class Counter(nnx.Module):
 
 
 @in_each_mode
-def test_batch_statistics_and_streams_of_random_numbers(jit: Any) -> Iterator[Any]:
-    net = Net(nnx.Rngs(0))
-
-    @jit
-    def f(net: Any, y: Any) -> Any:
-        return net(y)
-
-    for i in range(3):
-        yield f(net, x + i)
-        yield net
-    net.eval()
-    yield f(net, x)
-    yield net
-    net.train()
-    yield f(net, y=x)
-    yield f(net, x[:2])
-    yield net
-
-
-@in_each_mode
 def test_a_training_step(jit: Any) -> Iterator[Any]:
     net = Net(nnx.Rngs(0))
     optimizer = nnx.Optimizer(net, optax.sgd(1e-2, momentum=0.9), wrt=nnx.Param)
@@ -119,9 +99,7 @@ def test_transforms_inside(jit: Any, mode: str) -> Iterator[Any]:
         if graph:
             mapped += nnx.remat(lambda m, y: m(y))(m, y)
             carry = nnx.scan(
-                lambda m, c, y: (m(c), None),
-                in_axes=(None, nnx.Carry, 0),
-                out_axes=(nnx.Carry, 0),
+                lambda m, c, y: (m(c), None), in_axes=(None, nnx.Carry, 0), out_axes=(nnx.Carry, 0)
             )(m, y, jnp.zeros((3, 1)))[0]
             mapped += carry
         return mapped, jax.tree.leaves(grad)

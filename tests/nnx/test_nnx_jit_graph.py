@@ -1,5 +1,6 @@
 """Changes of the graph in ``nnx.jit``, on Flax's and on `filterjit.nnx.jit`."""
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -244,3 +245,24 @@ def test_the_modes_that_flax_has_set() -> None:
                 m = Node()
                 seen.append((outcome(jit(BODIES["new variable"]), m), describe(m)))
     assert seen[::2] == seen[1::2] and seen[0] != seen[2]
+
+
+def contains_itself(**options: Any) -> list[list[float]]:
+    class Loop(nnx.Module):  # a new class: the first instance is looked at
+        def __init__(self) -> None:
+            self.w = nnx.Param(jnp.ones(2))
+            self.me = self
+
+    def add(loop: Loop, x: jax.Array) -> jax.Array:
+        loop.w[...] += x
+        return loop.w[...]
+
+    loop, f, x = Loop(), filterjit.nnx.jit(add, **options), jnp.arange(2.0)
+    found = [f(loop, x).tolist() for _ in range(2)]
+    with open(os.devnull, "rb"):  # what needs C recursion goes on
+        return found
+
+
+@pytest.mark.parametrize("options", [{}, {"graph": True, "graph_updates": True}])
+def test_a_module_that_contains_itself(options: dict[str, Any]) -> None:
+    assert at_once(1, lambda _: contains_itself(**options)) == [[[1, 2], [1, 3]]]

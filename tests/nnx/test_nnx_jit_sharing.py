@@ -35,9 +35,6 @@ def loss_of(model: Any, y: Any) -> Any:
     return ((model(y) - 1) ** 2).mean()
 
 
-# ---- programs as people write them ----
-
-
 @pytest.mark.parametrize("layers", [1, 6])
 @in_each_mode(modes=["graph"])
 def test_a_model_and_its_optimizer(jit: Any, layers: int) -> Iterator[Any]:
@@ -55,9 +52,6 @@ def test_a_model_and_its_optimizer(jit: Any, layers: int) -> Iterator[Any]:
         yield step(model, optimizer, x + i)
         yield step(optimizer=optimizer, model=model, y=x)
         yield model, optimizer
-
-
-# ---- what is shared ----
 
 
 def _pairs(m: Any, n: Any) -> list[tuple[Any, ...]]:

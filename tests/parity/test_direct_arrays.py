@@ -51,8 +51,6 @@ def in_memory(x: Any, kind: str) -> Any:
     return jax.device_put(x, SingleDeviceSharding(CPU, memory_kind=kind))
 
 
-# ---- arrays that differ in one thing ----
-
 # Two arrays each, of the same size in memory, so that an executable would take either.
 _PAIRS: dict[str, tuple[Any, Any]] = {
     "dtype": (jnp.ones(4, "float32"), jnp.ones(4, "int32")),
@@ -150,9 +148,6 @@ def test_memory_is_freed() -> None:
     assert counts(f)["direct"] > 190
 
 
-# ---- deleted and donated arrays ----
-
-
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("read", [False, True])
 def test_deleted_arrays(known: bool, read: bool) -> None:
@@ -228,9 +223,6 @@ def test_a_result_that_shares_its_memory_with_an_argument() -> None:
         assert not x.is_deleted()
         b(x)
     assert b.direct
-
-
-# ---- types with more than a buffer ----
 
 
 @pytest.mark.parametrize("read", [True, False])

@@ -44,9 +44,6 @@ def check_direct(f: Any, call: Callable[..., Any], *args: Any, count: int = 3) -
     assert counts(f).get("direct", 0) == before + count, (counts(f), refusals(f))
 
 
-# ---- forms of calls ----
-
-
 class Layer(eqx.Module):
     weight: Any
     name: Any = eqx.field(static=True, default="layer")
@@ -135,9 +132,6 @@ def test_compiled_under_settings() -> None:
     assert counts(ours)["direct"]
 
 
-# ---- traces ----
-
-
 _TRANSFORMED: dict[str, Callable[[Any], Any]] = {
     **{name: lambda f, name=name: TRANSFORMS[name](f)(X) for name in (
         "jit", "grad", "vmap", "jvp", "vjp", "linearize", "scan", "while_loop", "cond",
@@ -188,9 +182,6 @@ def test_transformations(name: str) -> None:
     for _ in range(3):
         _TRANSFORMED[name](g)
     check_direct(g, g, X)
-
-
-# ---- effects and callbacks ----
 
 
 def test_callbacks() -> None:

@@ -74,7 +74,7 @@ def test_random_arrays(x64: bool, count: int) -> None:
 @pytest.mark.parametrize("x64", [False, True])
 def test_scalars_and_numbers(x64: bool) -> None:
     values: list[Any] = [
-        *(1, 2.5, True, 1j, np.float32(2), np.int64(3), jnp.bfloat16(1.5), np.array(2.5)),
+        *(1, 2.5, True, 1j, np.float32(2), np.int64(3), jnp.bfloat16(1.5), np.array(2.5))
     ]
     with enable_x64(x64):
         both = Beside(lambda x, n: (x, n, n + 1, x * n), traced=("n",))

@@ -34,8 +34,6 @@ def depends_on_settings(x: Any, n: Any) -> Any:
     return x @ x, y + n, x[0] / x[0], jnp.asarray(1.0), jnp.arange(2)
 
 
-# ---- settings that a trace depends on ----
-
 # Settings that no user sets, but transformations of JAX.
 _SET_BY_JAX = {"axis_env_state", "compute_on_context_manager", "layout_tracing_mode"}
 # With these, JAX does not run a program as a direct call does,
@@ -72,9 +70,6 @@ def test_all_settings_are_changed() -> None:
         pytest.skip("the trace context of this JAX has no names")
     left = set(config.trace_context_names()) - set(OTHERS) - _SET_BY_JAX
     assert not {name for name in left if not name.startswith("pallas")}
-
-
-# ---- settings that only a running program depends on ----
 
 
 @pytest.mark.parametrize("check", ["debug_nans", "debug_infs"])
@@ -206,8 +201,6 @@ def test_traced_again_after_caches_are_cleared() -> None:
     b.jax.clear_cache()
     b.until_direct(X)
 
-
-# ---- settings that are not in the trace context ----
 
 # What `jax.jit` has in its own key besides. Of these, `trace_state` and `device_context` are looked
 # at before a direct call, and the others change no program that is compiled already.

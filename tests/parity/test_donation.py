@@ -318,8 +318,7 @@ def test_a_filter_of_arrays_cannot_ask_for_values() -> None:
 
 def test_filters_of_arrays_beside_other_options() -> None:
     f = filter_jit(
-        lambda state: state["w"].sum() + state["b"],
-        donate={"state": eqx.is_inexact_array},
+        lambda state: state["w"].sum() + state["b"], donate={"state": eqx.is_inexact_array}
     )
     with pytest.warns(
         UserWarning, match=r"`state\['w'\]`: float32\[2, 2\]: no such result"

@@ -2,10 +2,8 @@
 
 import copy
 import functools
-import gc
 import inspect
 import pickle
-import sys
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +12,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
 import filterjit
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
 from support.trees import MODULES
-from support.versions import auto_mesh
 
 EVERY = CALLABLES | {
     name: MODULES[name]()
@@ -81,17 +76,11 @@ def test_annotations_are_read_and_set() -> None:
     g.__annotations__ = {"x": str}
     assert g.__annotations__ == {"x": str} and f.__annotations__["x"] in (int, "int")
     del g.__annotations__
-    if sys.version_info >= (3, 14):
-        assert g.__annotations__ == f.__annotations__
-        with pytest.raises(AttributeError):
-            del g.__annotations__
     # Before Python 3.14, who reads those of the class FilterJit leaves an empty dict in the class.
     assert not getattr(filterjit.filter_jit(functools.partial(f)), "__annotations__", None)
     bound = type("Owner", (), {"f": g})().f
     assert getattr(bound, "__annotations__", None) == getattr(g, "__annotations__", None)
 
-
-# ---- what cannot be jitted ----
 
 # Calls of either `filter_jit`, and the first words of the error.
 AS_EQUINOX: list[tuple[Callable[[Jit], Any], type[Exception], str]] = [
@@ -169,9 +158,6 @@ def test_compiler_options(jit: Jit) -> None:
         jit(scale, compiler_options={"no such option": "1"})(ONE)
 
 
-# ---- copies and pickles ----
-
-
 def test_copies_behave_alike(jit: Jit, traces: Traces) -> None:
     f = jit(traces.counting(scale))
     for twin in (copy.copy(f), copy.deepcopy(f)):
@@ -230,21 +216,84 @@ def test_cloudpickle() -> None:
     assert again(Jitted(3).method)(ONE) == 3
 
 
-def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:
-    """They share their programs, also those with shardings."""
-    mesh = auto_mesh("a")
-    for options in ({"maxsize": 5}, {"in_shardings": P("a"), "donate": "all", "mesh": mesh}):
+X = jnp.arange(2.0)
 
-        def f(x: Any) -> Any:
-            return x + 1
 
-        first = filterjit.filter_jit(f, **options)
-        first.cache_info()
-        second = filterjit.filter_jit(f, **options)
-        second(jnp.ones(2))
-        del second
-        gc.collect()
-        for n in (2, 3, 3):
-            np.testing.assert_array_equal(first(jnp.ones(n)), 2 * np.ones(n))
-        assert first.eval_shape(jnp.ones(4)).shape == (4,)
-        assert first.cache_info()[:3] == (2, 2, 1)
+def named(x: Any) -> Any:
+    "Doc."
+    return x
+
+
+JITS = [filterjit.jit, filterjit.filter_jit, filterjit.nnx.jit]
+
+
+def attribute(jit: Callable[[Any], Any], name: str) -> Any:
+    """The values of an attribute and of a call, after the attribute was set."""
+    f = jit(lambda x: x + 1)
+    setattr(f, name, "mine")
+    return getattr(f, name), f(X).tolist(), f(X).tolist()
+
+
+@pytest.mark.parametrize("jit", JITS)
+@pytest.mark.parametrize("name", ["__wrapped__", "__name__", "__doc__", "__module__", "note"])
+def test_what_can_be_set_on_a_jitted_function(jit: Any, name: str) -> None:
+    assert attribute(jit, name) == attribute(jax.jit, name) == ("mine", [1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("jit", JITS)
+def test_wraps_around_a_jitted_function(jit: Any) -> None:
+    f = functools.wraps(named)(jit(lambda x: x + 1))
+    assert f.__wrapped__ is named and (f.__name__, f.__doc__) == ("named", "Doc.")
+    assert f(X).tolist() == f(X).tolist() == [1, 2]
+    assert jax.make_jaxpr(f)(X).out_avals[0].shape == (2,)
+    assert f.lower(X).compile()(X).tolist() == [1, 2]
+    assert f.explain(X).hit and "lambda" in repr(f)
+    f.clear_cache()
+    assert f(X).tolist() == [1, 2]
+    del f.__wrapped__
+    with pytest.raises(AttributeError):
+        del f.__wrapped__
+
+
+def test_wraps_around_a_pytree_that_jax_rebuilt() -> None:
+    f = functools.wraps(named)(filterjit.filter_jit(eqx.nn.Linear(2, 2, key=jax.random.key(0))))
+    other = jax.tree.map(jnp.zeros_like, f)
+    assert other(X).tolist() == [0, 0] and isinstance(other.__wrapped__, eqx.nn.Linear)
+
+
+def sizes(f: Any) -> tuple[int, int, int]:
+    f(X)
+    before = f._cache_size()
+    f._clear_cache()
+    between = f._cache_size()
+    f(X)
+    return before, between, f._cache_size()
+
+
+USED_BY_LIBRARIES: dict[str, Callable[[Any], Any]] = {
+    "_cache_size and _clear_cache": lambda jit: sizes(jit(lambda x: x + 1)),
+    "_fun": lambda jit: jit(named)._fun is named,
+    "_jit_info": lambda jit: jit(named, static_argnames="x")._jit_info.static_argnames,
+    "clear_cache": lambda jit: jit(named).clear_cache(),
+    "lower": lambda jit: jit(named).lower(X).as_text("stablehlo"),
+    "trace": lambda jit: str(jit(named).trace(X).jaxpr),
+    "eval_shape": lambda jit: str(jit(named).eval_shape(X)),
+}
+
+
+@pytest.mark.parametrize("name", USED_BY_LIBRARIES)
+def test_what_libraries_use_of_a_jitted_function(name: str) -> None:
+    program = USED_BY_LIBRARIES[name]
+    assert program(filterjit.jit) == program(jax.jit)
+
+
+@pytest.mark.parametrize("jit", JITS)
+def test_no_tracing_names_the_users_function(jit: Any) -> None:
+    def text(jit: Any) -> str:
+        f = jit(named)
+        with jax.no_tracing(True), pytest.raises(RuntimeError) as raised:
+            f(X)
+        return str(raised.value)
+
+    assert text(jit) == text(jax.jit)
+    assert f"named at {__file__}:" in text(jit)

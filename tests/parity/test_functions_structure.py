@@ -457,3 +457,39 @@ def test_what_cannot_be_described_is_logged(
     assert {record.exc_info[0] for record in described_functions} == {error}
     assert "a function could not be described" in described_functions[0].getMessage()
     described_functions.clear()
+
+
+LABELS = {"w": "a", "b": "b"}
+
+
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "a cosine schedule": lambda: optax.adam(optax.cosine_decay_schedule(1e-3, 100)),
+    "a mask": lambda: optax.adamw(1e-3, mask={"w": True, "b": False}),
+    "several": lambda: optax.multi_transform({"a": optax.adam(1e-3), "b": optax.sgd(0.1)}, LABELS),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-3),
+    "several steps": lambda: optax.MultiSteps(optax.adam(1e-3), 4).gradient_transformation(),
+    "an array": lambda: optax.adam(jnp.asarray(1e-3)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_equal_optimizers_share_a_program(name: str) -> None:
+    f = filterjit.filter_jit(lambda x, o: x, functions="structure")
+    for _ in range(3):
+        f(X, OPTIMIZERS[name]())
+    assert len(f.variants) == 1
+
+
+def test_what_a_library_holds_is_compared_by_contents() -> None:
+    def step(x: Any, o: Any) -> Any:
+        return o.update({"w": x, "b": x}, o.init({"w": x, "b": x}))[0]
+
+    f, mask = filterjit.filter_jit(step, functions="structure"), {"w": True, "b": False}
+    o = optax.masked(optax.scale(2.0), mask)
+    assert [float(y[0]) for y in f(X + 1, o).values()] == [1.0, 2.0]
+    mask["b"] = True
+    assert [float(y[0]) for y in f(X + 1, o).values()] == [2.0, 2.0]
+    for rate in (3.0, 4.0):
+        o = optax.scale(jnp.asarray(rate))
+        assert float(f(X + 1, o)["w"][0]) == rate
+    assert len(f.variants) == 4

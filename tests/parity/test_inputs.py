@@ -58,9 +58,6 @@ def test_any_tree_can_be_passed(jit: Jit, traces: Traces, name: str) -> Any:
     return results, counts, seen, same, type(results[0][0]) is type(value)
 
 
-# ---- arrays ----
-
-
 ODD_NUMPY: dict[str, Callable[[], Any]] = {
     "masked": lambda: np.ma.masked_array(np.ones(3, np.float32), [0, 1, 0]),
     "matrix": lambda: np.ones((2, 2), np.float32).view(np.matrix),
@@ -81,9 +78,6 @@ def test_odd_numpy(jit: Jit, name: str) -> Any:
         return jit(lambda x: (x, x.shape, str(x.dtype)))(ODD_NUMPY[name]())
     except (TypeError, ValueError, OverflowError) as e:
         return type(e).__name__, str(e).split("<")[0][:50]
-
-
-# ---- results ----
 
 
 def test_another_structure_for_another_shape(jit: Jit, traces: Traces) -> None:

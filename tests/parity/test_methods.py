@@ -7,16 +7,13 @@ import operator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import pytest
 
 import filterjit
 from support.callables import ONE
-from support.comparison import Jit, Traces, comparable, on_both
+from support.comparison import Jit, Traces, on_both
 from support.modules import Holder
-
-XS = jnp.arange(6.0).reshape(3, 2)
 
 
 @pytest.mark.parametrize("donate", ["none", "all-except-first"])
@@ -173,22 +170,3 @@ def test_bound_methods_as_static_values(jit: Jit, traces: Traces) -> None:
     for n in (2, 2, 3, 2):
         assert call(Holder(None, A(n).f), ONE) == n
     assert traces.count == 2
-
-
-@pytest.mark.parametrize("base", [eqx.Module, object], ids=["Module", "plain"])
-def test_bound_methods_in_jax(base: type) -> None:
-    """JAX keeps what it has traced by the function, and must not take one for another."""
-
-    class A(base):  # type: ignore[misc, valid-type]
-        n: Any
-
-        def __init__(self, n: Any) -> None:
-            self.n = n
-
-        @filterjit.filter_jit
-        def f(self, x: Any) -> Any:
-            return self.n * x
-
-    for n in (1, 2, 1.0, True, jnp.ones(2), jnp.zeros(2), 1):
-        for transform in (jax.jit, lambda f: lambda x: jax.lax.map(f, x)):
-            assert comparable(transform(A(n).f)(XS)) == comparable(jax.jit(jnp.multiply)(n, XS))

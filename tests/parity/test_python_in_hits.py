@@ -150,9 +150,6 @@ def test_hits_without_python(name: str) -> None:
     assert not python_of(WITHOUT[name]())
 
 
-# ---- the exceptions ----
-
-
 def new_lambda() -> Any:
     return lambda x: x + 1
 
@@ -174,10 +171,7 @@ WITH: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
         lambda: STRUCTURE(new_lambda(), X),
         {name: 2 * n for name, n in KEY.items()},
     ),
-    "traced by a function": (
-        functools.partial(BY_FUNCTION, {"rate": 0.1, "n": 3}, X),
-        CHOOSE,
-    ),
+    "traced by a function": (functools.partial(BY_FUNCTION, {"rate": 0.1, "n": 3}, X), CHOOSE),
     "traced by a tree": (functools.partial(BY_TREE, {"rate": 0.1, "n": 3}, X), CHOOSE),
 }
 

@@ -1,15 +1,12 @@
 """Which jitted functions share their traces, and jitted Modules as pytrees."""
 
-import inspect
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
-import pytest
 
-from support.callables import Affine
 from support.comparison import Jit, Traces
 from support.lifetimes import collect
 from support.trees import ONE, TWO
@@ -68,41 +65,6 @@ def test_other_options_do_not_share(ours: bool, jit: Jit, traces: Traces) -> Non
     assert (jit(f) == jit(f, donate="all")) is False
 
 
-def test_parameters_that_change_between_two_wrappers(jit: Jit) -> None:
-    """Each wrapper binds by the parameters that the function had when it was wrapped."""
-
-    def by(*names: str) -> inspect.Signature:
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(name, kind) for name in names])
-
-    def f(*args: Any, **kwargs: Any) -> Any:
-        return args, kwargs
-
-    f.__signature__ = by("a", "b")  # type: ignore[attr-defined]
-    first = jit(f)
-    assert first(b=1, a=2) == ((2, 1), {})
-    f.__signature__ = by("b", "a", "c")  # type: ignore[attr-defined]
-    second = jit(f)
-    assert second(1, 2, 3) == ((1, 2, 3), {})
-    assert second(b=1, a=2, c=3) == ((1, 2, 3), {})
-    assert first(b=1, a=2) == ((2, 1), {})
-    del f.__signature__  # type: ignore[attr-defined]
-    assert jit(f)(1, x=2) == ((1,), {"x": 2})
-
-    def g(a: Any, b: Any = 1) -> Any:
-        return a, b
-
-    assert jit(g)(1) == (1, 1)
-    g.__defaults__ = ()
-    with pytest.raises(TypeError, match="argument"):
-        jit(g)(1)
-    g.__defaults__ = (3, 4)
-    assert jit(g)() == (3, 4)
-
-
-# ---- jitted Modules and bound methods as pytrees ----
-
-
 def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     class Model(eqx.Module):
         w: Any
@@ -127,19 +89,6 @@ def test_gradient_through_a_jitted_module(jit: Jit, traces: Traces) -> None:
     assert (value, gradient.__wrapped__.w) == (3, 1)
     assert jit(eqx.filter_grad(lambda f: f(ONE)))(model).__wrapped__.w == 1
     assert traces.count == 1
-
-
-def test_tree_operations(jit: Jit) -> None:
-    model = jit(Affine(TWO, VECTOR))
-    doubled = jtu.tree_map(lambda x: x * 2 if eqx.is_array(x) else x, model)
-    assert doubled(ONE).tolist() == [6, 8, 10]
-    assert model(ONE).tolist() == [3, 4, 5]
-    params, static = eqx.partition(model, eqx.is_array)
-    assert sum(eqx.is_array(x) for x in jtu.tree_leaves(model)) == 2
-    updated = eqx.apply_updates(params, jtu.tree_map(jnp.ones_like, params))
-    assert eqx.combine(updated, static)(ONE).tolist() == [5, 6, 7]
-    assert type(doubled.__wrapped__) is Affine
-    assert eqx.tree_equal(doubled, jtu.tree_map(lambda x: x, doubled))
 
 
 def test_bound_methods_are_trees(jit: Jit, traces: Traces) -> None:

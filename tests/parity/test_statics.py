@@ -118,9 +118,6 @@ def test_the_value_that_was_equal_last_is_known(put: Any, change: str) -> None:
         assert len(f.variants) == variants
 
 
-# ---- what does not count ----
-
-
 def test_fields_that_are_not_compared(jit: Jit, ours: bool) -> None:
     """``field(compare=False)``: the class decides what is compared."""
     f = jit(lambda tree: (tree.s.value, tree.s.ignored))
@@ -156,9 +153,6 @@ def test_cached_properties(calls: int, place: str) -> None:
     assert len(f.variants) == 1
     object.__setattr__(value, "a", 4)
     assert f(tree) == 4
-
-
-# ---- values that only equal themselves, and copies ----
 
 
 class EqualPartials(functools.partial[Any]):

@@ -42,9 +42,6 @@ def test_outside_and_inside(jit: Jit, traces: Traces, name: str) -> Any:
     return results, counts
 
 
-# ---- nesting ----
-
-
 def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     """Tracers in containers, fields, keywords, in the function itself, and in closures."""
 
@@ -63,9 +60,6 @@ def test_tracers_in_every_place(jit: Jit, traces: Traces) -> None:
     assert jax.grad(g)(TWO) == 4 + 1 + 1 + 4 + 3
     assert jax.vmap(g)(VECTOR).tolist() == [value(x) for x in (1.0, 2.0, 3.0)]
     assert traces.count == 2  # under vmap, the constants of g are not weakly typed
-
-
-# ---- options of JAX ----
 
 
 @on_both
@@ -116,9 +110,6 @@ def test_checking_leaks(jit: Jit) -> Any:
         with pytest.raises(Exception, match="Leaked") as info:
             jit(lambda x: (leaked.append(x), x)[1])(ONE)
     return good, type(info.value).__name__
-
-
-# ---- errors ----
 
 
 ERRORS = [

@@ -34,9 +34,6 @@ def jax_paths(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[s
     return [".".join(map(_step, path)) for path in shorter]
 
 
-# ---- one tree ----
-
-
 @pytest.mark.parametrize("name", TREES)
 def test_flatten_and_unflatten(name: str) -> None:
     tree = TREES[name]()
@@ -59,9 +56,6 @@ def test_flatten_and_unflatten(name: str) -> None:
     assert list(structure.paths) == [path for path, _ in taken]
     assert same(arrays, [x for _, x in taken])
     assert same(fj.unflatten(structure, arrays), jtu.tree_map(lambda x: x, tree))
-
-
-# ---- two trees and more ----
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -88,9 +82,6 @@ def hash_of(structure: fj.types.Structure) -> Any:
         return hash(structure)
     except TypeError:
         return "unhashable"
-
-
-# ---- structures ----
 
 
 @pytest.mark.parametrize("name", TREES)

@@ -256,10 +256,7 @@ def test_each_donated_array_finds_a_result() -> None:
     """An array without shardings leaves the result that has none to one whose sharding is known."""
 
     @filter_jit(
-        in_shardings={"b": P("data")},
-        out_shardings={"a": None, "b": P()},
-        mesh=MESH,
-        donate="warn",
+        in_shardings={"b": P("data")}, out_shardings={"a": None, "b": P()}, mesh=MESH, donate="warn"
     )
     def f(a: Any, b: Any) -> Any:
         return {"a": b + 1, "b": a * 2}

@@ -21,9 +21,6 @@ RULES = ShardingRules({"layers[*].weight": P("data"), ...: P()})
 X = np.arange(16.0, dtype=np.float32)
 
 
-# ---- reports ----
-
-
 def row_of(f: Any) -> dict[str, Any]:
     (row,) = f.report().as_dict()["functions"]
     return dict(row)
@@ -107,9 +104,6 @@ def test_one_spec_in_two_spellings_is_one_program(kind: Any, option: Any) -> Non
     f(arrays[1])
     row = row_of(f)
     assert (row["traces"], row["compiles"], row["remarks"]) == (1, 1, [])
-
-
-# ---- files ----
 
 
 def sharded(mesh: Any, rules: Any = RULES) -> Any:

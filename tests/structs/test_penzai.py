@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
 import filterjit
@@ -16,7 +15,6 @@ from support.exactness import X, check_exact, described
 
 pytest.importorskip("penzai")
 from penzai import pz
-from penzai.core import struct
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -33,9 +31,6 @@ def new_class() -> Any:
         b: Any = None
 
     return Local
-
-
-# ---- read natively ----
 
 
 def test_static_fields() -> None:
@@ -79,9 +74,6 @@ def test_classes_of_the_library() -> None:
     assert described(ours) == described(theirs)
 
 
-# ---- flattened by their own functions ----
-
-
 def subclass(name: str) -> Any:
     """Returns a subclass of Structs, with a function of its own by this name, which does the same."""
     base = new_class()
@@ -104,37 +96,13 @@ def test_a_class_with_a_function_of_its_own(name: str) -> None:
     assert check_exact(trees, kind="custom" if name else "object") == 3
 
 
-def test_a_class_that_is_registered_with_other_functions() -> None:
-    class Local(pz.Struct):
-        a: Any
-        s: Any = dataclasses.field(metadata=STATIC, default=1)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax.tree_util, "register_pytree_with_keys_class", lambda cls: cls)
-        cls = pz.pytree_dataclass(Local)
-    jtu.register_pytree_node(cls, lambda x: ((x.s, x.a), ()), lambda _, c: cls(c[1], c[0]))
-    assert check_exact(lambda: [cls(X, s) for s in (X, X + 1)], kind="custom") == 1
-
-
-# ---- without private names ----
-
-
 def _without(patch: pytest.MonkeyPatch, name: str) -> None:
     loaded = _private.loaded
     assert loaded("penzai.core.struct", name) is not None
     patch.setattr(_private, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
 
 
-def _with_another_rule(patch: pytest.MonkeyPatch) -> None:
-    """A version of penzai whose functions do not agree with what the fields say: the first instance
-    tells."""
-    original, loaded = struct.is_pytree_node_field, _private.loaded
-    answers = {"Struct": pz.Struct, "is_pytree_node_field": lambda field: not original(field)}
-    patch.setattr(_private, "loaded", lambda *n: answers.get(n[-1]) or loaded(*n))
-
-
 PATCHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "another rule": _with_another_rule,
     **{
         name: lambda patch, name=name: _without(patch, name)  # type: ignore[misc]
         for name in ("Struct", "is_pytree_node_field")

@@ -18,8 +18,6 @@ from support.exactness import X, changed, check_exact, same_as_jax
 struct = pytest.importorskip("flax.struct")
 from flax.core import FrozenDict  # noqa: E402
 
-# ---- forms of dataclasses ----
-
 # Counts the calls of each __post_init__, __init__ and factory of this file.
 ran: dict[str, int] = {}
 
@@ -61,29 +59,11 @@ def counting(name: str, call: Callable[..., Any]) -> Any:
     return method
 
 
-def _set_both(self: Any, a: Any, s: Any = 1) -> None:
-    self.a, self.s = a, s
-
-
 def _fallback(self: Any, name: str) -> Any:
     """Where an attribute is not set, another is returned."""
     if name == "s":
         return "fallback"
     raise AttributeError(name)
-
-
-class Meta(type):
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        count("OwnMeta")
-        return super().__call__(*args, **kwargs)
-
-
-class WithMeta(metaclass=Meta):
-    pass
-
-
-def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    return object.__new__(cls)
 
 
 Plain = of_jax("Plain", A, S, ("b", Any, None))
@@ -95,12 +75,9 @@ Getattr = of_jax("Getattr", members={"__getattr__": _fallback})
 # What runs when an instance is made.
 RUNS = {
     "PostInit": of_jax("PostInit", members={"__post_init__": counting("PostInit", lambda _: None)}),
-    "OwnInit": of_jax("OwnInit", members={"__init__": counting("OwnInit", _set_both)}, init=False),
-    "OwnNew": of_jax("OwnNew", members={"__new__": counting("OwnNew", _new)}),
     "OwnSetattr": of_jax(
         "OwnSetattr", members={"__setattr__": counting("OwnSetattr", object.__setattr__)}
     ),
-    "OwnMeta": of_jax("OwnMeta", base=WithMeta),
 }
 
 
@@ -248,9 +225,6 @@ def test_the_order_of_fields() -> None:
     check_exact(lambda: [x, x])
     assert comparable(filterjit.flatten(x, True)[0]) == comparable(jtu.tree_leaves(x))
     assert list(filterjit.flatten(x)[1].paths) == ["c", "a"]
-
-
-# ---- FrozenDict and Partial ----
 
 
 @pytest.mark.parametrize(

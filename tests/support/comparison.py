@@ -54,9 +54,6 @@ def counting(jit: Jit, traces: Traces) -> Jit:
     return functools.update_wrapper(decorator, jit)
 
 
-# ---- comparable forms of values ----
-
-
 def comparable(x: Any) -> Any:
     """Returns all that can be seen of a value, as something that compares with ``==``.
 
@@ -131,9 +128,6 @@ def runtime_message(error: BaseException) -> str:
     found = re.search(r"^equinox\.EquinoxRuntimeError: (.*?)\n\n-----", str(error), re.M | re.S)
     assert found is not None, str(error)
     return found[1]
-
-
-# ---- the same code on both implementations ----
 
 
 def check(body: Body, jits: Iterable[Jit] = (eqx.filter_jit, filterjit.filter_jit)) -> Any:

@@ -107,21 +107,6 @@ class Concrete(Abstract):
         return x * self.scale
 
 
-class ExtraSlots(eqx.Module):
-    """A slot that is not a field: copies lose it."""
-
-    __slots__ = ("cache",)
-    a: Any
-
-
-class SlotField(eqx.Module):
-    """A field in a slot, where Equinox does not look: copies lose it."""
-
-    __slots__ = ("a",)
-    a: Any
-    b: Any
-
-
 class Properties(eqx.Module):
     _width: Any
     height: Any = 2
@@ -181,25 +166,6 @@ class OwnEquality(eqx.Module):
 class UnhashableModule(eqx.Module):
     a: Any
     __hash__ = None  # type: ignore[assignment]
-
-
-class Virtual(eqx.Module):
-    a: Any
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("virtual_"):
-            return self.a
-        raise AttributeError(name)
-
-
-class Intercepting(eqx.Module):
-    """Reading an attribute gives another value than its ``__dict__`` holds."""
-
-    a: Any
-
-    def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        return found * 100 if name == "a" else found
 
 
 class Callback(eqx.Module):

@@ -56,7 +56,7 @@ def mesh() -> Any:
 def _contexts() -> dict[str, Other]:
     """Returns contexts that change the settings without a value of their own."""
     contexts: dict[str, Other] = {
-        "mesh_context_manager": lambda: jax.sharding.Mesh(jax.devices()[:1], ("axis",)),
+        "mesh_context_manager": lambda: jax.sharding.Mesh(jax.devices()[:1], ("axis",))
     }
     if hasattr(jax, "set_mesh"):
         contexts["abstract_mesh_context_manager"] = lambda: jax.set_mesh(mesh())

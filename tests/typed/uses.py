@@ -23,9 +23,6 @@ T = TypeVar("T")
 X = jnp.ones(3)
 
 
-# ---- functions ----
-
-
 @filter_jit
 def scale(x: jax.Array, factor: float, *, name: str = "") -> jax.Array:
     return x * factor
@@ -99,9 +96,6 @@ def test_annotations() -> None:
         takes_a_jitted_function(jnp.multiply)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
 
 
-# ---- methods ----
-
-
 @dataclasses.dataclass(frozen=True)
 class Net:
     width: int
@@ -171,9 +165,6 @@ def wrong_methods(net: Net) -> None:
     net.loss.lowre(X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
-# ---- ahead of time ----
-
-
 def test_stages(tmp_path: pathlib.Path) -> None:
     spec = jax.eval_shape(lambda: X)
     compiled = scale.lower(spec, 2.0).compile()
@@ -206,9 +197,6 @@ def wrong_stages(compiled: filterjit.types.Compiled[[jax.Array], jax.Array], net
     net.loss.lower(X).compile()(X)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
 
 
-# ---- arguments that are given, and inspection ----
-
-
 def test_given_arguments() -> None:
     assert_type(functools.partial(scale, X)(2.0), jax.Array)
 
@@ -233,9 +221,6 @@ def wrong_names() -> None:
     filterjit.tree_mpa(len, X)  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
 
 
-# ---- trees ----
-
-
 def test_trees() -> None:
     net, tree = Box(X), {"a": X, "b": 1.0}
     assert_type(filterjit.tree_paths(tree), list[str])
@@ -254,9 +239,6 @@ def test_trees() -> None:
     leaves, whole = filterjit.flatten(net)
     assert_type(filterjit.unflatten(whole, leaves), Box[jax.Array])
     assert_type(whole, filterjit.types.Structure[Box[jax.Array]])
-
-
-# ---- loops and branches ----
 
 
 def test_loops() -> None:

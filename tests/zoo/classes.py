@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import types
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,6 @@ from zoo.zoo_support import FIELDS, Static, of_numbers
 from zoo.zoo_support import set_frozen as set_to
 
 fields = tuple(FIELDS)
-T = TypeVar("T")
 
 
 def undecorated(base: type, **more: Any) -> Any:
@@ -78,11 +77,6 @@ class Mutable:
     betas: Any = dataclasses.field(default_factory=lambda: [0, 1])
 
 
-@dataclasses.dataclass(kw_only=True)
-class KeywordOnly(Mutable):
-    warmup: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class HashesItsList:
     names: Any
@@ -107,27 +101,11 @@ class Slots:
     high: Any = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class FromInitVar:
-    degrees: dataclasses.InitVar[Any]
-    turns: Any = dataclasses.field(init=False)
-
-    def __post_init__(self, degrees: Any) -> None:
-        object.__setattr__(self, "turns", degrees // 180)
-
-
-@dataclasses.dataclass(frozen=True)
-class Typed(Generic[T]):
-    value: Any
-
-
 Undecorated = undecorated(Config)
-TwiceUndecorated = undecorated(Undecorated)
 UndecoratedMutable = undecorated(Mutable)  # its inherited `__hash__` is None
 UndecoratedHashesItsList = undecorated(HashesItsList)
 UndecoratedOrdered = undecorated(Ordered)
 UndecoratedSlots = undecorated(Slots, __slots__=())
-Made = dataclasses.make_dataclass("Made", [("n", Any), ("m", Any, 0)], frozen=True)
 
 # The code of an own ``__eq__`` in the text of `exec`, or of `python -c`, has the file name "<string>",
 # as that of a generated one.
@@ -182,11 +160,9 @@ STATICS = {
     "dataclass, of 1": Static(lambda: [Config(1)], set_to("n", True)),
     "dataclass, by vars": Static(lambda: [Config(1)], lambda x: vars(x).update(n=2)),
     "inherited dataclass": of_numbers(Undecorated, set_to("n", -3), numbers=NUMBERS),
-    "inherited twice": of_numbers(TwiceUndecorated, set_to("n", -3), numbers=NUMBERS),
     "more attributes": Static(
         lambda: [Undecorated(1), *(WithMore(1, n) for n in (-1, 1, 1.0))], set_to("extra", -2)
     ),
-    "one more attribute": Static(lambda: [WithMore(1, -1)], set_to("extra", -2)),
     "derived dataclass": of_numbers(
         lambda n: Derived(1, eps=n), set_to("eps", 1), numbers=(-0.0, 0.0, 0)
     ),
@@ -200,9 +176,6 @@ STATICS = {
     "slots, of 0.0": Static(lambda: [Slots(0.0)], set_to("low", -0.0)),
     "a slot that is cached in a base": Static(lambda: [NotLazy(1), NotLazy(True), NotLazy(2)]),
     "own __eq__ under exec": Static(lambda: [Own(1), Own(2)], set_to("n", 3)),
-    "InitVar": of_numbers(FromInitVar, numbers=(180, 180.0, 360)),
-    "generic": Static(lambda: [Typed[int](1), Typed[float](1.0), Typed[bool](True)]),
-    "make_dataclass": Static(lambda: [Made(1), Made(1.0), dataclasses.replace(Made(1), m=False)]),
     "nested": Static(
         lambda: [
             Config(Derived(1), f(n, ("a", m)))
@@ -212,10 +185,6 @@ STATICS = {
     ),
     "a field of a field": Static(
         lambda: [Slots(Config(Slots(Config(1))))], lambda x: object.__setattr__(x.low.n.low, "n", 2)
-    ),
-    "in tuples": Static(
-        lambda: [(1, (Config(n), Slots(2))) for n in (1, True)],
-        lambda x: object.__setattr__(x[1][0], "n", 3),
     ),
     "a field of many types": Static(
         lambda: [
@@ -232,7 +201,6 @@ STATICS = {
     "a list in a mutable one": of_numbers(
         lambda n: Mutable(betas=[n, 1]), lambda x: x.betas.append(2), numbers=(0, False, -0.0)
     ),
-    "keywords only": of_numbers(lambda n: KeywordOnly(warmup=n), set_to("warmup", 4)),
     "a hash that raises": of_numbers(
         lambda n: UndecoratedHashesItsList([1, n]), lambda x: x.names.append(2)
     ),
@@ -247,12 +215,7 @@ STATICS = {
         lambda: [f([n]) for f in (Config, Slots, Undecorated) for n in (1, True, 1.0)],
         lambda x: x.n.append(2),
     ),
-    "item in a list": Static(lambda: [Slots([1])], lambda x: x.low.__setitem__(0, 1.0)),
     "dict in a field": of_numbers(lambda n: Config({"k": n}), lambda x: x.n.update(l=2)),
-    "dict with other keys": Static(
-        lambda: [Config({1: 1, (2,): 2})], lambda x: x.n.__setitem__((2,), 1)
-    ),
-    "set in a field": Static(lambda: [Config({1})], lambda x: x.n.add(2)),
     "array in a field": Static(
         lambda: [Config(f(2)) for f in (np.zeros, np.ones)], lambda x: x.n.__setitem__(0, 3.0)
     ),
@@ -271,10 +234,6 @@ STATICS = {
     "named tuple": Static(
         lambda: [State(n, [m]) for n in (1, True) for m in (0.0, -0.0)],
         lambda x: x.config.append(1.0),
-    ),
-    "dataclass in a named tuple": Static(
-        lambda: [State(1, f(n)) for f in (Config, Undecorated) for n in (0.0, -0.0)],
-        lambda x: object.__setattr__(x.config, "n", 1.0),
     ),
     "named tuple with attributes": Static(
         lambda: [PairOfFunctions(dict, list), PairOfFunctions(list, dict)], set_to("note", 1), fields
@@ -295,9 +254,6 @@ STATICS = {
     ),
     "Module of a list": Static(
         lambda: [Sub([1, 2]), Sub([1, 2.0]), Sub([True, 2])], lambda x: x.n.append(3)
-    ),
-    "Module of a dict": of_numbers(
-        lambda n: Sub({"a": 1, "b": [n]}), lambda x: x.n["b"].append(4)
     ),
     "Module of an array of NumPy": Static(
         lambda: [Sub(np.array(n)) for n in ([-1, 2], [1, 2], [1.0, 2.0])],

@@ -23,25 +23,6 @@ def needs(*libraries: str) -> Callable[[Callable[..., dict[str, Static]]], None]
     return declare
 
 
-@needs("pandas")
-def _(pandas: Any) -> dict[str, Static]:
-    noon, other = pandas.Timestamp("2026-01-01T12", tz="UTC"), pandas.Timestamp("2026-01-01T12")
-    nano = "2026-01-01T12:00:00.000000001"
-    return {
-        "Timestamp": Static(
-            lambda: [noon, noon.tz_convert("Etc/GMT-1"), noon.as_unit("ns"), other,
-                     pandas.Timestamp(nano, tz="UTC")]
-        ),
-        "Timedelta": Static(
-            lambda: [pandas.Timedelta(1, "h").as_unit("s"), pandas.Timedelta(60, "min").as_unit("ns")]
-        ),
-        "Series": Static(
-            lambda: [pandas.Series([1, 2]), pandas.Series([1.0, 2.0])],
-            lambda x: x.__setitem__(0, 5), fields,
-        ),
-    }  # fmt: skip
-
-
 @needs("attrs")
 def _(attrs: Any) -> dict[str, Static]:
     @attrs.frozen
@@ -70,11 +51,6 @@ def _(attrs: Any) -> dict[str, Static]:
 
 @needs("pydantic")
 def _(pydantic: Any) -> dict[str, Static]:
-    class Frozen(pydantic.BaseModel):
-        model_config = {"frozen": True}
-        n: Any
-        low: float = 0.0
-
     class Net(pydantic.BaseModel):
         widths: list[int]
 
@@ -87,9 +63,6 @@ def _(pydantic: Any) -> dict[str, Static]:
         n: Any
 
     return {
-        "frozen model": Static(
-            lambda: [*(Frozen(n=n) for n in (1, True, 1.0)), Frozen(n=1, low=-0.0)], opaque=True
-        ),
         "model": Static(lambda: [Mutable(lr=1), Mutable(lr=1.0)], set_to("lr", 3), opaque=True),
         "model in a model": Static(
             lambda: [Mutable(lr=1, net=Net(widths=[n])) for n in (1, 2)],
@@ -111,15 +84,7 @@ def _(omegaconf: Any) -> dict[str, Static]:
             ),
             lambda x: x.net.widths.append(2),
             opaque=True,
-        ),
-        "DictConfig that is set": Static(
-            lambda: [create({"lr": -1}), create({"lr": -1.0})], set_to("lr", -2), opaque=True
-        ),
-        "interpolation": Static(
-            lambda: [create({"a": 1, "b": "${a}"}), create({"a": 1, "b": 1})],
-            set_to("a", 2),
-            opaque=True,
-        ),
+        )
     }
 
 
@@ -133,14 +98,7 @@ def _(ml_collections: Any) -> dict[str, Static]:
             lambda: [config(1), config(True), config(0.0), config(1, True)],
             set_to("lr", 3),
             opaque=True,
-        ),
-        "ConfigDict, inside": Static(
-            lambda: [config(1)], lambda x: setattr(x.net, "depth", 2), opaque=True
-        ),
-        "FrozenConfigDict": Static(
-            lambda: [ml_collections.FrozenConfigDict(config(n)) for n in (1, True, 1.0, 0)],
-            opaque=True,
-        ),
+        )
     }
 
 
@@ -169,11 +127,7 @@ def _(core: Any, struct: Any) -> dict[str, Static]:
 @needs("optax")
 def _(optax: Any) -> dict[str, Static]:
     made = [optax.sgd(rate) for rate in (0.5, 0.25, 0.125)]
-    schedules = [optax.constant_schedule(value) for value in (1, 1.0)]
-    return {
-        "optimizers": Static(lambda: list(made)),
-        "schedules": Static(lambda: list(schedules)),
-    }
+    return {"optimizers": Static(lambda: list(made))}
 
 
 @needs("diffrax")
@@ -197,11 +151,5 @@ def _(diffrax: Any) -> dict[str, Static]:
                 *(problem(rtol=n) for n in (-0.0, 0)),
                 problem(solver=diffrax.Heun()),
             ]
-        ),
-        "solvers": Static(
-            lambda: [
-                *(diffrax.Tsit5(), diffrax.Dopri5(), diffrax.ReversibleHeun()),
-                diffrax.Tsit5(scan_kind="lax"),
-            ]
-        ),
+        )
     }

@@ -112,10 +112,8 @@ def set_frozen(name: str, value: Any) -> Callable[[Any], object]:
     return lambda x: object.__setattr__(x, name, value)
 
 
-# ---- what can be seen of a value ----
-
 _STANDARD_LIBRARY = sys.stdlib_module_names - {"types"}
-_BY_REPR = {"http", "numpy", "omegaconf", "pandas"}  # these keep more than they show
+_BY_REPR = {"http", "numpy", "omegaconf"}  # these keep more than they show
 _PARTS_OF_FUNCTIONS = "__qualname__", "__self__", "__func__", "__wrapped__", "__defaults__"
 
 
@@ -180,7 +178,7 @@ def _parts(x: Any) -> list[Any]:
         case types.MethodWrapperType() | jax.stages.Wrapped() | functools._lru_cache_wrapper():
             return _parts_of_function(x)
     if type(x).__module__.partition(".")[0] in _BY_REPR:
-        return [*_shown(x), getattr(x, "unit", None)]
+        return _shown(x)
     return [*_elements(x), *_attributes(x)]
 
 
