@@ -167,8 +167,9 @@ def trace_settings() -> dict[str, Any]:
     values = () if _trace_context is None else _trace_context()
     try:
         keys = names()
-    except Exception:  # older versions
+    except Exception:  # before JAX 0.5.3, where no mesh is () or None
         keys = [f"setting {i}" for i in range(len(values))]
+        values = tuple(None if x == () else x for x in values)
     axes = _private.private("jax._src.core", "AxisEnv") or ()
     pairs = zip(keys, values, strict=True)
     found = {k.removesuffix("_context_manager"): v for k, v in pairs if not isinstance(v, axes)}

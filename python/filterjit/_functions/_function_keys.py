@@ -185,7 +185,8 @@ class _Walk:
     module = cls
 
     def jax_array(self, x: Any, _: Type) -> Part:
-        is_small = not isinstance(x, jax.core.Tracer) and x.nbytes <= _MOST_BYTES
+        # Typed keys have no `nbytes` before JAX 0.5.3.
+        is_small = not isinstance(x, jax.core.Tracer) and x.size * x.dtype.itemsize <= _MOST_BYTES
         return x if is_small else _identity(x)
 
 
