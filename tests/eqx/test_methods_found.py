@@ -53,14 +53,3 @@ def test_methods_are_those_that_equinox_finds(name: str) -> None:
         assert type(found) is type(expected)
         assert eqx.tree_equal(found, expected) and x.scale in jtu.tree_leaves(found)
         assert found(X) == expected(X) == 6
-
-
-def test_an_equinox_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_equinox_compat, "module_getattribute", lambda: None)
-
-    class Without(eqx.Module):
-        @filter_jit
-        def method(self) -> int:
-            return 1
-
-    assert "__getattribute__" not in vars(Without) and Without().method() == 1

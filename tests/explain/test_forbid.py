@@ -16,6 +16,7 @@ from jax.experimental import io_callback
 import filterjit
 from filterjit import ForbiddenCompileError, allow_compile, forbid_compile
 from filterjit._observe import _forbid
+from support.threads import at_once
 
 REMEDY = "forbids it: make such a call before"
 
@@ -241,16 +242,14 @@ def test_eight_threads_and_a_reload() -> None:
             if not done:
                 wrong.append(n)
 
-    with forbid_compile():
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
+    def reload() -> None:
         with allow_compile():
             for n in range(10, 15):
                 assert f(ones(n)).shape == (n,)
         ends.set()
-        for thread in threads:
-            thread.join()
+
+    with forbid_compile():
+        assert at_once(9, lambda i: ask(i) if i else reload()) == [None] * 9
     assert wrong == []
     assert function.traces == 7
 

@@ -11,6 +11,8 @@ import pytest
 import filterjit
 from filterjit._terminal import _progress
 from support.processes import environment, run_on_terminal
+from support.terminals import terminal
+from support.threads import at_once
 
 SLOW = """
 import os, sys, threading, time
@@ -84,24 +86,7 @@ def test_what_a_terminal_shows(tmp_path: Path) -> None:
     }
 
 
-class Terminal:
-    def __init__(self) -> None:
-        self.text = ""
-
-    def isatty(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.text += text
-        return len(text)
-
-    def flush(self) -> None:
-        pass
-
-
 def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(_progress, "_PATIENCE", 0.02)
     monkeypatch.setattr(_progress, "_REFRESH", 0.01)
     monkeypatch.setenv("TERM", "xterm")
@@ -116,14 +101,12 @@ def test_jobs_of_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             job.end()
             job.end()  # a second end does nothing
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with terminal() as opened:
+        monkeypatch.setattr(sys, "stderr", opened.file)
+        assert at_once(8, work) == [None] * 8
     assert _progress._line._jobs == []
     assert not any(t.name == "filterjit-progress" for t in threading.enumerate())
-    lines = terminal.text.split("\r\x1b[2K")
+    lines = opened.text.split("\r\x1b[2K")
     assert lines[0] == lines[-1] == "" and max(map(len, lines)) < 80
     assert all(re.fullmatch(r"(compiling job \d( and \d others?)?: 0 s)?", line) for line in lines)
     assert any("and 2 others" in line for line in lines)

@@ -3,7 +3,6 @@
 No test compares an absolute time: the times must exist, and add up to no more than the wall time.
 """
 
-import concurrent.futures
 import gc
 import json
 import pickle
@@ -31,6 +30,7 @@ from filterjit._observe import _jaxpr
 from filterjit._observe._recorder import recorder
 from support.processes import environment, run, run_code
 from support.terminals import terminal
+from support.threads import at_once
 
 
 def in_all(name: str) -> dict[str, Any]:
@@ -404,13 +404,7 @@ def test_each_thread_has_its_own_stack() -> None:
     functions = [make(i) for i in range(12)]
     shared = filter_jit(lambda x, n: x * n)
 
-    def work(i: int) -> None:
-        functions[i](X)
-        for n in range(5):
-            shared(X, n)
-
-    with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(12)))
+    at_once(12, lambda i: (functions[i](X), [shared(X, n) for n in range(5)]))
     for i, f in enumerate(functions):
         row = row_of(f)
         assert row["name"].endswith(f"threaded_{i}")

@@ -86,13 +86,9 @@ FORMS: dict[str, Callable[[], tuple[Any, Any, list[tuple[Any, ...]]]]] = {
     "a method of a Module": lambda: (Layer.__call__, Layer(X), [(X,)]),
     "a method": lambda: (Counter.times, Counter(2.0).times, [(X,)]),
     "a bound method": lambda: (f := jit(Layer(X).plain), f, [(X,)]),
-    "a partial of a method": lambda: (f := jit(functools.partial(Layer.plain, Layer(X))), f, [(X,)]),
     "a Module": lambda: (f := jit(eqx.nn.Linear(3, 2, key=jax.random.key(0))), f, [(X,)]),
     "a constant": lambda: (f := jit(lambda x, by=X + 1: x * by), f, [(X,)]),
     "nested": lambda: (f := _nested(), f, [(X,)]),
-    "keep_unused": lambda: (f := jit(lambda x, y: x + 1, keep_unused=True), f, [(X, X)]),
-    "inline": lambda: (f := jit(lambda x, y: x + 1, inline=True), f, [(X, X)]),
-    "compiler_options": lambda: (f := jit(lambda x: x + 1, compiler_options={}), f, [(X,)]),
 }  # fmt: skip
 
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import pickle
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -388,16 +387,6 @@ def _doubled(y: Any) -> Any:
     return y * 2
 
 
-@on_both_jits(handed_over=None)
-def test_wrong_arguments(jit: Any, traces: Traces) -> Iterator[Any]:
-    f = jit(lambda a, /, b, *, c: a, static_argnames="c")
-    yield described(f, 1)[0]
-    yield described(f, 1, 2, 3, c=1)[0]
-    yield described(f, 1, 2, d=3, c=1)[0]
-    yield described(lambda: jit(3))[0]
-    yield described(lambda: jit(len, unknown=3))[0]
-
-
 @on_both_jits
 def test_errors_of_the_function_are_its_own(jit: Any, traces: Traces) -> Iterator[Any]:
     @jit
@@ -470,16 +459,6 @@ def test_functions_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
     yield described(g, jnp.ones(2))
     f.__defaults__ = None
     yield described(g, jnp.ones(3))
-
-
-def test_device_is_passed_on() -> None:
-    for jit in (jax.jit, filterjit.jit):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            f = jit(lambda y: y + 1, device=jax.devices()[0])
-            assert f(x).committed
-        with pytest.warns(DeprecationWarning, match="device argument on jit"):
-            jit(lambda y: y, backend="cpu")
 
 
 @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])

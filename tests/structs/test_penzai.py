@@ -2,7 +2,6 @@
 class flattens as `penzai.pz.Struct` does, and flattened by their own functions elsewhere."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._compat import _other_compat, _private, _registered_compat
+from filterjit._compat import _other_compat
 from support.exactness import X, check_exact, described
 
 pytest.importorskip("penzai")
@@ -39,23 +38,6 @@ def test_static_fields() -> None:
     assert check_exact(lambda: [cls(X, s) for s in statics], kind="object") == 9
     assert check_exact(lambda: [cls(X, [1]), cls(X, [2]), cls(X, [1])], kind="object") == 2
     assert check_exact(lambda: [cls(a) for a in (X, (X, X), None, X)], kind="object") == 3
-
-
-def test_nothing_of_the_class_is_called() -> None:
-    """Neither a constructor nor ``__post_init__``, as under ``jax.jit``."""
-    ran: list[Any] = []
-
-    @pz.pytree_dataclass
-    class Local(pz.Struct):
-        a: Any
-        s: Any = dataclasses.field(metadata=STATIC, default=7)
-
-        def __post_init__(self) -> None:
-            ran.append(self)
-
-    x = Local(X)
-    assert check_exact(lambda: [x] * 4, kind="object") == 1
-    assert len(ran) == 1
 
 
 def test_classes_of_the_library() -> None:
@@ -94,29 +76,3 @@ def test_a_class_with_a_function_of_its_own(name: str) -> None:
     cls = subclass(name)
     trees = lambda: [cls(X, (X,), s) for s in (1, 2, True, 1)]
     assert check_exact(trees, kind="custom" if name else "object") == 3
-
-
-def _without(patch: pytest.MonkeyPatch, name: str) -> None:
-    loaded = _private.loaded
-    assert loaded("penzai.core.struct", name) is not None
-    patch.setattr(_private, "loaded", lambda *n: None if n[-1] == name else loaded(*n))
-
-
-PATCHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    **{
-        name: lambda patch, name=name: _without(patch, name)  # type: ignore[misc]
-        for name in ("Struct", "is_pytree_node_field")
-    },
-    **{
-        name: lambda patch, name=name: patch.setattr(_registered_compat, name, lambda cls: None)  # type: ignore[misc]
-        for name in ("registered_flatten", "registered_unflatten")
-    },
-}
-
-
-@pytest.mark.parametrize("name", PATCHES)
-def test_what_is_not_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    PATCHES[name](monkeypatch)
-    cls = new_class()
-    trees = lambda: [cls(X, s) for s in (1, -1, -2, True, 1)]
-    assert check_exact(trees, kind="custom") == 4

@@ -7,7 +7,6 @@ import fractions
 import inspect
 import pathlib
 import re
-import statistics
 import sys
 import time
 import types
@@ -182,7 +181,6 @@ STATICS = {
         ]
     ),
     "weak references": Static(lambda: [weakref.ref(x) for x in CONSTANTS]),
-    "NormalDist": Static(lambda: [statistics.NormalDist(n) for n in (0.0, -0.0, 1.0)], apart=3),
     # ---- types ----
     "types": Static(lambda: [int, bool, str, Constant, jnp.float32, np.float32, np.dtype("f4")]),
     "unions": Static(lambda: [int | str, str | int, int | None]),
@@ -234,7 +232,6 @@ STATICS = {
         fields,
         apart=3,
     ),
-    "keys of paths": Static(lambda: [jtu.DictKey(n) for n in (1, True, 1.0)]),
     "treedefs": Static(lambda: [jtu.tree_structure({n: 0}) for n in (1, True, 1.0)]),
     "PartitionSpec": Static(lambda: [P("a"), P("a", None), P("b")]),
     "ShapeDtypeStruct": Static(
@@ -243,7 +240,6 @@ STATICS = {
             jax.ShapeDtypeStruct((3,), jnp.float32, weak_type=True),
         ]
     ),
-    "Precision": Static(lambda: [jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT]),
 }
 if sys.version_info < (3, 14):  # since then, a reference changes when its repr is asked for
     STATICS["unions of forward references"] = Static(
