@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import pytest
 
 from support.comparison import Jit, Traces, check_calls, on_both
@@ -43,22 +42,6 @@ def test_missing_fields_are_missing_in_the_result(jit: Jit) -> Any:
         out = f(unset(Child, **fields))
         found.append([hasattr(out, name) for name in ("a", "name", "b", "flags")])
     return found
-
-
-@on_both
-def test_property_over_a_field(jit: Jit, traces: Traces) -> Any:
-    """A property that the class is given later takes precedence over the field of that name."""
-
-    class Late(eqx.Module):
-        a: Any
-        b: Any = 1
-
-    f = jit(traces.counting(lambda x: (x.b, list(jtu.tree_leaves(x)))))
-    x = Late(ONE)
-    before = f(x)
-    other = Late(TWO)
-    Late.b = property(lambda self: self.a * 2, lambda self, value: None)
-    return before, f(x), f(other)
 
 
 def test_equality_of_modules() -> None:

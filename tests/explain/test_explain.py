@@ -28,7 +28,6 @@ import filterjit
 import filterjit.nnx
 from filterjit import filter_jit
 from filterjit.types import Explanation
-from support.processes import environment, run_code
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -177,39 +176,6 @@ def test_configuration() -> None:
     with jax.numpy_dtype_promotion("strict"):
         assert only(f.explain(X)).kind == "config"
     assert f.explain(X).hit
-
-
-TWO_DEVICES = """
-import itertools
-import jax, jax.numpy as jnp, numpy as np
-from filterjit import filter_jit
-
-devices = jax.devices()
-mesh = jax.make_mesh((2,), ("a",))
-spec = jax.sharding.NamedSharding(mesh, jax.P("a"))
-makers = {
-    "not committed": lambda: jnp.ones(2),
-    "NumPy": lambda: np.ones(2, np.float32),
-    "device 0": lambda: jax.device_put(np.ones(2, np.float32), devices[0]),
-    "device 1": lambda: jax.device_put(np.ones(2, np.float32), devices[1]),
-    "sharded": lambda: jax.device_put(np.ones(2, np.float32), spec),
-}
-for first, second in itertools.permutations(makers, 2):
-    f = filter_jit(lambda x, n: x * n)
-    f(makers[first](), 1), f(makers[second](), 2)
-    compiles = lambda: f.report().as_dict()["functions"][0]["compiles"]
-    for name in (first, second, first, second, "device 0"):
-        x = makers[name]()
-        before, explanation = compiles(), f.explain(x, 1)
-        f(x, 1)
-        assert explanation.hit == (compiles() == before), (first, second, name, str(explanation))
-        assert f.explain(x, 1).hit
-"""
-
-
-def test_what_jax_compiles_without_a_trace_is_known() -> None:
-    flags = "--xla_force_host_platform_device_count=2"
-    run_code(TWO_DEVICES, timeout=500, env=environment(XLA_FLAGS=flags))
 
 
 def test_a_function_that_was_defined_again_is_known_when_the_first_is_gone() -> None:
@@ -530,35 +496,6 @@ def test_why_a_call_compiles(name: str) -> None:
     for words in expected:
         assert words in text
     assert "as an array" not in text
-
-
-def test_the_closest_program_has_the_same_shapes() -> None:
-    run_code(
-        """
-        import itertools, os
-        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-        import jax, jax.numpy as jnp
-        from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-        import filterjit
-
-        for axis, order in itertools.product((AxisType.Auto, AxisType.Explicit), ((4, 8), (8, 4))):
-            mesh = jax.make_mesh((4,), ("x",), (axis,))
-            whole, parts = (NamedSharding(mesh, spec) for spec in (P(), P("x")))
-            f = filterjit.filter_jit(lambda xs, y: sum(xs))
-            for n in order:
-                f([jax.device_put(jnp.ones(n), whole)] * 3, jnp.ones(2))
-            x = jax.device_put(jnp.ones(4), parts)
-            texts = [str(f.explain([x] * 3, jnp.ones(2)))]
-            try:
-                with filterjit.forbid_compile():
-                    f([x] * 3, jnp.ones(2))
-            except filterjit.ForbiddenCompileError as e:
-                texts.append(str(e))
-            assert len(texts) == 2
-            for text in texts:
-                assert "`xs[0]`: different sharding" in text and "shape" not in text, (axis, text)
-        """
-    )
 
 
 SETTINGS: dict[str, Any] = {

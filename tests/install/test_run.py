@@ -454,7 +454,7 @@ def test_children_run_after_install(method: str, how: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "how", "said"),
     [
-        ([], "uninstall", "(False, False, False)"),
+        pytest.param([], "uninstall", "(False, False, False)", marks=pytest.mark.slow),
         pytest.param([], "subprocess", "False", marks=pytest.mark.slow),
         (["--jax", "--report"], "jit", "FilterJit FilterJit"),
         pytest.param([], "jit", "PjitFunction PjitFunction", marks=pytest.mark.slow),

@@ -62,28 +62,9 @@ class Rebuilds(Net):
         return new
 
 
-class HasProperty(Net):
-    """A property in the place of an attribute: a rebuilt instance is set through it."""
-
-    @property
-    def width(self) -> Any:
-        return self._width + 1
-
-    @width.setter
-    def width(self, value: Any) -> None:
-        self._width = value
-
-
 class GenericFirst(Generic[T], nnx.Module):
     def __init__(self) -> None:
         self.kernel = nnx.Param(X)
-
-
-class TakesFallback(Net):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return name
 
 
 class Refuses(Net):
@@ -106,8 +87,6 @@ class Fields(nnx.Module):
 
 CLASSES: dict[str, tuple[Callable[[], Any], str]] = {
     "generic": (GenericFirst, "described"),
-    "property": (HasProperty, "described"),
-    "__getattr__": (TakesFallback, "described"),
     "__setattr__": (Refuses, "described"),
     "dataclass": (lambda: Fields(nnx.Param(X)), "described"),
     "_pytree__flatten": (FlattensItself, "custom"),

@@ -1,6 +1,8 @@
 """Programs over eight devices: what reports say of them, and their files."""
 
+import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,42 @@ def test_two_compilations_and_one_trace() -> None:
         "was compiled again, 2 times in all, because of `w`: different device, or committed to one"
     )
     assert remark.startswith(said) and "jax.device_put" in remark and remark in str(f.report())
+
+
+# One array in many places.
+PLACES: dict[str, Callable[[], Any]] = {
+    "not committed": lambda: jnp.ones(8),
+    "NumPy": lambda: np.ones(8, np.float32),
+    "device 0": lambda: jax.device_put(jnp.ones(8), jax.devices()[0]),
+    "device 1": lambda: jax.device_put(jnp.ones(8), jax.devices()[1]),
+    "sharded": lambda: jax.device_put(jnp.ones(8), NamedSharding(mesh_of(), P("data"))),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.permutations(PLACES, 2))
+def test_what_jax_compiles_without_a_trace_is_known(first: str, second: str) -> None:
+    f = filter_jit(lambda x, n: x * n)
+    f(PLACES[first](), 1), f(PLACES[second](), 2)
+    for name in (first, second, first, second, "device 0"):
+        x = PLACES[name]()
+        before, explanation = row_of(f)["compiles"], f.explain(x, 1)
+        f(x, 1)
+        assert explanation.hit == (row_of(f)["compiles"] == before), (name, str(explanation))
+        assert f.explain(x, 1).hit
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("order", [(8, 16), (16, 8)])
+def test_the_closest_program_has_the_same_shapes(kind: Any, order: tuple[int, int]) -> None:
+    whole, parts = (NamedSharding(mesh_of(kind), spec) for spec in (P(), P("data")))
+    f = filter_jit(lambda xs, y: sum(xs))
+    for n in order:
+        f([jax.device_put(jnp.ones(n), whole)] * 3, X)
+    x = jax.device_put(jnp.ones(8), parts)
+    with filterjit.forbid_compile(), pytest.raises(filterjit.ForbiddenCompileError) as refused:
+        f([x] * 3, X)
+    for text in (str(f.explain([x] * 3, X)), str(refused.value)):
+        assert "`xs[0]`: different sharding" in text and "shape" not in text
 
 
 def moves_of(f: Any, *args: Any) -> list[tuple[str, str, str]]:
