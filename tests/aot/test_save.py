@@ -30,6 +30,7 @@ from filterjit._trees._registry import registry
 from support.nodes import Custom
 from support.settings import OTHERS
 from support.statics import Thing
+from support.threads import at_once
 
 X = jnp.arange(3.0)
 
@@ -242,6 +243,14 @@ def test_replaced(tmp_path: Path, compiled: Any) -> None:
         compiled.save(name, portable=True)
         found.append(path.read_bytes())
     assert found[0] == found[1]
+
+
+def test_saving_in_threads(tmp_path: Path) -> None:
+    made = [filter_jit(lambda n: n).lower(n).compile() for n in range(4)]
+    assert at_once(12, lambda i: made[i % 4].save(tmp_path / "file")) == [None] * 12
+    n = int(dict(filterjit.aot.saved_info(tmp_path / "file").arguments)["n"].split()[-1])
+    assert filterjit.load(tmp_path / "file")(n) == n
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 class Crash(BaseException):

@@ -123,6 +123,24 @@ def test_specs_in_a_module(compiles: Compiles) -> None:
         np.testing.assert_allclose(np.asarray(out) / n, expected, rtol=1e-6)
 
 
+def named(a: Any, /, b: Any, *rest: Any, c: Any = 1, **more: Any) -> Any:
+    return b, rest, c, more
+
+
+def test_arguments_of_every_kind() -> None:
+    """One that is not used, the first one, keeps its place."""
+    lowered = filter_jit(named).lower(X, 2, SPEC, "s", d=X, e=None)
+    args, kwargs = lowered.args_info
+    assert [getattr(x, "shape", x) for x in args] == [(2, 3), 2, (2, 3), "s"]
+    assert kwargs["d"].shape == (2, 3) and kwargs["e"] is None and "c" not in kwargs
+    compiled = lowered.compile()
+    (shardings, _) = compiled.input_shardings
+    assert shardings[1] == 2 and shardings[2] is not None
+    out = compiled(X, 2, X + 1, "s", d=X, e=None)
+    assert jnp.array_equal(out[1][0], X + 1)
+    assert out[1][1] == "s" and out[2] == 1 and out[3]["e"] is None
+
+
 def test_eval_shape(compiles: Compiles) -> None:
     dtypes = ("float32", "bfloat16", bool, jax.random.key(0).dtype)
     specs = [jax.ShapeDtypeStruct((2, 3), dtype) for dtype in dtypes]

@@ -16,7 +16,9 @@ from filterjit import filter_jit
 @pytest.mark.parametrize("options", [{}, {"in_shardings": None, "out_shardings": jax.P()}], ids=str)
 def test_calls_under_disable_jit_are_no_hits(options: Any) -> None:
     mesh = jax.make_mesh((1,), ("a",))
-    f = filter_jit(lambda x: x * 2, **options, **({"mesh": mesh} if options else {}))
+    f = filter_jit(
+        lambda x: x * 2, on_retrace="raise", **options, **({"mesh": mesh} if options else {})
+    )
     for calls in (3, 2):
         before = f.cache_info()
         with jax.disable_jit():

@@ -300,6 +300,14 @@ def test_what_tells_variants_apart_comes_first_in_their_names() -> None:
     assert len(shown) == len({*shown}) == 4
 
 
+def test_variants_that_took_most_time_have_names() -> None:
+    f = filter_jit(lambda x, n: x, on_retrace="ignore")
+    for n in (*range(15), *map(str, range(15))):
+        f(X, n)
+    labels = [v["label"] for v in row_of(f)["variants"]]
+    assert all(re.fullmatch(r"n='?\d+'?", label) for label in labels[:20])
+
+
 def test_a_function_without_a_name_is_called_by_its_class() -> None:
     model = eqx.nn.MLP(3, 3, 8, 2, key=jax.random.key(0))
     f = filter_jit(model)

@@ -217,6 +217,15 @@ def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> 
         assert not runs_on_filterjit(f)
 
 
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        filterjit.nothing  # noqa: B018
+    assert set(dir(filterjit)) == {
+        *("__version__", "aot", "lax", "nnx", "sharding", "types"),
+        *filterjit.__all__,
+    }
+
+
 def test_without_flax() -> None:
     original = nnx.jit
     filterjit.install(flax=False)

@@ -148,6 +148,24 @@ def test_results(jit: Any, cached_partial: Any) -> Iterator[Any]:
 
 
 @in_each_kind
+def test_other_first_arguments(jit: Any, cached_partial: Any) -> Iterator[Any]:
+    v = nnx.Param(jnp.ones(2))
+
+    @jit
+    def f(tree: Any, y: Any, *rest: Any) -> Any:
+        tree["a"][0][...] += y
+        return tree["n"] + sum(rest)
+
+    cached = cached_partial(f, {"a": [v], "n": 2.0}, 3.0)
+    for rest in ((), (1.0,), (jnp.ones(2), 2)):
+        yield cached(*rest)
+        yield v
+    holding_an_array = Node()
+    holding_an_array.array = nnx.data(jnp.ones(2))
+    yield outcome(lambda: cached_partial(jit(lambda m: m.v * 1), holding_an_array)())[:2]
+
+
+@in_each_kind
 def test_errors(jit: Any, cached_partial: Any) -> Iterator[Any]:
     m = Node()
     yield outcome(cached_partial, jit(lambda m: None), m, graph=False)

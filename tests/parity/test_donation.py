@@ -200,6 +200,15 @@ def test_names(donate: Any) -> None:
         assert deleted((state, model)) == [True, False]
 
 
+def test_all_kinds_of_parameters() -> None:
+    f = filter_jit(doubled, donate=("rest", "cache", "other"))
+    state, model, one, two, cache, other, kept = (array(i) for i in range(7))
+    f(state, model, one, [two], cache={"c": cache}, other=other, kept=kept)
+    given = [state, model, one, two, cache, other, kept]
+    assert deleted(given) == [False, False, True, True, True, True, False]
+    f(array(), array())  # nothing that is donated was given
+
+
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gc
 import inspect
 import pickle
 import typing
@@ -12,12 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
+import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import filterjit
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
 from support.trees import MODULES
+from support.versions import auto_mesh
 
 EVERY = CALLABLES | {
     name: MODULES[name]()
@@ -297,3 +301,23 @@ def test_no_tracing_names_the_users_function(jit: Any) -> None:
 
     assert text(jit) == text(jax.jit)
     assert f"named at {__file__}:" in text(jit)
+
+
+def test_a_wrapper_that_compiled_may_die_before_an_equal_one() -> None:
+    """They share their programs, also those with shardings."""
+    mesh = auto_mesh("a")
+    for options in ({"maxsize": 5}, {"in_shardings": P("a"), "donate": "all", "mesh": mesh}):
+
+        def f(x: Any) -> Any:
+            return x + 1
+
+        first = filterjit.filter_jit(f, **options)
+        first.cache_info()
+        second = filterjit.filter_jit(f, **options)
+        second(jnp.ones(2))
+        del second
+        gc.collect()
+        for n in (2, 3, 3):
+            np.testing.assert_array_equal(first(jnp.ones(n)), 2 * np.ones(n))
+        assert first.eval_shape(jnp.ones(4)).shape == (4,)
+        assert first.cache_info()[:3] == (2, 2, 1)

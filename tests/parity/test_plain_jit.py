@@ -7,6 +7,7 @@ import functools
 import inspect
 import pickle
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -459,6 +460,16 @@ def test_functions_that_change(jit: Any, traces: Traces) -> Iterator[Any]:
     yield described(g, jnp.ones(2))
     f.__defaults__ = None
     yield described(g, jnp.ones(3))
+
+
+def test_device_is_passed_on() -> None:
+    for jit in (jax.jit, filterjit.jit):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            f = jit(lambda y: y + 1, device=jax.devices()[0])
+            assert f(x).committed
+        with pytest.warns(DeprecationWarning, match="device argument on jit"):
+            jit(lambda y: y, backend="cpu")
 
 
 @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])

@@ -210,3 +210,9 @@ def test_in_a_trace(kind: Any) -> None:
     if kind is AUTO:
         theirs = filter_jit(lambda model: eqx.filter_shard(model, named))
         assert specs(theirs(model)) == specs(eqx.filter_shard(model, named)) == expected
+
+
+def test_rules_show_themselves() -> None:
+    assert repr(ShardingRules({"a": P("x"), ...: fsdp("y", min_size=3)})) == (
+        f"ShardingRules({{'a': {P('x')!r}, ...: fsdp(axis='y', min_size=3)}})"
+    )

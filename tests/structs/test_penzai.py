@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import filterjit
-from filterjit._compat import _other_compat
+from filterjit._compat import _other_compat, _private, _registered_compat
 from support.exactness import X, check_exact, described
 
 pytest.importorskip("penzai")
@@ -76,3 +76,22 @@ def test_a_class_with_a_function_of_its_own(name: str) -> None:
     cls = subclass(name)
     trees = lambda: [cls(X, (X,), s) for s in (1, 2, True, 1)]
     assert check_exact(trees, kind="custom" if name else "object") == 3
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        *((_private, name) for name in ("Struct", "is_pytree_node_field")),
+        *((_registered_compat, f"registered_{name}") for name in ("flatten", "unflatten")),
+    ],
+)
+def test_without_a_private_name(module: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = _private.loaded
+    if module is _private:
+        assert loaded("penzai.core.struct", name) is not None
+        gone = lambda *names: None if names[-1] == name else loaded(*names)
+        monkeypatch.setattr(_private, "loaded", gone)
+    else:
+        monkeypatch.setattr(module, name, lambda cls: None)
+    cls = new_class()
+    assert check_exact(lambda: [cls(X, s) for s in (1, -1, True, 1)], kind="custom") == 3
