@@ -70,6 +70,11 @@ def test_the_sdist_has_every_file_that_is_in_git(files: set[str]) -> None:
     assert tracked - files == set()
 
 
+def test_the_sdist_has_no_products(files: set[str]) -> None:
+    products = re.compile(r"\.(so|pyd|pyc|o|gcda|gcno)$|(^|/)(__pycache__|build|dist|\.venv)/")
+    assert [name for name in files if products.search(name)] == []
+
+
 def test_every_link_to_the_project_leads_to_a_file_of_the_sdist(files: set[str]) -> None:
     found: dict[str, list[str]] = {}
     for document in DOCUMENTS:
@@ -163,6 +168,11 @@ def test_the_versions_of_python_agree(metadata: Message) -> None:
 
 
 # ---- compiling ----
+
+
+def test_there_is_a_command(egg_info: Path) -> None:
+    lines = (egg_info / "entry_points.txt").read_text().split("\n")
+    assert lines[:2] == ["[console_scripts]", "filterjit = filterjit.__main__:script"]
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +277,15 @@ def test_an_error_of_the_compiler_is_shown(copy: Path) -> None:
 
 
 # ---- cibuildwheel ----
+
+
+def test_cibuildwheel_tests_files_that_exist() -> None:
+    wheels = PROJECT["tool"]["cibuildwheel"]
+    assert wheels["linux"]["archs"] == ["x86_64", "aarch64"] and wheels["macos"]["archs"]
+    for name in wheels["test-sources"]:
+        assert (ROOT / name).exists(), name
+    for script in re.findall(r"\{project\}/(\S+)", " ".join(wheels["test-command"])):
+        assert (ROOT / script).is_file(), script
 
 
 def test_the_workflow_publishes_without_a_token() -> None:

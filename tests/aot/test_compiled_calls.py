@@ -297,6 +297,21 @@ def test_a_function_of_specs_cannot_be_called() -> None:
     assert line.startswith(says("the function.weight", "float32[3]", "a ShapeDtypeStruct"))
 
 
+def test_host_callbacks() -> None:
+    """What they raise, a call raises."""
+
+    def check(x: Any) -> Any:
+        if x[0] > 1:
+            raise ValueError("from the callback")
+        return x
+
+    compiled = compile_for(lambda x: jax.pure_callback(check, SPEC, x), X)
+    equal(compiled(X), X)
+    with pytest.raises(Exception, match="from the callback"):
+        compiled(X + 5)
+    equal(compiled(X), X)
+
+
 def test_under_a_transformation(make: Make) -> None:
     """A compiled program cannot be transformed: JAX raises, and filterjit passes the error on."""
     made = make(lambda x: x * 2, X)

@@ -352,9 +352,6 @@ def test_other_decorators(folder: Path) -> None:
             assert traces_of(lambda: f(ONES, n=3))[0] == expected
 
 
-# ---- files ----
-
-
 def test_the_arguments(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="version"):
         filterjit.keep_programs(tmp_path)  # type: ignore[call-arg]
@@ -416,8 +413,6 @@ def test_a_folder_that_cannot_be_written(folder: Path, caplog: pytest.LogCapture
     lines = told(caplog)
     assert len(lines) == 2 and all(x.startswith("WARNING filterjit cannot keep") for x in lines)
 
-
-# ---- starts of whole processes ----
 
 PROGRAM = """
 import json, sys
@@ -505,9 +500,6 @@ def test_starts(name: str, starts: dict[str, list[Any]]) -> None:
     assert second == [two, int(in_call is None)]
     assert other == ([two, 0] if in_call is False else [three, 1])
     assert renamed == [three, 1]
-
-
-# ---- commands, reports, random pairs ----
 
 
 def test_show_and_prune(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
