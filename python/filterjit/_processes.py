@@ -16,7 +16,7 @@ Processes meet in the key-value store of ``jax.distributed``:
   different programs for `GRACE` seconds, while none of them had a busy thread, which could still
   arrive at the right program. It ends all waits, because they can't be matched. The waiting process
   deletes the key.
-- ``shown/ID`` describes a call and its program for messages, written after waiting for a second.
+- ``text/ID`` is the program of a wait of more than a second, for messages.
 
 If a trace raises, its process waits too, until all processes raise the same error or its wait
 ends. It then raises its own error. This digest never becomes agreed.
@@ -26,13 +26,11 @@ at a different program, it runs its own and blocks there. The others raise after
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import re
-import threading
 import time
 import traceback
 import uuid
@@ -45,28 +43,23 @@ import jax
 import numpy as np
 
 from . import _core
-from ._base import _errors
-from ._base._arrays import Aval, is_tracing, placement
+from ._base._arrays import is_tracing, placement
 from ._base._errors import ProcessMismatchError
 from ._base._locks import RLock
 from ._call._programs import Programs, programs_of
 from ._call._settings import Settings
 from ._compat import _executable_compat, _jax_compat
-from ._trees._nodes import walk
 
 _jax_compat.hide_from_tracebacks(__file__)
 
 TIMEOUT = float(os.environ.get("FILTERJIT_PROCESSES_TIMEOUT", "300"))
 GRACE = 3.0
-_MOST_LINES = 5
 _MOST = 200  # characters per line
-_MOST_SHOWN = 100_000  # characters per static value
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 _agreed: set[tuple[str, str]] = set()  # (participants, digest)
 _locks: dict[tuple[str, str], RLock] = {}  # one thread waits for each
-_busy_calls: set[tuple[int, object]] = set()  # (thread, token) of calls that trace, compile or run
-_waiting: list[int] = []  # threads with a waiting call
+_busy: set[object] = set()  # calls that trace, compile or run
 _judging = RLock()
 _ended: set[str] = set()  # ids of waits that this process ended
 
@@ -98,18 +91,14 @@ class Comparison:
         finds both in JAX's caches. Raises the trace's exception, or a ProcessMismatchError on all
         processes if their programs differ.
         """
-        token = threading.get_ident(), object()
+        call = object()
         try:
-            self._check(arrays, find, token)
+            self._compare(arrays, find, call)
             yield
         finally:
-            _busy_calls.discard(token)
+            _busy.discard(call)
 
-    def _check(
-        self, arrays: tuple[Any, ...], find: Callable[[], Any], token: tuple[int, object]
-    ) -> None:
-        variant = self._variant()
-        assert variant is not None
+    def _compare(self, arrays: tuple[Any, ...], find: Callable[[], Any], call: object) -> None:
         if jax.config.jax_disable_jit or is_tracing():
             return  # it won't run, or only as part of an outer program
         mesh = self._mesh or _jax_compat.concrete_mesh()
@@ -118,43 +107,30 @@ class Comparison:
         except TypeError:
             return  # not arrays; JAX raises the error
         key = kinds, mesh, _jax_compat.trace_context()
-        if key not in self._compared:
-            self._compare(variant, arrays, mesh, lambda: find().trace(*arrays).lower(), token)
-            self._compared.add(key)
-
-    def _compare(
-        self,
-        variant: _core.Variant,
-        arrays: tuple[Any, ...],
-        mesh: Any,
-        lower: Callable[[], Any],
-        token: tuple[int, object],
-    ) -> None:
+        if key in self._compared:
+            return
+        variant = self._variant()
+        assert variant is not None
         programs = programs_of(variant)
         specs: Sequence[Any] = ()
-        with contextlib.suppress(Exception):  # `lower` raises it too
+        with contextlib.suppress(Exception):  # the trace raises it too
             specs = programs.specs_of_arrays(arrays)
         processes = _participants(mesh, specs)
         if self._of_all and not processes:
             processes = tuple(range(jax.process_count()))
-        client = _jax_compat.coordination_client()
-        if client is None or len(processes) < 2 or jax.process_index() not in processes:
-            return
-
-        def describe() -> Iterable[tuple[str, str]]:
-            return _texts_of(variant, arrays, specs, mesh)
-
-        _busy_calls.add(token)
-        try:
-            lowered = lower()
-        except Exception as e:
-            if _makes_call_fail(programs, e, arrays):
-                line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
-                error = f"raises {_cut(_ADDRESS.sub('', line))}"
-                with contextlib.suppress(Exception):  # this process raises `e` in any case
-                    _Wait(client, processes, self._name, describe, raised=error).run()
-            raise
-        _Wait(client, processes, self._name, describe, program=_text_of(lowered)).run()
+        if len(processes) > 1 and jax.process_index() in processes:
+            _busy.add(call)
+            try:
+                lowered = find().trace(*arrays).lower()
+            except Exception as e:
+                if _makes_call_fail(programs, e, arrays):
+                    line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
+                    raised = f"raises {_cut(_ADDRESS.sub('', line))}"
+                    with contextlib.suppress(Exception):  # this process raises `e` in any case
+                        _Wait(processes, self._name, raised=raised).run(call)
+                raise
+            _Wait(processes, self._name, program=_text_of(lowered)).run(call)
+        self._compared.add(key)
 
 
 def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any, ...]) -> bool:
@@ -192,129 +168,101 @@ class _Entry(NamedTuple):
     raised: str
 
 
-@dataclasses.dataclass(eq=False)
 class _Wait:
     """Waits until all processes have arrived with the same digest. Each process has a `program`
-    text or the error `raised` by its trace. `describe` describes the call for messages."""
+    text or the error `raised` by its trace."""
 
-    client: Any
-    processes: tuple[int, ...]
-    name: str
-    describe: Callable[[], Iterable[tuple[str, str]]]
-    raised: str = ""
-    program: str = ""
-
-    def __post_init__(self) -> None:
-        first, last = self.processes[0], self.processes[-1]
-        consecutive = self.processes == tuple(range(first, last + 1))
-        numbers = (first, last) if consecutive else self.processes
-        self.place = f"filterjit/{'-'.join(map(str, numbers))}"
-        text = self.program or f"{self.name} {self.raised}"
+    def __init__(
+        self, processes: tuple[int, ...], name: str, program: str = "", raised: str = ""
+    ) -> None:
+        self.client = _jax_compat.coordination_client()
+        self.processes, self.name, self.program, self.raised = processes, name, program, raised
+        text = program or f"{name} {raised}"
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        self.me = jax.process_index()
-        self.is_leader = self.me == first
-        self.missing = list(self.processes[1:])  # not yet seen by the leader
         self.id = uuid.uuid4().hex
+        self.me = jax.process_index()
+        self.place = f"filterjit/{hashlib.sha256(repr(processes).encode()).hexdigest()}"
+        self.mine = f"{self.place}/waiting/{self.digest}/{self.me}"
+        self.end = f"{self.place}/ended/{self.id}/message"
+        self.agreed = f"{self.place}/agreed/{self.digest}"
         self.since: dict[str, float] = {}  # start of each idle process's wait, by id
 
-    def run(self) -> None:
+    def run(self, call: object) -> None:
         """Returns when all processes are about to run the program. Raises ProcessMismatchError."""
-        key, thread = (self.place, self.digest), threading.get_ident()
-        _waiting.append(thread)
+        key = self.place, self.digest
+        _busy.discard(call)
         try:
             with _locks.setdefault(key, RLock()):
                 if key not in _agreed:
                     self._wait()
                     _agreed.add(key)
         finally:
-            _waiting.remove(thread)
+            _busy.add(call)
 
     def _wait(self) -> None:
-        mine, shown = f"{self.place}/waiting/{self.digest}/{self.me}", ""
-        end = time.monotonic() + TIMEOUT
+        is_leader, text, start = self.me == self.processes[0], "", time.monotonic()
         try:
-            self._announce(mine)
-            while not self._has_agreed(min(1.0, max(0.001, end - time.monotonic()))):
-                if not (shown or self.raised or self.is_leader):
-                    shown = f"{self.place}/shown/{self.id}"
-                    value = zlib.compress(json.dumps(self._show()).encode())
-                    self.client.key_value_set_bytes(f"{shown}/text", value, allow_overwrite=True)
-                self._raise_end()
-                self._announce(mine)
-                if self.is_leader:
-                    self._end_mismatched_waits()
-                if time.monotonic() > end:
+            while True:
+                value = f"{self.id}\n{'busy' * bool(_busy)}\n{self.raised}"
+                data = value.encode("utf-8", "backslashreplace")
+                self.client.key_value_set_bytes(self.mine, data, allow_overwrite=True)
+                waited = time.monotonic() - start
+                if self._lead(waited) if is_leader else self._follow(TIMEOUT - waited):
+                    return
+                for _, message in self.client.key_value_dir_get(self.end.removesuffix("/message")):
+                    self.client.key_value_delete(self.end)
+                    raise ProcessMismatchError(message)
+                if waited > TIMEOUT:
                     raise ProcessMismatchError(
                         f"process {self.me} is about to run `{self.name}`, and other processes have "
                         f"not come to do the same in {TIMEOUT:g} seconds: they run another program, or "
                         "have failed, or are slow (FILTERJIT_PROCESSES_TIMEOUT)."
                     )
+                if not (text or is_leader):
+                    text = f"{self.place}/text/{self.id}"
+                    data = zlib.compress(self.program.encode("utf-8", "backslashreplace"))
+                    self.client.key_value_set_bytes(f"{text}/text", data)
         finally:
-            self.client.key_value_delete(mine)
-            if shown:
-                self.client.key_value_delete(shown)
+            self.client.key_value_delete(self.mine)
+            if text:
+                self.client.key_value_delete(text)
 
-    def _announce(self, key: str) -> None:
-        busy = any(thread not in _waiting for thread, _ in list(_busy_calls))
-        text = f"{self.id}\n{'busy' if busy else ''}\n{self.raised}"
-        value = text.encode("utf-8", "backslashreplace")
-        self.client.key_value_set_bytes(key, value, allow_overwrite=True)
-
-    def _show(self) -> tuple[list[tuple[str, str]], list[str]]:
-        """Returns the descriptions of the call, and the lines of the program."""
-        head, _, body = self.program.partition("\n")
-        return list(self.describe()), [*body.splitlines(), *head.split(', "')]
-
-    def _has_agreed(self, seconds: float) -> bool:
-        """Waits for up to `seconds`. Returns True if all processes have arrived."""
-        milliseconds = max(1, int(seconds * 1000))
-        agreed = f"{self.place}/agreed/{self.digest}"
+    def _follow(self, seconds: float) -> bool:
+        """Waits for the leader's answer, for at most a second. Returns True if all agree."""
         try:
-            if not self.is_leader:
-                key = f"{self.place}/ended/{self.id}/message" if self.raised else agreed
-                self.client.blocking_key_value_get(key, milliseconds)
-            elif self.raised:
-                time.sleep(min(seconds, 0.05))
-            else:
-                while self.missing:
-                    key = f"{self.place}/waiting/{self.digest}/{self.missing[-1]}"
-                    self.client.blocking_key_value_get_bytes(key, milliseconds)
-                    self.missing.pop()
-                self.client.key_value_set(agreed, "", allow_overwrite=True)
+            key = self.end if self.raised else self.agreed
+            self.client.blocking_key_value_get(key, int(1000 * min(1.0, max(0.001, seconds))))
         except jax.errors.JaxRuntimeError as e:
             if "DEADLINE_EXCEEDED" not in str(e):
                 raise
             return False
         return not self.raised
 
-    def _raise_end(self) -> None:
-        """Raises the leader's message if the leader has ended this wait."""
-        for key, message in self.client.key_value_dir_get(f"{self.place}/ended/{self.id}/"):
-            self.client.key_value_delete(key)
-            raise ProcessMismatchError(message)
-
-    def _end_mismatched_waits(self) -> None:
-        """Ends all waits after too long with different programs, or with the same error."""
+    def _lead(self, waited: float) -> bool:
+        """Returns True if all processes have arrived with this digest. Ends all waits after too
+        long with different programs, or with the same error."""
+        time.sleep(min(0.05, waited / 10))
         with _judging:
-            now = time.monotonic()
             waits: dict[str, list[_Entry]] = {}  # by digest
             for key, value in self.client.key_value_dir_get_bytes(f"{self.place}/waiting/"):
                 digest, process = key.split("/")[-2:]
                 entry = _Entry(int(process), digest, *value.decode().split("\n", 2))
                 if entry.id not in _ended:
                     waits.setdefault(digest, []).append(entry)
-            differ: list[_Entry] = []
-            for entries in waits.values():
-                if len(entries) < len(self.processes):
-                    differ += entries
-                elif entries[0].raised:  # otherwise they agree
-                    self._end(entries, "")
+            mine, everyone = waits.get(self.digest, []), set(self.processes)
+            if len(mine) == len(everyone):
+                if self.raised:
+                    self._end(mine, "")
+                else:
+                    self.client.key_value_set(self.agreed, "", allow_overwrite=True)
+                    return True
+            differ = [x for found in waits.values() if len(found) < len(everyone) for x in found]
+            now = time.monotonic()
             self.since = {x.id: self.since.get(x.id, now) for x in differ if not x.busy}
             is_over = all(now - self.since.get(x.id, now) >= GRACE for x in differ)
-            is_mine = self.id in self.since
-            if is_mine and is_over and {x.process for x in differ} == set(self.processes):
+            if is_over and self.id in self.since and {x.process for x in differ} == everyone:
                 self._end(differ, self._message(sorted(differ)))
-        self._raise_end()
+        return False
 
     def _end(self, entries: Iterable[_Entry], message: str) -> None:
         for x in entries:
@@ -327,58 +275,28 @@ class _Wait:
         others = [x for x in entries if x.digest != self.digest and x.process != self.me]
         numbers = sorted({x.process for x in others})
         who = f"process{'es' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-        lines = [f"process {x.process} {x.raised}" for x in entries if x.raised]
+        lines = [f"{who} and process {self.me} are about to run different programs:"]
+        for x in entries:
+            what = x.raised or f"runs the program {x.digest[:16]}"
+            lines.append(f"process {x.process} {what}")
         for other in [x for x in others if not (x.raised or self.raised)][:1]:
-            shown = f"{self.place}/shown/{other.id}/"
-            for _, value in self.client.key_value_dir_get_bytes(shown):
-                there = json.loads(zlib.decompress(value))
-                lines += _differences(self._show(), there, self.me, other.process)
-        count = len(lines) - _MOST_LINES
-        lines[_MOST_LINES:] = [f"and {count} more differences"] * (count > 0)
-        head = f"{who} and process {self.me} are about to run different programs:"
-        return "\n  ".join([head, *lines]) + "\nAll processes must run the same program."
+            for _, value in self.client.key_value_dir_get_bytes(f"{self.place}/text/{other.id}/"):
+                a, b = _first_difference(self.program, zlib.decompress(value).decode())
+                lines.append(f"{a} on process {self.me}, {b} on process {other.process}")
+        return "\n  ".join(lines) + "\nAll processes must run the same program."
 
 
-# ---- messages ----
-
-
-def _texts_of(
-    variant: _core.Variant, arrays: Sequence[Any], specs: Sequence[Any], mesh: Any
-) -> Iterator[tuple[str, str]]:
-    """Yields (path, text) to describe a call in messages."""
-    for structure, prefix in ((variant.function, ["the function"]), (variant.structure, [])):
-        for node, path in walk(structure):
-            if node.kind not in ("array", "arguments"):
-                name = getattr(node.type, "__qualname__", node.kind)
-                text = _ADDRESS.sub("", _errors.short_repr(node.detail, _MOST_SHOWN))
-                text = text if node.kind == "static" else f"{name} {text}"
-                yield _errors.format_path([*prefix, *path]), text
-    paths = _errors.array_paths(variant.function, variant.structure)
-    for path, x, spec in itertools.zip_longest(paths, arrays, specs):
-        aval, spec = Aval.of(x), "" if spec is None else f" {spec}"
-        yield _errors.format_path(path), f"{aval}{aval.sharding or ''}{spec}"
-    if mesh is not None:
-        ids = [device.id for device in mesh.devices.flat]
-        yield "the mesh", f"{dict(mesh.shape)} of the devices {ids}"
-
-
-def _differences(here: Any, there: Any, me: int, other: int) -> Iterator[str]:
-    """Yields lines about the differences between two processes."""
-    (call, program), (other_call, other_program) = here, there
-    of_here = {path: text for path, text in call if [path, text] not in other_call}
-    of_there = {path: text for path, text in other_call if (path, text) not in call}
-    if not (of_here or of_there):
-        yield f"the arguments are the same: the function does something else on process {other}"
-    differ = [(f"`{x}`", of_here.get(x), of_there.get(x)) for x in of_here | of_there]
-    lines = itertools.zip_longest(program, other_program)
-    differ += [("the program", a, b) for a, b in lines if a != b][:1]
-    for what, *texts in differ:
-        characters = enumerate(zip(*map(str, texts), strict=False))
-        start = next((i for i, (x, y) in characters if x != y), 0)
-        a, b = ("absent" if x is None else _cut(x, max(0, start - _MOST // 2)) for x in texts)
-        yield f"{what}: {a} on process {me}, {b} on process {other}"
+def _first_difference(here: str, there: str) -> tuple[str, str]:
+    """Returns the first lines that differ, cut around the difference."""
+    heads, bodies = zip(*(text.split("\n", 1) for text in (here, there)), strict=True)
+    lines = [[*b.splitlines(), *h.split(', "')] for h, b in zip(heads, bodies, strict=True)]
+    pairs = itertools.zip_longest(*lines, fillvalue="nothing")
+    a, b = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
+    start = sum(1 for _ in same) - _MOST // 2
+    return _cut(a, start), _cut(b, start)
 
 
 def _cut(text: str, start: int = 0) -> str:
-    text = f"...{text[start:]}" if start else text.strip()
+    text = f"...{text[start:]}" if start > 0 else text.strip()
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

@@ -121,13 +121,12 @@ def check_disagree() -> None:
     f(x, {"scale": 2.0, "name": "a"})
     f(x, {"scale": 2.0, "name": "a"})
     text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
-    assert "process 1 and process 0" in text and "`config['scale']`" in text, text
-    assert "5.0 on process 0" in text and "6.0 on process 1" in text, text
+    assert "process 1 and process 0" in text and text.count("runs the program ") == count, text
     assert "dense<5.0" in text and "dense<6.0" in text, text
     f(x, {"scale": 4.0, "name": "a"})  # all goes on
     last = count - 1
     text = raised(f, x, {"scale": 7.0, "name": "a", **({"new": 1} if index == last else {})})
-    assert f"process {last} and process 0" in text and "`config['new']`: absent on" in text, text
+    assert f"process {last} and process 0" in text and f" on process {last}" in text, text
     f(x, {"scale": 8.0, "name": str(index)})  # which the program does not use
     assert raised(f, x, {"scale": 10.0 + index})
     # What is passed, captured or a default.
@@ -141,11 +140,11 @@ def check_disagree() -> None:
         assert raised(g, x, number, *static)
     h = filter_jit(lambda x, f: f(x), same_on_all_processes=True)
     text = raised(h, x, [jnp.sin, jnp.cos][index == 1])
-    assert "sin" in text and "cos" in text, text
+    assert "sine" in text and "cosine" in text, text
     h = filter_jit(
         (lambda x: x * 2) if index == 1 else (lambda x: x * 3), same_on_all_processes=True
     )
-    assert "the function does something else on process 1" in raised(h, x)
+    assert "dense<3.0" in raised(h, x)
     scale = 1.0 + (index == 1)
     inner, other = (lambda x: x * scale), (lambda x: x * 7)
     assert raised(filter_jit(lambda x, *, by=scale: x * by, same_on_all_processes=True), x)
@@ -170,11 +169,11 @@ def check_disagree() -> None:
     beside = filter_jit(lambda x, n: x * n, same_on_all_processes=True)
     for y in (jnp.ones(2), np.ones(3), jax.device_put(jnp.ones(2), jax.local_devices()[1])):
         assert float(np.asarray(beside(y, 3))[0]) == 3
-        assert "`n`" in raised(beside, y, 4 + index)
+        assert "different programs" in raised(beside, y, 4 + index)
     # A JAX that does not tell what a program is compiled with.
     _executable_compat.lowered_facts = lambda lowered: None
     f(x, {"scale": 30.0, "name": str(index)})
-    assert "`config['scale']`" in raised(f, x, {"scale": 31.0 + (index == 1)})
+    assert "dense<3.2" in raised(f, x, {"scale": 31.0 + (index == 1)})
     check_nothing_is_left()
 
 
@@ -203,7 +202,7 @@ def check_programs() -> None:
     for what, f, texts in (
         ("a global", filter_jit(lambda x: x * NUMBER, **SHARDED), ["dense<1.0", "dense<2.0"]),
         ("a closure", filter_jit(lambda x: x * 3 + number, **SHARDED), ["dense<1.0", "dense<2.0"]),
-        ("hash seeds", filter_jit(in_order, **SHARDED), ["the function does something else"]),
+        ("hash seeds", filter_jit(in_order, **SHARDED), ["different programs"]),
         ("a constant", filter_jit(lambda x: x + table, **SHARDED), ["dense<"]),
         ("kept", filter_jit(lambda x, y=None: (x if odd else y) - 5, **SHARDED), ["kept_var_idx"]),
         ("weak", filter_jit(lambda x: (x, jnp.asarray(1.0) if odd else jnp.float32(1)), **SHARDED),
@@ -218,19 +217,13 @@ def check_programs() -> None:
         args = (x, x) if what == "kept" else (x,)
         text = raised(f, *args)
         assert "processes 1, 3 and process 0" in text or what == "hash seeds", (what, text)
-        assert "the arguments are the same" in text, (what, text)
-        assert "the program: " in text and all(part in text for part in texts), (what, text)
+        assert " on process 0, " in text and all(part in text for part in texts), (what, text)
         assert not x.is_deleted(), what
         if what == "a global":
             assert raised(f, *args) == text  # and again
-    # The arguments are named.
-    f = filter_jit(lambda x, config: x * config["scale"], **SHARDED)
-    longer = "a" * 500 + str(odd)
-    text = raised(f, x, {"scale": 1.0 + odd, "text": longer})
-    assert "`config['scale']`: 1.0 on process 0, 2.0 on process 1" in text, text
-    assert "aaa0' on process 0" in text and "aaa1' on process 1" in text, text
-    text = raised(f, place(np.zeros(32 * (1 + odd), np.float32), P("data"), MESH), {"scale": 1.0})
-    assert "`x`: float32[32]" in text and "float32[64]" in text, text
+    y = place(np.zeros(32 * (1 + odd), np.float32), P("data"), MESH)
+    text = raised(filter_jit(lambda x: x * 2, **SHARDED), y)
+    assert "32" in text and "64" in text, text
     # What gives the same program agrees.
     traces: list[int] = []
 
@@ -306,7 +299,7 @@ def check_raises() -> None:
             assert type(e) is ValueError, e
         else:
             assert "process 1 raises ValueError" in str(e), e
-            assert "`n`: 70 on process 0, 72 on process 2" in str(e), e
+            assert "70" in str(e) and "72 on process 2" in str(e).replace(".0", ""), e
 
     # A trace that is refused on one process.
     def refuse(explanation: Any) -> None:
@@ -352,7 +345,7 @@ def check_threads() -> None:
         f(x, i + 1)
 
     assert at_once(2, call_both) == [None, None]
-    assert "`n`" in raised(f, x, 100 + index)
+    assert "different programs" in raised(f, x, 100 + index)
     f(x, 200)
 
 
@@ -420,7 +413,7 @@ def check_sequences() -> None:
         for thread in threads:
             thread.join()
         assert not errors, (sequence, errors)
-    assert "`n`" in raised(functions[0], x, 100 + index)
+    assert "different programs" in raised(functions[0], x, 100 + index)
     functions[0](x, 200)
 
 
