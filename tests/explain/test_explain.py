@@ -287,7 +287,7 @@ def test_the_first_call_is_not_a_retrace() -> None:
         (
             [(X, linear(4)), (X, linear(3))],
             (X, linear(8)),
-            ["b: `Linear` with in_features=3 one with in_features=8"],
+            ["b.in_features: the int 3 the int 8", "b.weight: float32[2,3|4] float32[2,8]"],
         ),
         ([(X, linear(4)), (jnp.ones(3), linear(8))], (X, linear(8)), ["a: float32[3] float32[2]"]),
     ],
@@ -327,7 +327,6 @@ def calling(fun: Any) -> Any:
 
 
 VALUE = "Each value has its own program: pass what changes often"
-UNSEEN = "can change in place: make the function once, or hold what cannot change, such as tuples."
 
 
 @pytest.mark.parametrize(
@@ -338,8 +337,6 @@ UNSEEN = "can change in place: make the function once, or hold what cannot chang
         (lambda i: functools.partial(closing_over(i)), "a new partial with another `n`", VALUE),
         (lambda i: with_default(i), "same code but another default of `k`", VALUE),
         (lambda i: with_name(i), "same code but another attribute `name`", VALUE),
-        (lambda i: closing_over(OPAQUE), "same code that holds `n`", f"`n` {UNSEEN}"),
-        (lambda i: with_default([1]), "holds default of `k`", f"Default of `k` {UNSEEN}"),
     ],
 )
 def test_what_differs_in_a_function_by_structure(make: Any, now: str, remedy: str) -> None:
@@ -349,9 +346,6 @@ def test_what_differs_in_a_function_by_structure(make: Any, now: str, remedy: st
     assert cause.kind == "recreated" and cause.now.endswith(now) and cause.remedy.startswith(remedy)
     f(X, make(3))
     assert len(traces) == 2
-
-
-OPAQUE = Plain()
 
 
 def test_many_differences_are_shortened() -> None:
@@ -482,7 +476,7 @@ EXPLAINED: dict[str, tuple[Callable[[], Any], list[Callable[[], Any]], list[str]
     "another optimizer": (
         lambda: filter_jit(_first, functions="structure"),
         [lambda: (X, optax.adam(1e-3)), lambda: (X, optax.sgd(1e-3))],
-        ["the same function, which holds other functions", "this is normal if there are few"],
+        ["is another function of the same name and place", "this is normal if there are few"],
     ),
 }  # fmt: skip
 

@@ -210,16 +210,6 @@ class _Plain:
         return id(type(self.value))
 
 
-def is_in_doubt(x: Any, holder: Any) -> bool:
-    """True if a value held by a function can change in ways that its key doesn't show."""
-    walk = _Walk(holder)
-    try:
-        walk.key(x)
-    except Exception:  # like `_key`
-        return True
-    return walk.in_doubt
-
-
 class _ByContents(_Walk):
     """A walk that ignores the identity of containers."""
 

@@ -38,7 +38,7 @@ class Cause:
     remedy: str
     _row: Row | None = dataclasses.field(default=None, repr=False, compare=False)
     _number: Sequence[Any] | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The path's keys, if it leads to a Python number that is a leaf of an argument."""
+    """The path's keys, if it leads to a Python number."""
     _is_needless: bool = dataclasses.field(default=False, repr=False, compare=False)
     """True if the value was recreated with equal contents."""
 

@@ -18,9 +18,7 @@ from .._base._errors import array_paths, format_path, holds_arrays, short_repr
 from .._base._package import is_library_class
 from .._base._unwrap import (
     Held,
-    code_of,
     codes_of,
-    innermost,
     is_function,
     unwrap_chain,
     values_in,
@@ -77,16 +75,10 @@ class Comparison:
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
         self._in_field = False  # the node is a static field of its class
-        self._is_leaf = True  # a static node is a leaf of an argument, and not in aux data
         pairs, self.more = was._differences(now, avals_was, avals_now, most)
-        for model, found in itertools.groupby(
-            (
-                (lineage(was, i, array_was), lineage(now, j, array_now))
-                for i, j, array_was, array_now in pairs
-            ),
-            key=_model_of,
-        ):
-            self._compare_model(model, list(found), path)
+        for i, j, array_was, array_now in pairs:
+            nodes = lineage(was, i, array_was), lineage(now, j, array_now)
+            self._compare_nodes(*nodes, [*path, *now._key_path(nodes[1][-1][0])])
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers)  # one option for all
             self.causes = [
@@ -100,25 +92,6 @@ class Comparison:
         """The differences, at least one: a static's ``__eq__`` can have said otherwise before."""
         hidden = cause_of(_table.EQUALITY, "", "unequal in the call", "equal now")
         return Differences(self.causes or [hidden], self.more)
-
-    def _compare_model(
-        self, model: int | None, pairs: Sequence[tuple[_Nodes, _Nodes]], root: Sequence[Any]
-    ) -> None:
-        """Adds differences below an instance. A size and shapes that differ are a single one."""
-        before = len(self.causes)
-        for was, now in pairs:
-            self._compare_nodes(was, now, [*root, *self.now._key_path(now[-1][0])])
-        found = self.causes[before:]
-        sizes = [cause for cause in found if cause.was.startswith("the int ")]
-        if model is not None and sizes and any(cause.kind == "shape" for cause in found):
-            nodes = [(i, node) for i, node in pairs[0][1] if i <= model]
-            path = [*root, *self.now._key_path(model)]
-            size = min(sizes, key=lambda cause: cause.path.count("."))
-            name = size.path.removeprefix(format_path(path)).lstrip(".")
-            words = [f"{name}={x.removeprefix('the int ')}" for x in (size.was, size.now)]
-            was_now = f"`{class_name(nodes[-1][1].type)}` with {words[0]}", f"one with {words[1]}"
-            del self.causes[before:]
-            self._add(_table.MODEL, path, *was_now)
 
     def _compare_arrays(self, was: int, now: int, path: list[Any]) -> None:
         avals_was, avals_now = self.avals_was or (), self.avals_now or ()
@@ -139,9 +112,7 @@ class Comparison:
         was, now = of_was[-1][1], of_now[-1][1]
         if was.kind == now.kind == "array":
             return self._compare_arrays(was.array, now.array, path)
-        above = [node for _, node in of_now]
-        self._in_field = len(above) > 1 and _is_static_field(above[-2].type, now.key)
-        self._is_leaf = all(itertools.starmap(_holds_leaf, itertools.pairwise(above)))
+        self._in_field = len(of_now) > 1 and _is_static_field(of_now[-2][1].type, now.key)
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
@@ -222,8 +193,6 @@ class Comparison:
         elif dtypes[0] is not None and dtypes[0] == dtypes[1]:
             words = shorten(x), f"{shorten(y)}, which names the same dtype"
             self._add(_table.SAME_DTYPE, path, *words)
-        elif None not in dtypes:
-            self._add_other_value(x, y, path)
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
@@ -248,12 +217,8 @@ class Comparison:
                 row, filled = _table.METHOD_OF_LIBRARY, {"holder": _holder_of(path)}
         elif (place := _where_recreated(x, y)) is not None:
             row, now, filled = self._of_recreated(x, y, path, place)
-        elif was == now and innermost(x) is innermost(y):
-            row, now = _table.OTHER_WRAPPER, "the same function, wrapped or jitted in another way"
-        elif was == now and code_of(x) is code_of(y):
-            now = "the same function, which holds other functions"
         elif was == now:
-            row, now = _table.SAME_NAME, "another function of the same name and place"
+            now = "another function of the same name and place"
         self._add(row, path, was, now, **filled)
         if row.is_endless and _is_made_again(x, y):
             self.causes[-1] = dataclasses.replace(self.causes[-1], _is_needless=True)
@@ -266,29 +231,21 @@ class Comparison:
         noun = "partial" if is_partial else "function with the same code"
         new, pairs = f"a new {noun}", _pairs(x, y)
         settings = getattr(getattr(self.cache, "hooks", None), "settings", None)
-        if getattr(settings, "functions", "") == "structure":
-            from .._functions._function_keys import are_equal, is_in_doubt
+        by_structure = getattr(settings, "functions", "") == "structure"
+        others = [(a, b) for a, b in pairs if not self._is_changed(a.value, b.value)]
+        if by_structure:
+            from .._functions._function_keys import are_equal
 
-            unlike = [
-                (a, b) for a, b in pairs if not are_equal(a.value, b.value, (a.holder, b.holder))
-            ]
-            can_change = [(a, b) for a, b in pairs if is_in_doubt(b.value, b.holder)]
-            can_change = can_change or [
-                (a, b) for a, b in unlike if self._is_changed(a.value, b.value)
-            ]
-            if can_change:
-                names = _list_values(can_change)
-                filled = {"names": f"{names[0].upper()}{names[1:]}"}
-                return _table.UNCHANGEABLE, f"{new} that holds {names}", filled
-            row, others = _table.HELD_VALUE if unlike else _table.EQUAL_FUNCTIONS, unlike
-            filled = {}
+            holders = [(a, b, (a.holder, b.holder)) for a, b in others]
+            others = [(a, b) for a, b, of in holders if not are_equal(a.value, b.value, of)]
+        if by_structure and others:
+            row, filled = _table.HELD_VALUE, {}
         elif is_of_library(x) and not is_partial:
             row, others, filled = _table.OF_LIBRARY, [], {"holder": _holder_of(path)}
         else:
-            others = [(a, b) for a, b in pairs if not self._is_changed(a.value, b.value)]
             again = f"It is recreated at {place}." if place else f"Each {noun.split()[0]} is new."
             option = ', or pass functions="structure" to `filter_jit`'
-            if self.cache is not None and decorator_of(self.cache) != "filter_jit":
+            if by_structure or (self.cache and decorator_of(self.cache) != "filter_jit"):
                 option = ""
             names = ", ".join(dict.fromkeys(f"`{a.name}`" for a, _ in others))
             row = _table.RECREATED_WITH if others else _table.RECREATED
@@ -308,7 +265,7 @@ class Comparison:
             define_eq = "" if is_library_class(type(y)) else _DEFINE_EQ
             filled = {"holds_arrays": holds, "define_eq": define_eq}
         self._add(row, path, *in_words(x, y, describe), **filled)
-        if type(y) in (int, float, complex) and self._is_leaf and path:
+        if type(y) in (int, float, complex) and path and not self._in_field:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
 
     def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
@@ -317,12 +274,10 @@ class Comparison:
             (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
             if {"static", "array"} & {root_of(was).kind, root_of(now).kind}:
                 return []
-            is_leaf = self._is_leaf and not self._in_field
-            cache = self.cache if is_leaf else None
-            found = Comparison(policy, was, now, path, cache=cache).causes
+            found = Comparison(policy, was, now, path, cache=self.cache).causes
             if found:
                 break
-        return [cause if is_leaf else dataclasses.replace(cause, _number=None) for cause in found]
+        return found
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -330,33 +285,6 @@ def _is_static_field(cls: Any, name: Any) -> bool:
     fields = getattr(cls, "__dataclass_fields__", {}) if isinstance(name, str) else {}
     metadata = getattr(fields.get(name), "metadata", {})
     return bool(metadata.get("static")) or metadata.get("pytree_node") is False
-
-
-_CONTAINERS = frozenset(
-    {"arguments", "tuple", "list", "dict", "ordered_dict", "default_dict", "namedtuple"}
-)
-
-
-def _holds_leaf(node: Node, child: Node) -> bool:
-    """True if a number at the place of `child` is a leaf: in a container, or a dataclass's field
-    that isn't static. Other objects can have static attributes."""
-    if node.kind in _CONTAINERS:
-        return True
-    return child.key in getattr(node.type, "__dataclass_fields__", {}) and not _is_static_field(
-        node.type, child.key
-    )
-
-
-def _model_of(pair: tuple[_Nodes, _Nodes]) -> int | None:
-    """Returns the index of the outermost instance of a class at or above two nodes, or None."""
-    return next(
-        (
-            i
-            for (_, was), (i, now) in zip(*pair, strict=False)
-            if was.kind in ("module", "object", "custom") and was.type is now.type
-        ),
-        None,
-    )
 
 
 def _other_keys(was: list[Any], now: list[Any]) -> str:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from .. import _core
 from .._base._unwrap import is_function
-from .._base._words import format_pattern
 from .._compat import _jax_compat
 from ._wording import dtype_of
 
@@ -25,7 +24,6 @@ TITLES = {
     "given": "argument added or left out",
     "class": "different class",
     "structure": "different structure",
-    "model": "another model",
     "type": "different type",
     "recreated": "recreated function",
     "other function": "different function",
@@ -131,11 +129,6 @@ LIST_OF_NUMBERS = Row(
     weight=10,
 )
 CONTAINER = Row("structure", "Pass the same type of container on every call.", weight=10)
-MODEL = Row(
-    "model",
-    "Models of other sizes have a program each: this is normal if there are few.",
-    weight=10,
-)
 FLAG_OR_ARRAY = Row(
     "type",
     "Pass `bool(...)` on every call, if the function branches on it, or else an array.",
@@ -154,12 +147,6 @@ TYPE = Row("type", "Pass the same type on every call{or_array}.", weight=2)
 OTHER_FUNCTION = Row(
     "other function", "Each function has its own program: this is normal if there are few."
 )
-OTHER_WRAPPER = Row("other function", "Pass it the same way on every call.")
-SAME_NAME = Row(
-    "other function",
-    "Each function has its own program. If this one is defined again, by a loop or by a cell that ran "
-    "twice, define it once.",
-)
 METHOD = Row(
     "bound method",
     "Pass the instance and call its method inside the jitted function, or make its class an "
@@ -174,18 +161,8 @@ OF_LIBRARY = Row(
 )
 METHOD_OF_LIBRARY = OF_LIBRARY._replace(kind="bound method")
 # With functions="structure":
-UNCHANGEABLE = Row(
-    "recreated",
-    "{names} can change in place: make the function once, or hold what cannot change, such as tuples.",
-    True,
-)
 HELD_VALUE = Row(
     "recreated", "Each value has its own program: pass what changes often as an argument.", True
-)
-EQUAL_FUNCTIONS = Row(
-    "recreated",
-    "Define it once: the two functions have other global variables or annotations.",
-    True,
 )
 
 # ---- static values
@@ -196,9 +173,9 @@ CHANGED = Row(
     True,
 )
 EQUALITY = Row("static", "Let `__eq__` give the same answer each time.", True)
-SAME_DTYPE = Row("static", "Write the dtype the same way on every call.", True)
 FLAG = Row("static", "A flag has two programs, one for each value: this is normal.")
 MEMBER = Row("static", "Each member has its own program: this is normal.")
+SAME_DTYPE = Row("static", "Write the dtype the same way on every call.", True)
 DTYPE_VALUE = Row("static", "Each dtype has its own program: this is normal.")
 NUMBER = Row(
     "static",
@@ -304,44 +281,18 @@ def decorator_of(cache: _core.Cache) -> str:
 def of_number(
     cache: _core.Cache | None, paths: Collection[Sequence[Any]], in_field: bool = False
 ) -> str:
-    """Returns the remedy for numbers that change, at paths of leaves of the function's arguments.
-    `in_field` is True for a field that its class declares static."""
+    """Returns the remedy for numbers that change, at paths in the function's arguments. `in_field`
+    is True for a field that its class declares static."""
     how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
-    if cache is not None and paths and {path[0] for path in paths} <= {*cache.signature.names}:
+    names = sorted({path[0] for path in paths})
+    if cache is not None and names and {*names} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
             how = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
-        elif decorator_of(cache) == "filter_jit" and (option := _traced(paths)):
+        elif decorator_of(cache) == "filter_jit" and all(len(path) == 1 for path in paths):
+            listed = ", ".join(f'"{name}"' for name in names)
             if cache.hooks.settings.traced:
-                how = f"add {option.strip('(,)')} to the option `traced`, or {how}"
+                how = f"add {listed} to the option `traced`, or {how}"
             else:
+                option = f"({listed}{',' * (len(names) == 1)})"
                 how = f"jit it with `filterjit.filter_jit(traced={option})`, or {how}"
     return NUMBER.remedy.format(how=how)
-
-
-_MOST_NUMBERS = 3  # per argument, in an option
-
-
-def _traced(paths: Collection[Sequence[Any]]) -> str:
-    """Returns the option `traced` for exactly these paths, because other numbers can be sizes, or
-    be used in an ``if``. Returns "" if there are too many."""
-    filters: dict[str, list[str]] = {}
-    for name, *below in sorted(paths, key=str):
-        keys = [str(key[0] if isinstance(key, tuple) else key) for key in below]
-        filters.setdefault(name, []).append(format_pattern(keys))
-    if all(patterns == [""] for patterns in filters.values()):
-        return f"({', '.join(map(_quote, filters))}{',' * (len(filters) == 1)})"
-    if max(map(len, filters.values())) > _MOST_NUMBERS:
-        return ""
-    items = [f"{_quote(name)}: {_filter(patterns)}" for name, patterns in filters.items()]
-    return f"{{{', '.join(items)}}}"
-
-
-def _filter(patterns: Sequence[str]) -> str:
-    if "" in patterns:
-        return "True"
-    first, *others = map(_quote, patterns)
-    return " | ".join([f"filterjit.Filter({first})", *others]) if others else first
-
-
-def _quote(text: str) -> str:
-    return repr(text) if {*text} & {"\\", '"'} else f'"{text}"'
