@@ -36,7 +36,7 @@ from .._call._as_in_jax import _Opaque
 from .._compat import _executable_compat, _jax_compat
 from .._trees import _static_keys
 from .._trees._registry import registry
-from . import _encode, _machine, _program
+from . import _encode, _program
 from ._encode import Unsupported
 from ._prepared import place_of
 
@@ -394,7 +394,7 @@ def describe_call(
     describe = Description()
     try:
         return [
-            describe.value([_machine.machine(d) for d in jax.local_devices()[:1]]),
+            describe.value([_program.machine(d) for d in jax.local_devices()[:1]]),
             describe.value(jax.devices()),
             describe.value([(k, x) for k, x in by_name]),
             describe.value(_options(cache.hooks)),

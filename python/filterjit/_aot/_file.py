@@ -59,7 +59,19 @@ _READ = os.O_RDONLY
 for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
 
-Check = Callable[[os.stat_result, str, Callable[[int], bool]], None]
+
+def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
+    """Raises ValueError for the wrong kind, or if users besides this one and root own or can write
+    it."""
+    if not is_kind(at.st_mode):
+        raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
+    if not hasattr(os, "geteuid"):
+        return
+    if at.st_uid not in (os.geteuid(), 0) or at.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ValueError(
+            f"other users can write `{path}`, and a program in it is machine code: use a folder of "
+            "your own"
+        )
 
 
 def is_regular(path: str) -> bool:
@@ -68,23 +80,23 @@ def is_regular(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened(path: str, check: Check | None = None) -> Iterator[BinaryIO]:
-    """Opens a regular file. `check` can refuse its owner or mode."""
+def opened(path: str, private: bool = False) -> Iterator[BinaryIO]:
+    """Opens a regular file; with `private`, one that other users can't write."""
     if os.path.islink(path):
         raise ValueError(f"`{path}` is a link; give the path of the file itself")
     with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
         at = os.fstat(file.fileno())
         if not stat.S_ISREG(at.st_mode):
             raise ValueError(f"`{path}` is not a regular file")
-        if check is not None:
-            check(at, path, stat.S_ISREG)
+        if private:
+            check_owner(at, path, stat.S_ISREG)
         yield file
 
 
-def read(path: str, check: Check | None = None) -> tuple[dict[str, Json], list[bytes]]:
+def read(path: str, private: bool = False) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises OSError if it can't be read, ValueError if
     it's damaged or has a different format."""
-    with opened(path, check) as file:
+    with opened(path, private) as file:
         header = read_header(file, path)
         left = os.fstat(file.fileno()).st_size - file.tell()
         if sum(length for length, _ in header["blobs"]) != left:

@@ -94,7 +94,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
             f"`keep_programs(..., version=...)` must be a str, such as '1.0', not {version!r}."
         )
     os.makedirs(path, mode=0o700, exist_ok=True)
-    check_owner(os.stat(path), path, stat.S_ISDIR)
+    _file.check_owner(os.stat(path), path, stat.S_ISDIR)
     if not _direct.are_supported():
         raise RuntimeError(needs("`keep_programs`", "0.7.2"))
     _describe.watch_modules()
@@ -102,20 +102,6 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
     found.callback(lambda: _folders.remove(new) if new in _folders else None)
     _folders.append(new)
     return found
-
-
-def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raises ValueError for the wrong kind, or if users besides this one and root own or can write
-    it."""
-    if not is_kind(at.st_mode):
-        raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
-    if not hasattr(os, "geteuid"):
-        return
-    if at.st_uid not in (os.geteuid(), 0) or at.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError(
-            f"other users can write `{path}`, and a program in it is machine code: use a folder of "
-            "your own"
-        )
 
 
 class Folder:
@@ -165,7 +151,7 @@ class Kept:
         if self.digest not in of_variant:
             of_variant[self.digest] = False
             try:
-                header, blobs = _file.read(self.path, check_owner)
+                header, blobs = _file.read(self.path, private=True)
                 if header["call"] != [self.digest, self.folder.version]:
                     raise ValueError("it is a file of another call")
                 of_variant[self.digest] = self._decode(header, blobs)

@@ -18,7 +18,7 @@ from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
-from . import _describe, _encode, _file, _machine, _program
+from . import _describe, _encode, _file, _program
 from ._compiled_calls import CompiledHooks
 from ._encode import Json, Unsupported
 from ._prepared import PreparedCall, unbind
@@ -47,8 +47,8 @@ def load(
         path: the path of the file. If the program runs on the devices of several processes, each
             process saves and loads its own file.
         version: the version that the file must have been saved with. None accepts any.
-        devices: the devices to run on: as many as the program was compiled for, in the same order,
-            or a mesh with the same axes. The default is the devices with the same ids.
+        devices: the devices to run on, or a mesh of them: as many as the program was compiled for,
+            in the same order. The default is the devices with the same ids.
 
     Returns:
         A `Compiled`. The function itself contains the arrays from the time of saving.
@@ -88,8 +88,9 @@ def load(
                 (header["arguments"][0], header["result"][0]), header["functions of"], strict=True
             ):
                 _describe.check_digests(names, digests)
-            mesh = devices if isinstance(devices, jax.sharding.Mesh) else None
-            return _load(header, blobs, on, mesh, given is not None)
+            # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
+            with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
+                return _decode(header, blobs, on, given is not None)
     except Unsupported as e:
         raise ValueError(f"`{path}` cannot be loaded: {e}.") from None
 
@@ -142,20 +143,6 @@ def _devices_for(header: dict[str, Json], given: list[jax.Device] | None) -> lis
     return found
 
 
-def _check_axes(specs: list[Any], given: jax.sharding.Mesh) -> None:
-    """Raises Unsupported if the program's mesh has different axes."""
-    for *_, sharding in specs:
-        mesh = getattr(sharding, "mesh", None)
-        if isinstance(mesh, jax.sharding.Mesh) and mesh.shape_tuple != given.shape_tuple:
-            raise Unsupported(
-                f"it is a program for a mesh of {_axes(mesh)}; `devices` is one of {_axes(given)}"
-            )
-
-
-def _axes(mesh: jax.sharding.Mesh) -> str:
-    return ", ".join(f"{name}={size}" for name, size in mesh.shape_tuple)
-
-
 def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
     if info["kind"] == "portable":
         platforms = {device.platform, {"gpu": "cuda"}.get(device.platform, device.platform)}
@@ -165,7 +152,7 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
                 f"{device.platform}. Name it in `save(..., portable=True, platforms=...)`"
             )
         return
-    saved, here = info["machine"], _machine.machine(device)
+    saved, here = info["machine"], _program.machine(device)
     differ = [f"{k} {saved.get(k)!r} (here: {x!r})" for k, x in here.items() if saved.get(k) != x]
     if differ:
         raise Unsupported(
@@ -175,29 +162,14 @@ def _check_machine(info: dict[str, Json], device: jax.Device) -> None:
         )
 
 
-def _load(
-    header: dict[str, Json],
-    blobs: list[bytes],
-    devices: list[jax.Device],
-    mesh: jax.sharding.Mesh | None,
-    placed: bool,
-) -> Compiled:
-    """Returns the function of a file. `placed` is True if the user chose `devices`."""
-    # Otherwise JAX would truncate 64-bit arrays, and compile for the current mesh.
-    with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
-        return _decode(header, blobs, devices, mesh, placed)
-
-
 def _decode(
     header: dict[str, Json],
     blobs: list[bytes],
     devices: list[jax.Device],
-    mesh: jax.sharding.Mesh | None,
     placed: bool,
 ) -> Compiled:
+    """Returns the function of a file. `placed` is True if the user chose `devices`."""
     specs = _encode.Coder(devices).decode(header["specs"])
-    if mesh is not None:
-        _check_axes(specs, mesh)
     settings = Settings(
         functions=header["functions"],
         traced=LeafSelection.of("traced", header["traced"]),

@@ -4,6 +4,9 @@ The file stores the fields of JAX's executable dataclass one by one. If a versio
 different fields, executables can't be saved.
 """
 
+import functools
+import hashlib
+import itertools
 import platform
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ from .._base._versions import needs
 from .._compat import _executable_compat, _jax_compat
 from .._observe._wording import describe_node
 from .._trees._nodes import walk
-from . import _encode, _machine
+from . import _encode
 from ._encode import Coder, Json, Unsupported
 
 Blob = tuple[Json, bytes]
@@ -82,7 +85,7 @@ def encode(
             "kind": "executable" if exported is None else "portable",
             "filterjit": __version__,
             "python": platform.python_version(),
-            "machine": _machine.machine(devices[0]),
+            "machine": machine(devices[0]),
             "platforms": platforms,
             "devices": len(devices),
             "arguments": [],
@@ -241,6 +244,39 @@ def placement(stage: Any) -> tuple[list[Any], list[jax.Device]]:
         if isinstance(mesh, jax.sharding.Mesh) and mesh.size == len(found):
             return inputs, list(mesh.devices.flat)
     return inputs, [found[id] for id in sorted(found)]
+
+
+# ---- the machine ----
+
+
+def machine(device: jax.Device) -> dict[str, str]:
+    """Returns versions and machine properties, by their names in messages."""
+    found = {
+        "filterjit": __version__,
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "jax": jax.__version__,
+        "jaxlib": _executable_compat.jaxlib_version(),
+        "platform": device.platform,
+        "platform version": str(getattr(device.client, "platform_version", "")),
+        "device": device.device_kind,
+        "machine": f"{platform.system()}-{platform.machine()}",
+    }
+    if device.platform == "cpu":
+        found["processor"] = _processor()
+    return found
+
+
+@functools.cache
+def _processor() -> str:
+    """Returns a digest of the processor's features, as far as the system lists them."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+            first = itertools.takewhile(str.strip, f)  # the first core; listing all takes long
+            lines = {line.partition(":")[0].strip(): line.strip() for line in first}
+        text = "".join(lines.get(key, "") for key in ("model name", "flags", "Features"))
+    except OSError:
+        text = platform.processor()
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # ---- arrays ----
