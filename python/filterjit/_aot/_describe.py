@@ -34,7 +34,7 @@ from .._base._errors import format_path, short_repr
 from .._base._package import is_library
 from .._call._as_in_jax import _Opaque
 from .._compat import _executable_compat, _jax_compat
-from .._trees import _static_keys
+from .._trees import _contents, _static_keys
 from .._trees._registry import registry
 from . import _encode, _program
 from ._encode import Unsupported
@@ -91,7 +91,7 @@ def watch_modules() -> None:
 def _check_module(name: Any) -> None:
     """Raises Unsupported for a module that no version can identify."""
     if name == "__main__":
-        main = _static_keys.dict_of(sys.modules.get(name))
+        main = _contents.dict_of(sys.modules.get(name))
         file = main.get("__file__")
         is_file = main.get("__spec__") or (type(file) is str and os.path.isfile(file))
         if hasattr(sys, "ps1") or not is_file:
@@ -308,7 +308,7 @@ def _fields(cls: Any) -> list[str]:
 
 def _attributes(x: Any) -> dict[str, Any]:
     """Returns a function's attributes, except filterjit's."""
-    own = _static_keys.OWN_ATTRIBUTES
+    own = _contents.OWN_ATTRIBUTES
     return {k: y for k, y in vars(x).items() if not k.startswith(own) and k != "__wrapped__"}
 
 

@@ -12,7 +12,7 @@ object. A hit therefore means that neither key has changed since the trace.
 In a key,
 
 * unchanging values are represented by their contents;
-* standard containers (`_static_keys.CONTENTS`), dataclasses, small arrays and other values with
+* standard containers (`_contents.CONTENTS`), dataclasses, small arrays and other values with
   known contents are too. If they are mutable, the key also has their identity, because a callback
   of the program can change them at any time. Functions of installed packages, such as those of an
   optimizer, don't do this: the identity of their values is omitted, and packages' objects among

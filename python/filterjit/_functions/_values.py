@@ -1,6 +1,6 @@
 """The parts of functions and other values, for `_function_keys`.
 
-Facts about a type are found once. `_static_keys` defines the contents and attributes of values.
+Facts about a type are found once. `_contents` defines the contents and attributes of values.
 """
 
 import enum
@@ -19,8 +19,8 @@ import numpy as np
 
 from .. import _core
 from .._base._package import is_library
-from .._trees import _static_keys
-from .._trees._static_keys import OWN_ATTRIBUTES, Key, dict_of
+from .._trees import _contents
+from .._trees._contents import OWN_ATTRIBUTES, Key, dict_of
 
 ATOMS: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None), type(...), type(NotImplemented)}
@@ -52,7 +52,7 @@ _PARTS: dict[type, Key] = {
     operator.itemgetter: _reduced,
     operator.methodcaller: _reduced,
 }
-_CONTENTS = {**_static_keys.CONTENTS, **_PARTS}
+_CONTENTS = {**_contents.CONTENTS, **_PARTS}
 
 # Library types with unchanging values, besides JAX's and `typing`'s.
 _FIXED: tuple[type, ...] = (
@@ -96,11 +96,11 @@ class Type:
         base = next((base for base in cls.__mro__ if base in _CONTENTS), object)
         self.contents = _CONTENTS.get(base)
         has_copies = cls in _PARTS and cls is not functools.partial  # of `functools.wraps`, if any
-        self.attributes = None if has_copies else _static_keys.attributes_of(cls, base)
-        self.is_mutable = base in _static_keys.MUTABLE
+        self.attributes = None if has_copies else _contents.attributes_of(cls, base)
+        self.is_mutable = base in _contents.MUTABLE
         own_setattr = cls.__setattr__ is not object.__setattr__
         self.is_frozen = own_setattr or issubclass(cls, enum.Enum) or base in _PARTS
-        self.is_complete = _static_keys.is_known(cls, base)
+        self.is_complete = _contents.is_known(cls, base)
         self.is_library = all(is_library(module_of(c)) for c in cls.__mro__)
         package = str(module_of(cls)).partition(".")[0]
         self.is_fixed = package in ("jax", "jaxlib", "typing") or issubclass(cls, _FIXED)
