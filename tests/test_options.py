@@ -5,6 +5,7 @@ a default.
 """
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -67,6 +68,11 @@ PASSED_ON += [("Traced.lower", option) for option in _options(jax.stages.Traced.
 OPTIONS += PASSED_ON
 
 
+IS_NEW = sys.version_info >= (3, 13)
+# These say themselves what was meant.
+OWN_TEXT = {"filter_jit", "jit", "nnx.jit", *(name for name, _ in PASSED_ON)}
+
+
 def _misspelt(name: str) -> str:
     """Returns `name` with one of the mistakes that people make."""
     if "_" in name:
@@ -90,9 +96,8 @@ def test_a_misspelt_option(name: str, option: str) -> None:
     with pytest.raises(TypeError) as info:
         call(**{wrong: 1})
     assert repr(wrong) in str(info.value)
-    if (
-        len(option) >= 3 and name not in BESIDE
-    ):  # Python finds no word that is like a very short one
+    # Python finds no word that is like a very short one, and none before 3.13.
+    if len(option) >= 3 and name not in BESIDE and (IS_NEW or name in OWN_TEXT):
         assert f"Did you mean {option!r}?" in str(info.value)
 
 
@@ -118,7 +123,7 @@ def test_a_decorator_checks_its_options_before_it_is_given_a_function(name: str)
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_signature_is_that_of_the_source(name: str) -> None:
-    """Also where a wrapper looks at the options (before Python 3.13)."""
+    """Also where a wrapper looks at the options."""
     fun = FUNCTIONS[name]
     inner = inspect.unwrap(fun)
     assert str(inspect.signature(fun)) == str(inspect.signature(inner))

@@ -48,16 +48,6 @@ def test_the_same_causes_again_are_one_line(caplog: pytest.LogCaptureFixture) ->
     assert "compiles again because `b`" in said[3]
 
 
-def test_the_variant_whose_arrays_differ() -> None:
-    f, _ = jitted()
-    f(X, 1), f(X, 2), f(jnp.ones(3), 2)
-    assert "(in the variant b=1)" in str(f.explain(jnp.ones(3), 1))
-    assert "(in the variant b=2)" in str(f.explain(jnp.ones(4), 2))
-    alone, _ = jitted()
-    alone(X, 1)
-    assert "in the variant" not in str(alone.explain(jnp.ones(3), 1))
-
-
 def test_retraces_in_installed_libraries_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,7 +17,7 @@ from .. import _core
 from .._base import _errors
 from .._base._checks import known_options, option_names
 from .._base._generic import _P, _T
-from .._base._package import public_type, suggesting
+from .._base._package import public_type
 from .._call._caches import names_of
 from .._call._events import notify
 from .._call._programs import programs_of
@@ -156,7 +156,6 @@ class Compiled(_core.CallProxy[_P, _T]):
     ) -> "Compiled[_P, _T]":
         return super().__new__(cls, function, _Stage(stage, prepared))
 
-    @suggesting
     def save(
         self,
         path: str | os.PathLike[str],

@@ -16,11 +16,10 @@ _T = TypeVar("_T")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def public(x: _T, module: str = "filterjit", others: Mapping[str, str] | None = None) -> _T:
-    """Decorates a public class or function: sets its ``__module__``, and makes it suggest an option
-    for a misspelt one. `others` maps options of another function to advice."""
+def public(x: _T, module: str = "filterjit") -> _T:
+    """Decorates a public class or function: sets its ``__module__``."""
     x.__module__ = module
-    return suggesting(x) if others is None else _suggesting(x, others)
+    return x
 
 
 def public_type(x: _T) -> _T:
@@ -28,39 +27,16 @@ def public_type(x: _T) -> _T:
     return public(x, "filterjit.types")
 
 
-_PYTHON_SUGGESTS: bool = sys.version_info >= (3, 13)
-
-
-def suggesting(x: _T) -> _T:
-    """Makes calls with a misspelt option suggest the right one, as Python does since 3.13."""
-    if _PYTHON_SUGGESTS:
-        return x
-    if isinstance(x, type):
-        for name, member in list(vars(x).items()):
-            if isinstance(member, types.FunctionType) and (name[0] != "_" or name == "__init__"):
-                setattr(x, name, _suggesting(member))
-        return x
-    found: _T = _suggesting(x)
-    return found
-
-
-def _suggesting(x: Any, others: Mapping[str, str] | None = None) -> Any:
-    parameters = inspect.signature(x).parameters.values()
-    given_by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    names = [p.name for p in parameters if p.kind in given_by_name]
-    has_options = any(p.default is not p.empty for p in parameters)
-    if not has_options or any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return x
+def advising(x: Any, others: Mapping[str, str]) -> Any:
+    """Makes a call with an unknown option raise a TypeError with advice. `others` has the advice on
+    options of similar functions."""
+    names = inspect.signature(x).parameters
 
     @functools.wraps(x)
     def call(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        try:
-            return x(*args, **kwargs)
-        except TypeError:
-            if kwargs.keys() <= set(names):
-                raise
-        return known_options(x.__qualname__, kwargs, names, others)
+        known_options(x.__qualname__, kwargs, names, others)
+        return x(*args, **kwargs)
 
     return call
 

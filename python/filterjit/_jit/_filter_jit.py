@@ -13,7 +13,6 @@ from .. import _core
 from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
 from .._base._later import LazyModule
-from .._base._package import suggesting
 from .._base._rooms import import_room
 from .._base._words import note_context
 from .._call import _programs
@@ -106,7 +105,6 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         `Warmed`; see FilterJit.warm_up."""
         return self.__func__.warm_up(self.__self__, *args, **kwargs)
 
-    @suggesting
     def warm_up_all(
         self,
         /,
@@ -277,7 +275,6 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         """
         return _warm_up.warm_up(self, args, kwargs)
 
-    @suggesting
     def warm_up_all(
         self,
         /,

@@ -10,7 +10,7 @@ from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
-from .._base._package import public, suggesting
+from .._base._package import advising, public
 from .._base._rooms import import_room
 from .._call._as_in_jax import NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
@@ -118,7 +118,6 @@ class NNXJit(_core.VariableJit):
         found: Warmed = self._inner.warm_up(*args, **kwargs)
         return found
 
-    @suggesting
     def warm_up_all(
         self,
         /,
@@ -181,7 +180,8 @@ class NNXHooks(AsInJax):
         raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
-@functools.partial(public, module="filterjit.nnx", others=OF_FILTER_JIT)
+@functools.partial(public, module="filterjit.nnx")
+@functools.partial(advising, others=OF_FILTER_JIT)
 def jit(
     fun: Any = NOT_GIVEN,
     *,

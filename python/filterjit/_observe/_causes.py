@@ -117,8 +117,6 @@ class Explanation:
         hit: whether a compiled program exists for the call.
         causes: the differences from the closest compiled program, the most important first.
         variants: the number of compiled programs compared with the call.
-        variant: the call's statics, such as ``lr=0.9``, if only its arrays differ from an earlier
-            call and the function has programs for other statics; otherwise "".
         moves: the arrays that each such call copies to other devices, the largest first, with
             `path`, `bytes`, `was` and `to`. Empty unless the program runs on several devices or the
             function has `in_shardings`.
@@ -129,7 +127,6 @@ class Explanation:
     causes: tuple[Cause, ...] = ()
     variants: int = 0
     moves: tuple[Move, ...] = ()
-    variant: str = ""
     _more: int = dataclasses.field(default=0, repr=False)
 
     def __bool__(self) -> bool:
@@ -151,8 +148,6 @@ class Explanation:
         if fails:
             begin = "raises an error"
         lines = [f"{self.name}: {begin} because", *lines_of(self.causes, more=self._more)]
-        if self.variant:
-            lines.append(f"  (in the variant {self.variant})")
         if self.variants > 1:
             lines.append(f"  (compared with the closest of {self.variants} compiled programs)")
         causes = self.causes[:_MOST_CAUSES]

@@ -18,7 +18,6 @@ from .._trees._registry import registry
 from . import _records, _table
 from ._causes import WHOLE_FUNCTION, Cause, Explanation, cause_of
 from ._compare import Comparison, Differences, compare_programs, compare_traces
-from ._labels import labels_of
 from ._placement import compare_placements, moves_of
 from ._records import TraceRecord, functions
 from ._wording import describe, list_first, place_of
@@ -101,8 +100,7 @@ def explain_trace(
             if trace.placements is not None and not compare_traces(cache, structure, trace, now)
         ]
         causes = min(placed, key=len, default=[])
-    label = _label_among(variant, others) if earlier and causes and variant is not None else ""
-    return Explanation(name, not causes, tuple(causes), number, variant=label, _more=more)
+    return Explanation(name, not causes, tuple(causes), number, _more=more)
 
 
 _distance = operator.attrgetter("distance")
@@ -137,14 +135,6 @@ def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) ->
     if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
         return None
     return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
-
-
-def _label_among(variant: _core.Variant, others: list[_core.Variant]) -> str:
-    """Returns the statics that tell a variant from others, or ""."""
-    if not others:
-        return ""
-    label = labels_of([variant, *others[: _MOST_PROGRAMS - 1]])[0]
-    return "" if label.startswith("variant ") else label
 
 
 def _last_trace(variant: _core.Variant) -> int:
