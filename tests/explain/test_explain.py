@@ -404,12 +404,12 @@ class Unregistered:
 UNHASHABLE: list[tuple[Any, str]] = [
     (Unregistered(1, [X], Unregistered(2, X)), "Its `weight`, `inner` hold arrays: make"),
     (Unregistered(1, 2), "Make the dataclass frozen"),
-    (Options({"a": 1}), "Give its field `table` a value that can be hashed"),
+    (Options({"a": 1}), "with values that can be hashed (tuples instead of lists)"),
     ({1, 2}, "Pass a frozenset."),
     (bytearray(b"a"), "Pass bytes."),
-    (argparse.Namespace(size=X), "function uses, or a dict of it (`vars(...)`)."),
-    (types.SimpleNamespace(size=1), "function uses, or a dict of it (`vars(...)`)."),
-    (types.MappingProxyType({}), "function uses, or a dict of it (`dict(...)`)."),
+    (argparse.Namespace(size=X), "Pass the values in it that the function uses."),
+    (types.SimpleNamespace(size=1), "Pass the values in it that the function uses."),
+    (types.MappingProxyType({}), "Pass the values in it that the function uses."),
 ]
 
 

@@ -232,14 +232,14 @@ def test_the_wrapper_of_a_function(jit: Any, traces: Traces) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("bad", "how"),
     [
-        ([1], "Pass a tuple."),
+        ([1], "Pass a tuple of its items."),
         ({"a": 1}, "Pass a tuple of its items."),
         ((1, [2]), "Each of its items must be hashable"),
         (x, "Leave an array out of `static_argnames` and `static_argnums`"),
         (np.ones(2), ""),
-        (dataclasses.make_dataclass("Options", ["n"])(1), "Make the dataclass frozen"),
+        (dataclasses.make_dataclass("Options", ["n"])(1), "or make its class hashable"),
         ({1}, "Pass a frozenset."),
-        (types.SimpleNamespace(n=1), "Pass the values in it that the function uses."),
+        (types.SimpleNamespace(n=1), "Pass the values in it that the function uses, or make"),
     ],
     ids=lambda x: type(x).__name__,
 )

@@ -15,7 +15,6 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._checks import known_options, option_names
 from .._base._generic import _P, _T
 from .._base._package import public_type
 from .._call._caches import names_of
@@ -74,7 +73,6 @@ class Traced(_Stage, Generic[_P, _T]):
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
         """Returns a `Lowered`. `options` go to ``jax.stages.Traced.lower``."""
-        known_options("Traced.lower", options, option_names(self.stage.lower))
         prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
         with prepared.working():
             return Lowered(self.stage.lower(**options), prepared)
@@ -105,9 +103,6 @@ class Lowered(_Stage, Generic[_P, _T]):
         Raises:
             JaxRuntimeError: if XLA doesn't know one of `compiler_options`.
         """
-        known_options(
-            "Lowered.compile", options, ["compiler_options", *option_names(self.stage.compile)]
-        )
         with self.prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
         return _compiled(compiled, self.prepared)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -165,40 +165,16 @@ def nothing_to_trace(what: str) -> TypeError:
     )
 
 
-def _other_value(x: Any, also_a_dict: bool) -> str:
-    """Returns advice on replacing an unhashable value of a library class, otherwise ""."""
-    if isinstance(x, set):
-        return "Pass a frozenset."
-    if isinstance(x, bytearray):
-        return "Pass bytes."
-    if not is_library_class(type(x)):
-        return ""
-    other = ""
-    if also_a_dict and isinstance(x, Mapping):
-        other = ", or a dict of it (`dict(...)`)"
-    elif also_a_dict and (isinstance(x, types.SimpleNamespace) or type(x).__module__ == "argparse"):
-        other = ", or a dict of it (`vars(...)`)"
-    return f"Pass the values in it that the function uses{other}."
-
-
-def _field_without_hash(x: Any) -> str | None:
-    """Returns the name of a frozen dataclass's first unhashable field."""
-    for field in dataclasses.fields(x) if x.__dataclass_params__.frozen else ():
-        try:
-            hash(getattr(x, field.name))
-        except Exception:
-            return field.name
-    return None
-
-
 def _how_to_hash(x: Any) -> str:
     if is_array_like(x):
         return "Pass `np.asarray(...)` of it, which is traced."
-    if found := _other_value(x, also_a_dict=True) or holds_arrays(x):
+    if isinstance(x, (set, bytearray)):
+        return f"Pass {'a frozenset' if isinstance(x, set) else 'bytes'}."
+    if found := holds_arrays(x):
         return found
+    if is_library_class(type(x)):
+        return "Pass the values in it that the function uses."
     if dataclasses.is_dataclass(x):
-        if (field := _field_without_hash(x)) is not None:
-            return f"Give its field `{field}` a value that can be hashed, such as a tuple instead of a list."
         return (
             "Make the dataclass frozen, with values that can be hashed (tuples instead of lists), or "
             "register it as a pytree (`jax.tree_util.register_dataclass`)."
@@ -276,14 +252,11 @@ def _how_to_be_static(x: Any) -> str:
         return "Leave an array out of `static_argnames` and `static_argnums`, so that it is traced."
     if isinstance(x, tuple):
         return "Each of its items must be hashable: a tuple and no list, a number and no array."
-    if isinstance(x, list):
-        return "Pass a tuple."
-    if isinstance(x, dict):
+    if isinstance(x, (list, dict)):
         return "Pass a tuple of its items."
-    if dataclasses.is_dataclass(x):
-        return "Make the dataclass frozen, with values that can be hashed."
-    other = _other_value(x, also_a_dict=False)
-    return other or "Make it hashable (`__eq__` and `__hash__` in its class)."
+    if isinstance(x, set):
+        return "Pass a frozenset."
+    return "Pass the values in it that the function uses, or make its class hashable."
 
 
 _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}

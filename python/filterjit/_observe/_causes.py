@@ -6,7 +6,7 @@ from typing import Any
 
 from .._base._package import public_type
 from ._table import TITLES, Row
-from ._wording import count, show_bytes
+from ._wording import show_bytes
 
 _MOST_CAUSES = 6  # the rest is only counted
 
@@ -161,15 +161,6 @@ class Explanation:
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """(kind, path) of each cause."""
         return tuple((cause.kind, cause.path) for cause in self.causes)
-
-    @property
-    def line(self) -> str:
-        """The most important difference in one line, without the function's name."""
-        if self.hit or not self.causes:
-            return "hit"
-        more = len(self.causes) - 1 + self._more
-        others = f", and {count(more, 'other difference')}" if more else ""
-        return f"compiles again because {self.causes[0]}{others}"
 
     def _placement(self) -> list[str]:
         lines = []

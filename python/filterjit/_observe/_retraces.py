@@ -38,10 +38,6 @@ _WORTH = 10  # traces that deserve a sentence
 _SELDOM = 10  # calls; a program called more often has paid for its trace
 _SHARE = 0.9  # of the comparisons
 _MOST_CAUSES = 3
-_WHOLE = 3  # explanations in a row with the same causes to log in full
-
-_logged: dict[Any, tuple[tuple[tuple[str, str], ...], int]] = {}
-"""The last causes logged for each function, and how many times in a row."""
 
 
 @public
@@ -96,7 +92,7 @@ def before_trace(
         return
     is_retrace = not explanation.causes[0].is_of_function
     if switches.explain or (is_retrace and on_retrace == "log"):
-        _log(cache.record, explanation)
+        logger.warning("%s", explanation)
     if not is_retrace:
         return  # a new function
     if on_retrace == "warn":
@@ -149,17 +145,6 @@ def _is_for_user(record: FunctionRecord) -> bool:
     """True if the user wrote the compiled function, or its caller."""
     caller = sys._getframe(stack_level() - 1).f_code.co_filename
     return record.place is None or not (is_installed(record.place[0]) and is_installed(caller))
-
-
-def _log(record: FunctionRecord, explanation: "Explanation") -> None:
-    kinds, times = _logged.get(record.key, ((), 0))
-    times = times + 1 if kinds == explanation.kinds else 1
-    _logged[record.key] = explanation.kinds, times
-    library = record.place is not None and is_installed(record.place[0])
-    if library or times > _WHOLE:
-        logger.warning("%s %s", record.name_and_place, explanation.line)
-    else:
-        logger.warning("%s", explanation)
 
 
 # ---- causes that many compilations share ----
