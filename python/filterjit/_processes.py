@@ -118,7 +118,8 @@ class Comparison:
         processes = _participants(mesh, specs)
         if self._of_all and not processes:
             processes = tuple(range(jax.process_count()))
-        if len(processes) > 1 and jax.process_index() in processes:
+        client = _jax_compat.coordination_client()
+        if client is not None and len(processes) > 1 and jax.process_index() in processes:
             _busy.add(call)
             try:
                 lowered = find().trace(*arrays).lower()
@@ -127,9 +128,9 @@ class Comparison:
                     line = traceback.format_exception_only(e)[0].strip().splitlines()[0]
                     raised = f"raises {_cut(_ADDRESS.sub('', line))}"
                     with contextlib.suppress(Exception):  # this process raises `e` in any case
-                        _Wait(processes, self._name, raised=raised).run(call)
+                        _Wait(client, processes, self._name, raised=raised).run(call)
                 raise
-            _Wait(processes, self._name, program=_text_of(lowered)).run(call)
+            _Wait(client, processes, self._name, program=_text_of(lowered)).run(call)
         self._compared.add(key)
 
 
@@ -173,9 +174,14 @@ class _Wait:
     text or the error `raised` by its trace."""
 
     def __init__(
-        self, processes: tuple[int, ...], name: str, program: str = "", raised: str = ""
+        self,
+        client: Any,
+        processes: tuple[int, ...],
+        name: str,
+        program: str = "",
+        raised: str = "",
     ) -> None:
-        self.client = _jax_compat.coordination_client()
+        self.client = client
         self.processes, self.name, self.program, self.raised = processes, name, program, raised
         text = program or f"{name} {raised}"
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
