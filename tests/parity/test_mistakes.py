@@ -253,7 +253,7 @@ class _Frozen:
 def test_an_object_whose_arrays_are_compiled_in_is_told_once_a_class(
     make: Any, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_compiled_in, "_told", weakref.WeakSet())
+    monkeypatch.setattr(_compiled_in, "_warned", weakref.WeakSet())
     f = filter_jit(lambda m, x: x)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

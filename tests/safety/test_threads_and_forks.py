@@ -24,7 +24,7 @@ import filterjit
 from filterjit._base import _locks
 from filterjit._call import _caches, _running
 from filterjit._observe._recorder import recorder
-from filterjit._observe._records import Misses
+from filterjit._observe._records import Streaks
 from support.processes import CORE, run_code
 from support.threads import at_once
 
@@ -114,7 +114,7 @@ def test_explanations_while_functions_of_the_same_code_are_made(switching: None)
 
 
 def test_a_report_while_calls_find_causes(switching: None) -> None:
-    misses, is_over = Misses(), threading.Event()
+    misses, is_over = Streaks(), threading.Event()
 
     def add(i: int) -> None:
         if i:
@@ -125,7 +125,7 @@ def test_a_report_while_calls_find_causes(switching: None) -> None:
             return
         try:
             for _ in range(2000):
-                Misses().merge(misses)
+                Streaks().merge(misses)
         finally:
             is_over.set()
 

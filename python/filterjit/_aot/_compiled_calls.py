@@ -58,7 +58,7 @@ class CompiledHooks(_running.RunningHooks):
         parameters = _signature.parameters_of(None, self.signature)
         signature = _core.Signature(*marked(parameters, self.settings))
         cache = _core.Cache(self.registry, function, signature, self, 1, {})
-        _events.notify("made", cache, name, fun, name)
+        _events.notify("created", cache, name, fun, name)
         return _core.FilterJit._rebuild(cache, arrays)
 
     def insert_variant(

@@ -43,7 +43,7 @@ from ._prepared import place_of
 _LONG = 256
 
 
-def part(tag: str, *parts: bytes) -> bytes:
+def tagged(tag: str, *parts: bytes) -> bytes:
     """Joins parts into bytes that no other parts produce."""
     return b"".join([f"{tag} {len(parts)}:".encode(), *(b"%d:%b" % (len(x), x) for x in parts)])
 
@@ -112,13 +112,13 @@ class Description:
     def value(self, x: Any) -> bytes:
         cls = type(x)
         if (atom := _ATOMS.get(cls)) is not None:
-            return part(cls.__name__, atom(x))
+            return tagged(cls.__name__, atom(x))
         if cls is tuple or cls is list:
-            return self._inside(x, lambda: part(cls.__name__, *map(self.value, x)))
+            return self._inside(x, lambda: tagged(cls.__name__, *map(self.value, x)))
         if cls is dict:
-            return self._inside(x, lambda: part("dict", *map(self.value, _encode._columns(x))))
+            return self._inside(x, lambda: tagged("dict", *map(self.value, _encode._columns(x))))
         if cls is set or cls is frozenset:
-            return part(cls.__name__, *sorted([Description().value(y) for y in x]))
+            return tagged(cls.__name__, *sorted([Description().value(y) for y in x]))
         if (describe := _RULES.get(cls)) is not None:
             return self._inside(x, lambda: describe(self, x))
         if isinstance(x, type):
@@ -126,13 +126,13 @@ class Description:
         if isinstance(x, _core.FilterJit):
             return self._inside(x, lambda: self.tree(x))
         if isinstance(x, enum.Enum):
-            return part("enum", self.name_of(cls), self.value(x.name), self.value(x.value))
+            return tagged("enum", self.name_of(cls), self.value(x.name), self.value(x.value))
         return self._inside(x, lambda: self._other(x, cls))
 
     def _inside(self, x: Any, describe: Callable[[], bytes]) -> bytes:
         """Describes a value that might contain itself."""
         if id(x) in self._open:
-            return part("again", b"%d" % self._open[id(x)])
+            return tagged("again", b"%d" % self._open[id(x)])
         self._open[id(x)] = len(self._open)
         try:
             return describe()
@@ -141,19 +141,19 @@ class Description:
 
     def _other(self, x: Any, cls: Any) -> bytes:
         if isinstance(x, jax.Device):
-            return part("device", *map(self.value, (x.platform, x.id, x.device_kind)))
+            return tagged("device", *map(self.value, (x.platform, x.id, x.device_kind)))
         if (found := _encode._parts_of_jax(x)) is not None:
-            return part(found[0], *map(self.value, found[1]))
+            return tagged(found[0], *map(self.value, found[1]))
         if cls.__module__.startswith("filterjit.") and (names := _fields(cls)):
-            return part("ours", self.name_of(cls), *(self.value(getattr(x, n)) for n in names))
+            return tagged("ours", self.name_of(cls), *(self.value(getattr(x, n)) for n in names))
         if callable(x) and (named := self._in_library(x)) is not None:
             return named
         if callable(x) and (options := _jax_compat.jit_options(x)) is not None:
-            return part("jit", self.value(x.__wrapped__), self.value(options))
+            return tagged("jit", self.value(x.__wrapped__), self.value(options))
         if (key := _static_keys.static_key(cls)) is not None:
             contents = key(x)
             if type(contents) is not _IDENTITY:
-                return part("static", self.name_of(cls), self.value(contents))
+                return tagged("static", self.name_of(cls), self.value(contents))
         raise Unsupported(
             f"{short_repr(x)} of type `{cls.__qualname__}`, which equals itself alone"
         )
@@ -162,7 +162,7 @@ class Description:
         if isinstance(x, jax.core.Tracer):
             raise Unsupported("a tracer")
         header, data = _program.encode_array(x)
-        return part("array", self.kind(x), self.value(header), _bytes(data))
+        return tagged("array", self.kind(x), self.value(header), _bytes(data))
 
     def kind(self, x: Any) -> bytes:
         """Describes an array without its contents: its aval, placement and layout."""
@@ -193,13 +193,13 @@ class Description:
             is_there = _encode._find((module, name)) is x
         except Unsupported:
             return None
-        return part("named", _text(module), _text(name)) if is_there else None
+        return tagged("named", _text(module), _text(name)) if is_there else None
 
     def _function(self, f: types.FunctionType) -> bytes:
         _check_module(f.__module__)
         name = (self.value(f.__module__), _text(f.__qualname__), code(f.__code__))
         if self._in_library(f) is not None:
-            return part("function", *name)
+            return tagged("function", *name)
         parts = list(name)
         for what, items in (
             ("default", list(enumerate(f.__defaults__ or ()))),
@@ -213,19 +213,19 @@ class Description:
             try:
                 x = cell.cell_contents
             except ValueError:
-                parts.append(part("empty", b"%d" % number))
+                parts.append(tagged("empty", b"%d" % number))
                 continue
             parts.append(self._held(f, f"`{variable}` in the closure", number, x))
-        return part("function", *parts)
+        return tagged("function", *parts)
 
     def _module(self, x: types.ModuleType) -> bytes:
         if sys.modules.get(x.__name__) is not x:
             raise Unsupported(f"a module `{x.__name__}` that is not imported by this name")
-        return part("module", _text(x.__name__))
+        return tagged("module", _text(x.__name__))
 
     def _held(self, f: Any, what: str, key: Any, x: Any) -> bytes:
         try:
-            return part("held", self.value(key), self.tree(x))
+            return tagged("held", self.value(key), self.tree(x))
         except Unsupported as e:
             raise Unsupported(f"{what} of `{f.__qualname__}`: {e}") from None
 
@@ -233,11 +233,11 @@ class Description:
         """Describes a value's class, assuming that the version covers its code."""
         names = cls.__module__, cls.__qualname__
         if is_library(names[0]) and "<locals>" not in names[1]:
-            return part("named", *map(_text, names))
+            return tagged("named", *map(_text, names))
         _check_module(names[0])
         try:
             if _encode._find(names) is cls:
-                return part("class", *map(_text, names))
+                return tagged("class", *map(_text, names))
         except Unsupported:
             pass
         return self._inside(cls, lambda: self._class(cls))
@@ -247,20 +247,20 @@ class Description:
             return named
         _check_module(cls.__module__)
         attributes = [
-            part("attribute", _text(name), self._attribute(name, x))
+            tagged("attribute", _text(name), self._attribute(name, x))
             for name, x in vars(cls).items()
             if not (name.startswith("__") and name.endswith("__")) and name != "_abc_impl"
         ]
         names = _text(cls.__module__), _text(cls.__qualname__)
-        return part("class", *names, *map(self.value, cls.__bases__), *attributes)
+        return tagged("class", *names, *map(self.value, cls.__bases__), *attributes)
 
     def _attribute(self, name: str, x: Any) -> bytes:
         if isinstance(x, (staticmethod, classmethod, functools.cached_property)):
-            return part(
+            return tagged(
                 "method", self.value(getattr(x, "__func__", None) or getattr(x, "func", None))
             )
         if isinstance(x, property):
-            return part("property", *map(self.value, (x.fget, x.fset, x.fdel)))
+            return tagged("property", *map(self.value, (x.fget, x.fset, x.fdel)))
         if isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType)):
             return b"slot"
         try:
@@ -278,7 +278,7 @@ class Description:
         except Exception as e:
             raise Unsupported(f"{short_repr(x)} cannot be flattened ({e})") from None
         leaves = (self.array(y) if isinstance(y, jax.Array) else self.value(y) for y in arrays)
-        return part("tree", self.structure(structure), *leaves)
+        return tagged("tree", self.structure(structure), *leaves)
 
     def structure(self, structure: _core.Structure, what: str = "") -> bytes:
         """Describes the nodes of a Structure. `what` names it in errors."""
@@ -288,7 +288,7 @@ class Description:
             if (one := known.get(key)) is None:
                 try:
                     of = b"" if cls is None else self.name_of(cls)
-                    one = part(kind, b"%d" % arity, of, self.value(detail))
+                    one = tagged(kind, b"%d" % arity, of, self.value(detail))
                 except Unsupported as e:
                     if not what:
                         raise
@@ -323,16 +323,16 @@ def _options(hooks: Any) -> dict[str, Any]:
 _RULES: dict[Any, Callable[[Description, Any], bytes]] = {
     types.FunctionType: Description._function,
     types.ModuleType: Description._module,
-    types.MethodType: lambda d, x: part("method", d.value(x.__func__), d.tree(x.__self__)),
-    functools.partial: lambda d, x: part(
+    types.MethodType: lambda d, x: tagged("method", d.value(x.__func__), d.tree(x.__self__)),
+    functools.partial: lambda d, x: tagged(
         "partial", d.value(x.func), d.tree((x.args, x.keywords, _attributes(x)))
     ),
-    types.BuiltinFunctionType: lambda d, x: part(
+    types.BuiltinFunctionType: lambda d, x: tagged(
         "built-in", _text(x.__qualname__), d.value(x.__self__)
     ),
     _static_keys.OwnEquality: lambda d, x: d.own_equality(type(x.value)),
     _static_keys._Array: lambda d, x: d.array(x.array),
-    _core.Cache: lambda d, x: part("jitted", d.structure(x.function), d.value(_options(x.hooks))),
+    _core.Cache: lambda d, x: tagged("jitted", d.structure(x.function), d.value(_options(x.hooks))),
     _Opaque: lambda d, x: d.tree(x.fun),
 }
 
@@ -342,18 +342,18 @@ def code(x: types.CodeType) -> bytes:
     parts = [x.co_code, x.co_exceptiontable, *map(_constant, x.co_consts)]
     names = x.co_names, x.co_varnames, x.co_freevars, x.co_cellvars, x.co_name
     counts = x.co_argcount, x.co_posonlyargcount, x.co_kwonlyargcount, x.co_flags
-    return hashlib.sha256(part("code", *parts, Description().value((names, counts)))).digest()
+    return hashlib.sha256(tagged("code", *parts, Description().value((names, counts)))).digest()
 
 
 def _constant(x: Any) -> bytes:
     if type(x) is types.CodeType:
         return code(x)
     if type(x) is tuple:
-        return part("tuple", *map(_constant, x))
+        return tagged("tuple", *map(_constant, x))
     if type(x) is frozenset:
-        return part("frozenset", *sorted(map(_constant, x)))
+        return tagged("frozenset", *sorted(map(_constant, x)))
     if type(x) is slice:  # since Python 3.14
-        return part("slice", *map(_constant, (x.start, x.stop, x.step)))
+        return tagged("slice", *map(_constant, (x.start, x.stop, x.step)))
     return Description().value(x)
 
 

@@ -107,7 +107,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
 class Folder:
     def __init__(self, path: str, version: str) -> None:
         self.path, self.version = path, version
-        self.told: set[str] = set()
+        self.logged: set[str] = set()
 
 
 class Kept:
@@ -124,7 +124,7 @@ class Kept:
         self.kinds = _kinds(arrays)
         of_call = _describe.describe_call(cache, variant, arrays)
         text = folder.version.encode("utf-8", "surrogatepass")
-        self.digest = hashlib.sha256(_describe.part("call", *of_call, text)).hexdigest()
+        self.digest = hashlib.sha256(_describe.tagged("call", *of_call, text)).hexdigest()
         self.path = os.path.join(folder.path, f"{self.digest}.jit")
         self.folder, self.name = folder, _events.name_of(cache)
         # Weakly, because JAX's caches can hold this for long.
@@ -219,10 +219,10 @@ def _tell_not_kept(
 ) -> None:
     text = " ".join(_text(why).split())
     _events.notify("not_kept", variant, text)
-    told = f"`{_events.name_of(cache)}` is not kept: {text}"
-    if told not in folder.told:
-        folder.told.add(told)
-        logger.info("%s", told)
+    line = f"`{_events.name_of(cache)}` is not kept: {text}"
+    if line not in folder.logged:
+        folder.logged.add(line)
+        logger.info("%s", line)
 
 
 def find_kept(prepared: PreparedCall) -> Kept | None:

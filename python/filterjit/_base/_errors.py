@@ -170,10 +170,10 @@ def _how_to_hash(x: Any) -> str:
         return "Pass `np.asarray(...)` of it, which is traced."
     if isinstance(x, (set, bytearray)):
         return f"Pass {'a frozenset' if isinstance(x, set) else 'bytes'}."
-    if found := holds_arrays(x):
-        return found
     if is_library_class(type(x)):
         return "Pass the values in it that the function uses."
+    if found := holds_arrays(x):
+        return found
     if dataclasses.is_dataclass(x):
         return (
             "Make the dataclass frozen, with values that can be hashed (tuples instead of lists), or "

@@ -53,7 +53,7 @@ class Switches:
 
     def __init__(self) -> None:
         set_ = object.__setattr__
-        set_(self, "_told", {})
+        set_(self, "_listeners", {})
         for name in _DEFAULTS:
             set_(self, name, _initial(name))
 
@@ -63,9 +63,9 @@ class Switches:
             raise AttributeError(f"`filterjit.switches` has no {name!r}.{question}")
         check_bool(f"filterjit.switches.{name}", value)
         object.__setattr__(self, name, value)
-        told: dict[str, Callable[[bool], None]] = self.__dict__["_told"]
-        if name in told:
-            told[name](value)
+        listeners: dict[str, Callable[[bool], None]] = self.__dict__["_listeners"]
+        if name in listeners:
+            listeners[name](value)
 
     def __repr__(self) -> str:
         return f"<switches: {', '.join(f'{name}={getattr(self, name)}' for name in _DEFAULTS)}>"
@@ -76,5 +76,5 @@ switches = Switches()
 
 def on_switch(name: str, function: Callable[[bool], None]) -> None:
     """Calls a function with the value of a switch, now and after each change."""
-    switches.__dict__["_told"][name] = function
+    switches.__dict__["_listeners"][name] = function
     function(getattr(switches, name))

@@ -167,6 +167,6 @@ def warn_unused(
         placed = "" if spec is None else f", {spec}"
         lines[i] = f"  `{where}`: {aval.dtype}{list(aval.shape)}{placed}: {why}"
     if lines:
-        told = [lines[i] for i in donated if i in lines]
-        text = "\n".join(["donated arrays whose memory no result can take:", *told])
+        shown = [lines[i] for i in donated if i in lines]
+        text = "\n".join(["donated arrays whose memory no result can take:", *shown])
         warnings.warn(text, stacklevel=stack_level())

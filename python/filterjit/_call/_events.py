@@ -49,7 +49,7 @@ class TracedCall(NamedTuple):
 class Listener:
     """The base class of listeners; ignores all events."""
 
-    def made(
+    def created(
         self,
         cache: _core.Cache,
         label: str,

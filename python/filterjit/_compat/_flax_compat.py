@@ -115,13 +115,13 @@ def _describe(flatten: Any, mapping_type: Any, x: Any) -> Description | None:
         return None
     dynamic, static = tuple(map(str, aux[0])), tuple(map(str, aux[1]))
     found = [attributes.get(name, attributes) for name in dynamic + static]
-    told = [*children, *aux[2]]
+    described = [*children, *aux[2]]
     if (
         "_pytree__nodes" not in static
         or type(attributes["_pytree__nodes"]) is not mapping_type
         or len(attributes) != len(found)
-        or len(told) != len(found)
-        or any(a is not b for a, b in zip(found, told, strict=True))
+        or len(described) != len(found)
+        or any(a is not b for a, b in zip(found, described, strict=True))
         or not all(type(name) is str for name in attributes)
     ):
         return None

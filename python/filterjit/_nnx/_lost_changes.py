@@ -56,7 +56,7 @@ class _LostChanges(Listener):
         """Warns once per function that changes Variables of its arguments in place."""
         if watched.hooks.updates_modules:
             return None
-        if watched.cache in _told or not _has_variables(watched.structure):
+        if watched.cache in _warned or not _has_variables(watched.structure):
             return None
         before = _variables_in(watched.names, watched.arguments)
 
@@ -68,7 +68,7 @@ class _LostChanges(Listener):
 
 
 listener = _LostChanges()
-_told: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
+_warned: "weakref.WeakSet[_core.Cache]" = weakref.WeakSet()
 
 
 def _warn(
@@ -93,7 +93,7 @@ def _warn(
         )
     ]
     if lost:
-        _told.add(watched.cache)
+        _warned.add(watched.cache)
         others = f" and {len(lost) - 1} other Variables" if len(lost) > 1 else ""
         warnings.warn(
             f"{name_of(watched.cache)} changes `{lost[0]}`{others} in place. That change is lost: {_why(watched)}",

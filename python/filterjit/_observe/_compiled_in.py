@@ -17,7 +17,7 @@ _ARRAY_LIKE = (
     "{} is a `{}`, which is static: its values are compiled in, and later changes are not seen. "
     "Pass `np.asarray(...)` of it, which is traced."
 )
-_told: "weakref.WeakSet[type]" = weakref.WeakSet()
+_warned: "weakref.WeakSet[type]" = weakref.WeakSet()
 _looked_at: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
@@ -27,8 +27,8 @@ def warn_of_objects(variant: _core.Variant) -> None:
     for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
         for index, value in structure._statics():
             x = value.__self__ if isinstance(value, types.MethodType) else value
-            if type(x) not in _told and (text := _warning_of(x)):
-                _told.add(type(x))
+            if type(x) not in _warned and (text := _warning_of(x)):
+                _warned.add(type(x))
                 path = structure._key_path(index)
                 where = f"`{format_path([*root, *path])}`" if path else root[0]
                 text = text.format(where, type(x).__qualname__)

@@ -38,7 +38,7 @@ def explain(
         causes = [cause_of(_table.DELETED, format_path(path)) for path in deleted]
         return Explanation(_name_of(cache), False, tuple(causes))
     hooks = f._hooks
-    if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_hand_over(structure)):
+    if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_fall_back(structure)):
         return Explanation(_name_of(cache), False, (cause_of(_table.HANDED_OVER, now=reason),))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
@@ -132,7 +132,7 @@ def _shapes_in_words(avals: set[str]) -> str:
 
 def evicted(cache: _core.Cache, structure: _core.Structure, now: TraceRecord) -> Cause | None:
     """Returns the cause of a call without a variant if the full cache dropped its program."""
-    if len(cache.variants()) < cache.maxsize or not cache.record.made.has(structure, now):
+    if len(cache.variants()) < cache.maxsize or not cache.record.signatures.has(structure, now):
         return None
     return cause_of(_table.EVICTED, maxsize=f"{cache.maxsize:,}")
 

@@ -70,7 +70,7 @@ def of_callback(exception: BaseException | str) -> BaseException | str:
 class _Forbid:
     def __init__(self, action: Literal["raise", "log"]) -> None:
         self.action = action
-        self.told: set[Any] = set()
+        self.logged: set[Any] = set()
 
     def end(self) -> None:
         with contextlib.suppress(ValueError):  # already ended
@@ -157,8 +157,8 @@ def refuse(explain: Callable[[], tuple[Any, ...]], own: int = 0) -> None:
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
         raise ForbiddenCompileError("\n  -> ".join([text, *(remedy or [_REMEDY])]))
-    if cause not in forbid.told:
-        forbid.told.add(cause)
+    if cause not in forbid.logged:
+        forbid.logged.add(cause)
         logger.warning("%s", text)
 
 

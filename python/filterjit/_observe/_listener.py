@@ -12,11 +12,11 @@ from .. import _core
 from .._call._events import Listener, Trace
 from . import _compiled_in, _forbid, _retraces
 from ._recorder import recorder
-from ._records import Cost, Made, TraceRecord, functions, record_of
+from ._records import CompiledSignatures, Cost, TraceRecord, functions, record_of
 
 
 class _Observer(Listener):
-    def made(
+    def created(
         self,
         cache: _core.Cache,
         label: str,
@@ -30,7 +30,7 @@ class _Observer(Listener):
             cache.record.jitted = weakref.ref(f)
 
     def cleared(self, cache: _core.Cache) -> None:
-        cache.record.made = Made()
+        cache.record.signatures = CompiledSignatures()
 
     @contextlib.contextmanager
     def tracing(self, trace: Trace) -> Iterator[None]:

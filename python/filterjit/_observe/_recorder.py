@@ -222,7 +222,7 @@ class _Recorder:
             work.tracing = True
             yield
             functions.traced.add(record.key)
-            record.made.add(variant.structure, new)
+            record.signatures.add(variant.structure, new)
             is_done = True
         finally:
             if not is_done:

@@ -153,7 +153,7 @@ def record_of(variant: _core.Variant) -> VariantRecord:
     return record
 
 
-class Miss(NamedTuple):
+class Compilation(NamedTuple):
     """A compilation. `compiles` and `hits` are the function's before it. `variant` is a weak
     reference, and `part` is from `_part_of_program`."""
 
@@ -165,28 +165,28 @@ class Miss(NamedTuple):
     part: Any
 
     @classmethod
-    def of(cls, record: Any, variant: _core.Variant, trace: TraceRecord) -> "Miss":
+    def of(cls, record: Any, variant: _core.Variant, trace: TraceRecord) -> "Compilation":
         record.refresh()
         compiles, hits, part = record.cost.compiles, record.hits, _part_of_program()
         return cls(record, compiles, hits, weakref.ref(variant), trace, part)
 
 
-class Made:
+class CompiledSignatures:
     """The programs that a function has compiled, including dropped ones. Keeps no static alive, and
     recognizes only statics that are numbers, text, or objects with weak references."""
 
     def __init__(self) -> None:
-        self._made: dict[Any, tuple[list[Any], set[Any]]] = {}
+        self._avals: dict[Any, tuple[list[Any], set[Any]]] = {}
 
     def add(self, structure: _core.Structure, trace: TraceRecord) -> None:
         key, refs = _key_of(structure)
-        if len(self._made) >= _MOST_MADE:
-            self._made.clear()
-        self._made.setdefault(key, (refs, set()))[1].add(trace.avals)
+        if len(self._avals) >= _MOST_MADE:
+            self._avals.clear()
+        self._avals.setdefault(key, (refs, set()))[1].add(trace.avals)
 
     def has(self, structure: _core.Structure, trace: TraceRecord) -> bool:
         """True if a program for such arguments was compiled."""
-        return trace.avals in self._made.get(_key_of(structure)[0], ((), ()))[1]
+        return trace.avals in self._avals.get(_key_of(structure)[0], ((), ()))[1]
 
 
 def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
@@ -202,7 +202,7 @@ def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
     return (hash(structure), *map(id, refs)), refs
 
 
-class Misses:
+class Streaks:
     """Compilations, each compared with the previous one: the number of comparisons, how many of
     them found each cause, and each cause as found last."""
 
@@ -210,17 +210,19 @@ class Misses:
         self.compared = 0
         self.counts: Counter[Key] = Counter()
         self.latest: dict[Key, Cause] = {}
-        self._last: Miss | None = None
+        self._last: Compilation | None = None
         self._lengths: Counter[Key] = Counter()  # of streaks: comparisons that found the cause
-        self._told: set[Key] = set()
+        self._reported: set[Key] = set()
 
-    def merge(self, other: "Misses") -> None:
+    def merge(self, other: "Streaks") -> None:
         """Adds other compilations' comparisons."""
         self.compared += other.compared
         self.counts += other.counts.copy()  # a copy, because calls in other threads add to it
         self.latest.update(other.latest)
 
-    def add(self, now: Miss, compare: Callable[[Miss], Sequence["Cause"]]) -> Sequence["Cause"]:
+    def add(
+        self, now: Compilation, compare: Callable[[Compilation], Sequence["Cause"]]
+    ) -> Sequence["Cause"]:
         """Adds a compilation that is about to begin. Returns causes to report: those of many in a
         row, if not yet reported. `compare` returns the causes that tell it from an earlier one.
 
@@ -251,9 +253,9 @@ class Misses:
             if not self.latest[key]._is_needless:
                 del self._lengths[key]
         self._lengths.update(found)
-        untold = {key for key in found if self._lengths[key] >= MANY - 1} - self._told
-        self._told |= untold
-        return [cause for key, cause in causes.items() if key in untold]
+        new = {key for key in found if self._lengths[key] >= MANY - 1} - self._reported
+        self._reported |= new
+        return [cause for key, cause in causes.items() if key in new]
 
 
 def _part_of_program() -> Any:
@@ -288,8 +290,8 @@ class FunctionRecord:
     counters: tuple[int, int, tuple[int, ...]] = (0, 0, (0,) * 6)
     captured: str = ""
     handed_over: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    misses: Misses = dataclasses.field(default_factory=Misses)
-    made: Made = dataclasses.field(default_factory=Made)
+    streaks: Streaks = dataclasses.field(default_factory=Streaks)
+    signatures: CompiledSignatures = dataclasses.field(default_factory=CompiledSignatures)
     cache: Callable[[], _core.Cache | None] = lambda: None
     jitted: Callable[[], Any] = lambda: None
 
@@ -337,7 +339,7 @@ class FunctionRecord:
         self.counters = calls + more_calls, hits + more_hits, times
         self.captured = other.captured or self.captured
         self.handed_over += other.handed_over.copy()  # a copy, because other threads add to it
-        self.misses.merge(other.misses)
+        self.streaks.merge(other.streaks)
 
 
 class _CacheRef(weakref.ref[_core.Cache]):
@@ -353,7 +355,7 @@ class _Functions:
     Attributes:
         kept_alive: caches to keep until the report of `filterjit run`.
         lock: held to change a `Cost` or a total.
-        misses: first compilations of the functions made by one place of the program, by their key.
+        streaks: first compilations of the functions made by one place of the program, by their key.
         by_code: caches by the user's code, each with the codes of everything its function wraps.
             Finds the caches of a recreated function.
     """
@@ -362,7 +364,7 @@ class _Functions:
         self.timed = False
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = RLock()
-        self.misses: dict[Any, Misses] = {}
+        self.streaks: dict[Any, Streaks] = {}
         self.traced: set[Any] = set()
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()

@@ -160,8 +160,8 @@ def _passed_on(variant: _core.Variant) -> Counter[str]:
     reasons = Counter({_REASONS[way]: n for way, n in counts.items() if way != "direct"})
     if refusal is not None and not counts["direct"] and "waiting" in counts:
         paths = array_paths(variant.function, variant.structure)  # to replace array numbers
-        told = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
-        reasons[told] = reasons.pop(_REASONS["waiting"])
+        reason = re.sub(r"#(\d+)", lambda found: format_path(paths[int(found[1])]), refusal)
+        reasons[reason] = reasons.pop(_REASONS["waiting"])
     return reasons
 
 

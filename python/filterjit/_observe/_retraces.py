@@ -1,6 +1,6 @@
 """Reports retraces: `on_retrace`, the switch `explain`, and causes that many of them share.
 
-Each compilation is compared with the previous one (`_records.Misses`). If many in a row have the
+Each compilation is compared with the previous one (`_records.Streaks`). If many in a row have the
 same cause, such as a number, shape or lambda that changes in each call, a warning says so, once per
 cause. A report names the cause that most compilations share.
 """
@@ -21,7 +21,7 @@ from .._call._events import stack_level
 from .._call._settings import OnRetrace
 from . import _forbid, _records
 from ._recorder import recorder
-from ._records import MANY, FunctionRecord, Miss, Misses, TraceRecord, functions
+from ._records import MANY, Compilation, FunctionRecord, Streaks, TraceRecord, functions
 from ._wording import list_first
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def _tell_of_many(
     """Counts a compilation of `fun`, which is about to be traced. Returns a text about many
     compilations in a row, or None."""
     record = cache.record
-    now = Miss.of(record, variant, trace)
+    now = Compilation.of(record, variant, trace)
 
-    def compare(last: Miss) -> Sequence["Cause"]:
+    def compare(last: Compilation) -> Sequence["Cause"]:
         if len(_records.record_of(variant).traces) == 1:
             dropped = _explain.evicted(cache, variant.structure, trace)
             if dropped is not None:
@@ -126,9 +126,9 @@ def _tell_of_many(
         structures = was.structure, last.trace, variant.structure, trace
         return _compare.compare_programs(cache, *structures, most=MANY).causes
 
-    found = record.misses.add(now, compare)
+    found = record.streaks.add(now, compare)
     if record.cost.traces == 0:  # of this function; the same code might have earlier ones
-        of_place = functions.misses.setdefault(record.key, Misses())
+        of_place = functions.streaks.setdefault(record.key, Streaks())
         again = of_place.add(now, lambda _: _explain.explain_first_trace(cache, fun))
         if again and not functions.are_kept(fun, MANY):
             found = [*found, *again]
@@ -159,11 +159,11 @@ def main_cause(whole: FunctionRecord, cache: _core.Cache | None) -> str | None:
     begin = f"{whole.name} was traced {traces:,} times"
     if whole.functions >= _SHARE * traces:
         return f"{begin}: it was defined or jitted {whole.functions:,} times. {_table.JIT_ONCE}"
-    misses = whole.misses
-    if misses.compared < _WORTH - 1:
+    streaks = whole.streaks
+    if streaks.compared < _WORTH - 1:
         return None
-    enough = _SHARE * misses.compared
-    found = [misses.latest[key] for key, n in misses.counts.copy().items() if n >= enough]
+    enough = _SHARE * streaks.compared
+    found = [streaks.latest[key] for key, n in streaks.counts.copy().items() if n >= enough]
     return sentence(begin, found, cache) if found else None
 
 
