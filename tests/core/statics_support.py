@@ -14,7 +14,6 @@ from core_support import (
     Described,
     Keyed,
     Linear,
-    Point,
     Record,
     Slots,
     Value,
@@ -176,15 +175,6 @@ DISTINCT: list[Any] = [
     *(math.nan, math.inf, complex(math.nan, 0.0), 2**70, Color.RED, Color.BLUE),
     *(None, ..., NotImplemented, by_identity, ByIdentity, ByIdentity(), int, len, print),
     *([].append, functools.partial(print), range(1), (), frozenset(), Flat()),
-]
-COMPOUND: list[Any] = [
-    *((v,) for v in DISTINCT),
-    *(frozenset([v]) for v in DISTINCT),
-    *(((v,),) for v in (1, True, 1.0, 0.0, -0.0, math.nan)),
-    *((frozenset([(v,)]),) for v in (1, True, 1.0, 0.0, -0.0)),
-    *(Flat((v,)) for v in (1, True, 1.0)),
-    *((1, 2), (2, 1), Point(1, 2), Point(True, 2)),
-    *(frozenset(pair) for pair in ((1, 2), (1, 2.0), (True, 2))),
 ]
 
 

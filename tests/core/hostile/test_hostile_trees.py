@@ -21,25 +21,11 @@ from core_support import (
     tree_leaves,
 )
 from hostile_support import Once
-from outcome_support import attempt, nothing, raised
+from outcome_support import attempt, nothing
 
 ARRAYS = ("arrays",)
 
 # ---- errors ----
-
-
-def test_an_error_with_the_context_of_other_code(registry: Any) -> None:
-    contexts: list[Any] = [("sort", [1], None), ("sort", [()], None), ("sort", ["a"]), None]
-    contexts += [("unheard of", ["a"], None), ("sort", "a", None), (1, [], None)]
-    for context in contexts:
-
-        def is_leaf(node: Any, context: Any = context) -> Any:
-            error = KeyError("mine")
-            error.__filterjit_error_context__ = context  # type: ignore[attr-defined]
-            raise error
-
-        error = raised(KeyError, tree_leaves, registry, [1], is_leaf)
-        assert error.args == ("mine",) and not hasattr(error, "__filterjit_error_context__")
 
 
 BAD_LEVELS: list[Any] = [None, 3, (), ([],), (3, None), ([], None, 1)]

@@ -6,8 +6,10 @@ import random
 from typing import Any
 
 import pytest
-from core_support import Array, Keyed, Linear, classify, core, make_registry, testing
+from core_support import Keyed, classify, core, make_registry, testing
 from statics_support import (
+    FIELDS,
+    PLACES,
     ByIdentity,
     Color,
     Flat,
@@ -110,7 +112,7 @@ def change(r: random.Random, x: Any, new: Any) -> None:
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 def test_values_that_change(seed: int) -> None:
     r, registry = random.Random(seed), make_registry(classify=classify_all)
-    place = r.choice((lambda x: Linear(weight=Array(), size=x), lambda x: [Linear(size=x)] * 2))
+    place = PLACES[r.choice(FIELDS)]
     made: list[Any] = []
     value = make(r, 4, made)
     seen: list[tuple[Any, str]] = []

@@ -46,16 +46,6 @@ def check(registry: Any, tree: Any) -> Any:
 # ---- states of an instance ----
 
 
-def in_order(x: Any, names: list[str]) -> Any:
-    """Sets the same attributes in another order."""
-    kept = dict(vars(x))
-    for name in kept:
-        object.__delattr__(x, name)
-    for name in names:
-        object.__setattr__(x, name, kept[name])
-    return x
-
-
 def with_dict(x: Any, items: Any) -> Any:
     x.__dict__ = dict(items)
     return x
@@ -73,27 +63,11 @@ def without_dict(x: Any) -> Any:
     return x
 
 
-def cleared(x: Any) -> Any:
-    """Clears the dict and fills it again, in another order."""
-    kept = dict(vars(x))
-    vars(x).clear()
-    for name in reversed(kept):
-        object.__setattr__(x, name, kept[name])
-    return x
-
-
 def generic(x: Any, stays: bool) -> Any:
     """Gives the instance a dict whose look-ups may run Python code."""
     x.__dict__[3] = 4
     if not stays:
         del x.__dict__[3]
-    return x
-
-
-def dict_of_another(x: Any) -> Any:
-    """Takes the dict of an instance that is gone then."""
-    donor = copy.copy(x)
-    x.__dict__ = donor.__dict__
     return x
 
 
@@ -124,18 +98,13 @@ def with_many(x: Any) -> Any:
 DIRECT: dict[str, State] = {
     "as it is": lambda x: x,
     "materialised": lambda x: (x.__dict__.keys(), x)[1],
-    "reinserted": lambda x: in_order(x, list(vars(x))[::-1]),
     "own dict": lambda x: with_dict(x, vars(x)),
-    "reversed dict": lambda x: with_dict(x, reversed(vars(x).items())),
     "names not interned": lambda x: with_dict(x, [("".join([*k]), v) for k, v in vars(x).items()]),
     "once generic": lambda x: generic(x, False),
     "without a dict": without_dict,
-    "cleared": cleared,
-    "dict of another": dict_of_another,
     "shared dict": shared_dict,
     "another class": other_class,
     "copied": copy.copy,
-    "copied deeply": copy.deepcopy,
 }
 # An instance with more attributes than fields is taken as a wrapper of a function.
 MORE: dict[str, State] = {
