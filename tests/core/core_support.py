@@ -20,8 +20,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-# What the core reads by address, so that no Python code runs, other threads may change without a
-# GIL: there it asks, with the same results.
+# Without a GIL, the core asks for what it otherwise reads by address.
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 # ---- the extension modules ----
@@ -100,7 +99,7 @@ class OtherArray(Array):
 
 
 class Maybe:
-    """A leaf that is an array or a static, depending on the instance, as a tracer is."""
+    """An array or a static, depending on the instance, as a tracer is."""
 
     def __init__(self, traced: bool, hook: Callable[[], Any] | None = None) -> None:
         self.traced = traced
@@ -108,7 +107,7 @@ class Maybe:
 
 
 class Keyed:
-    """A static that is compared by its key, as its own ``==`` and hash are too coarse."""
+    """A static that is compared by its key."""
 
     def __init__(self, key: Any) -> None:
         self.key = key
@@ -275,19 +274,6 @@ class Variable(Object):
 
     def __init__(self, value: Any, **metadata: Any) -> None:
         super().__init__(value=value, metadata=metadata)
-
-
-class Init(Slots):
-    """Is built without its ``__init__`` as long as the class does not change."""
-
-    __slots__ = ()
-    layout = layout(("x", "y"), ("tag",), ("x", (1,), "tag"), mode="init")
-
-
-class Called(Pair):
-    """Is built by a call, which has a say in its attributes."""
-
-    layout = layout(("x", "y"), ("tag",), mode="call")
 
 
 class Part(functools.partial):  # type: ignore[type-arg]
@@ -457,11 +443,7 @@ def call_with_arguments(fun: Any, signature: Any, arguments: Sequence[Any]) -> A
 
 
 class Jitted:
-    """``jax.jit`` of a flat function, as the core sees it.
-
-    There is one trace for each combination of types of the arrays' `value`.  Each call returns an
-    Output that `output_unflatten` makes.
-    """
+    """``jax.jit`` of a flat function: it traces once for each combination of types of `value`."""
 
     def __init__(self, flat: Callable[..., Any], run: Callable[..., Any]) -> None:
         self.flat, self.run = flat, run
@@ -480,10 +462,8 @@ class Jitted:
 class Hooks:
     """The Python side of a call: what ``filterjit._call._miss.FunctionHooks`` is, without JAX.
 
-    `calls` has the names of the hooks that were called.  `on` maps the name of a hook to a
-    function that the hook calls first, with its arguments; it may raise. `answer` is what `failed`
-    returns, if it is not None, `again` whether a failed call is made again, and `chosen` the filter
-    of `choose`.
+    `calls` has the names of the hooks that were called. Each first calls the function that `on` has
+    for its name. `failed` returns `answer`, `choose` uses the filter `chosen`.
     """
 
     def __init__(self, registry: Any, maxsize: int = 4096) -> None:
@@ -607,42 +587,11 @@ def called(fun: Any, *args: Any) -> tuple[Any, Any]:
     return f, f._find_or_compile(*args)[0]
 
 
-# ---- the tree functions that are Python ----
-
-
-def tree_leaves(registry: Any, tree: Any, is_leaf: Any) -> list[Any]:
-    return core.tree_flatten(registry, tree, True, is_leaf)[0]  # type: ignore[no-any-return]
-
-
-def tree_paths(registry: Any, tree: Any, is_leaf: Any) -> list[str]:
-    return list(core.tree_flatten(registry, tree, True, is_leaf)[1].paths)
-
-
-def parts_of(structure: Any, hole: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What `core.from_skeleton` makes the structure of again."""
-    return structure._skeleton(hole), structure._leaves(hole)
-
-
-def partition_dict(
-    registry: Any, tree: Any, candidates: Any, expressions: tuple[Any, ...], is_leaf: Any
-) -> tuple[Any, ...]:
-    """What `filterjit.partition_dict` does."""
-    leaves, structure, groups = core.tree_groups(registry, tree, candidates, expressions, is_leaf)
-    parts: list[dict[str, Any]] = [{} for _ in range(len(expressions) + 1)]
-    for path, leaf, group in zip(structure.paths, leaves, groups, strict=True):
-        parts[group][path] = leaf
-    return structure, *parts
-
-
 # ---- comparing ----
 
 
 def _attributes(x: Any) -> dict[str, Any]:
-    """The attributes that belong to the tree and are set.
-
-    A Module that is built without some wrapper attributes has `missing` in their place, as in
-    Equinox.
-    """
+    """The attributes that belong to the tree and are set; `missing` stands for those that are not."""
     if hasattr(type(x), "layout"):
         return {name: getattr(x, name) for names in x.layout[:2] for name in names}
     names = (*x.dynamic, *x.static, *WRAPPER) if isinstance(x, Module) else vars(x)

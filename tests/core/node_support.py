@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from core_support import Linear, Module, Object, layout
+from core_support import Linear, Module, Object, Pair, Slots, layout
 from outcome_support import nothing
 
 
@@ -111,3 +111,16 @@ InitNothing = object_class(layout((), mode="init"), ())
 def wide_object(count: int, slots: bool) -> Any:
     names = tuple(f"field{i:02}" for i in range(count))
     return object_class(layout(names[:-2], names[-2:]), names if slots else None)
+
+
+class Init(Slots):
+    """Is built without its ``__init__`` as long as the class does not change."""
+
+    __slots__ = ()
+    layout = layout(("x", "y"), ("tag",), ("x", (1,), "tag"), mode="init")
+
+
+class Called(Pair):
+    """Is built by a call, which has a say in its attributes."""
+
+    layout = layout(("x", "y"), ("tag",), mode="call")

@@ -9,10 +9,8 @@ from typing import Any
 from core_support import (
     Array,
     Box,
-    Called,
     Described,
     Frozen,
-    Init,
     Linear,
     LoudPoint,
     Maybe,
@@ -25,11 +23,14 @@ from core_support import (
     Slots,
     Value,
     Variable,
+    core,
 )
 from node_support import (
+    Called,
     Children,
     HeldMixed,
     Inherited,
+    Init,
     InitDataclass,
     InitNothing,
     InitSlots,
@@ -197,3 +198,30 @@ def random_tree(
 
 _KEYS: list[list[Any]] = [["k3", "k0", "k2", "k1"], [0, True, 2.0, -1], ["k1", "k0"]]
 _default_dict = functools.partial(collections.defaultdict, int)
+
+
+# ---- the tree functions that are Python ----
+
+
+def tree_leaves(registry: Any, tree: Any, is_leaf: Any) -> list[Any]:
+    return core.tree_flatten(registry, tree, True, is_leaf)[0]  # type: ignore[no-any-return]
+
+
+def tree_paths(registry: Any, tree: Any, is_leaf: Any) -> list[str]:
+    return list(core.tree_flatten(registry, tree, True, is_leaf)[1].paths)
+
+
+def parts_of(structure: Any, hole: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What `core.from_skeleton` makes the structure of again."""
+    return structure._skeleton(hole), structure._leaves(hole)
+
+
+def partition_dict(
+    registry: Any, tree: Any, candidates: Any, expressions: tuple[Any, ...], is_leaf: Any
+) -> tuple[Any, ...]:
+    """What `filterjit.partition_dict` does."""
+    leaves, structure, groups = core.tree_groups(registry, tree, candidates, expressions, is_leaf)
+    parts: list[dict[str, Any]] = [{} for _ in range(len(expressions) + 1)]
+    for path, leaf, group in zip(structure.paths, leaves, groups, strict=True):
+        parts[group][path] = leaf
+    return structure, *parts

@@ -140,7 +140,9 @@ class Differential(RuleBasedStateMachine):
     def start(self, rng: random.Random) -> None:
         figures["machines"] += 1
         self.traces = 0
-        seen = self.seen
+
+        def seen(arguments: Any) -> str:
+            return self.seen(arguments)
 
         def one(x: Any, y: Any = 0) -> Any:
             return seen([x, y]), x, y

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Linear, Value, core, partition_dict, same, testing, tree_leaves
+from core_support import Linear, Value, core, same, testing
 from operations import (
     HOLE,
     KEYED,
@@ -28,6 +28,7 @@ from operations import (
 )
 from outcome_support import fail, nothing
 from statics_support import Slotted
+from trees_support import partition_dict, parts_of, tree_leaves, tree_paths
 
 
 class Case:
@@ -111,7 +112,7 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
     ),
     "paths": (
         ARRAYS,
-        lambda case: (case.structure.paths, cs.tree_paths(case.registry, case.tree, None)),
+        lambda case: (case.structure.paths, tree_paths(case.registry, case.tree, None)),
         lambda case, found: found[0] == case.flatten(ARRAYS)[1].paths,
     ),
     "filtered": (
@@ -121,7 +122,7 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
     ),
     "parts": (
         ARRAYS,
-        lambda case: core.from_skeleton(case.registry, HOLE, *cs.parts_of(case.structure, HOLE)),
+        lambda case: core.from_skeleton(case.registry, HOLE, *parts_of(case.structure, HOLE)),
         lambda case, made: (
             made == case.structure and is_its_tree(case, made.unflatten(case.leaves))
         ),
@@ -278,7 +279,7 @@ def errors_with_paths() -> list[tuple[Any, ...]]:
         (ZeroDivisionError, hash, with_statics),
         (TypeError, core.flatten, registry, [keys]),
         (TypeError, tree_leaves, registry, [keys], None),
-        (ZeroDivisionError, cs.tree_paths, registry, {"a": box}, None),
+        (ZeroDivisionError, tree_paths, registry, {"a": box}, None),
         (TypeError, hash, unhashable),
         (TypeError, core.flatten, make_registry(classify=lambda cls, x: ()), 1),
         (ValueError, structure.unflatten, [X]),

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
-from core_support import Array, Linear, Record, core, tree_leaves, tree_paths
+from core_support import Array, Linear, Record, core
 from places import Static, World, place
+from trees_support import tree_leaves, tree_paths
 
 Trap = Callable[[World], Any]
 

@@ -18,13 +18,11 @@ from core_support import (
     Variable,
     core,
     make_jit,
-    partition_dict,
     testing,
-    tree_leaves,
-    tree_paths,
 )
 from node_support import wide
 from outcome_support import attempt
+from trees_support import partition_dict, tree_leaves, tree_paths
 
 
 class Once:

@@ -24,10 +24,10 @@ from core_support import (
     core,
     make_jit,
     make_registry,
-    tree_leaves,
 )
 from hostile_support import NESTS, made_of, nest, uses
 from outcome_support import raised
+from trees_support import tree_leaves
 from variable_support import TraceState, Tree, Var, VariableJit, make_variable_jit
 
 kept: list[Any] = []

@@ -7,21 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Linear,
-    Value,
-    classify,
-    core,
-    make_registry,
-    partition_dict,
-    same,
-    testing,
-    tree_leaves,
-)
+from core_support import Array, Box, Linear, Value, classify, core, make_registry, same, testing
 from hostile_support import Once
 from outcome_support import attempt, nothing
+from trees_support import partition_dict, tree_leaves
 
 ARRAYS = ("arrays",)
 

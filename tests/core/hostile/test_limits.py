@@ -7,22 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Linear,
-    Value,
-    core,
-    identical,
-    partition_dict,
-    parts_of,
-    same,
-    testing,
-    tree_leaves,
-)
+from core_support import Array, Box, Linear, Value, core, identical, same, testing
 from hostile_support import NESTS, made_of, nest, unnest, uses, walks
 from outcome_support import attempt, raised
 from process_support import output_of
+from trees_support import partition_dict, parts_of, tree_leaves
 
 # ---- many ----
 

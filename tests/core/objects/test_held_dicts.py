@@ -3,19 +3,9 @@
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Frozen,
-    Object,
-    Variable,
-    core,
-    identical,
-    layout,
-    same,
-    testing,
-    tree_leaves,
-)
+from core_support import Array, Frozen, Object, Variable, core, identical, layout, same, testing
 from node_support import HeldMixed
+from trees_support import tree_leaves
 
 # ---- held dicts ----
 

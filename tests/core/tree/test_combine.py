@@ -15,10 +15,10 @@ from core_support import (
     core_signature,
     make_jit,
     make_registry,
-    partition_dict,
     same,
 )
 from outcome_support import attempt
+from trees_support import partition_dict
 
 # ---- combine ----
 

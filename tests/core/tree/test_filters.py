@@ -17,8 +17,8 @@ from core_support import (
     core,
     identical,
     make_registry,
-    partition_dict,
 )
+from trees_support import partition_dict
 
 # ---- expressions ----
 

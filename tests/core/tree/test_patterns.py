@@ -6,15 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Frozen,
-    Record,
-    core,
-    identical,
-    partition_dict,
-)
-from trees_support import children, random_tree
+from core_support import Array, Frozen, Record, core, identical
+from trees_support import children, partition_dict, random_tree
 
 ANY, DEEP = None, ...
 

@@ -5,19 +5,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Point,
-    Value,
-    core,
-    identical,
-    make_registry,
+from core_support import Point, Value, core, identical, make_registry, same
+from trees_support import (
+    children,
     partition_dict,
     parts_of,
-    same,
+    random_tree,
     tree_leaves,
     tree_paths,
+    trees,
 )
-from trees_support import children, random_tree, trees
 
 
 def never(x: Any) -> bool:

@@ -5,19 +5,9 @@ from collections import OrderedDict, defaultdict
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Keyed,
-    Linear,
-    LoudPoint,
-    Point,
-    Record,
-    core,
-    identical,
-    tree_leaves,
-)
+from core_support import Array, Box, Keyed, Linear, LoudPoint, Point, Record, core, identical
 from node_support import OtherLinear
+from trees_support import tree_leaves
 
 FULL = {"weight": 1, "bias": 2, "size": 3, "activation": "a"}
 
