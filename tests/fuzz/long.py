@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # of `support`
@@ -54,6 +55,7 @@ def main() -> int:
     parser.add_argument("--nnx", type=int, metavar="PROGRAMS", help="programs of Flax NNX instead")
     parser.add_argument("--plain", type=int, metavar="PROGRAMS", help="of plain JAX instead")
     options = parser.parse_args()
+    warnings.filterwarnings("ignore", ".*(was compiled 8 times|are compiled in)")
     seed = int.from_bytes(os.urandom(4)) if options.seed is None else options.seed
     for programs, count in ((NNX, options.nnx), (PLAIN, options.plain)):
         if count is not None:

@@ -53,12 +53,6 @@ def test_a_function_that_calls_itself() -> None:
     assert f._hooks.count("compile") == 4
 
 
-def test_a_function_that_calls_itself_forever() -> None:
-    f = make_jit(lambda x: f(x))
-    raised(RecursionError, f, Array())
-    assert variants(f) == []
-
-
 # ---- errors ----
 
 
@@ -169,12 +163,6 @@ def test_bad_answers_of_prepare(answer: Any) -> None:
     for compare in (lambda: g == f, lambda: f == g):
         with pytest.raises((TypeError, ValueError), match=message):
             compare()
-
-
-def test_prepare_that_calls_the_function_forever() -> None:
-    f = make_jit(lambda x: x)
-    f._hooks.on["prepare"] = lambda f: f(1)
-    raised(RecursionError, f, 1)
 
 
 @pytest.mark.parametrize("answer", [None, 3, (1, 2)])

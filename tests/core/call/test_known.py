@@ -28,7 +28,6 @@ from core_support import (
     Value,
     Variable,
     core,
-    layout,
     make_jit,
     same,
 )
@@ -212,42 +211,6 @@ def test_addresses_that_come_back(kind: str) -> None:
 # ---- changes one after another ----
 
 
-class Hidden(Object):
-    """The __dict__ has a value by the name of a slot, and counts as many attributes as fields."""
-
-    __slots__ = ("__dict__", "a")
-    layout = layout(("a", "b"), made=list)
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.__dict__["a"] = Array("hidden")
-
-
-class Both(tuple[Any, ...], Object):  # type: ignore[misc]
-    """Its attributes are in its __dict__; its items are no part of the tree."""
-
-    layout = layout(("x", "y"), mode="call")
-
-    def __new__(cls, x: Any, y: Any) -> Any:
-        return tuple.__new__(cls, (x, y))
-
-    def __init__(self, x: Any, y: Any) -> None:
-        self.x, self.y = x, y
-
-
-class CopiedDict(dict):  # type: ignore[type-arg]
-    """Its own attributes are what the record has of its items."""
-
-
-def with_copied_dict(i: int) -> Pair:
-    new = Pair()
-    new.__dict__ = CopiedDict(x=Array(i), y=Array(-i), tag=1)
-    for name, value in list(vars(new).items()):
-        setattr(vars(new), f"key of {name}", name)
-        setattr(vars(new), f"value of {name}", value)
-    return new
-
-
 SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = {
     "module": (
         leaf,
@@ -276,15 +239,6 @@ SEQUENCES: dict[str, tuple[Callable[[int], Any], list[Callable[[Any], Any]]]] = 
             lambda x: setattr(x, "__class__", type("Other", (Described,), {})),
         ],
     ),
-    "hidden": (
-        lambda i: Hidden(a=Array(i), b=Array(-i)),
-        [lambda x: setattr(x, "a", Array(0)), lambda x: vars(x).update(a=Array(0))],
-    ),
-    "tuple": (
-        lambda i: Both(Array(i), Array(-i)),
-        [lambda x: setattr(x, "x", Array(0)), lambda x: delattr(x, "x")],
-    ),
-    "copied dict": (with_copied_dict, [lambda x: vars(x).update(x=Array(0))]),
     "held dicts": (
         lambda i: HeldMixed(items={"k": Array(i)}, x=Array(-i), meta={"m": 1}, tag="tag"),
         [
@@ -396,27 +350,6 @@ def test_another_dict(kind: str) -> None:
     is_seen(f, tree, lambda: replace(dict))
     if kind == "statics in a slot":
         is_seen(f, tree, lambda: replace(type("D", (dict,), {})))
-
-
-def test_words_that_mean_something_else() -> None:
-    """Three entries of a dict of str take as many words as two of another dict."""
-
-    class Key:
-        def __init__(self, hash_value: int) -> None:
-            self.hash_value = hash_value
-
-        def __hash__(self) -> int:
-            return self.hash_value
-
-        def __lt__(self, other: Any) -> bool:
-            return self.hash_value < other.hash_value
-
-    f, tree, _ = made(lambda i: {"a": "b", "c": i, "d": Array(i)})
-    one = tree["rows"][3]
-    # The block of this one would begin with the same three words.
-    other: Any = {Key(id("a")): 1, Key(1): 2}
-    one.clear()
-    is_seen(f, tree, lambda: one.update(other))
 
 
 @pytest.mark.parametrize("count", [50, 1500])

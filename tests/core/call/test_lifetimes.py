@@ -13,7 +13,6 @@ from core_support import (
     Box,
     Linear,
     Module,
-    Point,
     Record,
     core,
     make_jit,
@@ -353,26 +352,3 @@ def test_what_is_used_while_it_is_freed(make: Any, use: Any) -> None:
             assert not isinstance(found, Exception)
         else:  # or its options are freed already
             assert isinstance(found, AttributeError) or "while it is freed" in str(found)
-
-
-def test_a_class_that_is_met_first_by_its_finalizer(registry: Any) -> None:
-    """Python 3.14 clears the weak reference that is made then, and does not call its callback:
-    the next class at that address is another one."""
-
-    def make() -> int:
-        class Trash(Point):
-            def __del__(self) -> None:
-                registry.kind(self)
-
-        trash = Trash(1, 2)
-        trash.me = trash  # type: ignore[attr-defined]
-        return id(Trash)
-
-    gc.collect()
-    addresses = {make() for _ in range(200)}
-    gc.collect()
-    kept = []
-    for _ in range(1000):
-        kept.append(type("New", (), {}))
-        if id(kept[-1]) in addresses:
-            assert registry.kind(kept[-1]()) == "static"

@@ -29,49 +29,14 @@ PROBES = 200  # allocations after the call, of which one fails if none did in th
 
 # The error of CPython where it loses the exception that a Python function raises.
 LOST = "error return without exception set", "returned NULL without setting an exception"
-# Operations at which CPython itself leaks, where an allocation fails.
-LEAKED: set[str] = set()
-# list_extend() leaks a tuple of which it makes a list, as messages do with keys and tree_paths does, and MAKE_CELL an argument
-# that a function inside uses, which a comprehension is on 3.11 (registries: in make_registry).
-# This prints 1 twice, and 0 since 3.13:
-#
-#     argument = tuple(sys.version_info)
-#     for call, n in ((list, 1), (lambda x: lambda: x, 0)):
-#         before = sys.getrefcount(argument)
-#         _testcapi.set_nomemory(n, n + 1)
-#         try:
-#             call(argument)
-#         except MemoryError:
-#             _testcapi.remove_mem_hooks()
-#         print(sys.getrefcount(argument) - before)
-if sys.version_info < (3, 13):  # each that ends in words, which Python code writes
-    LEAKED |= {"filters_that_fail", "trees_that_differ"}
-    LEAKED |= {
-        name for name in OPERATIONS if name.startswith(("described_", "filtered_", "paths_"))
-    }
-if sys.version_info < (3, 12):
-    LEAKED |= {"registries"}
-# The attributes of an instance that dies with its dict, if there is no memory for a copy of them.
-if sys.version_info >= (3, 13):
-    LEAKED |= {"parts_descriptor_module", "partition_descriptor_module", "bound_methods"}
-    LEAKED |= {"parts_Described", "partition_Described"}
-    if not core.reads_instance_values:  # so that instances that are read get a dict
-        LEAKED |= {"filters", "attributes_of_bound_methods"} | {
-            f"{walk}_{name}"
-            for walk in ("parts", "partition")
-            for name in (
-                "module",
-                "dataclass",
-                "Pair",
-                "Called",
-                "Frozen",
-                "Frozen of numbers",
-                "Frozen of nothing",
-                "HeldMixed",
-                "InitDataclass",
-                "deep",
-            )
-        }
+# Operations at which CPython itself leaks, where an allocation fails: the attributes of an instance
+# that dies with its dict. Before 3.13, `list(tuple)` and closures leak too, so nothing is counted.
+LEAKED = {
+    *("parts_descriptor_module", "partition_descriptor_module", "bound_methods"),
+    *("parts_Described", "partition_Described"),
+}
+if sys.version_info < (3, 13) or not core.reads_instance_values:
+    LEAKED = set(OPERATIONS)
 
 
 def attempt(make: Callable[[], Operation], n: int | None) -> tuple[bool, bool]:
