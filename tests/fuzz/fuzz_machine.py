@@ -20,7 +20,19 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from fuzz_trees import KNOWN, NOTHING, NUMBERS, Draw, avals, change, contents, shown, text
+from fuzz_trees import (
+    FIELDS,
+    KNOWN,
+    NUMBERS,
+    OF_NUMBERS,
+    Draw,
+    avals,
+    change,
+    contents,
+    new,
+    shown,
+    text,
+)
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import filterjit
@@ -112,6 +124,11 @@ class Called(eqx.Module):
 def fresh_arrays(tree: Any) -> Any:
     """The same with arrays of its own, which can be donated."""
     return jtu.tree_map(lambda x: jnp.array(x) if isinstance(x, jax.Array) else x, tree)
+
+
+def _known_leaf(rng: random.Random) -> Any:
+    """What a record of a large argument may have as a leaf."""
+    return jnp.float32(1) if rng.randrange(2) else rng.choice(NUMBERS)
 
 
 class Seeded(random.Random):
@@ -251,13 +268,23 @@ class Differential(RuleBasedStateMachine):
 
     @step
     def call_alternately(self, rng: random.Random) -> None:
-        """With equal trees, and with trees that differ in one place."""
-        target, seed = self._target(rng), rng.randrange(2**32)
-        twist = rng.randrange(6)
+        """With equal trees, and with one that differs in one place."""
+        target = self._target(rng)
+        self._draw(rng)
+        _, draw, seed = self.pool[-1]
+        twist = rng.randrange(draw.count or 1)
         for _ in range(self.repeats):
             self.check(
                 target, self._again(seed, rng.choice([-1, twist])), times=rng.randrange(1, 3)
             )
+
+    @step
+    def call_confused(self, rng: random.Random) -> None:
+        """With values that are easily taken for each other."""
+        target, static = self._target(rng), rng.choice(FIELDS)
+        for _ in range(2 * self.repeats):
+            layer = new(Layer, weight=None, bias=1, size=rng.choice(static.make()), activation=len)
+            self.check(target, layer, times=rng.randrange(1, 4))
 
     @step
     def reuse_addresses(self, rng: random.Random) -> None:
@@ -284,7 +311,7 @@ class Differential(RuleBasedStateMachine):
     @step
     def change_large(self, rng: random.Random) -> None:
         """Calls a function with a large model so often that it is known, and changes it in place."""
-        target, draw = self._target(rng), Draw(rng, KNOWN, fields=[NOTHING])
+        target, draw = self._target(rng), Draw(rng, KNOWN, _known_leaf, fields=[OF_NUMBERS])
         model = [draw.tree(2) for _ in range(40)]
         draw.made.append(model)
         for _ in range(self.repeats):

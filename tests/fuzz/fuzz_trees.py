@@ -30,10 +30,11 @@ from zoo.zoo_support import LEAVES, Static, seen
 
 # ---- static values ----
 
-NUMBERS = [0, 1, 2, -1, -2, True, False, 0.0, -0.0, 1.0, 1 + 0j, float("nan"), 2**64]
-NOTHING = Static(lambda: NUMBERS)
+# Each is easily taken for the next one.
+NUMBERS = [1, True, 1.0, 1 + 0j, 0, False, 0.0, -0.0, -1, -2, 2, float("nan"), 2**64]
+OF_NUMBERS = Static(lambda: NUMBERS)
 # Of the tables, those whose values are compared by value.
-FIELDS = [NOTHING] * 9 + [
+FIELDS = [OF_NUMBERS] * 100 + [
     static
     for table in (values, containers, classes, objects)
     for name, static in table.STATICS.items()
@@ -120,7 +121,7 @@ class Net(nnx.Module):
     """A Module with any attributes. `flip` is data in one instance and static in another."""
 
 
-def _new(cls: Any, **attributes: Any) -> Any:
+def new(cls: Any, **attributes: Any) -> Any:
     """An instance with these attributes, without Equinox's warning of arrays in static fields."""
     made = object.__new__(cls)
     for name, value in attributes.items():
@@ -129,7 +130,7 @@ def _new(cls: Any, **attributes: Any) -> Any:
 
 
 def _layer(d: Draw) -> Any:
-    return _new(Layer, weight=d.inner(), bias=d.inner(), size=d.static(), activation=d.static())
+    return new(Layer, weight=d.inner(), bias=d.inner(), size=d.static(), activation=d.static())
 
 
 def _deeper(d: Draw) -> Any:
@@ -137,12 +138,12 @@ def _deeper(d: Draw) -> Any:
     fields["activation"] = d.static()
     if d.rng.randrange(4) == 0:  # a Module that lacks a field
         fields.pop(d.rng.choice(list(fields)))
-    return _new(Deeper, **fields)
+    return new(Deeper, **fields)
 
 
 def _shell(d: Draw) -> Any:
     carried = WRAPPER if d.rng.randrange(2) else ()
-    return _new(Shell, inner=d.inner(), **{name: d.rng.choice(["a", None]) for name in carried})
+    return new(Shell, inner=d.inner(), **{name: d.rng.choice(["a", None]) for name in carried})
 
 
 def _variable(d: Draw) -> Any:
@@ -153,7 +154,7 @@ def _variable(d: Draw) -> Any:
 def _net(d: Draw) -> Any:
     nodes = {"_pytree__state": True, "a": True, "flip": bool(d.rng.randrange(2)), "meta": False}
     attributes = {"_pytree__state": PytreeState(), "a": d.inner(), "meta": d.static()}
-    return _new(Net, _pytree__nodes=HashableMapping(nodes), flip=d.leaf(), **attributes)
+    return new(Net, _pytree__nodes=HashableMapping(nodes), flip=d.leaf(), **attributes)
 
 
 def _partial(d: Draw) -> Any:
