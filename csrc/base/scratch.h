@@ -35,3 +35,47 @@ fj_scratch_free(PyObject **items, PyObject **room)
         PyMem_Free(items);
     }
 }
+
+/* A stack of temporary arrays, for a recursive walk:
+ *
+ *     PyObject *room[FJ_SCRATCH_ROOM];
+ *     FjScratch scratch = fj_scratch_of(room);
+ *     ...
+ *     PyObject **items = fj_scratch_push(&scratch, count);
+ *     ...
+ *     fj_scratch_pop(&scratch, items);
+ *
+ * Arrays are popped in reverse order.  One that doesn't fit into `room` is on the heap. */
+typedef struct {
+    PyObject **first, **next, **end; /* of `room`; `next` is unused */
+} FjScratch;
+
+#define FJ_SCRATCH_ROOM 256
+
+static inline FjScratch
+fj_scratch_of(PyObject **room)
+{
+    return (FjScratch){.first = room, .next = room, .end = room + FJ_SCRATCH_ROOM};
+}
+
+/* NULL with MemoryError. */
+static inline PyObject **
+fj_scratch_push(FjScratch *scratch, Py_ssize_t count)
+{
+    PyObject **items = fj_scratch_new(scratch->next, scratch->end - scratch->next, count);
+    scratch->next += items == scratch->next ? count : 0;
+    return items;
+}
+
+/* `items` can be NULL. */
+static inline void
+fj_scratch_pop(FjScratch *scratch, PyObject **items)
+{
+    if (FJ_LIKELY((uintptr_t)items - (uintptr_t)scratch->first <=
+                  (uintptr_t)scratch->end - (uintptr_t)scratch->first)) {
+        scratch->next = items;
+    }
+    else {
+        PyMem_Free(items);
+    }
+}

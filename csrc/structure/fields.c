@@ -135,9 +135,6 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
         }
         else if (values[i] == NULL && PyErr_Occurred()) {
             result = -1;
-            while (i > 0) {
-                Py_XDECREF(values[--i]);
-            }
         }
     }
     Py_XDECREF(view.dict);
@@ -325,11 +322,11 @@ fj_fields_are_as_classified(FjNodeKind *kind)
 }
 
 PyObject *const *
-fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room, Py_ssize_t size)
 {
     FjFieldView view;
     Py_ssize_t count = fj_node_kind_fields(kind);
-    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
+    if (count > size || Py_TYPE(object) != kind->type ||
         !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return NULL;
     }

@@ -78,8 +78,8 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
                : PyDict_GetItemWithError(view->dict, PyTuple_GET_ITEM(kind->names, i));
 }
 
-/* (P) Stores new references to the first `count` fields in `values`, or NULL if a field is
- * unset or `missing`.  0, or -1 with an error and no references. */
+/* (P) Stores new references to the first `count` fields in `values`, which are all NULL before.
+ * A field that is unset or `missing` stays NULL.  0 or -1. */
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 
@@ -140,10 +140,11 @@ fj_fields_view_stored(PyObject *object, const FjNodeKind *kind, FjFieldView *vie
     return fj_fields_are_python_free(view);
 }
 
-/* Returns the fields of an object, from their storage or copied to `room`, an array of
- * FJ_FIELDS_INLINE items.  NULL if there are more, if the object's class has changed, or if
- * reading a field needs Python code or must look beyond the instance. */
-PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room);
+/* Returns the fields of an object, from their storage or copied to `room`, an array of `size`
+ * items.  NULL if there are more, if the object's class has changed, or if reading a field
+ * needs Python code or must look beyond the instance. */
+PyObject *const *fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room,
+                                  Py_ssize_t size);
 
 /* (P) getattr of field `i` of an FJ_OBJECT. */
 PyObject *fj_fields_getattr(PyObject *object, FjNodeKind *kind, Py_ssize_t i);

@@ -10,6 +10,7 @@
 #include "tree/filter.h"
 
 #include "walk/flatten.h"
+#include "walk/prefix.h"
 #include "tree/pattern.h"
 
 /* The tree or subtree to filter.  All pointers are borrowed. */

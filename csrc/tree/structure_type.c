@@ -11,6 +11,7 @@
 #include "structure/words.h"
 #include "walk/build.h"
 #include "walk/flatten.h"
+#include "walk/prefix.h"
 #include "tree/inspect.h"
 
 static int

@@ -1,16 +1,33 @@
 /* Builds a tree, or the arguments of a call, in one pass over a Structure's nodes.
  *
- * Python code can run when the readers build containers (reader.h).  This code and other
+ * Python code can run when the readers build containers (kinds.h).  This code and other
  * threads can find unfinished containers with gc.get_objects().  So a container must be
  * complete when the garbage collector sees it: its children are built first, or it is hidden
  * until it has them all (fj_hide).  Dicts are the exception: they are always valid. */
 #include "walk/build.h"
 
-#include "walk/reader.h"
+#include "walk/kinds.h"
+
+/* A further occurrence of a numbered object. */
+static PyObject *
+build_ref(FjBuilder *b, const FjNode *node)
+{
+    PyObject *built = b->numbered[fj_node_number(node)];
+    if (built == NULL) {
+        PyErr_SetString(PyExc_RecursionError, "an argument contains itself");
+    }
+    return Py_XNewRef(built);
+}
 
 static PyObject *
 build_node_of_its_own(FjBuilder *b, const FjNode *node)
 {
+    if (node->code == FJ_NONE) {
+        return Py_NewRef(Py_None);
+    }
+    if (node->code == FJ_REF) {
+        return build_ref(b, node);
+    }
     PyObject *(*build)(FjBuilder *, const FjNode *) = fj_readers[node->code]->build;
     /* A node without grandchildren needs no recursion check. */
     if (node->arity == 0 || node->flags & FJ_NODE_SHALLOW) {

@@ -17,7 +17,7 @@ PyObject *fj_build_open(FjStructure *structure, PyObject *const *given);
 /* Returns the arguments of a call as a new list.  The registry stands for an absent one. */
 PyObject *fj_build_arguments(FjStructure *structure, PyObject *const *arrays);
 
-/* ---- for build.c and the readers (reader.h): the state of a walk that builds a tree ---- */
+/* ---- for build.c and the readers (kinds.h): the state of a walk that builds a tree ---- */
 
 #define FJ_BUILD_FACTORIES 4 /* factories with a cached result */
 

@@ -1,22 +1,40 @@
 /* The walk of a cache miss, and of all tree functions: flattens a tree of any structure.
  *
- * It asks the registry for the kind of each type, and appends nodes to a new Structure.
- * fj_flatten_up_to and fj_flatten_compare compare the tree with an existing Structure instead
- * (expected.h).
- *
- * Each container kind has a reader, which defines its traversal (reader.h).
+ * It asks the registry for the kind of each type, reads containers by their kind (kinds.h),
+ * and appends nodes to a new Structure.
  *
  * Python code can run nearly anywhere in this file: in `classify` and `is_array` for new types
- * and some instances, in the caller's `is_leaf` and `choose`, in expected.c and the readers,
- * and in finalizers.  So the walk holds a strong reference to each object while walking it,
- * and rechecks sizes after each child.  It refers to nodes by index: the array moves. */
+ * and some instances, in the caller's `is_leaf` and `choose`, in the readers, and in
+ * finalizers.  So the walk holds a strong reference to each object while walking it.  It
+ * refers to nodes by index: the array moves. */
 #include "walk/flatten.h"
 
+#include "base/address_map.h"
 #include "structure/statics.h"
-#include "walk/reader.h"
+#include "walk/kinds.h"
+
+/* The state of a walk. */
+typedef struct {
+    FjStructure *structure;
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    FjScratch scratch;
+    int is_tree_structure; /* from fj_flatten_leaves: every leaf counts as an array */
+    int none_is_leaf;
+    /* A type with only arrays, or only statics, as its instances in this argument; or NULL.
+     * An instance in the buffer or the Structure keeps the type alive. */
+    const PyTypeObject *array_type, *static_type;
+    int array_flags;    /* of this argument's array nodes: FJ_NODE_NUMBERS or 0 */
+    const char *choice; /* an FjChoose's answer for this argument */
+    Py_ssize_t next_choice, num_choices;
+    PyObject *is_leaf; /* borrowed, or NULL */
+    /* For call arguments: the numbered objects (Sharing in structure.h), and their numbers. */
+    FjLeafBuf *objects; /* or NULL */
+    FjAddressMap numbers;
+} Flattener;
 
 static int
-add_array(FjFlattener *f, PyObject *object)
+add_array(Flattener *f, PyObject *object)
 {
     FjNode *node = fj_structure_add(f->structure, FJ_ARRAY, NULL);
     if (node == NULL) {
@@ -29,10 +47,10 @@ add_array(FjFlattener *f, PyObject *object)
 }
 
 static FJ_NOINLINE int
-add_mutable_static(FjFlattener *f, PyObject *object, int flag)
+add_mutable_static(Flattener *f, PyObject *object, int flag)
 {
     int is_asked = flag == FJ_NODE_MAYBE_ARRAY;
-    int immutable = is_asked ? 0 : fj_static_is_immutable(fj_flatten_registry(f), object);
+    int immutable = is_asked ? 0 : fj_static_is_immutable(f->registry, object);
     FjNode *node = immutable < 0 ? NULL : fj_structure_add(f->structure, FJ_STATIC, object);
     if (node == NULL) {
         return -1;
@@ -46,10 +64,10 @@ add_mutable_static(FjFlattener *f, PyObject *object, int flag)
  * leaf that `is_array` rejected, FJ_NODE_ARGUMENT for a static argument, or 0 for any other
  * leaf. */
 static int
-add_static(FjFlattener *f, PyObject *object, int flag)
+add_static(Flattener *f, PyObject *object, int flag)
 {
     if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY ||
-                    !fj_static_is_inert(fj_flatten_registry(f), object))) {
+                    !fj_static_is_inert(f->registry, object))) {
         return add_mutable_static(f, object, flag);
     }
     FjNode *node = fj_structure_add(f->structure, FJ_STATIC, object);
@@ -60,15 +78,16 @@ add_static(FjFlattener *f, PyObject *object, int flag)
     return 0;
 }
 
-int
-fj_flatten_field(FjFlattener *f, PyObject *value)
+/* Adds None, or an absent field or argument. */
+static int
+add_nothing(Flattener *f, FjKindCode code)
 {
-    return FJ_UNLIKELY(f->expected != NULL) ? fj_expected_field(f->expected, value)
-                                            : add_static(f, value, FJ_NODE_FIELD);
+    return fj_structure_add(f->structure, code, NULL) == NULL ? -1 : 0;
 }
 
-void
-fj_flatten_add_context(FjFlattener *f, PyObject *object, const char *operation)
+/* (P) Adds the path of `object`, for which no node exists yet, to the current exception. */
+static void
+add_context(Flattener *f, PyObject *object, const char *operation)
 {
     PyObject *exception = fj_compat_take_exception();
     Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
@@ -79,20 +98,8 @@ fj_flatten_add_context(FjFlattener *f, PyObject *object, const char *operation)
     }
 }
 
-int
-fj_flatten_changed(FjFlattener *f, PyObject *object)
-{
-    if (f->expected != NULL && f->expected->name == NULL) {
-        f->expected->differs = 1;
-        return -1;
-    }
-    PyErr_Format(PyExc_RuntimeError, "`%.200s` changed while it was flattened",
-                 Py_TYPE(object)->tp_name);
-    return -1;
-}
-
 static int
-add_ref(FjFlattener *f, uint32_t number)
+add_ref(Flattener *f, uint32_t number)
 {
     PyObject *aux = PyLong_FromUnsignedLong(number);
     FjNode *node = aux == NULL ? NULL : fj_structure_add(f->structure, FJ_REF, aux);
@@ -101,50 +108,12 @@ add_ref(FjFlattener *f, uint32_t number)
     return node == NULL ? -1 : 0;
 }
 
-/* Walks an object of a `by_identity` type in the arguments of a call. */
-static int
-walk_numbered(FjFlattener *f, PyObject *object, FjNodeKind *kind)
-{
-    if (f->expected != NULL) { /* the caller checks that they are all distinct */
-        int met = fj_expected_identity(f->expected, object, f->objects);
-        return met < 0   ? -1
-               : met > 0 ? 0
-               : fj_leafbuf_push(f->objects, object) < 0
-                   ? -1
-                   : fj_readers[kind->code]->flatten(f, object, kind);
-    }
-    Py_ssize_t known = fj_address_map_find(&f->numbers, object);
-    if (known >= 0) {
-        return add_ref(f, (uint32_t)known);
-    }
-    uint32_t index = f->structure->count;
-    if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
-        fj_leafbuf_push(f->objects, object) < 0 ||
-        fj_readers[kind->code]->flatten(f, object, kind) < 0) {
-        return -1;
-    }
-    f->structure->num_identities++;
-    f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
-    return 0;
-}
-
-/* Adds an object if `is_leaf` or `expected` makes it a leaf.  1, 0, or -1 with an error. */
-static FJ_NOINLINE int
-stop_at_leaf(FjFlattener *f, PyObject *object)
-{
-    if (f->expected != NULL) {
-        return fj_expected_meet(f->expected, object);
-    }
-    int is_leaf = fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
-    return is_leaf <= 0 ? is_leaf : add_array(f, object) < 0 ? -1 : 1;
-}
-
 /* In `array_flags`: an FjChoose selects leaves.  Selected leaves get FJ_NODE_NUMBERS. */
 #define CHOOSING (1 << 16)
 
 /* Looks up the choice for the next leaf. */
 static void
-take_choice(FjFlattener *f)
+take_choice(Flattener *f)
 {
     int chosen = f->next_choice < f->num_choices && f->choice[f->next_choice];
     f->array_flags = CHOOSING | (chosen ? FJ_NODE_NUMBERS : 0);
@@ -153,7 +122,7 @@ take_choice(FjFlattener *f)
 
 /* code_of for an argument in which numbers can be traced. */
 static FJ_NOINLINE FjKindCode
-code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
+code_among_numbers(Flattener *f, const FjNodeKind *kind)
 {
     const FjRegistry *registry = f->structure->registry;
     int is_leaf =
@@ -170,49 +139,231 @@ code_among_numbers(FjFlattener *f, const FjNodeKind *kind)
 /* Returns the code of a kind under the policy, in this argument.  Called exactly once per
  * object, because it takes the next choice. */
 static inline FjKindCode
-code_of(FjFlattener *f, const FjNodeKind *kind)
+code_of(Flattener *f, const FjNodeKind *kind)
 {
     return FJ_UNLIKELY(f->array_flags != 0) ? code_among_numbers(f, kind)
                                             : fj_registry_code(f->structure->registry, kind);
 }
 
 static int
-add_leaf(FjFlattener *f, PyObject *object, FjKindCode code)
+add_leaf(Flattener *f, PyObject *object, FjKindCode code)
 {
     int is_asked = code == FJ_MAYBE_ARRAY && !f->is_tree_structure;
-    int is_array = is_asked ? fj_registry_is_array(fj_flatten_registry(f), object)
+    int is_array = is_asked ? fj_registry_is_array(f->registry, object)
                             : f->is_tree_structure || code == FJ_ARRAY;
     return is_array < 0 ? -1
            : is_array   ? add_array(f, object)
                         : add_static(f, object, is_asked ? FJ_NODE_MAYBE_ARRAY : 0);
 }
 
+/* ---- containers ---- */
+
+/* True if the tuple of a just closed node can never change: Constant tuples in structure.h. */
 static int
-walk_container(FjFlattener *f, PyObject *object, FjNodeKind *kind)
+is_constant(const FjStructure *structure, uint32_t index)
+{
+    uint32_t end = structure->info[index].subtree_end;
+    if (structure->nodes[index].flags & FJ_NODE_LEAVES) {
+        return 0;
+    }
+    for (uint32_t i = index + 1; i < end; i = structure->info[i].subtree_end) {
+        const FjNode *child = &structure->nodes[i];
+        if (!(child->code == FJ_NONE ||
+              (child->code == FJ_STATIC && child->flags & FJ_NODE_SELF_EQUAL) ||
+              (child->code == FJ_TUPLE && child->aux != NULL))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Pushes all `items` if all their types are known to be leaves.  They then need no nodes.
+ * Runs no Python code.  1, 0, or -1 with an error. */
+static int
+add_leaves(Flattener *f, PyObject *const *items, Py_ssize_t count)
+{
+    const PyTypeObject *last = NULL;
+    Py_ssize_t before = f->arrays->count;
+    if (f->is_leaf != NULL || count == 0) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTypeObject *type = Py_TYPE(items[i]);
+        if (FJ_UNLIKELY(type != last)) {
+            FjNodeKind *kind = fj_registry_cached_kind(f->registry, type);
+            if (kind == NULL || !(kind->code == FJ_ARRAY || kind->code == FJ_STATIC ||
+                                  kind->code == FJ_MAYBE_ARRAY ||
+                                  (kind->code == FJ_NONE && f->none_is_leaf))) {
+                /* The tree holds the items too, so dropping them here runs no Python code. */
+                fj_leafbuf_truncate(f->arrays, before);
+                return 0;
+            }
+            last = type;
+            if (i == 0 && fj_leafbuf_reserve(f->arrays, count) < 0) {
+                return -1;
+            }
+        }
+        if (fj_leafbuf_push(f->arrays, items[i]) < 0) {
+            return -1;
+        }
+    }
+    f->structure->all_leaves += count;
+    f->structure->open_leaves += count;
+    return 1;
+}
+
+/* Adds a tuple or list of leaves only.  1, 0 if it must be walked, or -1 with an error. */
+static int
+add_sequence_of_leaves(Flattener *f, PyObject *sequence, FjKindCode code)
+{
+    PyObject *items = FJ_FREE_THREADED && code == FJ_LIST ? PyList_AsTuple(sequence)
+                                                          : Py_NewRef(sequence);
+    Py_ssize_t size = items == NULL ? 0 : Py_SIZE(items);
+    int result = items == NULL ? -1 : add_leaves(f, PySequence_Fast_ITEMS(items), size);
+    Py_XDECREF(items);
+    if (result <= 0) {
+        return result;
+    }
+    Py_ssize_t index = fj_structure_append(f->structure, code, size, NULL, NULL);
+    if (index < 0) {
+        return -1;
+    }
+    f->structure->nodes[index].flags |= FJ_NODE_LEAVES;
+    fj_structure_close(f->structure, index);
+    return 1;
+}
+
+/* Sets FJ_NODE_LEAVES and removes the child nodes of a tuple or list if all children are
+ * leaves.  They have nodes after all if add_leaves met an unknown type, or with an `is_leaf`,
+ * but equal trees must have equal Structures. */
+static void
+remove_leaf_nodes(Flattener *f, Py_ssize_t index)
+{
+    FjStructure *structure = f->structure;
+    FjNode *node = &structure->nodes[index];
+    uint32_t first = (uint32_t)index + 1;
+    if (node->arity == 0 || structure->count - first != node->arity) {
+        return;
+    }
+    for (uint32_t i = first; i < structure->count; i++) {
+        if (structure->nodes[i].code != FJ_ARRAY) {
+            return;
+        }
+    }
+    structure->count = first;
+    node->flags |= FJ_NODE_LEAVES;
+}
+
+static int walk(Flattener *f, PyObject *object);
+static int walk_contents(Flattener *f, PyObject *object, FjContents *c, int result);
+
+/* Adds a dict that an object holds as a field.  With `is_static`, its values are static. */
+static int
+walk_held_dict(Flattener *f, PyObject *dict, int is_static)
+{
+    FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
+    return walk_contents(f, dict, &c, fj_contents_read_dict(&c, FJ_DICT, dict, is_static));
+}
+
+static int
+walk_children(Flattener *f, const FjContents *c)
+{
+    int result = 0;
+    for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
+        PyObject *child = c->children[i];
+        int is_tree = fj_contents_is_tree(c, i);
+        result = child == NULL ? add_nothing(f, FJ_MISSING)
+                 : c->dict_children != NULL && c->dict_children[i]
+                     ? walk_held_dict(f, child, !is_tree)
+                 : is_tree ? walk(f, child)
+                           : add_static(f, child, FJ_NODE_FIELD);
+    }
+    return result;
+}
+
+/* Adds a container.  `result` is from reading the contents, which this clears. */
+static int
+walk_contents(Flattener *f, PyObject *object, FjContents *c, int result)
+{
+    Py_ssize_t index = -1;
+    if (result == 0) {
+        fj_contents_changed(object);
+    }
+    else if (result < 0 && c->failed_to != NULL) {
+        add_context(f, object, c->failed_to);
+    }
+    else if (result > 0) {
+        index = fj_structure_append(f->structure, c->code, c->count, c->type, c->aux);
+    }
+    if (index >= 0) {
+        f->structure->nodes[index].flags |= (uint16_t)c->flags;
+        f->structure->may_run_python |= c->runs_python;
+        result = walk_children(f, c);
+    }
+    fj_contents_clear(c);
+    if (index < 0 || result < 0) {
+        return -1;
+    }
+    if (f->is_tree_structure && (c->code == FJ_TUPLE || c->code == FJ_LIST)) {
+        remove_leaf_nodes(f, index);
+    }
+    fj_structure_close(f->structure, index);
+    if (c->code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
+        f->structure->nodes[index].aux = Py_NewRef(object);
+    }
+    return 0;
+}
+
+static int
+walk_container(Flattener *f, PyObject *object, FjNodeKind *kind)
+{
+    int are_leaves = 0;
+    if (f->is_tree_structure && (kind->code == FJ_TUPLE || kind->code == FJ_LIST)) {
+        are_leaves = add_sequence_of_leaves(f, object, kind->code);
+    }
+    if (are_leaves != 0) {
+        return are_leaves < 0 ? -1 : 0;
+    }
+    FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
+    return walk_contents(f, object, &c, fj_readers[kind->code]->read(&c, object, kind));
+}
+
+/* Walks an object of a `by_identity` type in the arguments of a call. */
+static int
+walk_numbered(Flattener *f, PyObject *object, FjNodeKind *kind)
+{
+    Py_ssize_t known = fj_address_map_find(&f->numbers, object);
+    if (known >= 0) {
+        return add_ref(f, (uint32_t)known);
+    }
+    uint32_t index = f->structure->count;
+    if (fj_address_map_add(&f->numbers, object, (uint32_t)f->numbers.count) < 0 ||
+        fj_leafbuf_push(f->objects, object) < 0 || walk_container(f, object, kind) < 0) {
+        return -1;
+    }
+    f->structure->num_identities++;
+    f->structure->nodes[index].flags |= FJ_NODE_IDENTITY;
+    return 0;
+}
+
+static int
+walk_deeper(Flattener *f, PyObject *object, FjNodeKind *kind)
 {
     if (Py_EnterRecursiveCall(" while flattening a pytree: it is too deep, or a cycle")) {
         return -1;
     }
-    const FjRegistry *registry = fj_flatten_registry(f);
-    int result = f->objects != NULL && registry->by_identity != NULL &&
-                         fj_registry_is_by_identity(registry, kind->type)
-                     ? walk_numbered(f, object, kind)
-                     : fj_readers[kind->code]->flatten(f, object, kind);
+    int is_numbered = f->objects != NULL && f->registry->by_identity != NULL &&
+                      fj_registry_is_by_identity(f->registry, kind->type);
+    int result = is_numbered ? walk_numbered(f, object, kind)
+                             : walk_container(f, object, kind);
     Py_LeaveRecursiveCall();
     return result;
 }
 
-int
-fj_flatten_object(FjFlattener *f, PyObject *object)
+/* (P) Walks an object that the caller holds: adds its nodes and pushes its arrays. */
+static int
+walk(Flattener *f, PyObject *object)
 {
-#if FJ_FREE_THREADED
-    if (f->compare != NULL) {
-        int met = f->compare(f, object);
-        if (FJ_LIKELY(met != 0)) {
-            return met < 0 ? -1 : 0;
-        }
-    }
-#endif
     if (Py_TYPE(object) == f->array_type) {
         return add_array(f, object);
     }
@@ -220,15 +371,15 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
         return add_static(f, object, 0);
     }
     FjNodeKind *kind;
-    if (FJ_UNLIKELY(f->may_stop)) {
-        int stopped = stop_at_leaf(f, object);
-        if (stopped != 0) {
-            return stopped < 0 ? -1 : 0;
+    if (FJ_UNLIKELY(f->is_leaf != NULL)) {
+        int is_leaf = fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
+        if (is_leaf != 0) {
+            return is_leaf < 0 ? -1 : add_array(f, object);
         }
     }
     else {
         /* A borrowed kind is safe: adding an array or a static runs no Python code. */
-        kind = fj_registry_cached_kind(fj_flatten_registry(f), Py_TYPE(object));
+        kind = fj_registry_cached_kind(f->registry, Py_TYPE(object));
         if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
             if (!f->is_tree_structure && code_of(f, kind) != FJ_ARRAY) {
                 f->static_type = f->array_flags & CHOOSING ? NULL : Py_TYPE(object);
@@ -238,30 +389,31 @@ fj_flatten_object(FjFlattener *f, PyObject *object)
             return add_array(f, object);
         }
     }
-    kind = fj_registry_kind(fj_flatten_registry(f), object);
+    kind = fj_registry_kind(f->registry, object);
     if (kind == NULL) {
-        return -1;
-    }
-    if (FJ_UNLIKELY(f->expected != NULL) && kind->code <= FJ_STATIC) {
-        /* A leaf instead of an expected REF or container. */
-        Py_DECREF(kind);
-        f->expected->differs = 1;
         return -1;
     }
     FjKindCode code = code_of(f, kind);
     int result = code <= FJ_STATIC || (code == FJ_NONE && f->none_is_leaf)
                      ? add_leaf(f, object, code)
-                     : walk_container(f, object, kind);
+                 : code == FJ_NONE ? add_nothing(f, FJ_NONE)
+                                   : walk_deeper(f, object, kind);
     Py_DECREF(kind);
     return result;
 }
 
-/* Walks `tree`.  Returns `f->structure`. */
+/* Walks `tree` with a new Structure.  Returns it. */
 static FjStructure *
-walk_tree(FjFlattener *f, PyObject *tree)
+walk_tree(Flattener *f, PyObject *tree)
 {
-    if (f->structure != NULL && fj_flatten_object(f, tree) < 0) {
-        Py_CLEAR(f->structure);
+    PyObject *room[FJ_SCRATCH_ROOM];
+    f->scratch = fj_scratch_of(room);
+    f->structure = fj_structure_new(f->registry);
+    if (f->structure != NULL) {
+        f->structure->is_tree_structure = f->is_tree_structure;
+        if (walk(f, tree) < 0) {
+            Py_CLEAR(f->structure);
+        }
     }
     return f->structure;
 }
@@ -269,7 +421,7 @@ walk_tree(FjFlattener *f, PyObject *tree)
 FjStructure *
 fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *arrays)
 {
-    FjFlattener f = {.structure = fj_structure_new(registry), .arrays = arrays};
+    Flattener f = {.registry = registry, .arrays = arrays};
     if (walk_tree(&f, tree) != NULL) {
         fj_show((PyObject *)f.structure);
     }
@@ -280,33 +432,12 @@ FjStructure *
 fj_flatten_leaves(FjRegistry *registry, PyObject *tree, PyObject *is_leaf, int none_is_leaf,
                   FjLeafBuf *leaves)
 {
-    FjFlattener f = {.structure = fj_structure_new(registry),
-                     .arrays = leaves,
-                     .is_tree_structure = 1,
-                     .none_is_leaf = none_is_leaf,
-                     .may_stop = is_leaf != NULL,
-                     .is_leaf = is_leaf};
-    if (f.structure != NULL) {
-        f.structure->is_tree_structure = 1;
-    }
+    Flattener f = {.registry = registry,
+                   .arrays = leaves,
+                   .is_tree_structure = 1,
+                   .none_is_leaf = none_is_leaf,
+                   .is_leaf = is_leaf};
     return walk_tree(&f, tree);
-}
-
-int
-fj_flatten_up_to(FjStructure *structure, PyObject *tree, const char *name, const char *model,
-                 FjLeafBuf *leaves)
-{
-    FjExpected expected = {.structure = structure,
-                           .next = structure->nodes,
-                           .arrays = leaves,
-                           .name = name,
-                           .model = model};
-    FjFlattener f = {.structure = structure,
-                     .arrays = leaves,
-                     .is_tree_structure = 1,
-                     .may_stop = 1,
-                     .expected = &expected};
-    return fj_flatten_object(&f, tree);
 }
 
 /* Records the nodes of numbered objects.  0, or -1 with MemoryError. */
@@ -327,17 +458,17 @@ note_identities(FjStructure *structure)
 }
 
 static int
-walk_argument(FjFlattener *f, PyObject *argument, int flags)
+walk_argument(Flattener *f, PyObject *argument, int flags)
 {
     f->array_flags = flags & FJ_TRACED_ARGUMENT ? FJ_NODE_NUMBERS : 0;
     f->array_type = f->static_type = NULL;
-    return argument == NULL             ? fj_flatten_nothing(f, FJ_MISSING)
+    return argument == NULL             ? add_nothing(f, FJ_MISSING)
            : flags & FJ_STATIC_ARGUMENT ? add_static(f, argument, FJ_NODE_ARGUMENT)
-                                        : fj_flatten_object(f, argument);
+                                        : walk(f, argument);
 }
 
 static int
-walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
+walk_chosen(Flattener *f, PyObject *argument, PyObject *choice)
 {
     if (choice == NULL || !PyBytes_Check(choice)) {
         if (choice != NULL) {
@@ -350,7 +481,7 @@ walk_chosen(FjFlattener *f, PyObject *argument, PyObject *choice)
     f->next_choice = 0;
     f->array_flags = CHOOSING;
     f->array_type = f->static_type = NULL;
-    int result = fj_flatten_object(f, argument);
+    int result = walk(f, argument);
     if (result == 0 && f->next_choice != f->num_choices) {
         PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
         result = -1;
@@ -363,13 +494,17 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
                      PyObject *const *arguments, FjChoose choose, void *context,
                      FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    FjFlattener f = {
-        .structure = fj_structure_new(registry), .arrays = arrays, .objects = objects};
+    PyObject *room[FJ_SCRATCH_ROOM];
+    Flattener f = {.structure = fj_structure_new(registry),
+                   .registry = registry,
+                   .arrays = arrays,
+                   .scratch = fj_scratch_of(room),
+                   .objects = objects};
     if (f.structure == NULL) {
         return NULL;
     }
     Py_ssize_t count = PyTuple_GET_SIZE(names);
-    Py_ssize_t root = fj_flatten_open(&f, FJ_ARGUMENTS, count, NULL, names, 0);
+    Py_ssize_t root = fj_structure_append(f.structure, FJ_ARGUMENTS, count, NULL, names);
     int result = root < 0 ? -1 : 0;
     for (Py_ssize_t i = 0; i < count && result == 0; i++) {
         int flag = flags == NULL ? 0 : flags[i];

@@ -1,60 +1,620 @@
 /* The walk of a cache hit: compares a tree with a Structure and collects the tree's arrays.
  *
  * It walks the nodes and the tree side by side, pushes each array it meets, and stops at the
- * first difference.  There are two kinds of walk:
+ * first difference.  It reads containers by their kind (kinds.h), in one of two modes:
  *
- *   python_free       runs no Python code and borrows references
- *                     (match_python_free.c).  Returns FJ_MATCH_NEEDS_PYTHON if an
- *                     object can't be compared without Python code.
- *   holds_references  can run Python code, and holds a reference to each object
- *                     it looks at: the walk of flatten.c (fj_flatten_compare).
+ *   borrowed  Runs no Python code, so nothing can change or be freed, and takes no
+ *             references.  Common containers allocate nothing while the buffers are large
+ *             enough.  Returns FJ_MATCH_NEEDS_PYTHON if an object can't be compared without
+ *             Python code.
+ *   held      Can run Python code, and holds a reference to each object it looks at.
  *
- * match_all starts with the python_free walk, unless the Structure has `may_run_python`.
- * After FJ_MATCH_NEEDS_PYTHON it starts over with the other walk.  Without a GIL, other
- * threads can change a tree at any time, and only the reference-holding walk is used:
- * compare.c does most of it.
+ * A hit starts borrowed unless the Structure has `may_run_python`, and usually ends so.
+ * Without `may_run_python`, every static (a leaf or field that isn't an array) is inert
+ * (statics.h) or has a python_free snapshot (snapshot.h), no leaf needs `is_array`, all keys
+ * are plain, and every container is read directly.  After FJ_MATCH_NEEDS_PYTHON, the match
+ * starts over in held mode.
+ *
+ * Without a GIL, other threads can change a container at any time, so every match is held: the
+ * children are read in one step, under the container's lock.  Most of a model consists of
+ * statics that are the Structure's very objects.  These need no references.
+ *
+ * If a large argument has been the same object for some calls, a borrowed walk records it
+ * (known.h).  While it is unchanged, it isn't walked.
  *
  * Numbered objects (Sharing in structure.h) are pushed too, before their children.  A REF
  * matches the object with its number, and all numbered objects must be distinct.
  *
  * Invariant: unless the result is FJ_MATCH_YES, the buffers keep their former sizes.
  *
- * Python code runs only in the reference-holding walk. */
+ * Python code runs only in held mode: in `classify` for a new type, in `is_array`, in reading
+ * a container, in comparing statics and keys, and in finalizers. */
 #include "walk/match.h"
 
-#include "walk/flatten.h"
+#include "structure/fields.h"
+#include "structure/statics.h"
+#include "walk/kind_dicts.h"
+#include "walk/kind_instances.h"
+#include "walk/kind_sequences.h"
+#include "walk/kinds.h"
 
-/* Truncates the buffers after a failed walk. */
-static void
-take_back(FjMatcher *m, Py_ssize_t arrays_before)
+/* Only in borrowed mode. */
+#define FJ_MATCH_NEEDS_PYTHON FJ_PEEK_NEEDS_PYTHON
+
+typedef struct {
+    FjStructure *structure;
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    FjLeafBuf *objects;         /* the numbered ones, or NULL without any */
+    FjScratch scratch;          /* for children that are read */
+    FjKnownArgument *recording; /* being recorded, or NULL */
+    Py_ssize_t first_array;     /* number of arrays before this argument's */
+    const FjNode *next;
+    int holds; /* the mode */
+} Matcher;
+
+/* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
+
+static int match_node(Matcher *m, PyObject *object);
+
+/* Stops recording: this address no longer identifies the object. */
+static inline void
+fail_record(Matcher *m)
 {
-    fj_leafbuf_truncate(m->arrays, arrays_before);
-    if (m->objects != NULL) {
-        fj_leafbuf_truncate(m->objects, 0);
+    if (m->recording != NULL) {
+        fj_known_fail(m->recording);
     }
 }
 
-/* Also checks that the numbered objects are distinct. */
-static inline int
-end_walk(FjMatcher *m, int result, Py_ssize_t arrays_before, FjKnownArguments *known)
+/* ---- leaves ---- */
+
+/* (P) */
+static int
+is_array(Matcher *m, const FjNode *node, PyObject *object)
 {
+    FjNodeKind *kind = fj_registry_kind(m->registry, object);
+    if (kind == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    FjKindCode code = fj_registry_code(m->registry, kind);
+    Py_DECREF(kind);
+    return code == FJ_MAYBE_ARRAY
+               ? fj_registry_is_array(m->registry, object)
+               : code == FJ_ARRAY || fj_structure_takes_number(m->structure, node, object);
+}
+
+/* Matches an object of a different type than most arrays with an ARRAY. */
+static FJ_NOINLINE int
+match_other(Matcher *m, const FjNode *node, PyObject *object)
+{
+    const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
+    if (!m->holds && (kind == NULL || kind->code == FJ_MAYBE_ARRAY)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = m->holds ? is_array(m, node, object)
+                          : fj_structure_takes_number(m->structure, node, object);
+    return result == FJ_MATCH_YES && fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR
+                                                                            : result;
+}
+
+static int
+match_array(Matcher *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    return match_other(m, node, object);
+}
+
+/* match_value in held mode.  Even the same object can have become an array. */
+static FJ_NOINLINE int
+match_held_value(Matcher *m, const FjNode *node, PyObject *object)
+{
+    int is_now_array =
+        node->flags & FJ_NODE_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : 0;
+    return is_now_array < 0 ? FJ_MATCH_ERROR
+           : is_now_array   ? FJ_MATCH_NO
+                            : fj_structure_has(m->structure, node, object);
+}
+
+/* The value can change in place: even the same object is compared with its snapshot. */
+static FJ_NOINLINE int
+match_mutable_static(Matcher *m, const FjNode *node, PyObject *object)
+{
+    int same = fj_structure_match(m->structure, node, object);
+    if (same == FJ_SNAPSHOT_UNSEEN) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (same > 0 && m->recording != NULL) {
+        fj_known_add_static(m->recording, m->structure, node, object);
+    }
+    return same;
+}
+
+/* Two inert statics that are different objects. */
+static FJ_NOINLINE int
+match_inert(Matcher *m, PyObject *expected, PyObject *object)
+{
+    fail_record(m);
+    return fj_static_equal(m->registry, expected, object);
+}
+
+/* Matches a static or the aux data of a custom node with `expected`, the node's own. */
+static inline int
+match_value(Matcher *m, const FjNode *node, PyObject *expected, PyObject *object)
+{
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        return FJ_MATCH_YES;
+    }
+    if (Py_TYPE(object) != Py_TYPE(expected)) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(m->holds)) {
+        return match_held_value(m, node, object);
+    }
+    /* FJ_NODE_SELF_EQUAL isn't enough: the class could have gained an __eq__ since then. */
+    return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
+                                                     : match_mutable_static(m, node, object);
+}
+
+/* ---- children ---- */
+
+static FJ_NOINLINE int
+match_missing(Matcher *m, PyObject *object)
+{
+    fail_record(m);
+    return object == NULL || object == fj_registry_missing(m->registry);
+}
+
+/* `object` is NULL if the child is absent. */
+static inline int
+match_child(Matcher *m, PyObject *object)
+{
+    if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
+        m->next++;
+        return match_missing(m, object);
+    }
+    return object == NULL ? FJ_MATCH_NO : match_node(m, object);
+}
+
+/* Matches children that nothing else can change or drop.  Nearly all are arrays of the most
+ * common type or the very inert statics of the Structure.  Both are matched here, without a
+ * function call. */
+static int
+match_children(Matcher *m, PyObject *const *children, uint32_t count)
+{
+    const FjNode *node = m->next;
+    PyTypeObject *array_type = m->registry->array_type;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *object = children[i];
+        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+            node++;
+        }
+        else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
+            node++;
+            if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
+                return FJ_MATCH_ERROR;
+            }
+        }
+        else {
+            m->next = node;
+            int result = match_child(m, object);
+            if (result != FJ_MATCH_YES) {
+                return result;
+            }
+            node = m->next;
+        }
+    }
+    m->next = node;
+    return FJ_MATCH_YES;
+}
+
+/* Copies borrowed children and holds them; their first node is `node`.  Children that need no
+ * comparison become NULL: the very static of its node, which the Structure holds, or a child
+ * absent in both.  1, or 0 without references if any other child is absent. */
+static int
+hold(Matcher *m, const FjNode *node, PyObject *const *borrowed, PyObject **children,
+     uint32_t count)
+{
+    const PyObject *missing = fj_registry_missing(m->registry);
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *child = borrowed[i];
+        if (node->code == FJ_MISSING ? child == NULL || child == missing
+                                     : child == node->aux && node->code == FJ_STATIC &&
+                                           (node->flags & FJ_NODE_SELF_EQUAL)) {
+            child = NULL;
+        }
+        else if (child == NULL) {
+            while (i > 0) {
+                Py_XDECREF(children[--i]); /* the container holds them */
+            }
+            return FJ_MATCH_NO;
+        }
+        children[i] = Py_XNewRef(child);
+        node = node->arity == 0 ? node + 1 : fj_structure_skip(m->structure, node);
+    }
+    return FJ_MATCH_YES;
+}
+
+/* (P) Matches children from `hold`.  Moves arrays to the buffer, which leaves NULL. */
+static int
+match_held_children(Matcher *m, PyObject **children, uint32_t count)
+{
+    const PyTypeObject *array_type = m->registry->array_type;
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        PyObject *child = children[i];
+        if (child == NULL) {
+            m->next++;
+        }
+        else if (m->next->code == FJ_ARRAY && Py_TYPE(child) == array_type) {
+            if (fj_leafbuf_reserve(m->arrays, 1) < 0) {
+                return FJ_MATCH_ERROR;
+            }
+            m->arrays->items[m->arrays->count++] = child;
+            children[i] = NULL;
+            m->next++;
+        }
+        else {
+            result = match_child(m, child);
+        }
+    }
+    return result;
+}
+
+/* ---- containers ---- */
+
+/* Borrowed children of a container. */
+typedef struct {
+    PyObject *const *children;
+    PyObject **room; /* from the scratch, or NULL */
+} Peeked;
+
+static inline int
+take_room(Matcher *m, const FjNode *node, Peeked *peeked)
+{
+    peeked->children = peeked->room = fj_scratch_push(&m->scratch, node->arity);
+    return peeked->room == NULL ? -1 : 0;
+}
+
+/* Without a GIL, `object` is the locked __dict__. */
+static int
+peek_module(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
+{
+    FjFieldView view;
+#if FJ_FREE_THREADED
+    view = (FjFieldView){.dict = object, .used = PyDict_GET_SIZE(object)};
+#else
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+#endif
+    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
+        return FJ_MATCH_NO;
+    }
+    peeked->children = fj_peek_stored(node, &view);
+    if (FJ_LIKELY(peeked->children != NULL)) {
+        return FJ_MATCH_YES;
+    }
+    return take_room(m, node, peeked) < 0
+               ? FJ_MATCH_ERROR
+               : fj_peek_fields(&view, fj_node_kind(node), node->arity, peeked->room);
+}
+
+/* Leaves a field that isn't in its storage to getattr. */
+static int
+peek_object(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
+{
+    if (FJ_FREE_THREADED) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (take_room(m, node, peeked) < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    peeked->children =
+        fj_fields_stored(fj_node_kind(node), object, peeked->room, node->arity);
+    return peeked->children == NULL ? FJ_MATCH_NEEDS_PYTHON : FJ_MATCH_YES;
+}
+
+/* Reads the children of an object of the node's type.  Runs no Python code. */
+static inline int
+peek(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+    case FJ_NAMEDTUPLE:
+        return fj_peek_tuple(node, object, &peeked->children);
+    case FJ_LIST:
+        return fj_peek_list(node, object, &peeked->children);
+    case FJ_MODULE:
+        return peek_module(m, node, object, peeked);
+    case FJ_OBJECT:
+        return peek_object(m, node, object, peeked);
+    case FJ_DICT:
+    case FJ_DEFAULT_DICT:
+        return take_room(m, node, peeked) < 0 ? FJ_MATCH_ERROR
+                                              : fj_peek_dict(node, object, peeked->room);
+    default:
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+}
+
+static int
+match_borrowed(Matcher *m, const FjNode *node, PyObject *object)
+{
+    Peeked peeked = {.room = NULL};
+    int result = peek(m, node, object, &peeked);
+    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+        result = match_children(m, peeked.children, node->arity);
+    }
+    if (peeked.room != NULL) {
+        fj_scratch_pop(&m->scratch, peeked.room);
+    }
+    return result;
+}
+
+/* Returns the object whose lock protects the children (new reference), or NULL. */
+static PyObject *
+container_of(const FjNode *node, PyObject *object)
+{
+#if FJ_FREE_THREADED
+    return node->code == FJ_MODULE ? fj_fields_dict(object) : Py_NewRef(object);
+#else
+    (void)node;
+    return Py_NewRef(object);
+#endif
+}
+
+/* Peeks at the children of a container, under its lock, and holds them. */
+static int
+peek_and_hold(Matcher *m, const FjNode *node, PyObject *object, PyObject **children)
+{
+    Peeked peeked = {.room = NULL};
+    PyObject *container = container_of(node, object);
+    int result;
+    if (container == NULL) {
+        return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NEEDS_PYTHON;
+    }
+    FJ_LOCK(container);
+    result = peek(m, node, container, &peeked);
+    if (result == FJ_MATCH_YES) {
+        result = hold(m, node + 1, peeked.children, children, node->arity);
+    }
+    FJ_UNLOCK();
+    fj_scratch_pop(&m->scratch, peeked.room);
+    Py_DECREF(container);
+    return result;
+}
+
+/* (P) True if a container has a node's code, arity, type and value. */
+static int
+has_contents(Matcher *m, const FjNode *node, const FjContents *c)
+{
+    PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
+    if (c->code != node->code || c->count != (Py_ssize_t)node->arity ||
+        c->type != fj_structure_info(m->structure, node)->type ||
+        ((c->flags ^ node->flags) & FJ_NODE_WRAPPER) ||
+        (fj_node_has_kind(node) && c->aux != node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    return fj_structure_value(node) == NULL || c->keys != NULL
+               ? FJ_MATCH_YES
+               : match_value(m, node, fj_structure_value(node), value);
+}
+
+/* (P) Reads a container that can't be peeked at, and compares it without its children. */
+static int
+read_contents(Matcher *m, const FjNode *node, PyObject *object, FjContents *c)
+{
+    int is_dict = PyDict_Check(object) && fj_structure_value(node) == node->aux;
+    if (is_dict && PyDict_GET_SIZE(object) != PyTuple_GET_SIZE(node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    if (is_dict && node->code != FJ_ORDERED_DICT && (node->flags & FJ_NODE_PLAIN_KEYS) &&
+        fj_compat_dict_is_unicode(object)) {
+        c->keys = node->aux;
+    }
+    FjNodeKind *kind = fj_node_has_kind(node)
+                           ? (FjNodeKind *)Py_NewRef((PyObject *)fj_node_kind(node))
+                           : fj_registry_kind(m->registry, object);
+    int result = kind == NULL ? -1 : fj_readers[kind->code]->read(c, object, kind);
+    Py_XDECREF(kind);
+    if (result < 0 && c->failed_to != NULL && is_dict && PyErr_ExceptionMatches(PyExc_Exception) &&
+        !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        PyErr_Clear(); /* flattening raises it later, with the path */
+        result = FJ_MATCH_NO;
+    }
+    return result > 0 ? has_contents(m, node, c) : result;
+}
+
+/* (P) match_borrowed in held mode. */
+static FJ_NOINLINE int
+match_held(Matcher *m, const FjNode *node, PyObject *object)
+{
+    FjContents contents = {.registry = m->registry, .scratch = &m->scratch};
+    PyObject **children = fj_scratch_push(&m->scratch, node->arity);
+    if (children == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = peek_and_hold(m, node, object, children);
+    if (result == FJ_MATCH_NEEDS_PYTHON) {
+        result = read_contents(m, node, object, &contents);
+        if (result == FJ_MATCH_YES) {
+            result = hold(m, node + 1, contents.children, children, node->arity);
+        }
+    }
+    if (result == FJ_MATCH_YES) {
+        result = match_held_children(m, children, node->arity);
+        fj_drop_children(children, node->arity);
+    }
+    fj_contents_clear(&contents);
+    fj_scratch_pop(&m->scratch, children);
+    return result;
+}
+
+/* Pushes a numbered object, and adds a container to the current record. */
+static FJ_NOINLINE void
+note_container(Matcher *m, const FjNode *node, PyObject *object)
+{
+    if (m->recording != NULL) {
+        fj_known_add(m->recording, m->structure, node, object,
+                     m->arrays->count - m->first_array);
+    }
+    if (node->flags & FJ_NODE_IDENTITY) {
+        fj_leafbuf_push_reserved(m->objects, object);
+    }
+}
+
+static inline int
+has_type(Matcher *m, const FjNode *node, PyObject *object)
+{
+    switch (node->code) {
+    case FJ_TUPLE:
+        return PyTuple_CheckExact(object);
+    case FJ_LIST:
+        return PyList_CheckExact(object);
+    case FJ_MODULE:
+    case FJ_OBJECT:
+        return Py_TYPE(object) == fj_node_kind(node)->type;
+    default:
+        return Py_TYPE(object) == fj_structure_info(m->structure, node)->type;
+    }
+}
+
+static int
+match_container(Matcher *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_UNLIKELY(!has_type(m, node, object))) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
+        note_container(m, node, object);
+    }
+    if (object == node->aux) { /* a constant tuple */
+        m->next = fj_structure_skip(m->structure, node);
+        return FJ_MATCH_YES;
+    }
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_ITSELF)) {
+        return match_value(m, node, fj_structure_value(node), object);
+    }
+    /* A tuple holds its items. */
+    return FJ_UNLIKELY(m->holds) && !PyTuple_Check(object) ? match_held(m, node, object)
+                                                           : match_borrowed(m, node, object);
+}
+
+/* The only stack check: the walk goes no deeper than the Structure. */
+static int
+match_deep(Matcher *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = match_container(m, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* The object with this number was pushed before the REF. */
+static FJ_NOINLINE int
+match_ref(Matcher *m, const FjNode *node, PyObject *object)
+{
+    uint32_t number = fj_node_number(node);
+    if (m->recording != NULL) {
+        fj_known_add_ref(m->recording, object, number);
+    }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
+    return m->objects->items[number] == object;
+}
+
+static int
+match_node(Matcher *m, PyObject *object)
+{
+    const FjNode *node = m->next++;
+    if (FJ_UNLIKELY(node->code == FJ_NONE)) {
+        return object == Py_None;
+    }
+    switch (node->code) {
+    case FJ_ARRAY:
+        return match_array(m, node, object);
+    case FJ_STATIC:
+        return match_value(m, node, node->aux, object);
+    case FJ_REF:
+        return match_ref(m, node, object);
+    default:
+        break;
+    }
+    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
+                                                   : match_container(m, node, object);
+}
+
+/* ---- arguments ---- */
+
+/* Checks a large argument, or matches it and records it if that is worthwhile. */
+static FJ_NOINLINE int
+match_large(Matcher *m, PyObject *object, FjKnownArgument *argument)
+{
+    Py_ssize_t first_object = m->objects == NULL ? 0 : m->objects->count;
+    if (FJ_LIKELY(fj_known_check(argument, m->registry, object))) {
+        m->next = fj_structure_skip(m->structure, m->next);
+        return fj_known_push(argument, m->arrays, m->objects);
+    }
+    if (!fj_known_start(argument, object)) {
+        return match_node(m, object);
+    }
+    m->recording = argument;
+    m->first_array = m->arrays->count;
+    int result = match_node(m, object);
+    m->recording = NULL;
+    fj_known_end(argument, result == FJ_MATCH_YES, object, m->arrays->items + m->first_array,
+                 m->arrays->count - m->first_array,
+                 m->objects == NULL ? NULL : m->objects->items + first_object,
+                 m->objects == NULL ? 0 : m->objects->count - first_object);
+    return result;
+}
+
+static int
+match_argument(Matcher *m, PyObject *object, FjKnownArgument *argument)
+{
+    /* Not match_child, which treats registry->missing as absent: a caller can pass it. */
+    if (m->next->code == FJ_MISSING) {
+        m->next++;
+        return object == NULL;
+    }
+    return object == NULL     ? FJ_MATCH_NO
+           : argument != NULL ? match_large(m, object, argument)
+                              : match_node(m, object);
+}
+
+/* Also checks that the numbered objects are distinct.  `known` can be NULL. */
+static int
+match_arguments(Matcher *m, PyObject *const *objects, Py_ssize_t count,
+                FjKnownArguments *known)
+{
+    Py_ssize_t arrays_before = m->arrays->count;
+    FjKnownArguments *recorded = m->holds ? NULL : known;
+    int result = FJ_MATCH_YES;
+    for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        result = match_argument(m, objects[i],
+                                recorded == NULL ? NULL : fj_known_find(recorded, i));
+    }
     if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
         result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
     }
     if (FJ_UNLIKELY(result != FJ_MATCH_YES)) {
-        take_back(m, arrays_before);
+        fj_leafbuf_truncate(m->arrays, arrays_before);
+        if (m->objects != NULL) {
+            fj_leafbuf_truncate(m->objects, 0);
+        }
     }
     return result;
 }
 
 static FjMatch
-match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
+match_all(Matcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArguments *known)
 {
-    Py_ssize_t before = m->arrays->count;
     const FjNode *first = m->next;
     if (!FJ_FREE_THREADED && !m->structure->may_run_python) {
-        int result =
-            end_walk(m, fj_match_python_free(m, objects, count, known), before, known);
+        int result = match_arguments(m, objects, count, known);
         if (FJ_LIKELY(result != FJ_MATCH_NEEDS_PYTHON)) {
             return (FjMatch)result;
         }
@@ -62,21 +622,28 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
     if (m->structure->is_asked) {
         return FJ_MATCH_NO;
     }
+    if (fj_compat_enter_frames() < 0) {
+        return FJ_MATCH_ERROR;
+    }
+    m->next = first;
+    m->holds = 1;
     /* Use nothing remembered from before Python code ran, except what this call owns. */
-    return (FjMatch)end_walk(
-        m, fj_flatten_compare(m->structure, first, objects, count, m->arrays, m->objects),
-        before, FJ_FREE_THREADED ? known : NULL);
+    int result = match_arguments(m, objects, count, FJ_FREE_THREADED ? known : NULL);
+    fj_compat_leave_frames();
+    return (FjMatch)result;
 }
 
 FjMatch
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
 {
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .arrays = arrays,
-                   .objects = objects,
-                   .next = structure->nodes + 1};
+    PyObject *room[FJ_SCRATCH_ROOM];
+    Matcher m = {.structure = structure,
+                 .registry = structure->registry,
+                 .scratch = fj_scratch_of(room),
+                 .arrays = arrays,
+                 .objects = objects,
+                 .next = structure->nodes + 1};
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
@@ -101,9 +668,11 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
 FjMatch
 fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays)
 {
-    FjMatcher m = {.structure = structure,
-                   .registry = structure->registry,
-                   .arrays = arrays,
-                   .next = structure->nodes};
+    PyObject *room[FJ_SCRATCH_ROOM];
+    Matcher m = {.structure = structure,
+                 .registry = structure->registry,
+                 .scratch = fj_scratch_of(room),
+                 .arrays = arrays,
+                 .next = structure->nodes};
     return match_all(&m, &tree, 1, NULL);
 }

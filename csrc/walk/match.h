@@ -15,7 +15,7 @@ typedef enum {
 /* If the arguments (or the tree) have exactly this Structure, which must have been hashed,
  * pushes their arrays and returns FJ_MATCH_YES.  Otherwise leaves `arrays` unchanged.  The
  * caller holds the objects and the Structure.  Runs Python code only if the Structure has
- * `may_run_python`, or if the python_free walk can't compare an object.
+ * `may_run_python`, or if an object can't be compared without it.
  *
  * `*known`, initially NULL, remembers earlier arguments with this Structure, to avoid walking
  * them.  `objects`, initially empty, receives the numbered objects in order (Sharing in
@@ -23,23 +23,3 @@ typedef enum {
 FjMatch fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                            PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects);
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);
-
-/* ---- the python_free walk: see match_python_free.c ---- */
-
-/* The python_free walk would need Python code. */
-#define FJ_MATCH_NEEDS_PYTHON (-2)
-
-typedef struct {
-    FjStructure *structure;
-    FjRegistry *registry;
-    FjLeafBuf *arrays;
-    FjLeafBuf *objects;         /* the numbered ones, or NULL without any */
-    FjKnownArgument *recording; /* being recorded in a python_free walk, or NULL */
-    Py_ssize_t first_array;     /* number of arrays before this argument's */
-    const FjNode *next;
-} FjMatcher;
-
-/* Matches the arguments (or one tree) with the nodes from `next` on.  Returns an FjMatch or
- * FJ_MATCH_NEEDS_PYTHON, with buffers that can be partly filled.  `known` can be NULL. */
-int fj_match_python_free(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
-                         FjKnownArguments *known);

@@ -1,0 +1,12 @@
+/* Peeks at dicts and defaultdicts (kinds.h). */
+#pragma once
+
+#include "structure/structure.h"
+
+/* Sets `values` to the values of these names in a dict (borrowed), or NULL if absent.  Ignores
+ * other keys.  The names are strings or ints.  1, or FJ_PEEK_NEEDS_PYTHON. */
+int fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values);
+
+/* Sets `children` to the children of a node's dict or defaultdict (borrowed).  1, 0 if the
+ * keys differ, FJ_PEEK_NEEDS_PYTHON, or -1. */
+int fj_peek_dict(const FjNode *node, PyObject *dict, PyObject **children);

@@ -1,0 +1,109 @@
+/* Each kind of container has a reader, which reads the children of an object and builds one.
+ *
+ * A miss, a prefix and some containers of a match are read in one way: `read` returns the node
+ * that the object would have, with references to the children.  A match usually *peeks*: it
+ * knows the node, and borrows the children without running Python code.  The functions named
+ * fj_peek_... are in the headers of the kinds (kind_sequences.h, ...). */
+#pragma once
+
+#include "base/scratch.h"
+#include "walk/build.h"
+
+/* Results of reading a container. */
+#define FJ_PEEK_NEEDS_PYTHON (-2) /* can't be read without Python code */
+
+/* An object as the node it would have, and its children. */
+typedef struct {
+    /* Set by the caller: */
+    FjRegistry *registry;
+    FjScratch *scratch;
+    PyObject *keys; /* of a dict, in this order (borrowed); NULL to sort its keys */
+    int is_new;     /* for a new node, which stores how to build the object */
+
+    /* Set by `read`: */
+    FjKindCode code;
+    int flags;           /* of the node */
+    int runs_python;     /* matching the node runs Python code */
+    PyTypeObject *type;  /* as in FjNodeInfo.type; borrowed */
+    PyObject *aux;       /* as in FjNode.aux; owned, or NULL */
+    PyObject *aux_data;  /* CUSTOM: owned, or NULL */
+    Py_ssize_t count;    /* of the children */
+    PyObject **children; /* NULL if absent.  Owned by `owner` or, without one, by this */
+    PyObject *owner;     /* an immutable sequence (owned), or NULL */
+    Py_ssize_t trees, trees_end;  /* these children are trees, the others static fields */
+    const uint8_t *dict_children; /* true for a held dict (FjNodeKind.dict_fields), or NULL */
+    const char *failed_to;        /* with an error: the operation of the error context */
+} FjContents;
+
+typedef struct {
+    /* (P) 1, 0 if other code changed the object meanwhile, or -1.  The caller clears
+     * `contents`. */
+    int (*read)(FjContents *contents, PyObject *object, FjNodeKind *kind);
+
+    /* (P) Builds the object of a node that `next` has just passed. */
+    PyObject *(*build)(FjBuilder *b, const FjNode *node);
+} FjReader;
+
+/* All codes with a reader.  Callers read leaves, None, absent children, the call root and
+ * further occurrences themselves. */
+#define FJ_READERS(ROW)                                                                       \
+    ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
+    ROW(FJ_LIST, fj_list_reader)                                                              \
+    ROW(FJ_NAMEDTUPLE, fj_namedtuple_reader)                                                  \
+    ROW(FJ_DICT, fj_dict_reader)                                                              \
+    ROW(FJ_ORDERED_DICT, fj_dict_reader)                                                \
+    ROW(FJ_DEFAULT_DICT, fj_dict_reader)                                                \
+    ROW(FJ_MODULE, fj_module_reader)                                                          \
+    ROW(FJ_OBJECT, fj_object_reader)                                                          \
+    ROW(FJ_DESCRIBED, fj_described_reader)                                                    \
+    ROW(FJ_CUSTOM, fj_custom_reader)
+
+#define FJ_DECLARE_READER(code, reader) extern const FjReader reader;
+FJ_READERS(FJ_DECLARE_READER)
+
+extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL for codes without a reader */
+
+/* Makes room for `count` children of which this holds references, all absent.  The aux, the
+ * first thing that a reader sets, stays.  0, or -1 with MemoryError. */
+static inline int
+fj_contents_reserve(FjContents *contents, Py_ssize_t count)
+{
+    contents->children = fj_scratch_push(contents->scratch, count);
+    if (contents->children == NULL) {
+        return -1;
+    }
+    contents->count = contents->trees_end = count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        contents->children[i] = NULL;
+    }
+    return 0;
+}
+
+/* The children are the items of a tuple (stolen; NULL is an earlier error).  1 or -1. */
+static inline int
+fj_contents_of_tuple(FjContents *contents, PyObject *tuple)
+{
+    if (tuple == NULL) {
+        return -1;
+    }
+    contents->owner = tuple;
+    contents->count = contents->trees_end = PyTuple_GET_SIZE(tuple);
+    contents->children = ((PyTupleObject *)tuple)->ob_item;
+    return 1;
+}
+
+/* (P) Drops all references. */
+void fj_contents_clear(FjContents *contents);
+
+static inline int
+fj_contents_is_tree(const FjContents *contents, Py_ssize_t i)
+{
+    return contents->trees <= i && i < contents->trees_end;
+}
+
+/* Raises a RuntimeError: other code changed the object while it was read.  Always -1. */
+int fj_contents_changed(PyObject *object);
+
+/* (P) Reads a dict.  With `is_static`, its values are static fields. */
+int fj_contents_read_dict(FjContents *contents, FjKindCode code, PyObject *dict,
+                          int is_static);
