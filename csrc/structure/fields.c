@@ -322,11 +322,11 @@ fj_fields_are_as_classified(FjNodeKind *kind)
 }
 
 PyObject *const *
-fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room, Py_ssize_t size)
+fj_fields_stored(FjNodeKind *kind, PyObject *object, PyObject **room)
 {
     FjFieldView view;
     Py_ssize_t count = fj_node_kind_fields(kind);
-    if (count > size || Py_TYPE(object) != kind->type ||
+    if (count > FJ_FIELDS_INLINE || Py_TYPE(object) != kind->type ||
         !fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
         return NULL;
     }

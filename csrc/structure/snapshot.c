@@ -193,7 +193,7 @@ static PyObject *
 fields_of(PyObject *object, FjNodeKind *kind)
 {
     PyObject *room[FJ_FIELDS_INLINE], *held[FJ_LEAFBUF_FEW];
-    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room, FJ_FIELDS_INLINE);
+    PyObject *const *stored = FJ_FREE_THREADED ? NULL : fj_fields_stored(kind, object, room);
     PyObject *fields = NULL;
     FjLeafBuf buf; /* holds the fields until the tuple does */
     fj_leafbuf_init(&buf, held, FJ_LEAFBUF_FEW);

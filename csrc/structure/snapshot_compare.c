@@ -238,7 +238,7 @@ static int
 match_fields(const Comparison *c, const FjSnapshotPart *part, PyObject *object)
 {
     PyObject *room[FJ_FIELDS_INLINE];
-    PyObject *const *fields = fj_fields_stored(part->kind, object, room, FJ_FIELDS_INLINE);
+    PyObject *const *fields = fj_fields_stored(part->kind, object, room);
     if (fields == NULL) {
         return leave(c, part, object);
     }
@@ -282,8 +282,8 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
         return 0;
     }
     uint32_t count = (uint32_t)fj_node_kind_fields(part->kind);
-    PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0], FJ_FIELDS_INLINE);
-    PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1], FJ_FIELDS_INLINE);
+    PyObject *const *a = fj_fields_stored(part->kind, part->object, room[0]);
+    PyObject *const *b = a == NULL ? NULL : fj_fields_stored(part->kind, value, room[1]);
     for (uint32_t i = 0; b != NULL && i < count; i++) {
         if (!(PyDict_CheckExact(a[i]) && PyDict_CheckExact(b[i])
                   ? have_equal_items(registry, a[i], b[i])

@@ -180,8 +180,8 @@ match_child(Matcher *m, PyObject *object)
 /* Matches children that nothing else can change or drop.  Nearly all are arrays of the most
  * common type or the very inert statics of the Structure.  Both are matched here, without a
  * function call. */
-static int
-match_children(Matcher *m, PyObject *const *children, uint32_t count)
+static inline int
+match_each(Matcher *m, PyObject *const *children, uint32_t count)
 {
     const FjNode *node = m->next;
     PyTypeObject *array_type = m->registry->array_type;
@@ -207,6 +207,12 @@ match_children(Matcher *m, PyObject *const *children, uint32_t count)
     }
     m->next = node;
     return FJ_MATCH_YES;
+}
+
+static int
+match_children(Matcher *m, PyObject *const *children, uint32_t count)
+{
+    return match_each(m, children, count);
 }
 
 /* Copies borrowed children and holds them; their first node is `node`.  Children that need no
@@ -264,93 +270,107 @@ match_held_children(Matcher *m, PyObject **children, uint32_t count)
 
 /* ---- containers ---- */
 
-/* Borrowed children of a container. */
-typedef struct {
-    PyObject *const *children;
-    PyObject **room; /* from the scratch, or NULL */
-} Peeked;
+/* These functions read the children of an object of the node's type, and run no Python code. */
 
-static inline int
-take_room(Matcher *m, const FjNode *node, Peeked *peeked)
-{
-    peeked->children = peeked->room = fj_scratch_push(&m->scratch, node->arity);
-    return peeked->room == NULL ? -1 : 0;
-}
+#define ELSEWHERE (-3) /* the children aren't in one block of memory, in order */
 
 /* Without a GIL, `object` is the locked __dict__. */
-static int
-peek_module(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
+static inline int
+view_module(const FjNode *node, PyObject *object, FjFieldView *view)
 {
-    FjFieldView view;
 #if FJ_FREE_THREADED
-    view = (FjFieldView){.dict = object, .used = PyDict_GET_SIZE(object)};
+    *view = (FjFieldView){.dict = object, .used = PyDict_GET_SIZE(object)};
 #else
-    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+    if (FJ_UNLIKELY(fj_fields_view(object, view) < 0)) {
         return FJ_MATCH_ERROR;
     }
 #endif
-    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
-        return FJ_MATCH_NO;
-    }
-    peeked->children = fj_peek_stored(node, &view);
-    if (FJ_LIKELY(peeked->children != NULL)) {
-        return FJ_MATCH_YES;
-    }
-    return take_room(m, node, peeked) < 0
-               ? FJ_MATCH_ERROR
-               : fj_peek_fields(&view, fj_node_kind(node), node->arity, peeked->room);
+    return fj_peek_is_alike(node, view->used);
 }
 
-/* Leaves a field that isn't in its storage to getattr. */
-static int
-peek_object(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
-{
-    if (FJ_FREE_THREADED) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    if (take_room(m, node, peeked) < 0) {
-        return FJ_MATCH_ERROR;
-    }
-    peeked->children =
-        fj_fields_stored(fj_node_kind(node), object, peeked->room, node->arity);
-    return peeked->children == NULL ? FJ_MATCH_NEEDS_PYTHON : FJ_MATCH_YES;
-}
-
-/* Reads the children of an object of the node's type.  Runs no Python code. */
+/* Sets `*children` to the block of a container, or returns ELSEWHERE. */
 static inline int
-peek(Matcher *m, const FjNode *node, PyObject *object, Peeked *peeked)
+peek_in_place(const FjNode *node, PyObject *object, PyObject *const **children)
 {
+    FjFieldView view;
+    int result;
     switch (node->code) {
     case FJ_TUPLE:
     case FJ_NAMEDTUPLE:
-        return fj_peek_tuple(node, object, &peeked->children);
+        return fj_peek_tuple(node, object, children);
     case FJ_LIST:
-        return fj_peek_list(node, object, &peeked->children);
+        return fj_peek_list(node, object, children);
     case FJ_MODULE:
-        return peek_module(m, node, object, peeked);
-    case FJ_OBJECT:
-        return peek_object(m, node, object, peeked);
+        result = view_module(node, object, &view);
+        *children = fj_peek_stored(node, &view);
+        return result == FJ_MATCH_YES && *children == NULL ? ELSEWHERE : result;
+    default:
+        return ELSEWHERE;
+    }
+}
+
+/* Copies the children of other containers to `room`. */
+static inline int
+peek_elsewhere(const FjNode *node, PyObject *object, PyObject **room)
+{
+    FjFieldView view;
+    switch (node->code) {
+    case FJ_MODULE:
+        return view_module(node, object, &view) < 0
+                   ? FJ_MATCH_ERROR
+                   : fj_peek_fields(&view, fj_node_kind(node), node->arity, room);
     case FJ_DICT:
     case FJ_DEFAULT_DICT:
-        return take_room(m, node, peeked) < 0 ? FJ_MATCH_ERROR
-                                              : fj_peek_dict(node, object, peeked->room);
+        return fj_peek_dict(node, object, room);
     default:
         return FJ_MATCH_NEEDS_PYTHON;
     }
 }
 
-static int
-match_borrowed(Matcher *m, const FjNode *node, PyObject *object)
+static FJ_NOINLINE int
+match_elsewhere(Matcher *m, const FjNode *node, PyObject *object)
 {
-    Peeked peeked = {.room = NULL};
-    int result = peek(m, node, object, &peeked);
-    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
-        result = match_children(m, peeked.children, node->arity);
+    PyObject **room = fj_scratch_push(&m->scratch, node->arity);
+    if (room == NULL) {
+        return FJ_MATCH_ERROR;
     }
-    if (peeked.room != NULL) {
-        fj_scratch_pop(&m->scratch, peeked.room);
+    int result = peek_elsewhere(node, object, room);
+    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+        result = match_children(m, room, node->arity);
+    }
+    fj_scratch_pop(&m->scratch, room);
+    return result;
+}
+
+/* Matches the fields of an object one by one.  Leaves a field that isn't in its storage to
+ * getattr, in held mode. */
+static int
+match_object(Matcher *m, const FjNode *node, PyObject *object)
+{
+    FjFieldView view;
+    FjNodeKind *kind = fj_node_kind(node);
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
+        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_each(m, &value, 1);
     }
     return result;
+}
+
+static inline int
+match_borrowed(Matcher *m, const FjNode *node, PyObject *object)
+{
+    PyObject *const *children;
+    if (node->code == FJ_OBJECT) {
+        return match_object(m, node, object);
+    }
+    int result = peek_in_place(node, object, &children);
+    return FJ_LIKELY(result == FJ_MATCH_YES) ? match_children(m, children, node->arity)
+           : result == ELSEWHERE             ? match_elsewhere(m, node, object)
+                                             : result;
 }
 
 /* Returns the object whose lock protects the children (new reference), or NULL. */
@@ -369,19 +389,22 @@ container_of(const FjNode *node, PyObject *object)
 static int
 peek_and_hold(Matcher *m, const FjNode *node, PyObject *object, PyObject **children)
 {
-    Peeked peeked = {.room = NULL};
+    PyObject *const *borrowed = children;
     PyObject *container = container_of(node, object);
     int result;
     if (container == NULL) {
         return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NEEDS_PYTHON;
     }
     FJ_LOCK(container);
-    result = peek(m, node, container, &peeked);
+    result = peek_in_place(node, container, &borrowed);
+    if (result == ELSEWHERE) {
+        borrowed = children;
+        result = peek_elsewhere(node, container, children);
+    }
     if (result == FJ_MATCH_YES) {
-        result = hold(m, node + 1, peeked.children, children, node->arity);
+        result = hold(m, node + 1, borrowed, children, node->arity);
     }
     FJ_UNLOCK();
-    fj_scratch_pop(&m->scratch, peeked.room);
     Py_DECREF(container);
     return result;
 }
