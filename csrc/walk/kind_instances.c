@@ -7,23 +7,8 @@
  * Python code can run in `describe`, in getattr for objects, in calling the class of an
  * object, in factories, in a descriptor with a field's name, wherever a child is built, and
  * when a reference is dropped. */
-#include "walk/kind_instances.h"
-
-#include "walk/kind_dicts.h"
+#include "structure/fields.h"
 #include "walk/kinds.h"
-
-int
-fj_peek_fields(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t count,
-               PyObject **children)
-{
-    if (view->values == NULL && view->dict != NULL) {
-        return fj_peek_names(view->dict, kind->names, count, children);
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        children[i] = fj_fields_peek(view, kind, i);
-    }
-    return 1;
-}
 
 static int
 read_module(FjContents *c, PyObject *object, FjNodeKind *kind)

@@ -4,11 +4,6 @@
 #include "structure/fields.h"
 #include "structure/structure.h"
 
-/* Sets `children` to the fields and wrapper attributes (borrowed).  1, or
- * FJ_PEEK_NEEDS_PYTHON. */
-int fj_peek_fields(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t count,
-                   PyObject **children);
-
 /* True if a Module has as many attributes as a node's. */
 static inline int
 fj_peek_is_alike(const FjNode *node, Py_ssize_t used)

@@ -270,143 +270,135 @@ match_held_children(Matcher *m, PyObject **children, uint32_t count)
 
 /* ---- containers ---- */
 
-/* These functions read the children of an object of the node's type, and run no Python code. */
-
-#define ELSEWHERE (-3) /* the children aren't in one block of memory, in order */
-
-/* Without a GIL, `object` is the locked __dict__. */
-static inline int
-view_module(const FjNode *node, PyObject *object, FjFieldView *view)
+static int
+match_list(Matcher *m, const FjNode *node, PyObject *list)
 {
-#if FJ_FREE_THREADED
-    *view = (FjFieldView){.dict = object, .used = PyDict_GET_SIZE(object)};
-#else
-    if (FJ_UNLIKELY(fj_fields_view(object, view) < 0)) {
-        return FJ_MATCH_ERROR;
-    }
-#endif
-    return fj_peek_is_alike(node, view->used);
+    PyObject *const *items;
+    return fj_peek_list(node, list, &items) ? match_children(m, items, node->arity)
+                                            : FJ_MATCH_NO;
 }
 
-/* Sets `*children` to the block of a container, or returns ELSEWHERE. */
-static inline int
-peek_in_place(const FjNode *node, PyObject *object, PyObject *const **children)
+static int
+match_tuple(Matcher *m, const FjNode *node, PyObject *tuple)
 {
-    FjFieldView view;
-    int result;
-    switch (node->code) {
-    case FJ_TUPLE:
-    case FJ_NAMEDTUPLE:
-        return fj_peek_tuple(node, object, children);
-    case FJ_LIST:
-        return fj_peek_list(node, object, children);
-    case FJ_MODULE:
-        result = view_module(node, object, &view);
-        *children = fj_peek_stored(node, &view);
-        return result == FJ_MATCH_YES && *children == NULL ? ELSEWHERE : result;
-    default:
-        return ELSEWHERE;
-    }
-}
-
-/* Copies the children of other containers to `room`. */
-static inline int
-peek_elsewhere(const FjNode *node, PyObject *object, PyObject **room)
-{
-    FjFieldView view;
-    switch (node->code) {
-    case FJ_MODULE:
-        return view_module(node, object, &view) < 0
-                   ? FJ_MATCH_ERROR
-                   : fj_peek_fields(&view, fj_node_kind(node), node->arity, room);
-    case FJ_DICT:
-    case FJ_DEFAULT_DICT:
-        return fj_peek_dict(node, object, room);
-    default:
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
+    PyObject *const *items;
+    return fj_peek_tuple(node, tuple, &items) ? match_children(m, items, node->arity)
+                                              : FJ_MATCH_NO;
 }
 
 static FJ_NOINLINE int
-match_elsewhere(Matcher *m, const FjNode *node, PyObject *object)
+match_dict(Matcher *m, const FjNode *node, PyObject *dict)
 {
-    PyObject **room = fj_scratch_push(&m->scratch, node->arity);
-    if (room == NULL) {
+    PyObject **children = fj_scratch_push(&m->scratch, node->arity);
+    if (children == NULL) {
         return FJ_MATCH_ERROR;
     }
-    int result = peek_elsewhere(node, object, room);
+    int result = fj_peek_dict(node, dict, children);
     if (FJ_LIKELY(result == FJ_MATCH_YES)) {
-        result = match_children(m, room, node->arity);
+        result = match_children(m, children, node->arity);
     }
-    fj_scratch_pop(&m->scratch, room);
+    fj_scratch_pop(&m->scratch, children);
     return result;
 }
 
-/* Matches the fields of an object one by one.  Leaves a field that isn't in its storage to
- * getattr, in held mode. */
+/* Matches fields one by one. */
+static inline int
+match_fields(Matcher *m, const FjNode *node, PyObject *object, const FjFieldView *view)
+{
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, view, fj_node_kind(node), i);
+        result = value == NULL && node->code == FJ_OBJECT
+                     ? FJ_MATCH_NEEDS_PYTHON /* getattr would look further */
+                     : match_each(m, &value, 1);
+    }
+    return result;
+}
+
+static int
+match_module(Matcher *m, const FjNode *node, PyObject *object)
+{
+    FjFieldView view;
+    PyObject *const *values;
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
+        return match_children(m, values, node->arity);
+    }
+    return fj_fields_are_python_free(&view) ? match_fields(m, node, object, &view)
+                                            : FJ_MATCH_NEEDS_PYTHON;
+}
+
 static int
 match_object(Matcher *m, const FjNode *node, PyObject *object)
 {
     FjFieldView view;
-    FjNodeKind *kind = fj_node_kind(node);
-    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
-        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_each(m, &value, 1);
-    }
-    return result;
+    return fj_fields_are_plain(fj_node_kind(node)) &&
+                   fj_fields_view_stored(object, fj_node_kind(node), &view)
+               ? match_fields(m, node, object, &view)
+               : FJ_MATCH_NEEDS_PYTHON;
 }
 
+/* Matches an object of the node's type that nothing can change. */
 static inline int
 match_borrowed(Matcher *m, const FjNode *node, PyObject *object)
 {
-    PyObject *const *children;
-    if (node->code == FJ_OBJECT) {
+    switch (node->code) {
+    case FJ_TUPLE:
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_LIST:
+        return match_list(m, node, object);
+    case FJ_MODULE:
+        return match_module(m, node, object);
+    case FJ_OBJECT:
         return match_object(m, node, object);
+    case FJ_DICT:
+    case FJ_DEFAULT_DICT:
+        return match_dict(m, node, object);
+    default:
+        return FJ_MATCH_NEEDS_PYTHON;
     }
-    int result = peek_in_place(node, object, &children);
-    return FJ_LIKELY(result == FJ_MATCH_YES) ? match_children(m, children, node->arity)
-           : result == ELSEWHERE             ? match_elsewhere(m, node, object)
-                                             : result;
 }
 
-/* Returns the object whose lock protects the children (new reference), or NULL. */
+/* Peeks at the children of a locked list, dict, or __dict__ of a Module, and holds them in
+ * `children`. */
+static int
+peek_and_hold(Matcher *m, const FjNode *node, PyObject *container, PyObject **children)
+{
+    PyObject *const *borrowed = children;
+    int result = FJ_MATCH_NEEDS_PYTHON;
+    if (node->code == FJ_LIST) {
+        result = fj_peek_list(node, container, &borrowed);
+    }
+    else if (node->code == FJ_DICT) {
+        result = fj_peek_dict(node, container, children);
+    }
+    else if (node->code == FJ_MODULE) {
+        result = fj_peek_is_alike(node, PyDict_GET_SIZE(container))
+                     ? fj_peek_names(container, fj_node_kind(node)->names, node->arity,
+                                     children)
+                     : FJ_MATCH_NO;
+    }
+    return result == FJ_MATCH_YES ? hold(m, node + 1, borrowed, children, node->arity)
+                                  : result;
+}
+
+/* Returns the list or dict whose lock protects the children (new reference).  NULL without an
+ * error if there is none, or with MemoryError. */
 static PyObject *
 container_of(const FjNode *node, PyObject *object)
 {
 #if FJ_FREE_THREADED
-    return node->code == FJ_MODULE ? fj_fields_dict(object) : Py_NewRef(object);
-#else
-    (void)node;
-    return Py_NewRef(object);
+    if (node->code == FJ_MODULE) {
+        return fj_fields_dict(object);
+    }
 #endif
-}
-
-/* Peeks at the children of a container, under its lock, and holds them. */
-static int
-peek_and_hold(Matcher *m, const FjNode *node, PyObject *object, PyObject **children)
-{
-    PyObject *const *borrowed = children;
-    PyObject *container = container_of(node, object);
-    int result;
-    if (container == NULL) {
-        return PyErr_Occurred() ? FJ_MATCH_ERROR : FJ_MATCH_NEEDS_PYTHON;
-    }
-    FJ_LOCK(container);
-    result = peek_in_place(node, container, &borrowed);
-    if (result == ELSEWHERE) {
-        borrowed = children;
-        result = peek_elsewhere(node, container, children);
-    }
-    if (result == FJ_MATCH_YES) {
-        result = hold(m, node + 1, borrowed, children, node->arity);
-    }
-    FJ_UNLOCK();
-    Py_DECREF(container);
-    return result;
+    return node->code == FJ_LIST || node->code == FJ_DICT ? Py_NewRef(object) : NULL;
 }
 
 /* (P) True if a container has a node's code, arity, type and value. */
@@ -459,7 +451,17 @@ match_held(Matcher *m, const FjNode *node, PyObject *object)
     if (children == NULL) {
         return FJ_MATCH_ERROR;
     }
-    int result = peek_and_hold(m, node, object, children);
+    PyObject *container = container_of(node, object);
+    int result = FJ_MATCH_NEEDS_PYTHON;
+    if (container != NULL) {
+        FJ_LOCK(container);
+        result = peek_and_hold(m, node, container, children);
+        FJ_UNLOCK();
+        Py_DECREF(container);
+    }
+    else if (PyErr_Occurred()) {
+        result = FJ_MATCH_ERROR;
+    }
     if (result == FJ_MATCH_NEEDS_PYTHON) {
         result = read_contents(m, node, object, &contents);
         if (result == FJ_MATCH_YES) {
