@@ -343,28 +343,6 @@ match_object(Matcher *m, const FjNode *node, PyObject *object)
                : FJ_MATCH_NEEDS_PYTHON;
 }
 
-/* Matches an object of the node's type that nothing can change. */
-static inline int
-match_borrowed(Matcher *m, const FjNode *node, PyObject *object)
-{
-    switch (node->code) {
-    case FJ_TUPLE:
-    case FJ_NAMEDTUPLE:
-        return match_tuple(m, node, object);
-    case FJ_LIST:
-        return match_list(m, node, object);
-    case FJ_MODULE:
-        return match_module(m, node, object);
-    case FJ_OBJECT:
-        return match_object(m, node, object);
-    case FJ_DICT:
-    case FJ_DEFAULT_DICT:
-        return match_dict(m, node, object);
-    default:
-        return FJ_MATCH_NEEDS_PYTHON;
-    }
-}
-
 /* Peeks at the children of a locked list, dict, or __dict__ of a Module, and holds them in
  * `children`. */
 static int
@@ -442,8 +420,8 @@ read_contents(Matcher *m, const FjNode *node, PyObject *object, FjContents *c)
     return result > 0 ? has_contents(m, node, c) : result;
 }
 
-/* (P) match_borrowed in held mode. */
-static FJ_NOINLINE int
+/* (P) Matches the children of a container that can change. */
+static int
 match_held(Matcher *m, const FjNode *node, PyObject *object)
 {
     FjContents contents = {.registry = m->registry, .scratch = &m->scratch};
@@ -477,6 +455,29 @@ match_held(Matcher *m, const FjNode *node, PyObject *object)
     return result;
 }
 
+/* (P) match_container in held mode. */
+static FJ_NOINLINE int
+match_held_container(Matcher *m, const FjNode *node, PyObject *object)
+{
+    int has_type = node->code == FJ_TUPLE  ? PyTuple_CheckExact(object)
+                   : node->code == FJ_LIST ? PyList_CheckExact(object)
+                                           : Py_TYPE(object) ==
+                                                 fj_structure_info(m->structure, node)->type;
+    if (!has_type) {
+        return FJ_MATCH_NO;
+    }
+    if (node->code == FJ_TUPLE && object == node->aux) {
+        m->next = fj_structure_skip(m->structure, node);
+        return FJ_MATCH_YES;
+    }
+    if (node->flags & FJ_NODE_ITSELF) {
+        return match_value(m, node, fj_structure_value(node), object);
+    }
+    /* A tuple holds its items. */
+    return PyTuple_Check(object) && node->code != FJ_CUSTOM ? match_tuple(m, node, object)
+                                                            : match_held(m, node, object);
+}
+
 /* Pushes a numbered object, and adds a container to the current record. */
 static FJ_NOINLINE void
 note_container(Matcher *m, const FjNode *node, PyObject *object)
@@ -490,41 +491,52 @@ note_container(Matcher *m, const FjNode *node, PyObject *object)
     }
 }
 
-static inline int
-has_type(Matcher *m, const FjNode *node, PyObject *object)
+static FJ_NOINLINE int
+match_rare_container(Matcher *m, const FjNode *node, PyObject *object)
 {
+    if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
+        return FJ_MATCH_NO;
+    }
     switch (node->code) {
-    case FJ_TUPLE:
-        return PyTuple_CheckExact(object);
-    case FJ_LIST:
-        return PyList_CheckExact(object);
-    case FJ_MODULE:
-    case FJ_OBJECT:
-        return Py_TYPE(object) == fj_node_kind(node)->type;
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_DICT:
+    case FJ_DEFAULT_DICT:
+        return match_dict(m, node, object);
     default:
-        return Py_TYPE(object) == fj_structure_info(m->structure, node)->type;
+        return node->flags & FJ_NODE_ITSELF
+                   ? match_value(m, node, fj_structure_value(node), object)
+                   : FJ_MATCH_NEEDS_PYTHON;
     }
 }
 
 static int
 match_container(Matcher *m, const FjNode *node, PyObject *object)
 {
-    if (FJ_UNLIKELY(!has_type(m, node, object))) {
-        return FJ_MATCH_NO;
-    }
     if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
         note_container(m, node, object);
     }
-    if (object == node->aux) { /* a constant tuple */
-        m->next = fj_structure_skip(m->structure, node);
-        return FJ_MATCH_YES;
+    if (FJ_UNLIKELY(m->holds)) {
+        return match_held_container(m, node, object);
     }
-    if (FJ_UNLIKELY(node->flags & FJ_NODE_ITSELF)) {
-        return match_value(m, node, fj_structure_value(node), object);
+    switch (node->code) {
+    case FJ_TUPLE:
+        if (object == node->aux) { /* can't have changed */
+            m->next = fj_structure_skip(m->structure, node);
+            return FJ_MATCH_YES;
+        }
+        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+    case FJ_LIST:
+        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    case FJ_MODULE:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
+                                                           : FJ_MATCH_NO;
+    case FJ_OBJECT:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object)
+                                                           : FJ_MATCH_NO;
+    default:
+        return match_rare_container(m, node, object);
     }
-    /* A tuple holds its items. */
-    return FJ_UNLIKELY(m->holds) && !PyTuple_Check(object) ? match_held(m, node, object)
-                                                           : match_borrowed(m, node, object);
 }
 
 /* The only stack check: the walk goes no deeper than the Structure. */
