@@ -66,8 +66,7 @@ add_mutable_static(Flattener *f, PyObject *object, int flag)
 static int
 add_static(Flattener *f, PyObject *object, int flag)
 {
-    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY ||
-                    !fj_static_is_inert(f->registry, object))) {
+    if (FJ_UNLIKELY(flag == FJ_NODE_MAYBE_ARRAY || !fj_static_is_inert(f->registry, object))) {
         return add_mutable_static(f, object, flag);
     }
     FjNode *node = fj_structure_add(f->structure, FJ_STATIC, object);
@@ -216,8 +215,8 @@ add_leaves(Flattener *f, PyObject *const *items, Py_ssize_t count)
 static int
 add_sequence_of_leaves(Flattener *f, PyObject *sequence, FjKindCode code)
 {
-    PyObject *items = FJ_FREE_THREADED && code == FJ_LIST ? PyList_AsTuple(sequence)
-                                                          : Py_NewRef(sequence);
+    PyObject *items =
+        FJ_FREE_THREADED && code == FJ_LIST ? PyList_AsTuple(sequence) : Py_NewRef(sequence);
     Py_ssize_t size = items == NULL ? 0 : Py_SIZE(items);
     int result = items == NULL ? -1 : add_leaves(f, PySequence_Fast_ITEMS(items), size);
     Py_XDECREF(items);
@@ -354,8 +353,8 @@ walk_deeper(Flattener *f, PyObject *object, FjNodeKind *kind)
     }
     int is_numbered = f->objects != NULL && f->registry->by_identity != NULL &&
                       fj_registry_is_by_identity(f->registry, kind->type);
-    int result = is_numbered ? walk_numbered(f, object, kind)
-                             : walk_container(f, object, kind);
+    int result =
+        is_numbered ? walk_numbered(f, object, kind) : walk_container(f, object, kind);
     Py_LeaveRecursiveCall();
     return result;
 }

@@ -59,8 +59,7 @@ read_parts(FjContents *c, PyObject *object, const FjNodeKind *kind, PyObject *pa
     if (immutable < 0) {
         return -1;
     }
-    int is_itself =
-        kind->is_itself && aux_data == object && PyTuple_GET_SIZE(children) == 0;
+    int is_itself = kind->is_itself && aux_data == object && PyTuple_GET_SIZE(children) == 0;
     c->flags = (immutable ? FJ_NODE_SELF_EQUAL : 0) | (is_itself ? FJ_NODE_ITSELF : 0);
     c->runs_python = !is_itself;
     return fj_contents_of_tuple(c, Py_NewRef(children));

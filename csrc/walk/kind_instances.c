@@ -49,7 +49,8 @@ read_object(FjContents *c, PyObject *object, FjNodeKind *kind)
         if (kind->dict_fields[i] && !PyDict_CheckExact(c->children[i])) {
             /* Not what the class intends: its registered functions flatten this object. */
             fj_contents_clear(c);
-            *c = (FjContents){.registry = c->registry, .scratch = c->scratch, .is_new = c->is_new};
+            *c = (FjContents){
+                .registry = c->registry, .scratch = c->scratch, .is_new = c->is_new};
             return fj_custom_reader.read(c, object, kind);
         }
     }

@@ -51,8 +51,8 @@ typedef struct {
     ROW(FJ_LIST, fj_list_reader)                                                              \
     ROW(FJ_NAMEDTUPLE, fj_namedtuple_reader)                                                  \
     ROW(FJ_DICT, fj_dict_reader)                                                              \
-    ROW(FJ_ORDERED_DICT, fj_dict_reader)                                                \
-    ROW(FJ_DEFAULT_DICT, fj_dict_reader)                                                \
+    ROW(FJ_ORDERED_DICT, fj_dict_reader)                                                      \
+    ROW(FJ_DEFAULT_DICT, fj_dict_reader)                                                      \
     ROW(FJ_MODULE, fj_module_reader)                                                          \
     ROW(FJ_OBJECT, fj_object_reader)                                                          \
     ROW(FJ_DESCRIBED, fj_described_reader)                                                    \

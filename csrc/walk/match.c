@@ -177,11 +177,28 @@ match_child(Matcher *m, PyObject *object)
     return object == NULL ? FJ_MATCH_NO : match_node(m, object);
 }
 
+/* match_children for one child. */
+static inline int
+match_field(Matcher *m, PyObject *object)
+{
+    const FjNode *node = m->next;
+    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        m->next++;
+        return FJ_MATCH_YES;
+    }
+    if (node->code == FJ_ARRAY && object != NULL &&
+        Py_TYPE(object) == m->registry->array_type) {
+        m->next++;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    return match_child(m, object);
+}
+
 /* Matches children that nothing else can change or drop.  Nearly all are arrays of the most
  * common type or the very inert statics of the Structure.  Both are matched here, without a
  * function call. */
-static inline int
-match_each(Matcher *m, PyObject *const *children, uint32_t count)
+static int
+match_children(Matcher *m, PyObject *const *children, uint32_t count)
 {
     const FjNode *node = m->next;
     PyTypeObject *array_type = m->registry->array_type;
@@ -207,12 +224,6 @@ match_each(Matcher *m, PyObject *const *children, uint32_t count)
     }
     m->next = node;
     return FJ_MATCH_YES;
-}
-
-static int
-match_children(Matcher *m, PyObject *const *children, uint32_t count)
-{
-    return match_each(m, children, count);
 }
 
 /* Copies borrowed children and holds them; their first node is `node`.  Children that need no
@@ -301,20 +312,6 @@ match_dict(Matcher *m, const FjNode *node, PyObject *dict)
     return result;
 }
 
-/* Matches fields one by one. */
-static inline int
-match_fields(Matcher *m, const FjNode *node, PyObject *object, const FjFieldView *view)
-{
-    int result = FJ_MATCH_YES;
-    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
-        PyObject *value = fj_fields_peek_object(object, view, fj_node_kind(node), i);
-        result = value == NULL && node->code == FJ_OBJECT
-                     ? FJ_MATCH_NEEDS_PYTHON /* getattr would look further */
-                     : match_each(m, &value, 1);
-    }
-    return result;
-}
-
 static int
 match_module(Matcher *m, const FjNode *node, PyObject *object)
 {
@@ -329,18 +326,28 @@ match_module(Matcher *m, const FjNode *node, PyObject *object)
     if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
         return match_children(m, values, node->arity);
     }
-    return fj_fields_are_python_free(&view) ? match_fields(m, node, object, &view)
-                                            : FJ_MATCH_NEEDS_PYTHON;
+    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_MATCH_NEEDS_PYTHON;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
+    }
+    return result;
 }
 
+/* Leaves a field that isn't in its storage to getattr, in held mode. */
 static int
 match_object(Matcher *m, const FjNode *node, PyObject *object)
 {
+    FjNodeKind *kind = fj_node_kind(node);
     FjFieldView view;
-    return fj_fields_are_plain(fj_node_kind(node)) &&
-                   fj_fields_view_stored(object, fj_node_kind(node), &view)
-               ? match_fields(m, node, object, &view)
-               : FJ_MATCH_NEEDS_PYTHON;
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
+        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_field(m, value);
+    }
+    return result;
 }
 
 /* Peeks at the children of a locked list, dict, or __dict__ of a Module, and holds them in
@@ -357,10 +364,10 @@ peek_and_hold(Matcher *m, const FjNode *node, PyObject *container, PyObject **ch
         result = fj_peek_dict(node, container, children);
     }
     else if (node->code == FJ_MODULE) {
-        result = fj_peek_is_alike(node, PyDict_GET_SIZE(container))
-                     ? fj_peek_names(container, fj_node_kind(node)->names, node->arity,
-                                     children)
-                     : FJ_MATCH_NO;
+        result =
+            fj_peek_is_alike(node, PyDict_GET_SIZE(container))
+                ? fj_peek_names(container, fj_node_kind(node)->names, node->arity, children)
+                : FJ_MATCH_NO;
     }
     return result == FJ_MATCH_YES ? hold(m, node + 1, borrowed, children, node->arity)
                                   : result;
@@ -412,7 +419,8 @@ read_contents(Matcher *m, const FjNode *node, PyObject *object, FjContents *c)
                            : fj_registry_kind(m->registry, object);
     int result = kind == NULL ? -1 : fj_readers[kind->code]->read(c, object, kind);
     Py_XDECREF(kind);
-    if (result < 0 && c->failed_to != NULL && is_dict && PyErr_ExceptionMatches(PyExc_Exception) &&
+    if (result < 0 && c->failed_to != NULL && is_dict &&
+        PyErr_ExceptionMatches(PyExc_Exception) &&
         !PyErr_ExceptionMatches(PyExc_MemoryError)) {
         PyErr_Clear(); /* flattening raises it later, with the path */
         result = FJ_MATCH_NO;
@@ -459,10 +467,10 @@ match_held(Matcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_held_container(Matcher *m, const FjNode *node, PyObject *object)
 {
-    int has_type = node->code == FJ_TUPLE  ? PyTuple_CheckExact(object)
-                   : node->code == FJ_LIST ? PyList_CheckExact(object)
-                                           : Py_TYPE(object) ==
-                                                 fj_structure_info(m->structure, node)->type;
+    int has_type = node->code == FJ_TUPLE ? PyTuple_CheckExact(object)
+                   : node->code == FJ_LIST
+                       ? PyList_CheckExact(object)
+                       : Py_TYPE(object) == fj_structure_info(m->structure, node)->type;
     if (!has_type) {
         return FJ_MATCH_NO;
     }

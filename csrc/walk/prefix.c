@@ -1,6 +1,6 @@
-/* Compares a tree with the Structure of a prefix, like jax.tree_util.  Types must be identical;
- * static fields, aux data and keys must be ==.  A dict's keys can be in any order, an
- * OrderedDict's can't.  A difference raises a ValueError with its path.
+/* Compares a tree with the Structure of a prefix, like jax.tree_util.  Types must be
+ * identical; static fields, aux data and keys must be ==.  A dict's keys can be in any order,
+ * an OrderedDict's can't.  A difference raises a ValueError with its path.
  *
  * Python code can run in reading containers (kinds.h), in `classify`, in the __eq__ and
  * __hash__ of statics and keys, and in formatting an error (words.c). */
@@ -216,8 +216,8 @@ walk_container(Prefix *p, PyObject *object)
     else {
         FjContents c = {.registry = p->structure->registry, .scratch = p->scratch};
         p->next++;
-        result = walk_contents(p, node, object, &c,
-                               fj_readers[kind->code]->read(&c, object, kind));
+        result =
+            walk_contents(p, node, object, &c, fj_readers[kind->code]->read(&c, object, kind));
     }
     Py_DECREF(kind);
     return result;
