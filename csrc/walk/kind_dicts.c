@@ -38,27 +38,50 @@ look_up(PyObject *dict, PyObject *const *names, Py_ssize_t count, PyObject **val
     return 1;
 }
 
-/* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
- * static fields first. */
-int
-fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+/* fj_peek_names from the entry at `position` on, after the first `next` names. */
+static FJ_NOINLINE int
+peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
+                    PyObject **values, Py_ssize_t position, Py_ssize_t next)
 {
-    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
     PyObject *key, *value;
-    Py_ssize_t position = 0, next = 0, budget = PASSED * count;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    Py_ssize_t budget = PASSED * count;
+    for (Py_ssize_t i = next; i < count; i++) {
         values[i] = NULL;
     }
     while (fj_compat_dict_next(dict, &position, &key, &value)) {
-        if (FJ_UNLIKELY(next == count || key != items[next])) {
-            next = find_name(key, items, count, next, &budget);
-            if (next < 0) {
-                return look_up(dict, items, count, values);
-            }
+        next = find_name(key, names, count, next, &budget);
+        if (next < 0) {
+            return look_up(dict, names, count, values);
         }
         values[next++] = value;
     }
     return 1;
+}
+
+/* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
+ * static fields first. */
+static inline int
+peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+{
+    PyObject *const *items = ((PyTupleObject *)names)->ob_item;
+    PyObject *key, *value;
+    Py_ssize_t position = 0, before = 0, next = 0;
+    while (next < count && fj_compat_dict_next(dict, &position, &key, &value)) {
+        if (FJ_UNLIKELY(key != items[next])) {
+            return peek_in_other_order(dict, items, count, values, before, next);
+        }
+        values[next++] = value;
+        before = position;
+    }
+    return next == count && PyDict_GET_SIZE(dict) == count
+               ? 1
+               : peek_in_other_order(dict, items, count, values, position, next);
+}
+
+int
+fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+{
+    return peek_names(dict, names, count, values);
 }
 
 int
@@ -79,7 +102,7 @@ fj_peek_dict(const FjNode *node, PyObject *dict, PyObject **children)
         *children++ = factory;
         Py_DECREF(factory); /* the dict holds it */
     }
-    return fj_peek_names(dict, node->aux, count, children);
+    return peek_names(dict, node->aux, count, children);
 }
 
 /* Returns the keys as a tuple, sorted as in JAX, except an OrderedDict's. */
