@@ -61,7 +61,7 @@ typedef enum {
     FJ_KEYS_LAST_OF_AUX /* the items of the last item of `aux` */
 } FjNodeKeys;
 
-/* The facts about a code, except how to read and build it: see walk/reader.h. */
+/* The facts about a code, except how to read and build it: see walk/kinds.h. */
 typedef struct {
     const char *name;
     FjNodeValue value;

@@ -163,8 +163,8 @@ typedef struct {
 typedef struct {
     PyTypeObject *type; /* owned, or NULL */
 
-    /* DICT with FJ_NODE_PLAIN_KEYS: a dict that dicts.c copies to build a dict.  Maps the keys
-     * to None or, if all values are static, to the values.  Owned, or NULL. */
+    /* DICT with FJ_NODE_PLAIN_KEYS: a dict that kind_dicts.c copies to build a dict.  Maps the
+     * keys to None or, if all values are static, to the values.  Owned, or NULL. */
     PyObject *model;
 
     /* After fj_structure_hash, the snapshot of fj_structure_value.  NULL if that is inert. */

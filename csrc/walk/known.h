@@ -2,8 +2,8 @@
  * as before, and unchanged, isn't walked.  The head of known.c shows that this is exact
  * although it holds no references.
  *
- * match_python_free.c checks arguments here and records them during its walk.  Nothing here
- * runs Python code or fails: without memory, nothing is remembered. */
+ * match.c checks arguments here and records them during a borrowed walk.  Nothing here runs
+ * Python code or fails: without memory, nothing is remembered. */
 #pragma once
 
 #include "base/common.h"

@@ -1,0 +1,548 @@
+/* Matches a tree with the nodes of a Structure, borrowed or held: see match.c.
+ *
+ * Python code runs only in held mode: in `classify` for a new type, in `is_array`, in reading
+ * a container, in comparing statics and keys, and in finalizers. */
+#include "walk/match_nodes.h"
+
+#include "structure/fields.h"
+#include "structure/statics.h"
+#include "walk/kind_dicts.h"
+#include "walk/kind_instances.h"
+#include "walk/kind_sequences.h"
+
+/* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
+
+/* Stops recording: this address no longer identifies the object. */
+static inline void
+fail_record(FjMatcher *m)
+{
+    if (m->recording != NULL) {
+        fj_known_fail(m->recording);
+    }
+}
+
+/* ---- leaves ---- */
+
+/* (P) */
+static int
+is_array(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_registry_kind(m->registry, object);
+    if (kind == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    FjKindCode code = fj_registry_code(m->registry, kind);
+    Py_DECREF(kind);
+    return code == FJ_MAYBE_ARRAY
+               ? fj_registry_is_array(m->registry, object)
+               : code == FJ_ARRAY || fj_structure_takes_number(m->structure, node, object);
+}
+
+/* Matches an object of a different type than most arrays with an ARRAY. */
+static FJ_NOINLINE int
+match_other(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    const FjNodeKind *kind = fj_registry_cached_kind(m->registry, Py_TYPE(object));
+    if (!m->holds && (kind == NULL || kind->code == FJ_MAYBE_ARRAY)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = m->holds ? is_array(m, node, object)
+                          : fj_structure_takes_number(m->structure, node, object);
+    return result == FJ_MATCH_YES && fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR
+                                                                            : result;
+}
+
+static int
+match_array(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_LIKELY(fj_registry_is_array_type(m->registry, Py_TYPE(object)))) {
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    return match_other(m, node, object);
+}
+
+/* match_value in held mode.  Even the same object can have become an array. */
+static FJ_NOINLINE int
+match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    int is_now_array =
+        node->flags & FJ_NODE_MAYBE_ARRAY ? fj_registry_is_array(m->registry, object) : 0;
+    return is_now_array < 0 ? FJ_MATCH_ERROR
+           : is_now_array   ? FJ_MATCH_NO
+                            : fj_structure_has(m->structure, node, object);
+}
+
+/* The value can change in place: even the same object is compared with its snapshot. */
+static FJ_NOINLINE int
+match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    int same = fj_structure_match(m->structure, node, object);
+    if (same == FJ_SNAPSHOT_UNSEEN) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    if (same > 0 && m->recording != NULL) {
+        fj_known_add_static(m->recording, m->structure, node, object);
+    }
+    return same;
+}
+
+/* Two inert statics that are different objects. */
+static FJ_NOINLINE int
+match_inert(FjMatcher *m, PyObject *expected, PyObject *object)
+{
+    fail_record(m);
+    return fj_static_equal(m->registry, expected, object);
+}
+
+/* Matches a static or the aux data of a custom node with `expected`, the node's own. */
+static inline int
+match_value(FjMatcher *m, const FjNode *node, PyObject *expected, PyObject *object)
+{
+    if (FJ_LIKELY(object == expected) && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        return FJ_MATCH_YES;
+    }
+    if (Py_TYPE(object) != Py_TYPE(expected)) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_UNLIKELY(m->holds)) {
+        return match_held_value(m, node, object);
+    }
+    /* FJ_NODE_SELF_EQUAL isn't enough: the class could have gained an __eq__ since then. */
+    return fj_static_is_inert(m->registry, expected) ? match_inert(m, expected, object)
+                                                     : match_mutable_static(m, node, object);
+}
+
+/* ---- children ---- */
+
+static FJ_NOINLINE int
+match_missing(FjMatcher *m, PyObject *object)
+{
+    fail_record(m);
+    return object == NULL || object == fj_registry_missing(m->registry);
+}
+
+/* `object` is NULL if the child is absent. */
+static inline int
+match_child(FjMatcher *m, PyObject *object)
+{
+    if (FJ_UNLIKELY(m->next->code == FJ_MISSING)) {
+        m->next++;
+        return match_missing(m, object);
+    }
+    return object == NULL ? FJ_MATCH_NO : fj_match_node(m, object);
+}
+
+/* match_children for one child. */
+static inline int
+match_field(FjMatcher *m, PyObject *object)
+{
+    const FjNode *node = m->next;
+    if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+        m->next++;
+        return FJ_MATCH_YES;
+    }
+    if (node->code == FJ_ARRAY && object != NULL &&
+        Py_TYPE(object) == m->registry->array_type) {
+        m->next++;
+        return fj_leafbuf_push(m->arrays, object) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    return match_child(m, object);
+}
+
+/* Matches children that nothing else can change or drop.  Nearly all are arrays of the most
+ * common type or the very inert statics of the Structure.  Both are matched here, without a
+ * function call. */
+static int
+match_children(FjMatcher *m, PyObject *const *children, uint32_t count)
+{
+    const FjNode *node = m->next;
+    PyTypeObject *array_type = m->registry->array_type;
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *object = children[i];
+        if (object == node->aux && (node->flags & FJ_NODE_SELF_EQUAL)) {
+            node++;
+        }
+        else if (node->code == FJ_ARRAY && object != NULL && Py_TYPE(object) == array_type) {
+            node++;
+            if (FJ_UNLIKELY(fj_leafbuf_push(m->arrays, object) < 0)) {
+                return FJ_MATCH_ERROR;
+            }
+        }
+        else {
+            m->next = node;
+            int result = match_child(m, object);
+            if (result != FJ_MATCH_YES) {
+                return result;
+            }
+            node = m->next;
+        }
+    }
+    m->next = node;
+    return FJ_MATCH_YES;
+}
+
+/* Copies borrowed children and holds them; their first node is `node`.  Children that need no
+ * comparison become NULL: the very static of its node, which the Structure holds, or a child
+ * absent in both.  1, or 0 without references if any other child is absent. */
+static int
+hold(FjMatcher *m, const FjNode *node, PyObject *const *borrowed, PyObject **children,
+     uint32_t count)
+{
+    const PyObject *missing = fj_registry_missing(m->registry);
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *child = borrowed[i];
+        if (node->code == FJ_MISSING ? child == NULL || child == missing
+                                     : child == node->aux && node->code == FJ_STATIC &&
+                                           (node->flags & FJ_NODE_SELF_EQUAL)) {
+            child = NULL;
+        }
+        else if (child == NULL) {
+            while (i > 0) {
+                Py_XDECREF(children[--i]); /* the container holds them */
+            }
+            return FJ_MATCH_NO;
+        }
+        children[i] = Py_XNewRef(child);
+        node = node->arity == 0 ? node + 1 : fj_structure_skip(m->structure, node);
+    }
+    return FJ_MATCH_YES;
+}
+
+/* (P) Matches children from `hold`.  Moves arrays to the buffer, which leaves NULL. */
+static int
+match_held_children(FjMatcher *m, PyObject **children, uint32_t count)
+{
+    const PyTypeObject *array_type = m->registry->array_type;
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
+        PyObject *child = children[i];
+        if (child == NULL) {
+            m->next++;
+        }
+        else if (m->next->code == FJ_ARRAY && Py_TYPE(child) == array_type) {
+            if (fj_leafbuf_reserve(m->arrays, 1) < 0) {
+                return FJ_MATCH_ERROR;
+            }
+            m->arrays->items[m->arrays->count++] = child;
+            children[i] = NULL;
+            m->next++;
+        }
+        else {
+            result = match_child(m, child);
+        }
+    }
+    return result;
+}
+
+/* ---- containers ---- */
+
+static int
+match_list(FjMatcher *m, const FjNode *node, PyObject *list)
+{
+    PyObject *const *items;
+    return fj_peek_list(node, list, &items) ? match_children(m, items, node->arity)
+                                            : FJ_MATCH_NO;
+}
+
+static int
+match_tuple(FjMatcher *m, const FjNode *node, PyObject *tuple)
+{
+    PyObject *const *items;
+    return fj_peek_tuple(node, tuple, &items) ? match_children(m, items, node->arity)
+                                              : FJ_MATCH_NO;
+}
+
+static FJ_NOINLINE int
+match_dict(FjMatcher *m, const FjNode *node, PyObject *dict)
+{
+    PyObject **children = fj_scratch_push(&m->scratch, node->arity);
+    if (children == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = fj_peek_dict(node, dict, children);
+    if (FJ_LIKELY(result == FJ_MATCH_YES)) {
+        result = match_children(m, children, node->arity);
+    }
+    fj_scratch_pop(&m->scratch, children);
+    return result;
+}
+
+static int
+match_module(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjFieldView view;
+    PyObject *const *values;
+    if (FJ_UNLIKELY(fj_fields_view(object, &view) < 0)) {
+        return FJ_MATCH_ERROR;
+    }
+    if (FJ_UNLIKELY(!fj_peek_is_alike(node, view.used))) {
+        return FJ_MATCH_NO;
+    }
+    if (FJ_LIKELY((values = fj_peek_stored(node, &view)) != NULL)) {
+        return match_children(m, values, node->arity);
+    }
+    int result = fj_fields_are_python_free(&view) ? FJ_MATCH_YES : FJ_MATCH_NEEDS_PYTHON;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        result = match_field(m, fj_fields_peek(&view, fj_node_kind(node), i));
+    }
+    return result;
+}
+
+/* Leaves a field that isn't in its storage to getattr, in held mode. */
+static int
+match_object(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjNodeKind *kind = fj_node_kind(node);
+    FjFieldView view;
+    if (!fj_fields_are_plain(kind) || !fj_fields_view_stored(object, kind, &view)) {
+        return FJ_MATCH_NEEDS_PYTHON;
+    }
+    int result = FJ_MATCH_YES;
+    for (uint32_t i = 0; i < node->arity && result == FJ_MATCH_YES; i++) {
+        PyObject *value = fj_fields_peek_object(object, &view, kind, i);
+        result = value == NULL ? FJ_MATCH_NEEDS_PYTHON : match_field(m, value);
+    }
+    return result;
+}
+
+/* Peeks at the children of a locked list, dict, or __dict__ of a Module, and holds them in
+ * `children`. */
+static int
+peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **children)
+{
+    PyObject *const *borrowed = children;
+    int result = FJ_MATCH_NEEDS_PYTHON;
+    if (node->code == FJ_LIST) {
+        result = fj_peek_list(node, container, &borrowed);
+    }
+    else if (node->code == FJ_DICT) {
+        result = fj_peek_dict(node, container, children);
+    }
+    else if (node->code == FJ_MODULE) {
+        result =
+            fj_peek_is_alike(node, PyDict_GET_SIZE(container))
+                ? fj_peek_names(container, fj_node_kind(node)->names, node->arity, children)
+                : FJ_MATCH_NO;
+    }
+    return result == FJ_MATCH_YES ? hold(m, node + 1, borrowed, children, node->arity)
+                                  : result;
+}
+
+/* Returns the list or dict whose lock protects the children (new reference).  NULL without an
+ * error if there is none, or with MemoryError. */
+static PyObject *
+container_of(const FjNode *node, PyObject *object)
+{
+#if FJ_FREE_THREADED
+    if (node->code == FJ_MODULE) {
+        return fj_fields_dict(object);
+    }
+#endif
+    return node->code == FJ_LIST || node->code == FJ_DICT ? Py_NewRef(object) : NULL;
+}
+
+/* (P) True if a container has a node's code, arity, type and value. */
+static int
+has_contents(FjMatcher *m, const FjNode *node, const FjContents *c)
+{
+    PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
+    if (c->code != node->code || c->count != (Py_ssize_t)node->arity ||
+        c->type != fj_structure_info(m->structure, node)->type ||
+        ((c->flags ^ node->flags) & FJ_NODE_WRAPPER) ||
+        (fj_node_has_kind(node) && c->aux != node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    return fj_structure_value(node) == NULL || c->keys != NULL
+               ? FJ_MATCH_YES
+               : match_value(m, node, fj_structure_value(node), value);
+}
+
+/* (P) Reads a container that can't be peeked at, and compares it without its children. */
+static int
+read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
+{
+    int is_dict = PyDict_Check(object) && fj_structure_value(node) == node->aux;
+    if (is_dict && PyDict_GET_SIZE(object) != PyTuple_GET_SIZE(node->aux)) {
+        return FJ_MATCH_NO;
+    }
+    if (is_dict && node->code != FJ_ORDERED_DICT && (node->flags & FJ_NODE_PLAIN_KEYS) &&
+        fj_compat_dict_is_unicode(object)) {
+        c->keys = node->aux;
+    }
+    FjNodeKind *kind = fj_node_has_kind(node)
+                           ? (FjNodeKind *)Py_NewRef((PyObject *)fj_node_kind(node))
+                           : fj_registry_kind(m->registry, object);
+    int result = kind == NULL ? -1 : fj_readers[kind->code]->read(c, object, kind);
+    Py_XDECREF(kind);
+    if (result < 0 && c->failed_to != NULL && is_dict &&
+        PyErr_ExceptionMatches(PyExc_Exception) &&
+        !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        PyErr_Clear(); /* flattening raises it later, with the path */
+        result = FJ_MATCH_NO;
+    }
+    return result > 0 ? has_contents(m, node, c) : result;
+}
+
+/* (P) Matches the children of a container that can change. */
+static int
+match_held(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    FjContents contents = {.registry = m->registry, .scratch = &m->scratch};
+    PyObject **children = fj_scratch_push(&m->scratch, node->arity);
+    if (children == NULL) {
+        return FJ_MATCH_ERROR;
+    }
+    PyObject *container = container_of(node, object);
+    int result = FJ_MATCH_NEEDS_PYTHON;
+    if (container != NULL) {
+        FJ_LOCK(container);
+        result = peek_and_hold(m, node, container, children);
+        FJ_UNLOCK();
+        Py_DECREF(container);
+    }
+    else if (PyErr_Occurred()) {
+        result = FJ_MATCH_ERROR;
+    }
+    if (result == FJ_MATCH_NEEDS_PYTHON) {
+        result = read_contents(m, node, object, &contents);
+        if (result == FJ_MATCH_YES) {
+            result = hold(m, node + 1, contents.children, children, node->arity);
+        }
+    }
+    if (result == FJ_MATCH_YES) {
+        result = match_held_children(m, children, node->arity);
+        fj_drop_children(children, node->arity);
+    }
+    fj_contents_clear(&contents);
+    fj_scratch_pop(&m->scratch, children);
+    return result;
+}
+
+/* (P) match_container in held mode. */
+static FJ_NOINLINE int
+match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    int has_type = node->code == FJ_TUPLE ? PyTuple_CheckExact(object)
+                   : node->code == FJ_LIST
+                       ? PyList_CheckExact(object)
+                       : Py_TYPE(object) == fj_structure_info(m->structure, node)->type;
+    if (!has_type) {
+        return FJ_MATCH_NO;
+    }
+    if (node->code == FJ_TUPLE && object == node->aux) {
+        m->next = fj_structure_skip(m->structure, node);
+        return FJ_MATCH_YES;
+    }
+    if (node->flags & FJ_NODE_ITSELF) {
+        return match_value(m, node, fj_structure_value(node), object);
+    }
+    /* A tuple holds its items. */
+    return PyTuple_Check(object) && node->code != FJ_CUSTOM ? match_tuple(m, node, object)
+                                                            : match_held(m, node, object);
+}
+
+/* Pushes a numbered object, and adds a container to the current record. */
+static FJ_NOINLINE void
+note_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (m->recording != NULL) {
+        fj_known_add(m->recording, m->structure, node, object,
+                     m->arrays->count - m->first_array);
+    }
+    if (node->flags & FJ_NODE_IDENTITY) {
+        fj_leafbuf_push_reserved(m->objects, object);
+    }
+}
+
+static FJ_NOINLINE int
+match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (Py_TYPE(object) != fj_structure_info(m->structure, node)->type) {
+        return FJ_MATCH_NO;
+    }
+    switch (node->code) {
+    case FJ_NAMEDTUPLE:
+        return match_tuple(m, node, object);
+    case FJ_DICT:
+    case FJ_DEFAULT_DICT:
+        return match_dict(m, node, object);
+    default:
+        return node->flags & FJ_NODE_ITSELF
+                   ? match_value(m, node, fj_structure_value(node), object)
+                   : FJ_MATCH_NEEDS_PYTHON;
+    }
+}
+
+static int
+match_container(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (FJ_UNLIKELY(node->flags & FJ_NODE_IDENTITY || m->recording != NULL)) {
+        note_container(m, node, object);
+    }
+    if (FJ_UNLIKELY(m->holds)) {
+        return match_held_container(m, node, object);
+    }
+    switch (node->code) {
+    case FJ_TUPLE:
+        if (object == node->aux) { /* can't have changed */
+            m->next = fj_structure_skip(m->structure, node);
+            return FJ_MATCH_YES;
+        }
+        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+    case FJ_LIST:
+        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+    case FJ_MODULE:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
+                                                           : FJ_MATCH_NO;
+    case FJ_OBJECT:
+        return Py_TYPE(object) == fj_node_kind(node)->type ? match_object(m, node, object)
+                                                           : FJ_MATCH_NO;
+    default:
+        return match_rare_container(m, node, object);
+    }
+}
+
+/* The only stack check: the walk goes no deeper than the Structure. */
+static int
+match_deep(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    if (Py_EnterRecursiveCall(" while matching a pytree")) {
+        return FJ_MATCH_ERROR;
+    }
+    int result = match_container(m, node, object);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* The object with this number was pushed before the REF. */
+static FJ_NOINLINE int
+match_ref(FjMatcher *m, const FjNode *node, PyObject *object)
+{
+    uint32_t number = fj_node_number(node);
+    if (m->recording != NULL) {
+        fj_known_add_ref(m->recording, object, number);
+    }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): only arguments have a REF. */
+    return m->objects->items[number] == object;
+}
+
+int
+fj_match_node(FjMatcher *m, PyObject *object)
+{
+    const FjNode *node = m->next++;
+    if (FJ_UNLIKELY(node->code == FJ_NONE)) {
+        return object == Py_None;
+    }
+    switch (node->code) {
+    case FJ_ARRAY:
+        return match_array(m, node, object);
+    case FJ_STATIC:
+        return match_value(m, node, node->aux, object);
+    case FJ_REF:
+        return match_ref(m, node, object);
+    default:
+        break;
+    }
+    return FJ_UNLIKELY(node->flags & FJ_NODE_DEEP) ? match_deep(m, node, object)
+                                                   : match_container(m, node, object);
+}

@@ -1,0 +1,25 @@
+/* The state of a match, and the walk of one tree: see match.c. */
+#pragma once
+
+#include "base/scratch.h"
+#include "walk/kinds.h"
+#include "walk/match.h"
+
+/* Only in borrowed mode. */
+#define FJ_MATCH_NEEDS_PYTHON FJ_PEEK_NEEDS_PYTHON
+
+typedef struct {
+    FjStructure *structure;
+    FjRegistry *registry;
+    FjLeafBuf *arrays;
+    FjLeafBuf *objects;         /* the numbered ones, or NULL without any */
+    FjScratch scratch;          /* for children that are read */
+    FjKnownArgument *recording; /* being recorded, or NULL */
+    Py_ssize_t first_array;     /* number of arrays before this argument's */
+    const FjNode *next;
+    int holds; /* the mode */
+} FjMatcher;
+
+/* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or
+ * FJ_MATCH_NEEDS_PYTHON, with buffers that can be partly filled. */
+int fj_match_node(FjMatcher *m, PyObject *object);
