@@ -260,25 +260,8 @@ read_described(FjNodeKind *kind, PyObject *answer)
     return kind->described == NULL ? -1 : 0;
 }
 
-const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {
-    [FJ_ARRAY] = {"array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_MAYBE_ARRAY] = {"maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_STATIC] = {"static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL},
-    [FJ_NONE] = {"none", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_TUPLE] = {"tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_LIST] = {"list", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_DICT] = {"dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
-    [FJ_ORDERED_DICT] = {"ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
-    [FJ_DEFAULT_DICT] = {"default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL},
-    [FJ_NAMEDTUPLE] = {"namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_namedtuple},
-    [FJ_MODULE] = {"module", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_module},
-    [FJ_OBJECT] = {"object", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_object},
-    [FJ_CUSTOM] = {"custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX, read_custom},
-    [FJ_DESCRIBED] = {"described", FJ_NO_VALUE, FJ_KEYS_NUMBERS, read_described},
-    [FJ_ARGUMENTS] = {"arguments", FJ_NO_VALUE, FJ_KEYS_AUX, NULL},
-    [FJ_MISSING] = {"missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL},
-    [FJ_REF] = {"ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL},
-};
+#define INFO_OF_ROW(code, name, value, keys, read, reader) [code] = {name, value, keys, read},
+const FjCodeInfo fj_code_info[FJ_CODE_COUNT] = {FJ_CODES(INFO_OF_ROW)};
 
 static FjNodeKind *
 new_of_type(const FjNodeKind *kind, FjKindCode code, PyObject *dynamic, PyObject *statics)

@@ -4,40 +4,50 @@
 #include "base/common.h"
 #include "base/state.h"
 
-/* The code of a kind, and of a node in a Structure.  Python uses the names in fj_code_info.
- * NOLINTNEXTLINE(cert-int09-c): FJ_KIND_COUNT is a count, and FJ_ARGUMENTS has its number. */
-typedef enum {
-    /* Leaves. */
-    FJ_ARRAY,       /* traced */
-    FJ_MAYBE_ARRAY, /* an array or a static, depending on the instance: tracers */
-    FJ_STATIC,      /* not traced */
+/* All codes of kinds and of nodes in a Structure.
+ *
+ *     ROW(code, name in Python, FjNodeValue, FjNodeKeys, FjCodeInfo.read, reader)
+ *
+ * walk/kinds.h declares the readers. */
+#define FJ_CODES(ROW)                                                                         \
+    /* Leaves: traced; an array or a static, depending on the instance (tracers); static. */  \
+    ROW(FJ_ARRAY, "array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)                  \
+    ROW(FJ_MAYBE_ARRAY, "maybe_array", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)      \
+    ROW(FJ_STATIC, "static", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL, fj_no_reader)            \
+    /* Containers that the core flattens and builds itself.  None has no children. */         \
+    ROW(FJ_NONE, "none", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)                    \
+    ROW(FJ_TUPLE, "tuple", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_tuple_reader)               \
+    ROW(FJ_LIST, "list", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_list_reader)                  \
+    /* Children sorted by key; in insertion order; sorted, with a static default_factory. */  \
+    ROW(FJ_DICT, "dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL, fj_dict_reader)            \
+    ROW(FJ_ORDERED_DICT, "ordered_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL,            \
+        fj_dict_reader)                                                                       \
+    ROW(FJ_DEFAULT_DICT, "default_dict", FJ_VALUE_IS_AUX, FJ_KEYS_AUX_ITEMS, NULL,            \
+        fj_dict_reader)                                                                       \
+    ROW(FJ_NAMEDTUPLE, "namedtuple", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_namedtuple,           \
+        fj_namedtuple_reader)                                                                 \
+    /* All attributes in the instance's __dict__: an Equinox Module. */                       \
+    ROW(FJ_MODULE, "module", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_module, fj_module_reader)     \
+    /* Some attributes of the instance, by name: a dataclass. */                              \
+    ROW(FJ_OBJECT, "object", FJ_NO_VALUE, FJ_KEYS_OF_KIND, read_object, fj_object_reader)     \
+    /* Any other container.  A Python callback flattens it one level at a time. */            \
+    ROW(FJ_CUSTOM, "custom", FJ_VALUE_IS_FIRST_OF_AUX, FJ_KEYS_LAST_OF_AUX, read_custom,      \
+        fj_custom_reader)                                                                     \
+    /* Each instance decides which of its attributes are children and which are static.  The  \
+     * node is an FJ_CUSTOM, or an FJ_MODULE with one kind per such set. */                   \
+    ROW(FJ_DESCRIBED, "described", FJ_NO_VALUE, FJ_KEYS_NUMBERS, read_described,              \
+        fj_described_reader)                                                                  \
+    /* Nodes only, never the kind of a type: the root of a call, with one child per           \
+     * parameter; an absent field or argument; a further occurrence of an earlier object      \
+     * (Sharing in structure.h). */                                                           \
+    ROW(FJ_ARGUMENTS, "arguments", FJ_NO_VALUE, FJ_KEYS_AUX, NULL, fj_no_reader)              \
+    ROW(FJ_MISSING, "missing", FJ_NO_VALUE, FJ_KEYS_NUMBERS, NULL, fj_no_reader)              \
+    ROW(FJ_REF, "ref", FJ_VALUE_IS_AUX, FJ_KEYS_NUMBERS, NULL, fj_no_reader)
 
-    /* Containers that the core flattens and builds itself. */
-    FJ_NONE, /* None, without children */
-    FJ_TUPLE,
-    FJ_LIST,
-    FJ_DICT,         /* children sorted by key */
-    FJ_ORDERED_DICT, /* children in insertion order */
-    FJ_DEFAULT_DICT, /* like FJ_DICT, with a static default_factory */
-    FJ_NAMEDTUPLE,
-    FJ_MODULE, /* all attributes in the instance's __dict__: an Equinox Module */
-    FJ_OBJECT, /* some attributes of the instance, by name: a dataclass */
+#define FJ_CODE_OF_ROW(code, name, value, keys, read, reader) code,
+typedef enum { FJ_CODES(FJ_CODE_OF_ROW) FJ_CODE_COUNT } FjKindCode;
 
-    /* Any other container.  A Python callback flattens it one level at a time. */
-    FJ_CUSTOM,
-
-    /* Each instance decides which of its attributes are children and which are static.  The
-     * node is an FJ_CUSTOM, or an FJ_MODULE with one kind per such set. */
-    FJ_DESCRIBED,
-
-    FJ_KIND_COUNT,
-
-    /* Nodes only, never the kind of a type. */
-    FJ_ARGUMENTS = FJ_KIND_COUNT, /* the root of a call: one child per parameter */
-    FJ_MISSING,                   /* an absent field or argument */
-    FJ_REF, /* a further occurrence of an earlier object: Sharing in structure.h */
-    FJ_CODE_COUNT
-} FjKindCode;
+#define FJ_KIND_COUNT FJ_ARGUMENTS /* the kinds of types come before it */
 
 /* How to build an FJ_OBJECT.  Python uses the names in the comments. */
 typedef enum {

@@ -1,8 +1,10 @@
 /* The table of readers.  Python code can run in finalizers. */
 #include "walk/kinds.h"
 
-#define ROW_OF_TABLE(code, reader) [code] = &(reader),
-const FjReader *const fj_readers[FJ_CODE_COUNT] = {FJ_READERS(ROW_OF_TABLE)};
+const FjReader fj_no_reader = {NULL, NULL};
+
+#define READER_OF_ROW(code, name, value, keys, read, reader) [code] = &(reader),
+const FjReader *const fj_readers[FJ_CODE_COUNT] = {FJ_CODES(READER_OF_ROW)};
 
 void
 fj_contents_clear(FjContents *contents)

@@ -44,24 +44,12 @@ typedef struct {
     PyObject *(*build)(FjBuilder *b, const FjNode *node);
 } FjReader;
 
-/* All codes with a reader.  Callers read leaves, None, absent children, the call root and
- * further occurrences themselves. */
-#define FJ_READERS(ROW)                                                                       \
-    ROW(FJ_TUPLE, fj_tuple_reader)                                                            \
-    ROW(FJ_LIST, fj_list_reader)                                                              \
-    ROW(FJ_NAMEDTUPLE, fj_namedtuple_reader)                                                  \
-    ROW(FJ_DICT, fj_dict_reader)                                                              \
-    ROW(FJ_ORDERED_DICT, fj_dict_reader)                                                      \
-    ROW(FJ_DEFAULT_DICT, fj_dict_reader)                                                      \
-    ROW(FJ_MODULE, fj_module_reader)                                                          \
-    ROW(FJ_OBJECT, fj_object_reader)                                                          \
-    ROW(FJ_DESCRIBED, fj_described_reader)                                                    \
-    ROW(FJ_CUSTOM, fj_custom_reader)
+#define FJ_DECLARE_READER(code, name, value, keys, read, reader) extern const FjReader reader;
+FJ_CODES(FJ_DECLARE_READER)
 
-#define FJ_DECLARE_READER(code, reader) extern const FjReader reader;
-FJ_READERS(FJ_DECLARE_READER)
-
-extern const FjReader *const fj_readers[FJ_CODE_COUNT]; /* NULL for codes without a reader */
+/* By code.  Callers read leaves, None, absent children, the call root and further occurrences
+ * themselves: fj_no_reader. */
+extern const FjReader *const fj_readers[FJ_CODE_COUNT];
 
 /* Makes room for `count` children of which this holds references, all absent.  The aux, the
  * first thing that a reader sets, stays.  0, or -1 with MemoryError. */
