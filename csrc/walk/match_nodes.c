@@ -436,9 +436,9 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
     if (node->flags & FJ_NODE_ITSELF) {
         return match_value(m, node, fj_structure_value(node), object);
     }
-    /* A tuple holds its items. */
-    return PyTuple_Check(object) && node->code != FJ_CUSTOM ? match_tuple(m, node, object)
-                                                            : match_held(m, node, object);
+    /* A tuple holds its items.  (An object can also be a tuple.) */
+    return node->code == FJ_TUPLE || node->code == FJ_NAMEDTUPLE ? match_tuple(m, node, object)
+                                                                 : match_held(m, node, object);
 }
 
 /* Pushes a numbered object, and adds a container to the current record. */

@@ -5,7 +5,17 @@ import random
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, core, identical, make_registry, testing
+from core_support import (
+    Array,
+    Box,
+    Linear,
+    Object,
+    core,
+    identical,
+    layout,
+    make_registry,
+    testing,
+)
 
 
 def reordered(names: list[str], order: str) -> list[str]:
@@ -51,3 +61,27 @@ def test_containers_with_other_children(child: Any, held: bool) -> None:
     others = ([], (), {}, {"b": Array(1)}, [1], (1,), {"a": 1}, Linear(weight=1), None, 1, Array(1))
     for other in others:
         assert testing.match(structure, [first, other, None]) is None
+
+
+class Both(tuple[Any, ...], Object):  # type: ignore[misc]
+    """Its attributes are children; its items are not."""
+
+    layout = layout(("x", "y"), mode="call")
+
+    def __new__(cls, x: Any, y: Any) -> Any:
+        return tuple.__new__(cls, (Array("item"), y))
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self.x, self.y = x, y
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_an_object_that_is_also_a_tuple(held: bool) -> None:
+    registry = make_registry()
+    first: Any = Box([], 1) if held else None
+    both = Both(Array(1), Array(2))
+    _, structure = core.flatten(registry, [first, both])
+    hash(structure)
+    assert identical(testing.match(structure, [first, both]), (both.x, both.y))
+    both.x = "static"
+    assert testing.match(structure, [first, both]) is None
