@@ -268,6 +268,12 @@ static int
 walk_children(Flattener *f, const FjContents *c)
 {
     int result = 0;
+    if (c->owner != NULL) { /* all are present, and trees */
+        for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
+            result = walk(f, c->children[i]);
+        }
+        return result;
+    }
     for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
         PyObject *child = c->children[i];
         int is_tree = fj_contents_is_tree(c, i);
