@@ -14,8 +14,8 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
     """Opens a new binary file that replaces `path` at the end of the block.
 
     If the block raises, `path` keeps its contents. A symbolic link stays a link, and the file it
-    points to is replaced. The new file gets the old one's permissions. With `durable`, a crash of the
-    machine leaves the old or the new file.
+    points to is replaced. The new file gets the old one's permissions. Pipes and devices are
+    written to directly. With `durable`, a crash of the machine leaves the old or the new file.
 
     Raises:
         IsADirectoryError: if `path` is a folder.
@@ -24,6 +24,10 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
     given, path = os.fspath(path), os.path.realpath(path)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), given)
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            yield file
+        return
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
     try:
