@@ -18,6 +18,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import filterjit
+from filterjit._compat import _nnx_compat
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
 from support.trees import MODULES
@@ -246,6 +247,8 @@ def test_what_can_be_set_on_a_jitted_function(jit: Any, name: str) -> None:
 
 @pytest.mark.parametrize("jit", JITS)
 def test_wraps_around_a_jitted_function(jit: Any) -> None:
+    if jit is filterjit.nnx.jit and not _nnx_compat.supported:
+        pytest.skip("filterjit.nnx hands over all calls with this version of Flax")
     f = functools.wraps(named)(jit(lambda x: x + 1))
     assert f.__wrapped__ is named and (f.__name__, f.__doc__) == ("named", "Doc.")
     assert f(X).tolist() == f(X).tolist() == [1, 2]

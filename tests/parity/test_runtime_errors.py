@@ -308,7 +308,7 @@ def test_a_call_returns_before_the_device_is_done() -> None:
     for f in (ours, theirs):
         f(x).block_until_ready()
     # On a busy machine, some calls return late.
-    assert any(not jax.block_until_ready((ours(x).is_ready(),))[0] for _ in range(20))
+    assert any(not jax.block_until_ready((ours(x).is_ready(),))[0] for _ in range(100))
     assert theirs(x).is_ready()
 
 
