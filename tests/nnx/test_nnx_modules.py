@@ -219,7 +219,7 @@ def test_keys_that_look_like_numbers() -> None:
     """Flax takes `"01"` for the index 1, and rebuilds it as such: JAX's function is asked."""
 
     def trees() -> Iterator[Any]:
-        for name in ("01", " 2", "x"):
+        for name in ("x", "01", " 2"):  # the first instance decides how the class is read
             xs = nnx.List([nnx.Param(X)])
             vars(xs)[name] = "static"
             yield xs
