@@ -11,7 +11,7 @@ from filterjit._observe import _table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "errors.md"
 # Exceptions that are caught where a call is made, and those of protocols of Python.
-CAUGHT = {"FallBack", "AssertionError", "AttributeError"}
+CAUGHT = {"HandOver", "AssertionError", "AttributeError"}
 RAISED = re.compile(r"\w*(?:Error|Unsupported|damaged|Exit|warn)")
 IN_C = re.compile(r'PyErr_(?:Format|SetString)\(\s*PyExc_\w+,\s*((?:"(?:[^"\\]|\\.)*"\s*)+)')
 HOLE = "..."

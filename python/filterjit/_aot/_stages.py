@@ -20,7 +20,7 @@ from .._base._package import public_type
 from .._call._caches import names_of
 from .._call._events import notify
 from .._call._programs import programs_of
-from .._call._selection import FallBack
+from .._call._selection import HandOver
 from .._call._traced import contents
 from . import _keep, _save
 from ._compiled_calls import CompiledHooks
@@ -264,7 +264,7 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
     """Raises ValueError for arguments that only ``jax.jit`` supports."""
     try:
         yield
-    except FallBack as e:
+    except HandOver as e:
         raise ValueError(
             f"`{names_of(f._function)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
             "compiles it as `jax.jit` does."

@@ -14,7 +14,7 @@ from .._compat import _jax_compat
 from .._trees._registry import is_traced
 from . import _events, _running
 from ._miss import FunctionHooks
-from ._selection import FallBack
+from ._selection import HandOver
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -97,23 +97,23 @@ class PlainHooks(AsInJax):
             _core.flatten(self.registry, out)  # raises a better error if keys can't be sorted
             raise
         if not all(map(is_traced, leaves)):
-            raise FallBack(_NOT_TRACED.format("result"))
+            raise HandOver(_NOT_TRACED.format("result"))
         if self.settings.shardings is not None:
             # The specs match arrays one to one.
             return jax.tree_util.tree_map(jax.numpy.asarray, out)
         return out
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Any:
-        if reason := self.reason_to_fall_back(variant.structure):
-            raise FallBack(reason)
+        if reason := self.reason_to_hand_over(variant.structure):
+            raise HandOver(reason)
         return super().compile(f, variant)
 
-    def reason_to_fall_back(self, structure: _core.Structure) -> str:
+    def reason_to_hand_over(self, structure: _core.Structure) -> str:
         return self.reason or _NOT_TRACED.format("arguments") * structure._has_static_leaves()
 
     def translate(self, failure: Failure) -> BaseException | str:
         exception = failure.exception
-        if isinstance(exception, FallBack):
+        if isinstance(exception, HandOver):
             return str(exception)
         if _errors.is_of_sorting(exception):
             return _errors.add_path(exception)
@@ -129,12 +129,12 @@ class PlainHooks(AsInJax):
     def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True
-            return fall_back(f, self.upstream, self.handed_over, reason, args, kwargs)
+            return hand_over(f, self.upstream, self.handed_over, reason, args, kwargs)
 
         return call
 
 
-def fall_back(
+def hand_over(
     f: _core.FilterJit,
     upstream: Callable[..., Any],
     handed_over: collections.Counter[str],

@@ -64,7 +64,7 @@ class FunctionHooks(_running.RunningHooks):
     upstream: Any = None
     """The ``jax.jit`` that implements `lower`, `trace` and `eval_shape`; None for our own."""
 
-    def reason_to_fall_back(self, structure: _core.Structure) -> str:
+    def reason_to_hand_over(self, structure: _core.Structure) -> str:
         """Returns why `upstream` makes calls with these arguments, or "" if it doesn't."""
         return ""
 

@@ -50,7 +50,7 @@ def without_iterators(options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, Iterator) else v for k, v in options.items()}
 
 
-class FallBack(Exception):
+class HandOver(Exception):
     """Passes a call, or all calls, to upstream's jit. The text is the reason."""
 
 
@@ -75,7 +75,7 @@ class ArgumentSelection:
         argnames: str | Iterable[str] | None,
     ) -> "ArgumentSelection":
         """Parses ``argnums`` and ``argnames`` for a function. Like ``jax.jit``, derives either one
-        from the other. Raises FallBack if a negative number can't be resolved."""
+        from the other. Raises HandOver if a negative number can't be resolved."""
         parameters = [] if signature is None else list(signature.parameters.values())
         plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
         nums = () if argnums is None else _indices(argnums)
@@ -89,7 +89,7 @@ class ArgumentSelection:
             kinds = [p.kind for p in parameters]
             resolved = parameters and _jax_compat.resolves_negative_argnums()
             if not resolved or _P.VAR_POSITIONAL in kinds:
-                raise FallBack("a number counts from the end of the arguments")
+                raise HandOver("a number counts from the end of the arguments")
             count = kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD)
             nums = tuple(i % count if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))
@@ -115,11 +115,11 @@ class ArgumentSelection:
     def mark(self, parameters: Parameters, flag: int) -> Parameters:
         """Returns `parameters` with a flag on the selected ones. Selected items of ``*args`` and
         ``**kwargs`` become separate parameters, those of ``*args`` with names that aren't
-        identifiers. Raises FallBack if there would be too many."""
+        identifiers. Raises HandOver if there would be too many."""
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
         if more > _MOST:
-            raise FallBack("a large number of *args is named")
+            raise HandOver("a large number of *args is named")
         extra: tuple[str, ...] = ()
         if varargs and more > 0:
             extra = tuple(f"{names[positional]}[{i}]" for i in range(more))
@@ -173,7 +173,7 @@ def named_by(
 ) -> tuple[ArgumentSelection, ArgumentSelection, inspect.Signature | None]:
     """Parses options of ``jax.jit``. Returns the static arguments, the donated ones, and the
     signature to bind by: that of `fun` itself if position and name always agree, otherwise `ANY`.
-    Raises FallBack if parameters can't express the selection."""
+    Raises HandOver if parameters can't express the selection."""
     given = list(map(options.get, NAMING))
     public = None
     if any(x is not None for x in given):

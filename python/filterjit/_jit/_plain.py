@@ -13,7 +13,7 @@ from .._base._rooms import import_room
 from .._call._as_in_jax import PlainHooks
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import NAMING, ArgumentSelection, FallBack, named_by, without_iterators
+from .._call._selection import NAMING, ArgumentSelection, HandOver, named_by, without_iterators
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -126,9 +126,9 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
         static, donated, signature = named_by(fun, options)
         shardings = _shardings(options.get("in_shardings"), options.get("out_shardings"), static)
         if others := options.keys() - _COVERED:
-            raise FallBack(f"{min(others)} is given")
+            raise HandOver(f"{min(others)} is given")
         settings = settings_as_in_jax(options, own, static, donated, shardings)
-    except FallBack as e:
+    except HandOver as e:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
     hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
@@ -170,7 +170,7 @@ def _shardings(inputs: Any, outputs: Any, static: ArgumentSelection) -> Any:
     inputs = tuple(inputs) if isinstance(inputs, list) else inputs
     for name, value in (("in_shardings", inputs), ("out_shardings", outputs)):
         if not all(map(is_value, jax.tree_util.tree_leaves(value, is_leaf=is_value))):
-            raise FallBack(f"{name} has a leaf that is no sharding")
+            raise HandOver(f"{name} has a leaf that is no sharding")
     # Copy the containers: ``jax.jit`` flattens them right away too.
     inputs, outputs = (
         jax.tree_util.tree_map(lambda leaf: leaf, x, is_leaf=is_value) for x in (inputs, outputs)
@@ -181,5 +181,5 @@ def _shardings(inputs: Any, outputs: Any, static: ArgumentSelection) -> Any:
             rest[i:i] = [None] * (i <= len(rest))
         inputs = tuple(rest)
     elif not is_value(inputs):
-        raise FallBack("in_shardings is neither a tuple nor a sharding")
+        raise HandOver("in_shardings is neither a tuple nor a sharding")
     return import_room("_shardings._options", "`in_shardings`").Shardings(inputs, outputs, None)

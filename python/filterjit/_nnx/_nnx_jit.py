@@ -12,10 +12,10 @@ from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
 from .._base._package import advising, public
 from .._base._rooms import import_room
-from .._call._as_in_jax import NO_KEY, AsInJax, fall_back
+from .._call._as_in_jax import NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import ArgumentSelection, FallBack, named_by, without_iterators
+from .._call._selection import ArgumentSelection, HandOver, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY, raise_binding_error
 from .._compat import _jax_compat
@@ -82,7 +82,7 @@ class NNXJit(_core.VariableJit):
         if reason in ONCE and self._reason == reason:
             del self._reason
         inner: Any = self._inner
-        return fall_back(inner, self._call_upstream, self.handed_over, reason, args, kwargs)
+        return hand_over(inner, self._call_upstream, self.handed_over, reason, args, kwargs)
 
     def _call_upstream(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -170,7 +170,7 @@ class NNXHooks(AsInJax):
 
     def translate(self, failure: Failure) -> BaseException | str:
         if failure.variant is None and is_of_key(failure.exception):  # Flax raises its own error
-            return FallBack(NO_KEY)
+            return HandOver(NO_KEY)
         return super().translate(failure)
 
     def raise_binding_error(
@@ -275,7 +275,7 @@ def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: 
         compat.VARIABLE_TYPE,
         _jax_compat.KEY_TYPE or type,
         compat.GUARDS,
-        FallBack,
+        HandOver,
         traced.mode,
     )
     functools.update_wrapper(jitted, traced.fun)
@@ -294,7 +294,7 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
         static, donated, signature = named_by(function, options)
         if reason is None:
             prefixes = Prefixes.of(upstream, options["in_shardings"], options["out_shardings"])
-    except FallBack as e:
+    except HandOver as e:
         reason, signature = reason or str(e), ANY
     # The traced function's own parameters differ from those of `function`.
     signature = signature or inspect.signature(function, follow_wrapped=False)

@@ -7,7 +7,7 @@ import jax
 
 from .. import _core
 from .._call import _signature
-from .._call._selection import FallBack
+from .._call._selection import HandOver
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._shardings._options import ShardingCall, Shardings
@@ -53,10 +53,10 @@ class NNXShardings(Shardings):
             for x, spec in zip(jax.tree.leaves(pure), found, strict=True):
                 specs[positions[id(x)]] = spec
             _check(specs, call.arrays)
-        except FallBack:
+        except HandOver:
             raise
         except Exception as e:
-            raise FallBack(DO_NOT_FIT) from e
+            raise HandOver(DO_NOT_FIT) from e
         values = [
             positions[id(compat.raw_value(node))]
             for node in self.traced.nodes(args, kwargs)
@@ -73,7 +73,7 @@ class NNXShardings(Shardings):
             found += [None] * (len(results) - len(found))  # a stand-in for no arrays
             _check(found, results)
         except Exception as e:
-            raise FallBack(DO_NOT_FIT) from e
+            raise HandOver(DO_NOT_FIT) from e
         return tuple(found)
 
 

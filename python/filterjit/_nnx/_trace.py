@@ -20,7 +20,7 @@ import jax
 from .. import _core
 from .._base._arrays import is_spec
 from .._call._donation import Donation
-from .._call._selection import ArgumentSelection, FallBack
+from .._call._selection import ArgumentSelection, HandOver
 from .._compat import _nnx_compat as compat
 from .._trees import _registry
 from .._trees._registry import is_traced
@@ -68,16 +68,16 @@ class Prefixes:
 
     @classmethod
     def of(cls, upstream: Any, given: Any, outputs: Any) -> "Prefixes | None":
-        """Returns the prefixes of a function, or None. Raises FallBack for an unsupported version
+        """Returns the prefixes of a function, or None. Raises HandOver for an unsupported version
         of Flax, or a leaf other than a sharding, a ``PartitionSpec`` or None."""
         if given is None and outputs is None:
             return None
         if not compat.reads_shardings(upstream):
-            raise FallBack("this version of Flax has other names for shardings")
+            raise HandOver("this version of Flax has other names for shardings")
         for name, prefix in (("in_shardings", given), ("out_shardings", outputs)):
             leaves = jax.tree.leaves(compat.as_jax_prefix(prefix))
             if not all(map(is_spec, leaves)):
-                raise FallBack(f"{name} has a leaf that is no sharding")
+                raise HandOver(f"{name} has a leaf that is no sharding")
         return cls(given, compat.expanded_prefix(upstream), outputs)
 
 
@@ -128,7 +128,7 @@ class TracedFunction:
     def dynamic(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Replaces static arguments by None. Raises FallBack for static Variables and Modules."""
+        """Replaces static arguments by None. Raises HandOver for static Variables and Modules."""
         if not self.static:
             return args, kwargs
         values = [x for static, x in self.static.of_call(args, kwargs) if static]
@@ -136,7 +136,7 @@ class TracedFunction:
             compat.is_variable(x) or isinstance(x, compat.Pytree)
             for x in jax.tree.leaves(values, is_leaf=lambda x: isinstance(x, compat.Pytree))
         ):
-            raise FallBack("a static argument is a Variable or a Module")
+            raise HandOver("a static argument is a Variable or a Module")
         return (
             tuple(None if i in self.static.positions else x for i, x in enumerate(args)),
             {k: None if k in self.static.names else x for k, x in kwargs.items()},
@@ -150,22 +150,22 @@ class TracedFunction:
         return found
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Returns the arguments' Variables and Pytrees. Raises FallBack if upstream must make the
+        """Returns the arguments' Variables and Pytrees. Raises HandOver if upstream must make the
         call."""
         if compat.is_top_level():
-            raise FallBack(NOT_TRACED)
+            raise HandOver(NOT_TRACED)
         nodes = self.nodes(args, kwargs)
         for cls in {type(node) for node in nodes}:
             if compat.has_own_updates(cls):
-                raise FallBack(f"`{cls.__name__}` has methods of its own for updates")
+                raise HandOver(f"`{cls.__name__}` has methods of its own for updates")
         if any(compat.is_variable(node) and compat.is_special(node) for node in nodes):
-            raise FallBack("a Variable is of a hijax type, or holds a jax.Ref")
+            raise HandOver("a Variable is of a hijax type, or holds a jax.Ref")
         if any(compat.has_static_tracer(node) for node in nodes):
-            raise FallBack("a static attribute is a tracer")
+            raise HandOver("a static attribute is a tracer")
         try:
             hash(jax.tree.structure(self.dynamic(args, kwargs)))
         except Exception as e:
-            raise FallBack("a static attribute is not hashable") from e
+            raise HandOver("a static attribute is not hashable") from e
         return nodes
 
     def donated_variables(
@@ -184,10 +184,10 @@ class TracedFunction:
         }
 
     def check(self, out: Any, values: Any) -> None:
-        """Raises FallBack for an untraceable leaf, to get upstream's error. Only copies have
+        """Raises HandOver for an untraceable leaf, to get upstream's error. Only copies have
         changed so far."""
         if not all(is_traced(x) for x in jax.tree.leaves((out, values))):
-            raise FallBack(
+            raise HandOver(
                 "the result or a new value has a leaf that is neither an array nor a number"
             )
 

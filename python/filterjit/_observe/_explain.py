@@ -38,7 +38,7 @@ def explain(
         causes = [cause_of(_table.DELETED, format_path(path)) for path in deleted]
         return Explanation(_name_of(cache), False, tuple(causes))
     hooks = f._hooks
-    if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_fall_back(structure)):
+    if isinstance(hooks, FunctionHooks) and (reason := hooks.reason_to_hand_over(structure)):
         return Explanation(_name_of(cache), False, (cause_of(_table.HANDED_OVER, now=reason),))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
