@@ -34,11 +34,12 @@ fj_variant_is_freed(void)
 static void
 update_run_by_hook(FjVariant *self)
 {
-    int any = self->num_traces == 0;
+    int inspected = 0, raises = 0;
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        any |= self->traces[i].may_raise == FJ_MAY_RAISE_YES;
+        inspected |= self->traces[i].may_raise != FJ_MAY_RAISE_UNKNOWN;
+        raises |= self->traces[i].may_raise == FJ_MAY_RAISE_YES;
     }
-    FJ_STORE_INT(self->run_by_hook, any);
+    FJ_STORE_INT(self->run_by_hook, raises || !inspected);
 }
 
 /* Doubles the capacity for traces.  0, or -1 with MemoryError.

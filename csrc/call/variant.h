@@ -66,7 +66,7 @@ typedef struct {
     int in_cache;       /* in the Cache's table */
     int evicted;        /* dropped by the Cache for good: never predicted */
     int call_was_set;   /* Python has set `call`, and is asked if a call fails */
-    int run_by_hook;    /* untraced, or a trace can raise: the `run` hook makes its calls */
+    int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
     PyObject *record;   /* a listener's data, or NULL */
     PyObject *programs; /* the Programs of the package _call, or NULL */
     PyObject *weakrefs;

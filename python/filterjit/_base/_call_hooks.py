@@ -76,8 +76,8 @@ class CallHooks(Protocol):
         """Calls ``variant.call`` within the context that a trace or a raising program needs, and
         returns its result; None to raise `failed`, if no other program fits.
 
-        When: the variant has no trace yet, ``Variant.may_raise`` is true, or its `call` was set
-        and raised `failed`.
+        When: ``Variant.may_raise`` is true for a trace, or known for none (such as before the first
+        trace, or after `lower`); or the variant's `call` was set and raised `failed`.
         """
         ...
 
@@ -109,7 +109,8 @@ class CallHooks(Protocol):
 
         Returns: an exception, or a callable: the C core calls it with the arguments of the call
         and returns its result, except in ``_find`` and ``_find_or_compile``, where C raises
-        `exception`, or calls ``raise_binding_error(f, args, kwargs)``. C ignores anything else and raises `exception`.
+        `exception`, or calls ``raise_binding_error(f, args, kwargs)``. C ignores anything else and
+        raises `exception`.
 
         Raises: C drops an Exception, and lets any other BaseException replace `exception`.
         """

@@ -1,7 +1,7 @@
 """`Running`: a call that traces, compiles, or runs a program that can raise.
 
 Settings and measurements that last for such a call register their clean-up with `Running.defer`.
-The hook ``run`` makes all calls of untraced variants and of programs that can raise.
+The hook ``run`` makes all calls of programs that can raise, or that nobody has inspected.
 
 If JAX retraces in any other call, only the trace knows: it begins a `Running`, and the hook
 ``finish`` ends it. The trace can't raise an exception to restart the call in `run`: JAX never

@@ -1,5 +1,5 @@
-"""Selections by options: `ArgumentSelection`, arguments by position and name, like options of ``jax.jit``, and
-`LeafSelection`, leaves by parameter name and filter."""
+"""Selections by options: `ArgumentSelection` selects arguments by position and name, like options of
+``jax.jit``; `LeafSelection` selects leaves by parameter name and filter."""
 
 import contextlib
 import dataclasses

@@ -47,6 +47,14 @@ def hook_of_options(w: World, name: str) -> None:
 
     setattr(w.hooks, name, hook)
     w.hooks.may_raise = None if name == "finish" else True
+    if name == "finish":  # called for later traces than the first
+        compile = w.hooks.compile
+
+        def compile_again(f: Any, variant: Any) -> Any:
+            variant.set_may_raise(variant.add_output(variant.structure), False)
+            return compile(f, variant)
+
+        w.hooks.compile = compile_again  # type: ignore[method-assign]
 
 
 def leaves_that_are_chosen(w: World) -> None:
