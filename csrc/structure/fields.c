@@ -135,6 +135,9 @@ fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject
         }
         else if (values[i] == NULL && PyErr_Occurred()) {
             result = -1;
+            while (i > 0) {
+                Py_XDECREF(values[--i]);
+            }
         }
     }
     Py_XDECREF(view.dict);

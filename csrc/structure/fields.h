@@ -78,8 +78,8 @@ fj_fields_peek(const FjFieldView *view, FjNodeKind *kind, Py_ssize_t i)
                : PyDict_GetItemWithError(view->dict, PyTuple_GET_ITEM(kind->names, i));
 }
 
-/* (P) Stores new references to the first `count` fields in `values`, which are all NULL
- * before. A field that is unset or `missing` stays NULL.  0 or -1. */
+/* (P) Stores new references to the first `count` fields in `values`, or NULL for a field that
+ * is unset or `missing`.  0, or -1 with an error and no references. */
 int fj_fields_get_all(PyObject *object, FjNodeKind *kind, Py_ssize_t count, PyObject *missing,
                       PyObject **values);
 

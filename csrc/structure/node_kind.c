@@ -115,8 +115,7 @@ set_names(FjNodeKind *kind, PyObject *const *groups)
     Py_ssize_t total = PyTuple_GET_SIZE(kind->names);
     kind->places = PyMem_New(Py_ssize_t, total + 1);
     kind->offsets = PyMem_Calloc((size_t)total + 1, sizeof(*kind->offsets));
-    kind->dict_fields = PyMem_Calloc((size_t)total + 1, sizeof(*kind->dict_fields));
-    if (kind->places == NULL || kind->offsets == NULL || kind->dict_fields == NULL) {
+    if (kind->places == NULL || kind->offsets == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -186,6 +185,25 @@ read_build(FjNodeKind *kind, const char *mode, PyObject *factories, PyObject **n
 }
 
 static int
+set_dict_fields(FjNodeKind *kind, PyObject *names)
+{
+    Py_ssize_t count = fj_node_kind_fields(kind);
+    kind->dict_fields = PyMem_Calloc((size_t)count + 1, sizeof(*kind->dict_fields));
+    if (kind->dict_fields == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int is_dict_field = PySequence_Contains(names, PyTuple_GET_ITEM(kind->names, i));
+        if (is_dict_field < 0) {
+            return -1;
+        }
+        kind->dict_fields[i] = (uint8_t)is_dict_field;
+    }
+    return 0;
+}
+
+static int
 read_object(FjNodeKind *kind, PyObject *answer)
 {
     PyObject *groups[3] = {NULL}, *key, *keys, *dict_fields, *factories;
@@ -210,14 +228,7 @@ read_object(FjNodeKind *kind, PyObject *answer)
         PyErr_SetString(PyExc_ValueError, "a partial has two dynamic fields and a static one");
         return -1;
     }
-    for (Py_ssize_t i = 0; i < fj_node_kind_fields(kind); i++) {
-        int is_dict_field = PySequence_Contains(dict_fields, PyTuple_GET_ITEM(kind->names, i));
-        if (is_dict_field < 0) {
-            return -1;
-        }
-        kind->dict_fields[i] = (uint8_t)is_dict_field;
-    }
-    return 0;
+    return PyTuple_GET_SIZE(dict_fields) == 0 ? 0 : set_dict_fields(kind, dict_fields);
 }
 
 static int

@@ -124,7 +124,7 @@ struct FjNodeKind {
     FjBuildMode build;
     PyObject *factories;  /* a tuple of callables without arguments, one for each of the
                            * `extra_names`; a tree shares their results */
-    uint8_t *dict_fields; /* true for a *held* field, a dict with its own DICT node */
+    uint8_t *dict_fields; /* true for a *held* field, a dict with its own DICT node; or NULL */
     Py_ssize_t *offsets;  /* slot of each name in the instance; 0 if it is in the __dict__ */
     Py_ssize_t in_dict;   /* number of names in the __dict__ */
     unsigned int plain_version; /* the class version for which `offsets` hold and getattr reads

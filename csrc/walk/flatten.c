@@ -267,23 +267,22 @@ walk_held_dict(Flattener *f, PyObject *dict, int is_static)
 static int
 walk_children(Flattener *f, const FjContents *c)
 {
-    int result = 0;
-    if (c->owner != NULL) { /* all are present, and trees */
-        for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
-            result = walk(f, c->children[i]);
-        }
-        return result;
-    }
-    for (Py_ssize_t i = 0; i < c->count && result == 0; i++) {
-        PyObject *child = c->children[i];
+    PyObject *const *children = c->children;
+    const uint8_t *dict_children = c->dict_children;
+    Py_ssize_t count = c->count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *child = children[i];
         int is_tree = fj_contents_is_tree(c, i);
-        result = child == NULL ? add_nothing(f, FJ_MISSING)
-                 : c->dict_children != NULL && c->dict_children[i]
-                     ? walk_held_dict(f, child, !is_tree)
-                 : is_tree ? walk(f, child)
-                           : add_static(f, child, FJ_NODE_FIELD);
+        int result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
+                     : FJ_UNLIKELY(dict_children != NULL && dict_children[i])
+                         ? walk_held_dict(f, child, !is_tree)
+                     : is_tree ? walk(f, child)
+                               : add_static(f, child, FJ_NODE_FIELD);
+        if (result < 0) {
+            return -1;
+        }
     }
-    return result;
+    return 0;
 }
 
 /* Adds a container.  `result` is from reading the contents, which this clears. */

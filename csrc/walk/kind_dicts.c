@@ -117,14 +117,17 @@ sorted_keys(FjKindCode code, PyObject *dict)
     return tuple;
 }
 
+/* Reads the values as children from number `first` on. */
 static int
-read_values(FjContents *c, PyObject *dict, PyObject *keys, PyObject **values)
+read_values(FjContents *c, PyObject *dict, PyObject *keys, Py_ssize_t first)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++) {
-        values[i] = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
-        if (values[i] == NULL) {
+        PyObject *value = fj_compat_dict_get(dict, PyTuple_GET_ITEM(keys, i));
+        if (value == NULL) {
+            c->count = first + i;
             return PyErr_Occurred() ? -1 : 0;
         }
+        c->children[first + i] = value;
         int is_plain = PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i)) ||
                        PyLong_CheckExact(PyTuple_GET_ITEM(keys, i));
         c->flags &= is_plain ? FJ_NODE_PLAIN_KEYS : 0;
@@ -152,10 +155,11 @@ fj_contents_read_dict(FjContents *c, FjKindCode code, PyObject *dict, int is_sta
     if (has_factory) {
         c->children[0] = PyObject_GetAttrString(dict, "default_factory");
         if (c->children[0] == NULL) {
+            c->count = 0;
             return -1;
         }
     }
-    return read_values(c, dict, c->aux, c->children + has_factory);
+    return read_values(c, dict, c->aux, has_factory);
 }
 
 static int

@@ -23,10 +23,12 @@ read_module(FjContents *c, PyObject *object, FjNodeKind *kind)
     c->type = Py_TYPE(object);
     c->aux = Py_NewRef((PyObject *)kind);
     c->trees_end = kind->dynamic;
-    return fj_fields_get_all(object, kind, count, fj_registry_missing(c->registry),
-                             c->children) < 0
-               ? -1
-               : 1;
+    if (fj_fields_get_all(object, kind, count, fj_registry_missing(c->registry), c->children) <
+        0) {
+        c->count = 0;
+        return -1;
+    }
+    return 1;
 }
 
 static int
@@ -44,10 +46,13 @@ read_object(FjContents *c, PyObject *object, FjNodeKind *kind)
     for (Py_ssize_t i = 0; i < c->count; i++) {
         c->children[i] = fj_fields_getattr(object, kind, i);
         if (c->children[i] == NULL) {
+            c->count = i;
             return -1;
         }
-        if (kind->dict_fields[i] && !PyDict_CheckExact(c->children[i])) {
+        if (kind->dict_fields != NULL && kind->dict_fields[i] &&
+            !PyDict_CheckExact(c->children[i])) {
             /* Not what the class intends: its registered functions flatten this object. */
+            c->count = i + 1;
             fj_contents_clear(c);
             *c = (FjContents){
                 .registry = c->registry, .scratch = c->scratch, .is_new = c->is_new};

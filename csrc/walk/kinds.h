@@ -51,20 +51,14 @@ FJ_CODES(FJ_DECLARE_READER)
  * themselves: fj_no_reader. */
 extern const FjReader *const fj_readers[FJ_CODE_COUNT];
 
-/* Makes room for `count` children of which this holds references, all absent.  The aux, the
- * first thing that a reader sets, stays.  0, or -1 with MemoryError. */
+/* Makes room for `count` children of which this holds references.  The reader sets them in
+ * order, and `count` to their number if it fails.  0, or -1 with MemoryError. */
 static inline int
 fj_contents_reserve(FjContents *contents, Py_ssize_t count)
 {
     contents->children = fj_scratch_push(contents->scratch, count);
-    if (contents->children == NULL) {
-        return -1;
-    }
     contents->count = contents->trees_end = count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        contents->children[i] = NULL;
-    }
-    return 0;
+    return contents->children == NULL ? -1 : 0;
 }
 
 /* The children are the items of a tuple (stolen; NULL is an earlier error).  1 or -1. */
@@ -81,7 +75,21 @@ fj_contents_of_tuple(FjContents *contents, PyObject *tuple)
 }
 
 /* (P) Drops all references. */
-void fj_contents_clear(FjContents *contents);
+static inline void
+fj_contents_clear(FjContents *contents)
+{
+    if (contents->owner != NULL) {
+        Py_DECREF(contents->owner);
+    }
+    else if (contents->children != NULL) {
+        for (Py_ssize_t i = 0; i < contents->count; i++) {
+            Py_XDECREF(contents->children[i]);
+        }
+        fj_scratch_pop(contents->scratch, contents->children);
+    }
+    Py_XDECREF(contents->aux);
+    Py_XDECREF(contents->aux_data);
+}
 
 static inline int
 fj_contents_is_tree(const FjContents *contents, Py_ssize_t i)
