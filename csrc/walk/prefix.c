@@ -106,8 +106,10 @@ check_value(const Prefix *p, const FjNode *node, PyObject *value, const char *wh
 static int
 check_contents(const Prefix *p, const FjNode *node, const FjContents *c)
 {
-    if (c->code == FJ_CUSTOM && node->code == FJ_CUSTOM) {
-        if (check_value(p, node, c->aux_data, "aux data") < 0) {
+    if (c->code == node->code && c->keys == NULL && fj_structure_value(node) != NULL) {
+        PyObject *value = c->code == FJ_CUSTOM ? c->aux_data : c->aux;
+        const char *what = c->code == FJ_ORDERED_DICT ? "keys" : "aux data";
+        if (check_value(p, node, value, what) < 0) {
             return -1;
         }
         return c->count == (Py_ssize_t)node->arity
@@ -116,9 +118,6 @@ check_contents(const Prefix *p, const FjNode *node, const FjContents *c)
                                       PyLong_FromUnsignedLong(node->arity));
     }
     int is_sequence = c->code == FJ_TUPLE || c->code == FJ_LIST;
-    if (c->code == FJ_ORDERED_DICT) {
-        return check_value(p, node, c->aux, "keys");
-    }
     if (c->code == node->code && c->count == (Py_ssize_t)node->arity &&
         (!fj_node_has_kind(node) || c->aux == node->aux) &&
         !((c->flags ^ node->flags) & FJ_NODE_WRAPPER)) {
