@@ -202,10 +202,18 @@ def test_a_failed_call_changes_nothing(jit: Any) -> Iterator[Any]:
     yield outcome(f, m, None)
     yield outcome(f, m, 1)
     yield m
+
+
+@in_each_mode(handed_over=True)
+def test_arguments_that_do_not_fit_are_handed_over(jit: Any) -> Iterator[Any]:
+    m = Counter()
     f = jit.__wrapped__(lambda m, fails: None)  # counted, it would take any arguments
     yield outcome(f)
     yield outcome(f, m, None, 3)
     yield outcome(f, m, nothing=1)
+    yield outcome(f, m, None)
+    if isinstance(f, filterjit.nnx.NNXJit):
+        assert f.handed_over == {"the arguments do not fit the parameters": 3}
 
 
 @in_each_mode

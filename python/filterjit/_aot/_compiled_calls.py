@@ -125,11 +125,11 @@ class CompiledHooks(_running.RunningHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        _signature.raise_misfit(self.name, self.name, self.signature, args, kwargs)
+        _signature.raise_misfit(self.name, self.signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException:
         """Returns a MismatchError for mismatched arrays; translates other exceptions as usual."""
-        _, exception, variant, arrays = failure
+        _, exception, variant, arrays, _ = failure
         # In JAX 0.10.0 and older, the error for a spec is neither of these.
         if variant is not None and (
             isinstance(exception, (TypeError, ValueError)) or any(map(is_spec, arrays))

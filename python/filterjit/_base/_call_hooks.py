@@ -16,12 +16,14 @@ from .. import _core
 
 class Failure(NamedTuple):
     """A failed call. `variant` is None if it failed before finding one. `arrays` are the arrays
-    collected so far, and complete if `variant` is set."""
+    collected so far, and complete if `variant` is set. `misfits` is True if the arguments don't fit
+    the signature."""
 
     f: _core.FilterJit
     exception: BaseException
     variant: _core.Variant | None
     arrays: tuple[Any, ...]
+    misfits: bool = False
 
 
 class CallHooks(Protocol):

@@ -199,7 +199,7 @@ def is_deleted(x: Any) -> bool:
 def name_deleted(failure: Failure) -> BaseException:
     """Names deleted arrays, and donated arrays that appear twice, in notes to a call's
     exception."""
-    _, exception, variant, arrays = failure
+    _, exception, variant, arrays, _ = failure
     if variant is None or not isinstance(exception, (RuntimeError, ValueError)):
         return exception
     paths = array_paths(variant.function, variant.structure)

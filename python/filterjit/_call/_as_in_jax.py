@@ -58,6 +58,7 @@ class _Opaque:
 
 _PLAIN_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 NO_KEY = "the arguments cannot be a key of compiled programs"
+MISFIT = "the arguments do not fit the parameters"
 _NOT_TRACED = "a leaf of the {} is neither an array nor a number"
 
 
@@ -121,7 +122,7 @@ class PlainHooks(AsInJax):
             # Flattening the arguments or hashing a static one failed.
             if isinstance(exception, RecursionError | MemoryError):
                 return exception
-            return NO_KEY
+            return MISFIT if failure.misfits else NO_KEY
         if str(exception).startswith(_OF_ARGUMENTS):
             return "an argument is none that JAX takes"
         return super().translate(failure)

@@ -4,6 +4,7 @@ A miss creates a variant: a ``jax.jit`` of a flat function from arrays to arrays
 the static values. `FunctionHooks.run` makes the call that traces and compiles it.
 """
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -159,7 +160,8 @@ class FunctionHooks(_running.RunningHooks):
     def raise_binding_error(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        _signature.raise_binding_error(f._function, f._given_signature, args, kwargs)
+        fun = f._function
+        _signature.raise_misfit(fun, f._given_signature or inspect.signature(fun), args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:
         return _errors.translate(failure, _errors.jit_id_of(failure.variant))

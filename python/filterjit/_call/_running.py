@@ -274,7 +274,9 @@ class RunningHooks(CallHooks):
             except Exception as e:
                 exception = e
         assert exception is not None
-        answer = _events.error_of(self.translate(Failure(f, exception, variant, arrays)))
+        answer = _events.error_of(
+            self.translate(Failure(f, exception, variant, arrays, given is not None))
+        )
         return answer if isinstance(answer, BaseException) else self.other(f, answer)
 
     # ---- overridden ----

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import _core
-from .._base._unwrap import unwrap_chain
+from ._caches import names_of
 
 _P = inspect.Parameter
 
@@ -109,76 +109,15 @@ def call_with_arguments(
     return fun(*args, **kwargs)
 
 
-def _called_function(
-    fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Returns the Python function that a call of `fun` ends in, and its arguments."""
-    for inner in unwrap_chain(fun, "__func__", "func"):
-        if isinstance(inner, type):
-            init = getattr(inner, "__init__")  # noqa: B009 (mypy)
-            if isinstance(init, types.FunctionType):
-                return init, (None, *args), kwargs
-        if isinstance(inner, (staticmethod, classmethod)):
-            continue
-        if hasattr(inner, "func") and hasattr(inner, "keywords") and hasattr(inner, "args"):
-            args, kwargs = (*inner.args, *args), {**inner.keywords, **kwargs}
-        elif hasattr(inner, "__func__") and hasattr(inner, "__self__"):
-            args = (inner.__self__, *args)
-        else:
-            break
-    call = getattr(type(inner), "__call__", None)  # noqa: B004
-    if not isinstance(inner, types.FunctionType) and isinstance(call, types.FunctionType):
-        return call, (inner, *args), kwargs
-    return inner, args, kwargs
-
-
-def raise_binding_error(
-    fun: Any,
-    signature: inspect.Signature | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
-    """Raises the TypeError of ``fun(*args, **kwargs)`` by calling an empty stand-in."""
-    try:
-        function, full_args, full_kwargs = _called_function(fun, args, kwargs)
-        try:
-            own = inspect.signature(function, follow_wrapped=False)
-        except (TypeError, ValueError):
-            own = None
-        if isinstance(function, types.FunctionType) and own is not None:
-            _stand_in(function.__name__, function.__qualname__, own)(*full_args, **full_kwargs)
-        # The signature isn't the function's own, for example because of functools.wraps.
-        (signature or inspect.signature(fun)).bind(*args, **kwargs)
-    except TypeError as e:
-        if isinstance(fun, staticmethod):
-            e.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
-        raise
-
-
 def raise_misfit(
-    name: str,
-    qualname: str,
-    signature: inspect.Signature,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    fun: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Raises the TypeError of a function with this name and signature."""
-    _stand_in(name, qualname, signature)(*args, **kwargs)
-    signature.bind(*args, **kwargs)
-
-
-def _stand_in(name: str, qualname: str, signature: inspect.Signature) -> Callable[..., None]:
-    """Returns a function with these parameters and an empty body. Its source has only names:
-    defaults become None, and annotations are dropped."""
-    simplified = signature.replace(
-        parameters=[
-            p.replace(annotation=_P.empty, default=_P.empty if p.default is _P.empty else None)
-            for p in signature.parameters.values()
-        ],
-        return_annotation=inspect.Signature.empty,
-    )
-    namespace: dict[str, Any] = {}
-    exec(f"def stand_in{simplified}: pass", namespace)
-    function: types.FunctionType = namespace["stand_in"]
-    function.__name__, function.__qualname__ = name, qualname
-    return function
+    """Raises the TypeError of arguments that don't fit. `fun` is a function or its name."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as e:
+        name = fun if isinstance(fun, str) else names_of(fun)[1]
+        error = TypeError(f"{name}(): {e}")
+        if isinstance(fun, staticmethod):
+            error.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
+        raise error from None

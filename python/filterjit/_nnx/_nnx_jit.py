@@ -12,12 +12,12 @@ from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
 from .._base._package import advising, public
 from .._base._rooms import import_room
-from .._call._as_in_jax import NO_KEY, AsInJax, hand_over
+from .._call._as_in_jax import MISFIT, NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
 from .._call._selection import ArgumentSelection, HandOver, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
-from .._call._signature import ANY, raise_binding_error
+from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
 from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
@@ -169,15 +169,12 @@ class NNXHooks(AsInJax):
         self.registry = registry
 
     def translate(self, failure: Failure) -> BaseException | str:
-        if failure.variant is None and is_of_key(failure.exception):  # Flax raises its own error
+        # Flax raises its own errors for these.
+        if failure.misfits:
+            return HandOver(MISFIT)
+        if failure.variant is None and is_of_key(failure.exception):
             return HandOver(NO_KEY)
         return super().translate(failure)
-
-    def raise_binding_error(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        fun = f._function.__wrapped__  # the traced function calls this
-        raise_binding_error(fun, f._given_signature, args, kwargs)
 
 
 @functools.partial(public, module="filterjit.nnx")

@@ -19,6 +19,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import is_spec
+from .._call._as_in_jax import MISFIT, NO_KEY
 from .._call._donation import Donation
 from .._call._selection import ArgumentSelection, HandOver
 from .._compat import _nnx_compat as compat
@@ -36,7 +37,7 @@ DO_NOT_FIT = "the shardings do not fit the arguments or the result"
 OWNER = "__filterjit_owner__"
 """The attribute of a traced function that returns its VariableJit."""
 
-ONCE = frozenset({NOT_TRACED, DO_NOT_FIT})
+ONCE = frozenset({NOT_TRACED, DO_NOT_FIT, MISFIT, NO_KEY})
 """Reasons to hand over a single call, without consequences for later ones."""
 
 
