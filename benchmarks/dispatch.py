@@ -1,7 +1,7 @@
 """Times the dispatch of a call: by filterjit, by Equinox, and by ``jax.jit`` in several ways.
 
     python benchmarks/dispatch.py [--quick] [--times] [--markdown] [--case NAME] [--peer NAME]
-                                  [--until {return,each,last}] [--plot FILE]
+                                  [--until {return,each}] [--plot FILE]
 
 Each case runs in its own process, in which the peers run alternately, in batches of a few
 milliseconds. The fastest batch of each counts (see `timing`).
@@ -14,9 +14,8 @@ calls is timed on its own and starts on an idle device: its results are waited f
 is stopped, and the median of a batch is taken. Equinox waits for the device before a call returns.
 This wait is part of the cost of the call and counts.
 
-A program that needs each result waits with the other peers too. Two more tables have the time of a
-call in a loop that waits for each result, and in one that waits for the last: dispatch and device
-together. Cases whose calls run no program are left out there.
+A program that needs each result waits with the other peers too. One more table has the time of a
+call in a loop that waits for each result: dispatch and device together. Cases whose calls run no program are left out there.
 """
 
 import argparse
@@ -44,7 +43,6 @@ SLOW = ("statics_1000",)  # cases that compile for long, which --quick leaves ou
 UNTIL = {
     "return": "Time until a call returns",
     "each": "Time of a call in a loop that waits for each result",
-    "last": "Time of a call in a loop that waits for the last result",
 }
 
 
@@ -83,19 +81,12 @@ def measure_apart(
 ) -> dict[str, Row]:
     """Does the same in another process."""
     work = json.dumps([name, peers, until, seconds])
-    rows = json.loads(_python("dispatch.py", "--work", work, stdout=subprocess.PIPE))
-    return {way: Row(**row) for way, row in rows.items()}
-
-
-def _python(script: str, *args: str, stdout: int | None = None) -> str:
-    """Runs a script of this folder.
-
-    The script has its own session, so Ctrl-C interrupts this process, which then kills the script.
-    """
-    path = str(Path(__file__).with_name(script))
-    command = [sys.executable, path, *args]
-    done = subprocess.run(command, check=True, stdout=stdout, text=True, start_new_session=True)
-    return done.stdout
+    command = [sys.executable, __file__, "--work", work]
+    # In its own session: Ctrl-C interrupts this process, which then kills the other one.
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    return {way: Row(**row) for way, row in json.loads(done.stdout).items()}
 
 
 def _time(value: float) -> str:
@@ -169,8 +160,8 @@ def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
 def _picture(text: str) -> Path:
     """Returns the path of a plot, after a check that it can be written."""
     path = Path(text)
-    if path.suffix not in (".svg", ".png", ".pdf"):
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg, .png or .pdf")
+    if path.suffix != ".svg":
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise argparse.ArgumentTypeError(f"cannot write to the folder {str(path.parent)!r}")
     return path
@@ -232,10 +223,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.plot:
             draw(options.plot, [found[name]["return"] for name in sizes], peers)
             print(f"Plot: {options.plot}", flush=True)
-        if not options.case:
-            for script in ("ratios.py", "trees.py"):
-                print(flush=True)
-                _python(script, *(["--quick"] if options.quick else []))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -1,6 +1,6 @@
 """Times a step of whole programs on Equinox and on filterjit, including the wait for its results.
 
-    python benchmarks/end_to_end.py [--quick] [--markdown] [--program NAME]
+    python benchmarks/end_to_end.py [--quick] [--markdown] [PROGRAM ...]
 
 The programs are written for Equinox. Each runs twice in one process: as it is, and inside
 `filterjit.install()`. The two run alternately, so that other load on the machine affects both,
@@ -8,7 +8,6 @@ and the fastest batch of steps of each counts. Unlike in dispatch.py, the time o
 included: the ratio is the gain of a user.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -27,8 +26,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+import command
 import filterjit
-from layout import lay_out, machine, progress
+from layout import lay_out, progress
 from timing import in_batches, interleaved
 
 BATCH = 10e-3  # the least seconds of a batch of steps
@@ -296,22 +296,6 @@ IMPLEMENTATIONS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]
 # ---- measuring ----
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """The result of one program: microseconds of a step by the name of the implementation."""
-
-    name: str
-    microseconds: dict[str, float]
-
-    @property
-    def summary(self) -> str:
-        return str(PROGRAMS[self.name].__doc__)
-
-    @property
-    def ratio(self) -> float:
-        return self.microseconds["equinox"] / self.microseconds["filterjit"]
-
-
 def _seconds(implementation: str, step: Step, number: int) -> float:
     """Runs `number` steps in a row, and returns the seconds of one."""
     repeat = itertools.repeat(None, number)
@@ -331,66 +315,29 @@ def start(name: str, implementation: str) -> Step:
     return step
 
 
-def measure(name: str, seconds: float) -> Row:
+def measure(name: str, seconds: float) -> list[str]:
     """Times a program on both implementations, alternately, for about `seconds`."""
     timers = {x: functools.partial(_seconds, x, start(name, x)) for x in IMPLEMENTATIONS}
     best = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    return Row(name, {x: 1e6 * value for x, value in best.items()})
-
-
-# ---- printing ----
-
-HEADERS = ("microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit")
-
-
-def table(rows: Sequence[Row], *, markdown: bool) -> str:
-    """Returns the rows as a table, in Markdown or aligned for a terminal."""
-    lines = [list(HEADERS)]
-    for row in rows:
-        times = [f"{row.microseconds[x]:,.0f}" for x in IMPLEMENTATIONS]
-        lines.append([row.summary, *times, f"{row.ratio:.1f}x"])
-    return lay_out(lines, markdown=markdown)
-
-
-def caption() -> str:
-    """Returns a description of the numbers and of the machine."""
-    return (
-        "Time of a whole step until its results are there: dispatch, device and the program's own "
-        "Python. Best of many batches.\n" + machine()
-    )
+    times = [f"{1e6 * best[x]:,.0f}" for x in IMPLEMENTATIONS]
+    return [str(PROGRAMS[name].__doc__), *times, f"{best['equinox'] / best['filterjit']:.1f}x"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measures, prints the table, and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        description="Times whole programs on equinox.filter_jit and on filterjit."
-    )
-    parser.add_argument("--quick", action="store_true", help="rough times: 0.5 seconds a program")
-    parser.add_argument(
-        "--markdown", action="store_true", help="print the table of the documentation"
-    )
-    parser.add_argument(
-        "--program",
-        action="append",
-        choices=list(PROGRAMS),
-        metavar="NAME",
-        help=", ".join(PROGRAMS),
-    )
-    options = parser.parse_args(argv)
-    names = options.program or list(PROGRAMS)
+    options = command.parser(
+        "Times whole programs on equinox.filter_jit and on filterjit.",
+        quick="0.5 seconds a program",
+        metavar="PROGRAM",
+        names=PROGRAMS,
+    ).parse_args(argv)
     seconds = 0.5 if options.quick else 8.0
 
-    try:
-        rows = [measure(name, seconds) for name in progress(names)]
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    print(table(rows, markdown=options.markdown))
-    print()
-    print(caption())
-    if "diffrax_bare" not in PROGRAMS:
-        print("Left out, because Diffrax is not installed: the programs that use it.")
-    return 0
+    def table() -> str:
+        head = ["microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit"]
+        rows = [measure(name, seconds) for name in progress(options.names)]
+        return lay_out([head, *rows], markdown=options.markdown)
+
+    return command.run(table)
 
 
 if __name__ == "__main__":

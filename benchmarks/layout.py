@@ -1,4 +1,4 @@
-"""The output of the benchmarks: tables, a description of the machine, and a progress bar."""
+"""The output of the benchmarks: tables, a description of the machine, and the progress."""
 
 import os
 import platform
@@ -36,29 +36,8 @@ def machine() -> str:
 
 
 def progress(names: Sequence[str]) -> Iterator[str]:
-    """Yields the names one by one. On a terminal it shows a bar with the remaining time."""
-    try:
-        import rich.console
-        import rich.progress
-    except ImportError:
-        yield from names
-        return
-    if not sys.stderr.isatty():
-        yield from names
-        return
-    bar = rich.progress.Progress(
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeRemainingColumn(),
-        "{task.description}",
-        console=rich.console.Console(stderr=True),
-        transient=True,
-        auto_refresh=False,  # a thread that refreshes it would run while calls are timed
-        speed_estimate_period=3600.0,
-    )
-    with bar:
-        task = bar.add_task("", total=len(names))
-        for name in names:
-            bar.update(task, description=name, refresh=True)
-            yield name
-            bar.advance(task)
+    """Yields the names one by one, and shows them on a terminal."""
+    for i, name in enumerate(names, 1):
+        if sys.stderr.isatty():
+            print(f"{i} of {len(names)}: {name}", file=sys.stderr)
+        yield name

@@ -12,9 +12,8 @@ timed alternately, each on a model of its own.
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -119,90 +118,22 @@ IMPLEMENTATIONS: tuple[tuple[str, Callable[..., Any], Mapping[str, Any]], ...] =
 )
 
 
-class Row(NamedTuple):
-    """The microseconds of a flat call, and ratios: of our two modes over flat, of Flax's two modes
-    and of `nnx.cached_partial` over ours."""
-
-    summary: str
-    flat: float
-    ours: float
-    ours_tree: float
-    nnx: float
-    nnx_tree: float
-    cached: float | None
-
-
-def measure(summary: str, calls: Calls, seconds: float) -> Row:
+def measure(summary: str, calls: Calls, seconds: float) -> list[str]:
+    """Times the calls, and returns a row: the microseconds of a flat call, and ratios."""
     for call in calls.values():
         for _ in range(3):
             jax.block_until_ready(call())
     timers = {name: lambda n, call=call: in_a_row(call, n) for name, call in calls.items()}
     found = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    ours, tree = found["ours"], found["ours_tree"]
-    return Row(
+    return [
         summary,
-        found["flat"] * 1e6,
-        ours / found["flat"],
-        tree / found["flat"],
-        found["nnx"] / ours,
-        found["nnx_tree"] / tree,
-        found["cached"] / ours if "cached" in found else None,
-    )
-
-
-def first_calls(size: int, rounds: int) -> dict[str, float]:
-    """Returns the best seconds of a first call, on empty caches."""
-    x = jnp.ones((1, 2))
-    best: dict[str, float] = {}
-    for _ in range(rounds):
-        for name, jit, options in IMPLEMENTATIONS:
-            jax.clear_caches()
-            model = Layers(size)
-            start = time.perf_counter()
-            jax.block_until_ready(jit(lambda m, x: m(x), **options)(model, x))
-            best[name] = min(best.get(name, 1e9), time.perf_counter() - start)
-    return best
-
-
-def statics_that_change(size: int, seconds: float) -> float:
-    """Returns how much longer a hit takes where a static attribute alternates between calls. The
-    attribute is set before each call of the other function too."""
-    x, model, still = jnp.ones((1, 2)), Layers(size), Layers(size)
-    f, g = filterjit.nnx.jit(read), filterjit.nnx.jit(read)
-
-    def alternating() -> Any:
-        model.use_running_average = not model.use_running_average
-        return f(model, x)
-
-    def unchanged() -> Any:
-        still.use_running_average = bool(still.use_running_average)
-        return g(still, x)
-
-    calls: Calls = {"alternating": alternating, "still": unchanged}
-    for call in calls.values():
-        for _ in range(4):
-            jax.block_until_ready(call())
-    timers = {name: lambda n, call=call: in_a_row(call, n) for name, call in calls.items()}
-    found = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    return found["alternating"] / found["still"]
-
-
-def table(rows: Sequence[Row], markdown: bool) -> str:
-    head = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat"]
-    head += ["nnx.jit / ours", "both `graph=False`", "nnx.cached_partial / ours"]
-    cells = [
-        [
-            row.summary,
-            f"{row.flat:.0f} us",
-            f"{row.ours:.2f}",
-            f"{row.ours_tree:.2f}",
-            f"{row.nnx:.1f}",
-            f"{row.nnx_tree:.1f}",
-            "-" if row.cached is None else f"{row.cached:.1f}",
-        ]
-        for row in rows
+        f"{found['flat'] * 1e6:.0f} us",
+        f"{found['ours'] / found['flat']:.2f}",
+        f"{found['ours_tree'] / found['flat']:.2f}",
+        f"{found['nnx'] / found['ours']:.1f}",
+        f"{found['nnx_tree'] / found['ours_tree']:.1f}",
+        f"{found['cached'] / found['ours']:.1f}" if "cached" in found else "-",
     ]
-    return lay_out([head, *cells], markdown=markdown)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -216,22 +147,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = [int(name) for name in options.names]
     kinds = {"inference": calls_that_read, "Adam step": calls_that_train}
 
-    def measured() -> str:
+    def table() -> str:
+        head = ["call", "flat", "filterjit.nnx.jit / flat", "`graph=False` / flat"]
+        head += ["nnx.jit / ours", "both `graph=False`", "nnx.cached_partial / ours"]
         rows = []
         for name in progress([f"{kind}, {size} Variables" for kind in kinds for size in sizes]):
             kind, _, size = name.partition(", ")
             rows.append(measure(name, kinds[kind](int(size.split()[0])), seconds))
-        first = first_calls(sizes[0], 1 if options.quick else 5)
-        changed = statics_that_change(sizes[0], seconds)
-        return (
-            f"{table(rows, options.markdown)}\n\n"
-            f"A first call of {sizes[0]} Variables takes {first['ours'] / first['nnx']:.2f} of "
-            f"nnx.jit's time ({first['ours_tree'] / first['nnx_tree']:.2f} with graph=False). "
-            f"Where a static attribute alternates, a hit takes {changed:.2f} of the time that it "
-            "takes without."
-        )
+        return lay_out([head, *rows], markdown=options.markdown)
 
-    return command.run(measured)
+    return command.run(table)
 
 
 if __name__ == "__main__":

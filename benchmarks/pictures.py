@@ -34,9 +34,6 @@ _NAMES = {light: name for name, (light, _) in COLOURS.items()}
 def save(figure: Any, path: Path) -> None:
     """Saves a figure of Matplotlib. An existing file is replaced only when the new one is complete."""
     with replacing(path) as file:
-        if path.suffix != ".svg":
-            figure.savefig(file, format=path.suffix[1:], dpi=160)
-            return
         drawn = io.StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None})
         file.write(adapt(drawn.getvalue()).encode())

@@ -41,14 +41,6 @@ WAYS = {
     "load": "`load(path)`",
     "portable": "`load(path)` of a portable file",
 }
-# What is divided by what.
-RATIOS = {
-    "`keep_programs` over JAX's cache": ("keep", "jax"),
-    "`keep_programs` over filterjit": ("keep", "none"),
-    "`keep_programs` over XLA's deserialization": ("keep", "xla"),
-    "`load(path)` over JAX's cache": ("load", "jax"),
-    "`load(path)` over filterjit": ("load", "none"),
-}
 
 
 def train(model: Any, state: Any, x: jax.Array) -> Any:
@@ -144,8 +136,6 @@ def table(found: dict[str, dict[str, float]], markdown: bool) -> str:
     lines = [["until the first result, ms of the processor", *found]]
     for way, title in WAYS.items():
         lines.append([title, *(f"{1e3 * best[way]:,.0f}" for best in found.values())])
-    for title, (way, other) in RATIOS.items():
-        lines.append([title, *(f"{best[way] / best[other]:.2f}" for best in found.values())])
     return lay_out(lines, markdown=markdown)
 
 

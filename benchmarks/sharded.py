@@ -14,7 +14,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = (
@@ -43,16 +43,6 @@ CASES: Mapping[str, Callable[[], cases.Case]] = {
     "transformer": cases.transformer,
     "transformer_update": cases.transformer_update,
 }
-
-
-class Row(NamedTuple):
-    """The microseconds of a flat call, and how much longer the others take."""
-
-    summary: str
-    flat: float
-    ours: float
-    without: float
-    equinox: float
 
 
 def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
@@ -94,8 +84,8 @@ def _calls(case: cases.Case, mesh: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def measure(case: cases.Case, seconds: float) -> Row:
-    """Times the calls of one case."""
+def measure(case: cases.Case, seconds: float) -> list[str]:
+    """Times the calls of one case, and returns a row of the table."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     calls = _calls(case, mesh)
     for call in calls.values():
@@ -103,24 +93,9 @@ def measure(case: cases.Case, seconds: float) -> Row:
             jax.block_until_ready(cases.arrays_in(call()))
     timers = {name: functools.partial(one_by_one, call) for name, call in calls.items()}
     times = interleaved(in_batches(timers, BATCH), seconds, ROUNDS)
-    others = (times[name] / times["flat"] for name in calls if name != "flat")
-    return Row(case.summary, times["flat"] * 1e6, *others)
-
-
-def table(rows: Sequence[Row], markdown: bool) -> str:
-    """Returns the rows as text."""
-    head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
-    head += ["`eqx.filter_jit`", "eqx / filterjit"]
-    lines = [
-        [
-            row.summary,
-            f"{row.flat:.0f} us",
-            *(f"{ratio:.2f}" for ratio in (row.ours, row.without, row.equinox)),
-            f"{row.equinox / row.ours:.1f}",
-        ]
-        for row in rows
-    ]
-    return lay_out([head, *lines], markdown=markdown)
+    ratios = [f"{times[name] / times['flat']:.2f}" for name in ("ours", "without", "equinox")]
+    last = f"{times['equinox'] / times['ours']:.1f}"
+    return [case.summary, f"{times['flat'] * 1e6:.0f} us", *ratios, last]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,11 +107,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     ).parse_args(argv)
     seconds = 1.0 if options.quick else SECONDS
 
-    def measured() -> str:
+    def table() -> str:
+        head = ["case, on 8 devices", "flat `jax.jit`", "filterjit, rules", "without rules"]
+        head += ["`eqx.filter_jit`", "eqx / filterjit"]
         rows = [measure(CASES[name](), seconds) for name in progress(options.names)]
-        return table(rows, options.markdown)
+        return lay_out([head, *rows], markdown=options.markdown)
 
-    return command.run(measured)
+    return command.run(table)
 
 
 if __name__ == "__main__":

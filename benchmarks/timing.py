@@ -120,31 +120,19 @@ def each_awaited(call: Call, number: int) -> float:
     return (time.perf_counter() - start) / number
 
 
-def last_awaited(call: Call, number: int) -> float:
-    """Makes `number` calls, waits for the last result, and returns the seconds of one."""
-    out = call()
-    last = _getter_of_last_array(out)
-    repeat = itertools.repeat(None, number)
-    start = time.perf_counter()
-    for _ in repeat:
-        out = call()
-    last(out).block_until_ready()
-    return (time.perf_counter() - start) / number
-
-
 def timer_for(case: Case) -> Callable[[Call, int], float]:
     """Returns `one_by_one` if the device may still be busy when a call returns, else `in_a_row`."""
     return one_by_one if case.lasts or jax.default_backend() != "cpu" else in_a_row
 
 
 def timers_for(case: Case) -> dict[str, Callable[[Call, int], float]]:
-    """Returns the three ways to time a case: until a call returns, and with results awaited.
+    """Returns the two ways to time a case: until a call returns, and with each result awaited.
 
     Cases whose calls run no program have no results to wait for.
     """
     timers = {"return": timer_for(case)}
     if not (case.makes_function or case.nested):
-        timers |= {"each": each_awaited, "last": last_awaited}
+        timers["each"] = each_awaited
     return timers
 
 
