@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._aot._file import SavedInfo
     from ._aot._stages import Compiled, Lowered, Traced
-    from ._aot._warm_up import Warmed, WarmUp
     from ._base._switches import Switches
     from ._core import Structure, Variant
     from ._jit._filter_jit import BoundFilterJit, FilterJit
@@ -27,14 +26,11 @@ __all__ = [
     "Switches",
     "Traced",
     "Variant",
-    "WarmUp",
-    "Warmed",
 ]
 
 _MODULES = {
     "_aot._file": ("SavedInfo",),
     "_aot._stages": ("Compiled", "Lowered", "Traced"),
-    "_aot._warm_up": ("WarmUp", "Warmed"),
     "_base._switches": ("Switches",),
     "_core": ("Structure", "Variant"),
     "_jit._filter_jit": ("BoundFilterJit", "FilterJit"),

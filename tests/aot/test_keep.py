@@ -303,11 +303,13 @@ def test_sizes_of_a_server(folder: Path) -> None:
         with filterjit.keep_programs(folder, version="1"), filterjit.forbid_compile() as forbid:
             if start == 0:
                 forbid.close()
+            loads = predict.report().as_dict()["functions"][0]["loads"]
             for n in sizes:
-                warmed = predict.warm_up(mlp, jax.ShapeDtypeStruct((n, 2), jnp.float32))
-                assert warmed.loaded is bool(start)
+                predict.warm_up(mlp, jax.ShapeDtypeStruct((n, 2), jnp.float32))
+            loads = predict.report().as_dict()["functions"][0]["loads"] - loads
+            assert loads == start * len(sizes)
             all_of_them = [((mlp, jax.ShapeDtypeStruct((n, 2), "float32")), {}) for n in sizes]
-            assert not predict.warm_up_all(all_of_them).errors
+            assert predict.warm_up_all(all_of_them) == {}
             forbid.close()
             inputs = [np.ones((n, 2), np.float32) for n in sizes]
             with filterjit.forbid_compile():

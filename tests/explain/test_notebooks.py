@@ -85,9 +85,7 @@ def test_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "`f`: compiles again because",
         "  `n`: different static value: was the int 2, is the int 3",
     ]
-    lines = last[2].splitlines()
-    assert lines[0].startswith("compiled 3 of 4 in ") and "  0: float32[1], 2: traced " in lines[1]
-    assert "TypeError" in lines[4]
+    assert last[2] == """{3: TypeError("f(): missing a required argument: 'n'")}"""
     assert last[3] == "CacheInfo(hits=1, misses=1, variants=1, maxsize=4096)"
 
     assert "the function `make.<locals>.<lambda>` of In [5], line 3, is a new" in last[4]
@@ -110,7 +108,5 @@ def test_results_can_be_read_at_a_prompt() -> None:
     f(X, 2)
     for explanation in (f.explain(X, 2), f.explain(X, 3)):
         assert repr(explanation) == str(explanation)
-    warmed = f.warm_up_all([((X, 3), {}), ((X, 3), {}), ((), {})])
-    assert repr(warmed) == str(warmed) and repr(warmed).startswith("compiled 2 of 3 in ")
     report = f.report()
     assert repr(report) == str(report)

@@ -205,7 +205,7 @@ def _ahead(operation: Operation) -> None:
 def _warm_up(operation: Operation) -> None:
     spec = jax.ShapeDtypeStruct((3,), jnp.float32)
     done = operation.f.warm_up_all([((spec, 5), {}), ((spec, 5), {})], threads=1)
-    for error in done.errors:
+    for error in done.values():
         raise error
 
 

@@ -180,8 +180,8 @@ def test_stages(tmp_path: pathlib.Path) -> None:
     saved: filterjit.types.Compiled[[jax.Array, float], jax.Array] = loaded
     assert_type(saved(X, 2.0), jax.Array)
     assert scale.eval_shape(X, 2.0) == spec
-    assert_type(scale.warm_up(spec, 3.0), filterjit.types.Warmed)
-    assert_type(scale.warm_up_all([((spec, 3.0), {})], threads=1), filterjit.types.WarmUp)
+    scale.warm_up(spec, 3.0)
+    assert_type(scale.warm_up_all([((spec, 3.0), {})], threads=1), dict[int, Exception])
 
     # The function compiled from a method takes the instance.
     net = Net(2)

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, final
 
 import jax
@@ -236,20 +236,35 @@ def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
     return Compiled(f, stage, prepared)
 
 
+def begin(
+    f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[], tuple[Any, PreparedCall]]:
+    """Traces and lowers a call, or loads its program from `keep_programs`. Returns a function that
+    compiles it, if needed, and returns the ``jax.stages.Compiled``. Another thread can call it."""
+    with refusing(f):
+        prepared = prepare(f, args, kwargs)
+        kept = _keep.find_kept(prepared)
+        if kept is not None and (loaded := kept.load(prepared.arrays)) is not None:
+            found = _with_specs(prepared, may_raise=False)
+            return lambda: (loaded, found)
+        lowered = trace_prepared(prepared).lower()
+
+    def finish() -> tuple[Any, PreparedCall]:
+        with lowered.prepared.working():
+            stage = lowered.stage.compile()
+        if kept is not None:
+            kept.write(lambda: stage, prepared.arrays)
+        return stage, lowered.prepared
+
+    return finish
+
+
 def compile(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Compiled[_P, _T]:
     """Compiles the function for a call, or loads its program from `keep_programs`."""
-    with refusing(f):
-        prepared = prepare(f, args, kwargs)
-        kept = _keep.find_kept(prepared)
-        if kept is not None and (stage := kept.load(prepared.arrays)) is not None:
-            found: Compiled[_P, _T] = _compiled(stage, _with_specs(prepared, may_raise=False))
-            return found
-        compiled: Compiled[_P, _T] = trace_prepared(prepared).lower().compile()
-    if kept is not None:
-        kept.write(lambda: compiled.compiled, prepared.arrays)
-    return compiled
+    found: Compiled[_P, _T] = _compiled(*begin(f, args, kwargs)())
+    return found
 
 
 def trace(

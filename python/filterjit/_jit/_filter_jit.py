@@ -100,10 +100,10 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
-        """Compiles the method for these arguments, to make calls with them hits. Returns a
-        `Warmed`; see FilterJit.warm_up."""
-        return self.__func__.warm_up(self.__self__, *args, **kwargs)
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
+        """Compiles the method for these arguments, to make calls with them hits; see
+        FilterJit.warm_up."""
+        self.__func__.warm_up(self.__self__, *args, **kwargs)
 
     def warm_up_all(
         self,
@@ -111,11 +111,11 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
         *,
         threads: int | None = None,
-    ) -> "_warm_up.WarmUp":
+    ) -> dict[int, Exception]:
         """Compiles the method for many signatures, to make calls with them hits.
 
         Each signature is a pair ``(args, kwargs)`` without the instance. XLA compiles `threads` of
-        them in parallel. Returns a `WarmUp`; see FilterJit.warm_up_all.
+        them in parallel. Returns the errors by signature number; see FilterJit.warm_up_all.
         """
         return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
 
@@ -263,17 +263,16 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             return upstream.eval_shape(*args, **kwargs)
         return _stages.eval_shape(self, args, kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> "_warm_up.Warmed":
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
         """Compiles the function for these arguments, to make calls with them hits.
 
-        Takes the same arguments as `lower`. Returns a `Warmed` with the times. Raises any error of
-        the trace or the compilation.
+        Takes the same arguments as `lower`. Raises any error of the trace or the compilation.
+        `report` has the times.
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
-            >>> print(f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32), 3))
-            float32[2], 3: traced ... s, compiled ... s
+            >>> f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32), 3)
         """
-        return _warm_up.warm_up(self, args, kwargs)
+        _warm_up.warm_up(self, args, kwargs)
 
     def warm_up_all(
         self,
@@ -281,17 +280,17 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
         *,
         threads: int | None = None,
-    ) -> "_warm_up.WarmUp":
+    ) -> dict[int, Exception]:
         """Compiles the function for many signatures, to make calls with them hits.
 
         Each signature is a pair ``(args, kwargs)`` for `lower`. XLA compiles `threads` of them in
         parallel, by default one per core. If a signature fails, its error is logged and the rest
-        still compiles. Returns a `WarmUp` with each time or error.
+        still compiles. Returns the errors by signature number; empty if all compiled.
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
             >>> sizes = [jax.ShapeDtypeStruct((n,), jnp.float32) for n in (1, 8)]
-            >>> print(f.warm_up_all([((x,), {}) for x in sizes]))
-            compiled 2 of 2 in ...
+            >>> f.warm_up_all([((x,), {}) for x in sizes])
+            {}
         """
         return _warm_up.warm_up_all(self, (), signatures, threads)
 

@@ -32,7 +32,6 @@ from ._trace import (
 )
 
 if TYPE_CHECKING:
-    from .._aot._warm_up import Warmed, WarmUp
     from .._observe._causes import Explanation
     from .._observe._report import CacheInfo
     from .._observe._report_output import Report
@@ -109,14 +108,13 @@ class NNXJit(_core.VariableJit):
         """Returns ``flax.nnx.jit``'s result, with jax.ShapeDtypeStruct in place of arrays."""
         return self.upstream.eval_shape(*args, **kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> "Warmed":
+    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
         """Compiles the function for these arguments, to make calls with them hits.
 
         ``jax.ShapeDtypeStruct`` can replace any array, even in a Module (``nnx.eval_shape``).
-        Updates nothing. Returns a `Warmed` with the times.
+        Updates nothing.
         """
-        found: Warmed = self._inner.warm_up(*args, **kwargs)
-        return found
+        self._inner.warm_up(*args, **kwargs)
 
     def warm_up_all(
         self,
@@ -124,13 +122,13 @@ class NNXJit(_core.VariableJit):
         signatures: Iterable[tuple[Sequence[Any], Mapping[str, Any]]],
         *,
         threads: int | None = None,
-    ) -> "WarmUp":
+    ) -> dict[int, Exception]:
         """Compiles the function for many signatures, to make calls with them hits.
 
         Each signature is a pair ``(args, kwargs)``. XLA compiles `threads` of them in parallel.
-        Returns a `WarmUp`; see FilterJit.warm_up_all.
+        Returns the errors by signature number; see FilterJit.warm_up_all.
         """
-        found: WarmUp = self._inner.warm_up_all(signatures, threads=threads)
+        found: dict[int, Exception] = self._inner.warm_up_all(signatures, threads=threads)
         return found
 
     def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
