@@ -19,6 +19,14 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # tests start inherit this.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
+# XLA compiles each program once: workers, children and later runs read it from here. Half of a first
+# run is compilation. `make clean` deletes the folder.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "compiled")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
 # A job in the background of a script ignores interrupts, and so would its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -56,41 +64,30 @@ def _frozen() -> None:
     gc.freeze()
 
 
-# The folders in which it does not matter whether XLA compiles a program or JAX has kept it. Threads
-# may read what JAX is writing, so those that call much at once are not among them.
-_COMPILED_ONCE = {
-    *("downstream", "eqx", "explain", "fuzz", "install", "nnx", "parity", "structs", "zoo")
+# The folders and files whose programs XLA compiles on each run: they count compilations, or save
+# programs, and XLA can't serialize what JAX has read from its cache.
+_COMPILED_ANEW = {
+    *("aot", "safety", "eight_files", "eight_keep", "eight_programs", "test_docstrings"),
+    *("test_examples", "test_nnx_classes", "test_nnx_serving", "test_pages", "test_self_check"),
+    *("test_report", "test_traced_numbers", "test_uses"),
 }
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _compiled_once(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[None]:
-    """Lets XLA compile each program once, in these folders: those of Equinox and those of filterjit
-    are often the same, and it would take three quarters of the time. What is traced and lowered stays
-    as it is."""
-    if request.path.relative_to(Path(__file__).parent).parts[0] not in _COMPILED_ONCE:
+def _compiled_anew(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Turns the cache off for the tests of `_COMPILED_ANEW` and for their children."""
+    if _COMPILED_ANEW.isdisjoint((request.path.parent.name, request.path.stem)):
         yield
         return
     import jax  # which tests of the core do without
     from jax.experimental.compilation_cache import compilation_cache
 
-    settings = {
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp() / "compiled"),
-    }
-
-    def use(values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            jax.config.update(name, value)
+    for is_on in (False, True):
+        jax.config.update("jax_enable_compilation_cache", is_on)
+        os.environ["JAX_ENABLE_COMPILATION_CACHE"] = str(is_on)
         compilation_cache.reset_cache()
-
-    before = {name: getattr(jax.config, name) for name in settings}
-    use(settings)
-    yield
-    use(before)
+        if not is_on:
+            yield
 
 
 _CORE = Path(__file__).parent / "core"

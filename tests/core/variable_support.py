@@ -337,7 +337,7 @@ def block(i: int) -> Tree:
     return Block(w=Param(Array(i), axis="x"), b=Var(Array(-i)), size=i, more=[Array(i), (None,)])
 
 
-def large(count: int = 16) -> Tree:
+def large(count: int = 11) -> Tree:
     """A Pytree large enough for a record."""
     return Large(
         blocks=[block(i) for i in range(count)],

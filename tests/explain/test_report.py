@@ -554,7 +554,11 @@ def test_a_program_that_only_jax_jit_runs_is_part_of_dispatch(timed: None) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [((), "pass `--jax`"), (("--jax",), "Dispatch of 4 hits")]
+    ("options", "words"),
+    [
+        ((), "pass `--jax`"),
+        pytest.param(("--jax",), "Dispatch of 4 hits", marks=pytest.mark.slow),
+    ],
 )
 def test_a_program_of_jax_alone(options: tuple[str, ...], words: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(

@@ -120,6 +120,7 @@ def test_install_comes_before_all_imports(first: str) -> None:
     run_code(FIRST.replace("<first>", first), options=("-W", "error"))
 
 
+@pytest.mark.slow
 def test_uninstall_comes_before_the_imports() -> None:
     run_code(
         """

@@ -1,6 +1,5 @@
 """`filterjit.nnx.jit` beside ``flax.nnx.jit``, with any version of Flax: what programs do most."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -51,10 +50,10 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-JITS: list[Callable[[Any, Any], Any]] = [
-    lambda jit, f: jit(f),
+JITS: list[Any] = [
     lambda jit, f: jit(f, static_argnames="rate"),
-    lambda jit, f: jit(f, donate_argnums=1),
+    pytest.param(lambda jit, f: jit(f), marks=pytest.mark.thorough),
+    pytest.param(lambda jit, f: jit(f, donate_argnums=1), marks=pytest.mark.thorough),
 ]
 
 

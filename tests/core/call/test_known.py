@@ -191,7 +191,7 @@ def test_addresses_that_come_back(kind: str) -> None:
     make, f = ROWS[kind], jit()
     seen: set[int] = set()
     again = 0
-    for i in range(60):
+    for i in range(30):
         others = [make(j) for j in range(i % 5)]  # so that not all addresses come back
         tree = [make(j) for j in range(COPIES)]
         tree[i % COPIES] = make(99 + i)

@@ -8,7 +8,7 @@ from typing import Any
 
 import variable_support as vs
 from core_support import Array, core
-from operations import SHARED, X, Y, add, after, given
+from operations import ONLY_REPEATED, SHARED, X, Y, add, after, given
 from operations_calls import Kept
 
 NEW = Array("new")
@@ -109,12 +109,20 @@ def many(value: Any) -> Any:
 
 
 def call(
-    name: str, make: Any, *before: Any, same: int = 0, change: Any = None, **options: Any
+    name: str,
+    make: Any,
+    *before: Any,
+    same: int = 0,
+    change: Any = None,
+    repeated: bool = False,
+    **options: Any,
 ) -> None:
     """Registers a call with what `make` makes, after others."""
     new = functools.partial(KeptVariables, **options)
     makes = [lambda make=make: given(make(), X) for make in (make, *before)]
     after(name, new, *makes, same=same, change=change)
+    if repeated:
+        ONLY_REPEATED.add(name)
 
 
 def make_state(kept: Kept, args: Any) -> None:
@@ -138,7 +146,7 @@ call("hit_with_variables", small, same=2)
 call("hit_with_other_variables", small, small, small)
 call("hit_that_learns_a_record_of_variables", two_large, same=1)
 call("hit_with_a_record_of_variables", two_large, same=6)
-call("many_variables", lambda: many(X))
+call("many_variables", lambda: many(X), repeated=True)
 call("hit_with_many_variables", lambda: many(vs.Key()), same=1)
 call("hit_with_a_new_state", small, same=2, change=make_state)
 call("variables_that_occur_twice", small, same=1, change=once_more, expected=TWICE)

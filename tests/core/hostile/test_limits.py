@@ -89,7 +89,7 @@ def check_depth(registry: Any, make: Callable[[Any], Any], depth: int) -> int:
 def test_depths_near_the_limit(registry: Any, name: str) -> None:
     """At each depth an operation works or raises RecursionError; one Structure may do both."""
     limit = sys.getrecursionlimit()
-    depths = (limit // 4, limit // 3, limit // 2, *range(limit - 90, limit + 10, 12))
+    depths = (limit // 4, limit // 3, limit // 2, *range(limit - 90, limit + 10, 20))
     assert sum(check_depth(registry, NESTS[name][0], depth) for depth in depths) > 10
 
 
@@ -114,7 +114,8 @@ def test_deep_filters(registry: Any) -> None:
     for op in ("not", "and", "or"):
         assert core.tree_flatten(registry, [1, 2], deep(op, 100), None)[0] == [1]
         # Python 3.14 goes as deep as the stack allows, and a filter takes little of it.
-        raised(RecursionError, core.tree_flatten, registry, [1, 2], deep(op, 1_000_000), None)
+        depth = 1_000_000 if sys.version_info >= (3, 14) else 50_000
+        raised(RecursionError, core.tree_flatten, registry, [1, 2], deep(op, depth), None)
 
 
 # ---- cycles ----
@@ -165,7 +166,7 @@ def test_calls_within_calls_forever(size: int) -> None:
     assert output_of(SCRIPT, str(size), "calls").endswith("ended\n")
 
 
-@pytest.mark.parametrize("size", [0, *SMALL_STACKS[-3:]])
+@pytest.mark.parametrize("size", [pytest.param(0, marks=pytest.mark.slow), *SMALL_STACKS[-3:]])
 def test_deep_trees_with_variables(size: int) -> None:
     if size == 0 and "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("frames are larger")
