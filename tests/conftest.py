@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest

@@ -1,7 +1,5 @@
 """All peers return the same results for the benchmarks' cases. No test checks times."""
 
-import gc
-import json
 import re
 import sys
 from pathlib import Path
@@ -13,11 +11,10 @@ import pytest
 
 import cases
 import dispatch
-from cases import CASES, GROWTH, arrays_in
-from dispatch import Row, table
+from cases import CASES, arrays_in
 from peers import PEERS, applies
 from support import processes
-from timing import each_awaited, in_a_row, interleaved, one_by_one
+from timing import each_awaited, in_a_row, one_by_one
 
 pytestmark = pytest.mark.slow
 
@@ -74,46 +71,12 @@ def test_trees_are_those_that_equinox_returns(results):
     assert jtu.tree_structure(found) == jtu.tree_structure(expected)
 
 
-def test_names_and_counts():
-    for name, make in CASES.items():
-        case = make()
-        assert case.name == name == make.__name__ and case.summary
-        assert 0 < case.num_arrays <= case.num_nodes
-    # README.md names these sizes.
-    for name, sizes in {
-        "mlp": (11, 42),
-        "dict_100": (100, 101),
-        "transformer": (339, 2002),
-    }.items():
-        case = CASES[name]()
-        assert (case.num_arrays, case.num_nodes) == sizes
-    # The picture shows trees of growing size.
-    sizes = [make().num_arrays for make in GROWTH.values()]
-    assert sizes == sorted(set(sizes)) and sizes[-1] > 100 * sizes[0]
-
-
 def test_carried_results_are_the_next_arguments():
     case = CASES["adam_step"]()
     for peer in filter(lambda peer: applies(peer, case), PEERS):
         call = PEERS[peer](case)
         losses = [float(arrays_in(call())[-1]) for _ in range(20)]
         assert losses == sorted(losses, reverse=True) and len(set(losses)) == 20, peer
-
-
-def test_interleaved_returns_the_best_round_of_each():
-    seen = []
-
-    def batch(name, times):
-        seen.append(name)
-        assert not gc.isenabled()
-        return next(times)
-
-    a, b = iter([3.0, 1.0, 2.0]), iter([5.0, 6.0, 4.0])
-    best = interleaved({"a": lambda: batch("a", a), "b": lambda: batch("b", b)}, 0.0, 3)
-    assert best == {"a": 1.0, "b": 4.0}
-    assert seen == ["a", "b", "b", "a", "a", "b"]
-    assert gc.isenabled() and gc.get_freeze_count() == 0
-    assert interleaved({"a": iter([3.0, 1.0, 2.0]).__next__}, 0.0, 3, max) == {"a": 3.0}
 
 
 @pytest.mark.parametrize(("timer", "more"), [(in_a_row, 0), (one_by_one, 1), (each_awaited, 1)])
@@ -127,33 +90,6 @@ def test_calls_are_made_as_often_as_requested(timer, more):
 
     assert timer(call, 7) > 0.0
     assert len(calls) == 7 + more
-
-
-TIMES = {"flat": 8.0, "pytree": 16.0, "equinox": 1234.5, "filterjit": 10.0}
-ROW = Row("kwargs", "`some` case", 2, 1003, TIMES)
-SHOWN = ("flat", "pytree", "linen", "equinox", "filterjit")
-
-
-@pytest.mark.parametrize(
-    ("times", "cells"),
-    [
-        (False, ["10.0", "0.80x", "1.6x", "-", "123x", "1.25x"]),
-        (True, ["10.0", "8.0", "16.0", "-", "1,234", "1.25x"]),
-    ],
-)
-def test_markdown_table(times, cells):
-    header, rule, row = table([ROW], SHOWN, times=times, markdown=True).splitlines()
-    assert header.count("|") == rule.count("|") == row.count("|")
-    assert set(rule) <= set("|-: ")
-    assert [x.strip() for x in row.strip("|").split("|")] == ["`some` case", "2", "1,003", *cells]
-
-
-def test_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    rows = [Row(str(n), "", n, n, {"flat": 1.0 * n, "filterjit": 2.0 * n}) for n in (1, 10)]
-    dispatch.draw(tmp_path / "growth.svg", rows, SHOWN)
-    assert [path.name for path in tmp_path.iterdir()] == ["growth.svg"]
-    assert (tmp_path / "growth.svg").stat().st_size > 1000
 
 
 def run(*command, cwd=None):
@@ -182,17 +118,6 @@ def test_all_peers_that_apply_measure_a_case():
         peers = {peer for peer in PEERS if applies(peer, CASES["identity"]())}
         assert set(row.microseconds) == peers
         assert all(value > 0 for value in row.microseconds.values())
-
-
-def test_pyperf(tmp_path):
-    pytest.importorskip("pyperf")
-    for peer in ("equinox", "filterjit"):
-        options = ["--peer", peer, "--case", "identity", "--debug-single-value", "--quiet"]
-        run(BENCHMARKS / "pyperf_dispatch.py", *options, "-o", tmp_path / f"{peer}.json")
-    found = json.loads((tmp_path / "filterjit.json").read_text())
-    assert found["benchmarks"][0].get("metadata", found["metadata"])["name"] == "identity"
-    out = run("-m", "pyperf", "compare_to", tmp_path / "equinox.json", tmp_path / "filterjit.json")
-    assert "equinox" in out and "filterjit" in out
 
 
 # A script, its arguments, how a line of what it prints begins, which has figures, and what else it

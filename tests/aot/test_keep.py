@@ -4,7 +4,6 @@ import functools
 import json
 import logging
 import os
-import random
 import re
 import threading
 from collections.abc import Callable
@@ -538,62 +537,3 @@ def test_reports(folder: Path) -> None:
         assert f.explain(jnp.ones(3)).kinds == (("shape", "x"),)
         g(ONES)
     assert re.search("is not kept: .*lock", str(g.report()))
-
-
-VALUES = (1, 1.0, True, 2, -0.0, 0.0, jnp.ones(()), np.float32(1), "a", None, jnp.sin, Config)
-ARRAYS = (
-    1,
-    1.0,
-    jnp.float32(1),
-    jnp.ones(1),
-    jnp.ones(2),
-    jnp.ones(2, "int32"),
-    np.ones(2, "float32"),
-)
-
-
-def random_program(source: random.Random) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Returns a function that tells what it sees, the arguments of a call, and options."""
-    held, default, inner = (source.choice(VALUES) for _ in range(3))
-
-    def function(x: Any, n: Any = None, by: Any = default) -> Any:
-        seen = [
-            repr(v) if not hasattr(v, "shape") else [v.dtype.name, v.shape] for v in (n, by, held)
-        ]
-        arrays = [traced(v) for v in (x, held) if hasattr(v, "shape")]
-        return seen, [v + 1 for v in arrays], (lambda: inner)() is inner and repr(inner)
-
-    def other(x: Any, n: Any = None, by: Any = default) -> Any:
-        return [repr(n), repr(by)], traced(x) if hasattr(x, "shape") else x
-
-    fun = source.choice([function, function, other, functools.partial(function, by=held)])
-    args = (source.choice(ARRAYS), *[source.choice(VALUES)] * source.randrange(2))
-    donate = source.choice(["none", "none", "all"])
-    return fun, args, {"donate": donate}
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:Some donated buffers")
-def test_random_pairs(folder: Path) -> None:
-    """Each of a pair, with the folder that the other one has written, against a run without it."""
-    loads = 0
-
-    def result(program: Any) -> Any:
-        fun, args, options = program
-        f = filter_jit(fun, **options)
-        f.clear_cache()
-        args = tuple([x + 0 if isinstance(x, jax.Array) else x for x in args])
-        traces, out = traces_of(f, *args)
-        return traces, re.sub(" at 0x[0-9a-f]+", "", repr(out))
-
-    for seed in range(300):
-        source = random.Random(seed)
-        pair = [random_program(source) for _ in range(2)]
-        expected = [result(program)[1] for program in pair]
-        with filterjit.keep_programs(folder / str(seed % 10), version=str(seed // 100)):
-            for _ in range(2):
-                for program, right in zip(pair, expected, strict=True):
-                    traces, out = result(program)
-                    assert out == right, (seed, program)
-                    loads += traces == 0
-    assert loads > 300

@@ -32,12 +32,6 @@ if core_support.testing is None:
 _HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(_HERE):
-            item.add_marker(pytest.mark.filterwarnings("error"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _without_jax(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails if the tests of the core have imported JAX, where no other tests run with them."""

@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import inspect
 import os
-import sys
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -26,54 +25,40 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 # ---- the extension modules ----
 
 
+_SOURCE = Path(__file__).parents[2] / "python" / "filterjit"
+
+
 def _folders() -> Iterator[Path]:
     """The folders of the extensions: a build folder, or the source tree and the package."""
     if given := os.environ.get("FILTERJIT_CORE_DIR"):
         yield Path(given)
         yield Path(given) / "filterjit"
         return
-    yield Path(__file__).parents[2] / "python" / "filterjit"
+    yield _SOURCE
     spec = importlib.util.find_spec("filterjit")
     yield from map(Path, (spec and spec.submodule_search_locations) or ())
 
 
-def load_extension(name: str) -> ModuleType | None:
-    """Loads ``filterjit.<name>`` without its package; returns None where it is not built."""
-    for folder in _folders():
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = folder / (name + suffix)
-            if path.exists():
-                spec = importlib.util.spec_from_file_location(f"filterjit.{name}", path)
-                assert spec is not None and spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(module)
-                return module
-    return None
-
-
-def _load_core() -> Any:
-    module = load_extension("_core")
-    if module is None:
-        raise ImportError(f"no filterjit._core in any of {[str(f) for f in _folders()]}")
+def _load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
-core: Any = _load_core()
+def load_extension(name: str) -> Any:
+    """Loads ``filterjit.<name>`` without its package; returns None where it is not built."""
+    suffixes = importlib.machinery.EXTENSION_SUFFIXES
+    paths = [folder / (name + suffix) for folder in _folders() for suffix in suffixes]
+    return next((_load(f"filterjit.{name}", path) for path in paths if path.exists()), None)
 
 
-def _load_python(file: str) -> Any:
-    """Loads a module of the package that needs nothing else of it."""
-    for folder in (Path(__file__).parents[2] / "python" / "filterjit", *_folders()):
-        if (path := folder / file).exists():
-            spec = importlib.util.spec_from_file_location(f"filterjit{path.stem}", path)
-            assert spec is not None and spec.loader is not None
-            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-    raise ImportError(f"no {file} of filterjit")
-
-
-words = _load_python("_base/_words.py")
+core: Any = load_extension("_core")
+if core is None:
+    raise ImportError(f"no filterjit._core in any of {[str(f) for f in _folders()]}")
+_words = [folder / "_base" / "_words.py" for folder in (_SOURCE, *_folders())]
+words = _load("filterjit_words", next(path for path in _words if path.exists()))
 # None where it is not built: see FILTERJIT_TESTING in setup.py.
 testing: Any = load_extension("_testing")
 
@@ -321,9 +306,7 @@ def flatten_one_level(x: Any) -> tuple[Any, Any]:
     return x.children, x.aux
 
 
-def flatten_with_keys(
-    x: Any,
-) -> tuple[tuple[Any, ...], Any, Callable[[Any, Any], Any], tuple[Any, ...]]:
+def flatten_with_keys(x: Any) -> tuple[Any, ...]:
     children, aux = flatten_one_level(x)
     cls: Any = type(x)
     keys = tuple((i,) for i in range(len(children)))

@@ -5,13 +5,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import optax
 import pytest
 
 from support.comparison import Traces, on_install
 
-KEY = jax.random.key(0)
 X = jax.random.normal(jax.random.key(1), (8, 4))
 Y = jnp.arange(8) % 3
 
@@ -75,35 +73,3 @@ def test_classifier(name: str, donate: Any) -> Any:
         model, state, key, value, aux = train(model, state, key)
         told.append((value, aux))
     return told, model, state, evaluate(model), traces.count
-
-
-@on_install
-def test_recurrent_and_partitioned() -> Any:
-    """A recurrent model with a frozen part, a scan and a filter specification."""
-
-    class Recurrent(eqx.Module):
-        cell: eqx.nn.GRUCell
-        head: eqx.nn.Linear
-
-        def __call__(self, xs: Any) -> Any:
-            step = lambda h, x: (self.cell(x, h), None)
-            return self.head(jax.lax.scan(step, jnp.zeros(4), xs)[0])
-
-    keys = jax.random.split(KEY)
-    model = Recurrent(eqx.nn.GRUCell(4, 4, key=keys[0]), eqx.nn.Linear(4, 1, key=keys[1]))
-    spec = jtu.tree_map(lambda _: False, model)
-    spec = eqx.tree_at(lambda m: (m.head.weight, m.head.bias), spec, (True, True))
-    optimiser = optax.sgd(0.1)
-
-    @eqx.filter_jit
-    def train(model: Any, state: Any) -> Any:
-        trained, frozen = eqx.partition(model, spec)
-        loss = lambda t: jnp.sum(eqx.combine(t, frozen)(X) ** 2)
-        grads = eqx.filter_grad(loss)(trained)
-        updates, state = optimiser.update(grads, state)
-        return eqx.apply_updates(model, updates), state
-
-    state = optimiser.init(eqx.partition(model, spec)[0])
-    for _ in range(3):
-        model, state = train(model, state)
-    return model

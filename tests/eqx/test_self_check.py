@@ -201,35 +201,8 @@ def test_unknown_dataclasses(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 # ---- classes that read their fields in another way ----
 
 
-def _changed() -> list[Any]:
-    """The fields of the dataclass are not those that were registered."""
-
-    class Changed(eqx.Module):
-        a: Any
-        b: Any = 2
-        c: Any = eqx.field(static=True, default="c")
-
-    values = [Changed(ONE, TWO), Changed(ONE), Changed(TWO, ONE), Changed(1, 5)]
-    fields: Any = Changed.__dataclass_fields__
-    fields["b"].metadata = {"static": True}  # registered as dynamic
-    return values
-
-
-def _shown() -> list[Any]:
-    """Equinox reads ``x.__dict__``, whatever it returns."""
-
-    class Shown(eqx.Module):
-        a: Any
-        b: Any = 2
-
-        @property
-        def __dict__(self) -> Any:  # type: ignore[override]
-            return {"a": TWO, "b": "from the property"}
-
-    return [Shown(ONE), Shown(ONE, 3), Shown(3)]
-
-
-def _computing() -> list[Any]:
+@on_both
+def test_a_class_that_computes_a_field(jit: Jit, traces: Traces) -> Any:
     """JAX reads a field of a dataclass as an attribute."""
 
     @jtu.register_dataclass
@@ -241,48 +214,8 @@ def _computing() -> list[Any]:
             found = super().__getattribute__(name)
             return found + 1 if name == "a" else found
 
-    return [Computing(ONE), Computing(TWO)]
-
-
-@pytest.mark.parametrize(
-    ("make", "read"),
-    [
-        (_changed, lambda x: (x, eqx.is_array(x.b))),
-        (_shown, lambda x: (jtu.tree_leaves(x), x.a, x.b)),
-        (_computing, lambda x: x.__dict__["a"]),
-    ],
-)
-@on_both
-def test_odd_classes(jit: Jit, traces: Traces, make: Callable[[], list[Any]], read: Any) -> Any:
-    values = make()
-    f = jit(traces.counting(read))
-    results = [f(x) for x in values * 2]
-    if make is _changed:
-        assert [kind(x) for x in values] == ["custom"] * len(values)
-        results += [jit(lambda x: x)(x).b for x in values]
-    return results
-
-
-@on_both
-def test_fields_with_setters(jit: Jit) -> Any:
-    """A field that is a descriptor with its own setter, which Equinox and filterjit call."""
-    log: list[Any] = []
-
-    class Descriptor:
-        def __get__(self, instance: Any, owner: Any = None) -> Any:
-            return 0 if instance is None else instance.__dict__["x"]
-
-        def __set__(self, instance: Any, value: Any) -> None:
-            log.append(eqx.is_array(value))
-            instance.__dict__["x"] = value
-
-    class Described(eqx.Module):
-        x: Any = Descriptor()
-        y: Any = 1
-
-    f, one, other = jit(lambda m: m), Described(ONE), Described(TWO, ONE)
-    log.clear()
-    return f(one), f(f(one)), f(other), sum(log) > 0, kind(one)
+    f = jit(traces.counting(lambda x: x.__dict__["a"]))
+    return [f(x) for x in (Computing(ONE), Computing(TWO)) * 2]
 
 
 # ---- private names that are not there ----

@@ -337,15 +337,6 @@ def _epoch_of(jitted: Any, make: Callable[[int], Any]) -> Callable[[], Callable[
     return start
 
 
-def _epoch_of_table() -> Callable[[int], None]:
-    f, optimizers = filter_jit(lambda x, o: x), [optax.adam(10.0**-i) for i in range(12)]
-    return lambda i: [f(X, o) for o in optimizers for _ in range(5)] and None
-
-
-def _epoch_of_sweep() -> Callable[[int], None]:
-    return lambda i: _of_shapes(filter_jit(lambda x: x * i))
-
-
 EPOCHS: dict[str, tuple[Callable[[], Callable[[int], None]], str]] = {
     "an optimizer": (_epoch_of(filter_jit, lambda i: optax.adam(1e-3)), "create `o` once"),
     "an optimizer in a module": (
@@ -358,8 +349,6 @@ EPOCHS: dict[str, tuple[Callable[[], Callable[[int], None]], str]] = {
         "create `o.tx` once",
     ),
     "a function": (_epoch_of_function, "defined or jitted again each time"),
-    "a table": (_epoch_of_table, ""),
-    "a sweep": (_epoch_of_sweep, ""),
     "optimizers of other rates": (_epoch_of(filter_jit, lambda i: optax.adam(10.0**-i)), ""),
 }  # fmt: skip
 

@@ -196,23 +196,6 @@ def test_the_last_one_rules_and_close_ends() -> None:
         forbid_compile("warn")  # type: ignore[arg-type]
 
 
-def test_contexts_that_are_left_in_the_order_in_which_they_were_entered() -> None:
-    def allowing() -> Iterator[None]:
-        with allow_compile():
-            yield
-
-    f = filterjit.filter_jit(lambda x: x)
-    generators = [allowing(), allowing()]
-    with forbid_compile():
-        for generator in generators:
-            next(generator)
-        generators[0].close()  # type: ignore[attr-defined]
-        f(ones(3))
-        generators[1].close()  # type: ignore[attr-defined]
-        with pytest.raises(ForbiddenCompileError):
-            f(ones(4))
-
-
 def test_a_portable_file_is_compiled_when_it_is_loaded(tmp_path: Path) -> None:
     """It is no damaged file."""
     path = tmp_path / "program.jit"

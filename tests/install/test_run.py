@@ -453,27 +453,6 @@ def test_children_find_a_filterjit_that_is_in_no_other_path(tmp_path: Path) -> N
     assert done.stdout == "(True, True, True)\n"
 
 
-INSTALL = "import filterjit; filterjit.install()\n"
-IN_MAIN = 'if __name__ == "__main__":\n    '
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        (INSTALL + CHILDREN, "(True, True, True)"),
-        (CHILDREN.replace(IN_MAIN, IN_MAIN + INSTALL + "    "), "(False, False, False)"),
-    ],
-    ids=["module level", "main"],
-)
-def test_install_reaches_children_that_import_the_main_module(
-    source: str, said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "script.py").write_text(source)
-    done = run("script.py", "spawn", "Process", cwd=tmp_path, timeout=240)
-    assert done.stdout == f"{said}\n"
-
-
 COMMANDS = {
     "a text": (("-c", "import sys; print(sys.argv, __name__)", "a", "-m"), 0, "['-c', 'a', '-m'] __main__\n", ""),
     "a text without a space": (("-cprint(1)",), 0, "1\n", ""),

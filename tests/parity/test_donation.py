@@ -209,27 +209,6 @@ def test_all_kinds_of_parameters() -> None:
     f(array(), array())  # nothing that is donated was given
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("**.weight", [True, False, True, False]),
-        ("layers[0].**", [True, True, False, False]),
-        (Filter("**.weight") | "**.bias", [True] * 4),
-        (~Filter("layers[1].*"), [True, True, False, False]),
-        (True, [True] * 4),
-        (False, [False] * 4),
-    ],
-    ids=repr,
-)
-def test_patterns(pattern: Any, expected: list[bool]) -> None:
-    f = filter_jit(doubled, donate={"state": True, "model": pattern})
-    for _ in range(3):
-        state, layers = array(), [{"weight": array(), "bias": array()} for _ in range(2)]
-        f(state, {"layers": layers})
-        arrays = [y for layer in layers for y in (layer["weight"], layer["bias"])]
-        assert deleted([state, *arrays]) == [True, *expected]
-
-
 def test_a_pattern_that_matches_no_leaf() -> None:
     x = array()
     f = filter_jit(lambda state: state, donate={"state": "**.weights"})

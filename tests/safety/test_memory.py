@@ -26,11 +26,6 @@ class Static:
     """A static value to which weak references can be made."""
 
 
-def is_dead(ref: Any) -> bool:
-    gc.collect()
-    return ref() is None
-
-
 def executables() -> int:
     gc.collect()
     return len(jax.devices()[0].client.live_executables())
@@ -86,24 +81,6 @@ def test_evicted_variants_die() -> None:
     assert executables() <= before + 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("jit", [eqx.filter_jit, filterjit.filter_jit])
-def test_static_values_and_executables_die_with_their_function(jit: Any) -> None:
-    def make() -> Any:
-        return jit(lambda x, s: x + 1)
-
-    f, s = make(), Static()
-    before = executables()
-    f(X, s)
-    assert executables() == before + 1
-    ref = weakref.ref(s)
-    del f, s
-    ours = jit is filterjit.filter_jit
-    assert is_dead(ref) == ours, "Equinox keeps it forever"
-    if ours:
-        assert executables() == before
-
-
 @pytest.mark.parametrize("donate", ["none", "all"])
 @freed
 def test_arrays_of_models_die(donate: str) -> list[Any]:
@@ -134,16 +111,6 @@ def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
         assert sum(ref() is not None for ref in functions) < 20
     finally:
         gc.set_threshold(*before)
-
-
-def test_arrays_of_calls_and_compiled_die() -> None:
-    f = filterjit.filter_jit(scaled)
-    x = jnp.ones(4)
-    ref = weakref.ref(x)
-    compiled = f.lower(x, 3).compile()
-    f(x, 3), compiled(x, 3)
-    del x
-    assert is_dead(ref)
 
 
 # ---- many static values ----

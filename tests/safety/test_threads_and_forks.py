@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit._base import _locks
-from filterjit._call import _caches, _running
+from filterjit._call import _caches
 from filterjit._observe._recorder import recorder
 from filterjit._observe._records import Streaks
 from support.processes import CORE, run_code
@@ -326,18 +325,6 @@ def test_a_signal_whose_handler_calls_the_same_function() -> None:
     np.testing.assert_array_equal(f(X, 2)[0], np.asarray(X) * 2)
 
 
-def test_what_others_take_too() -> None:
-    """Another thread may take the last item after this one has seen it."""
-
-    class Taken(list[int]):
-        def pop(self, index: Any = -1) -> int:
-            if len(self) == 1:
-                self.clear()
-            return super().pop(index)
-
-    assert list(_locks.drain(Taken([1, 2, 3]))) == [3, 2]
-
-
 def test_each_lock_is_made_by_the_helper() -> None:
     """So that a program of `PROGRAMS` has seen each kind of it."""
     package = pathlib.Path(filterjit.__file__).parent
@@ -506,23 +493,6 @@ assert not errors, errors
 import equinox
 assert equinox.filter_jit is filterjit.filter_jit
 """,
-    "Equinox is imported after an import that failed": """
-import sys, filterjit
-filterjit.install()
-class Fails:
-    def find_spec(self, name, path, target=None):
-        if name == "equinox._jit":
-            sys.meta_path.remove(self)
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Fails())
-try:
-    import equinox
-    raise AssertionError("the import did not fail")
-except KeyboardInterrupt:
-    pass
-import equinox
-assert equinox.filter_jit is filterjit.filter_jit
-""",
     "the core in another interpreter, or its import is refused, as in Python 3.12 and later": """
 import importlib, sys
 from core_support import make_jit
@@ -567,17 +537,3 @@ print("done")
 def test_programs() -> None:
     done = run_code(_RUN, CORE, options=("-W", "ignore"), stdin=json.dumps(PROGRAMS), timeout=600)
     assert done.stdout == "done\n", done.stdout + done.stderr
-
-
-def test_nothing_stays_under_way() -> None:
-    """Each call ends what its trace has begun, also one that was not expected to trace."""
-    f = filterjit.filter_jit(lambda x: x + 1, donate="all")
-    f(jnp.zeros(2))
-    f(jnp.zeros(3))
-    with jax.disable_jit():
-        f(jnp.zeros(3))
-    jax.vmap(f)(jnp.zeros((2, 4)))
-    with pytest.raises(TypeError):
-        f(jnp.zeros(5, jax.dtypes.float0))
-    jax.eval_shape(f, jnp.zeros(6))
-    assert _running._thread.stack == []

@@ -14,9 +14,9 @@ sys.path.append(str(Path(__file__).parent))
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks seven of eight cases as `thorough`: they compile much."""
     counts: collections.Counter[str] = collections.Counter()
-    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
-        is_left_out = any(map(item.get_closest_marker, ("slow", "thorough")))
-        if item.path.name.startswith("eight_") and not is_left_out:
+    own = [item for item in items if item.path.name.startswith("eight_")]
+    for item in sorted(own, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        if not any(map(item.get_closest_marker, ("slow", "thorough"))):
             name = item.nodeid.partition("[")[0]
             if counts[name] % 8:
                 item.add_marker("thorough")

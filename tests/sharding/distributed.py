@@ -1,16 +1,12 @@
 """Runs in several processes with two devices each: ``distributed.py PORT INDEX COUNT CHECK [FOLDER]``."""
 
-import contextlib
 import enum
 import functools
 import logging
 import os
-import random
 import sys
 import threading
 import time
-import traceback
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +24,6 @@ from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
-from filterjit._call import _direct
 from filterjit._compat import _executable_compat, _jax_compat
 from filterjit.sharding import ShardingRules, fsdp, place
 from support.threads import at_once
@@ -349,74 +344,6 @@ def check_threads() -> None:
     f(x, 200)
 
 
-def check_sequences() -> None:
-    """Two threads in each process call, trace, lower, fail and drop, in another order in each process,
-    and trace too often, each in the same order. What agrees never raises; what differs raises on all, and the next call goes
-    on. ``FILTERJIT_SEQUENCES`` is the number of sequences."""
-    x = made()
-    own = random.Random(index)
-    errors: list[BaseException] = []
-
-    def fails(x: Any, n: int) -> Any:
-        if n % 3 == 1:
-            raise ValueError("no")
-        return x - n
-
-    def work(functions: Any, seed: Any) -> None:
-        common = random.Random(seed)
-        traces = []
-
-        def refuse(explanation: Any) -> None:
-            traces.append(explanation)
-            if len(traces) > 1:
-                raise filterjit.RetraceError(str(explanation))
-
-        refuses = filter_jit(lambda x, n: x + 7 * n, on_retrace=refuse, **SHARDED)
-        try:
-            for step in range(5):
-                f, n = common.choice(functions), common.randrange(6)
-                time.sleep(own.choice((0, 0, 0.02)))
-                with contextlib.suppress(ValueError):
-                    match own.randrange(10):
-                        case 0:
-                            f.eval_shape(x, n)
-                        case 1:
-                            f.lower(x, own.randrange(6)).compile()
-                        case 2:
-                            jax.make_jaxpr(lambda x, f=f: f(x, own.randrange(6)))(x)
-                        case 3:
-                            f.clear_cache()
-                if common.random() < 0.02:
-                    other = 30 * (zlib.crc32(f"{seed} {step}".encode()) % 100_000) + 3 * index
-                    text = raised(f, x, other + 90, within=50)
-                    assert "different programs" in text, text
-                with contextlib.suppress(ValueError):
-                    np.testing.assert_array_equal(
-                        f(x, n).addressable_data(0), f.__wrapped__(x.addressable_data(0), n)
-                    )
-                with contextlib.suppress(filterjit.RetraceError):
-                    refuses(x, n)
-        except BaseException as e:
-            traceback.print_exc()
-            errors.append(e)
-
-    for sequence in range(int(os.environ.get("FILTERJIT_SEQUENCES", "30"))):
-        functions = [
-            filter_jit(lambda x, n: x * n, **SHARDED),
-            filter_jit(lambda x, n: x + n, maxsize=2, **SHARDED),
-            filter_jit(lambda x, n: x - 2 * n, out_shardings=P("data"), **SHARDED),
-            filter_jit(fails, maxsize=3, **SHARDED),
-        ]
-        threads = [threading.Thread(target=work, args=(functions, f"{sequence} {t}")) for t in "ab"]
-        for thread in threads[:: 1 - 2 * (index % 2)]:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not errors, (sequence, errors)
-    assert "different programs" in raised(functions[0], x, 100 + index)
-    functions[0](x, 200)
-
-
 def check_absent() -> None:
     """A process that does not come: the others raise when the time is over."""
     x = made()
@@ -477,59 +404,6 @@ def check_files() -> None:
     e, _ = error_of(filterjit.load, f"{folder}/alone.{(index + 1) % count}")
     assert isinstance(e, ValueError), e
     assert f"the processes [{index}], and belong to [{(index + 1) % count}]" in str(e), e
-
-
-def check_direct() -> None:
-    """Calls that are direct in one process and made by ``jax.jit`` in the other are one call; a
-    deleted array, or another thread, fails as under ``jax.jit``, and counts nowhere."""
-    context = _direct._context
-    if context is None:
-        return
-    context.after = 0
-
-    def step(x: Any, unused: Any) -> Any:
-        return x * 2, x.sum()
-
-    ours, theirs = filter_jit(step), jax.jit(step)
-    placed = [made(i) for i in range(3)]
-    for i in range(40):
-        context.enabled = (i // 10) % 2 == index  # type: ignore[assignment]
-        x, y = placed[i % 3], placed[(i + 1) % 3]
-        for a, b in zip(ours(x, y), theirs(x, y), strict=True):
-            assert a.sharding == b.sharding and a.committed == b.committed
-            for s, t in zip(a.addressable_shards, b.addressable_shards, strict=True):
-                np.testing.assert_array_equal(s.data, t.data)
-    context.enabled = 1
-    counts = ours.variants[0].call.counts
-    assert counts["direct"] > 15 and counts["off"] == 20, counts
-
-    def errors(*args: Any) -> list[Any]:
-        found = []
-        for f in (ours, theirs):
-            try:
-                jax.block_until_ready(f(*args))
-                found.append(None)
-            except Exception as e:
-                found.append((type(e), str(e)))
-        return found
-
-    dead = made()
-    ours(dead, placed[0])
-    dead.delete()
-    # In each process alone, as nothing begins.
-    for _ in range(3 + index):
-        a, b = errors(dead, placed[0])
-        assert a == b and a is not None, (a, b)
-    a, b = errors(placed[0], dead)
-    assert a == b, (a, b)
-    guard = getattr(jax._src.config, "thread_guard", None)
-    if guard is not None:
-        with guard(True):
-            ((a, b),) = at_once(1, lambda _: errors(placed[0], placed[1]))
-        assert a == b, (a, b)
-    ours(placed[0], placed[1])
-    after = ours.variants[0].call.counts
-    assert after["direct"] > counts["direct"], after
 
 
 globals()[f"check_{check}"]()

@@ -95,19 +95,6 @@ def test_a_second_start(name: str, folder: str) -> None:
         assert f.lower(*arguments(mesh)).compile()(*arguments(mesh)) is not None
 
 
-def test_a_damaged_file(folder: str, caplog: pytest.LogCaptureFixture) -> None:
-    mesh, options = mesh_of(shape=(4, 2)), OPTIONS["all"]
-    with filterjit.keep_programs(folder, version="1"):
-        expected = seen(start(options(mesh))(*arguments(mesh)))
-        (file,) = Path(folder).iterdir()
-        file.write_bytes(file.read_bytes()[:1000])
-        f = start(options(mesh))
-        for _ in range(3):
-            assert seen(f(*arguments(mesh))) == expected
-        assert len(TRACES) == 1
-    assert "is damaged: it" in caplog.text
-
-
 def test_other_devices(folder: str) -> None:
     with filterjit.keep_programs(folder, version="1"):
         for first in (0, 4):
@@ -116,17 +103,6 @@ def test_other_devices(folder: str) -> None:
             found = f(*arguments(mesh))
             assert len(TRACES) == 1
             assert devices(found.layers[0].weight) == list(range(first, first + 4))
-
-
-def test_other_rules(folder: str) -> None:
-    mesh = mesh_of(shape=(4, 2))
-    with filterjit.keep_programs(folder, version="1"):
-        for rules in (RULES, ShardingRules({"**.weight": P("model"), ...: P()})):
-            f = start({"out_shardings": rules, "mesh": mesh})
-            assert specs(f(*arguments(mesh)))[0] == tuple(
-                rules._values[0][:2] if rules is RULES else ("model",)
-            )
-            assert len(TRACES) == 1
 
 
 def scale(count: Any, x: Any) -> Any:

@@ -1,6 +1,5 @@
 """Several processes that run one program together; `distributed.py` says what each does."""
 
-import os
 import socket
 import subprocess
 import sys
@@ -11,8 +10,7 @@ import pytest
 import filterjit
 from support.processes import ROOT, environment, run
 
-# ``FILTERJIT_SEQUENCES=500`` takes long.
-TIMEOUT = 200 + int(os.environ.get("FILTERJIT_SEQUENCES", "0"))
+TIMEOUT = 200
 SCRIPT = Path(__file__).with_name("distributed.py")
 
 
@@ -32,11 +30,8 @@ def free_port() -> int:
         ("raises", 2),
         ("raises", 3),
         ("threads", 2),
-        ("sequences", 2),
-        ("sequences", 4),
         ("absent", 2),
         ("files", 2),
-        ("direct", 2),
     ],
 )
 def test_processes(check: str, count: int, tmp_path: Path) -> None:

@@ -237,15 +237,3 @@ def check_installed(program: Program) -> Any:
 def on_install(program: Callable[..., Any]) -> Callable[..., None]:
     """Makes a test of a program: see `check_installed`."""
     return without()(program, lambda given: check_installed(lambda: program(**given)))
-
-
-def check_installed_error(program: Program, match: str) -> None:
-    """Asserts that both runs of `program` raise the same ``EquinoxRuntimeError``."""
-    with pytest.raises(RuntimeError, match=match) as of_equinox:
-        program()
-    with filterjit.install(), pytest.raises(RuntimeError, match=match) as of_filterjit:
-        program()
-    assert type(of_filterjit.value) is type(of_equinox.value)
-    assert type(of_filterjit.value).__name__ == "EquinoxRuntimeError"
-    assert runtime_message(of_filterjit.value) == runtime_message(of_equinox.value)
-    assert first_line(of_filterjit.value) == first_line(of_equinox.value)

@@ -1,6 +1,6 @@
 """The entries of a Direct, one for each kind of arrays: what they remember, the plans that fill them,
-and when a Direct rests from both.  The hostile matrix and the random calls have what happens when
-Python code in the middle changes things."""
+and when a Direct rests from both.  The hostile matrix has what happens when Python code in the middle
+changes things."""
 
 import itertools
 import threading

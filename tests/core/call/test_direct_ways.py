@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from core_support import core
 from direct_support import (
+    COLUMNS,
+    TWO,
     Backend,
     DeletedError,
     DirectArray,
@@ -19,7 +21,9 @@ from direct_support import (
     DirectScalar,
     Interrupt,
     Layout,
+    OtherSharding,
     Sharding,
+    SubArray,
     interrupt,
     planned,
     program_of,
@@ -71,6 +75,35 @@ def test_a_change_between_calls(monkeypatch: Patch) -> None:
             change(patch, backend)
             assert ways_of(direct, (x, y), (x, y)) == [name.split()[0]] * 2, name
         assert way_of(direct, x, y) == "direct", name
+
+
+def matrix(i: int = 5, **other: Any) -> DirectArray:
+    """An array that can have another layout."""
+    return DirectArray(i, other.pop("name", "f32[3,4]"), **other)
+
+
+def test_other_arrays(backend: Backend) -> None:
+    """In each place, also at the address of a dead array or of a result."""
+    others: list[tuple[Callable[[], Any], str]] = [
+        (lambda: matrix(name="f32[3]"), "aval"),
+        (lambda: matrix(sharding=TWO), "sharding"),
+        (lambda: matrix(sharding=OtherSharding("one")), "sharding"),
+        (lambda: matrix(committed=False), "sharding"),
+        (lambda: matrix(layout=COLUMNS), "layout"),
+        (lambda: SubArray(5, "f32[3,4]"), "type"),
+    ]
+    for make, way in others:
+        for place in range(3):
+            arrays: list[Any] = [matrix(i) for i in range(3)]
+            direct = planned(backend, *arrays)
+            for i in range(6):
+                arrays[place] = None
+                arrays[place] = make() if i % 2 else matrix(7)
+                assert way_of(direct, *arrays) == (way if i % 2 else "direct"), (way, place)
+            results: list[Any] = list(direct(*[matrix(i) for i in range(3)]).arrays)
+            results[place] = None
+            results[place] = make()
+            assert way_of(direct, *results) == way
 
 
 def test_a_configuration_that_is_equal_but_another_object(backend: Backend) -> None:

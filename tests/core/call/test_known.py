@@ -333,25 +333,6 @@ def test_a_dict_that_changes(kind: str, change: str) -> None:
     is_seen(f, tree, lambda: DICT_CHANGES[change](dict_of(one)))
 
 
-@pytest.mark.parametrize("kind", DICTS)
-def test_another_dict(kind: str) -> None:
-    f, tree, _ = made(DICTS[kind])
-    rows = tree["rows"]
-
-    def replace(cls: Callable[[Any], Any]) -> None:
-        """Puts a copy of the class `cls` in the place of a row's dict."""
-        new = cls(dict_of(rows[2]))
-        if isinstance(rows[2], dict):
-            rows[2] = new
-        else:
-            setattr(rows[2], "items" if isinstance(rows[2], Frozen) else "metadata", new)
-
-    is_seen(f, tree, lambda: rows.__setitem__(1, DICTS[kind](1)))
-    is_seen(f, tree, lambda: replace(dict))
-    if kind == "statics in a slot":
-        is_seen(f, tree, lambda: replace(type("D", (dict,), {})))
-
-
 @pytest.mark.parametrize("count", [50, 1500])
 def test_a_large_dict_in_another_order(count: int) -> None:
     """Keys that are far from where they are looked for."""
@@ -468,15 +449,6 @@ def test_a_static_that_changes_in_place(kind: str, changed: str) -> None:
     change(first if changed == "first of two" else one.size)
     f(tree)
     assert len(f._parts()[0].variants()) == 2
-
-
-def test_a_list_of_statics() -> None:
-    f, tree = jit(), [str(i) for i in range(1000)]
-    remember(f, tree)
-    for value in ("other", "".join(["50", "0"])):
-        is_seen(f, tree, lambda: tree.__setitem__(500, value))  # noqa: B023
-    arrays, structure = core.flatten(f._hooks.registry, tree)
-    assert arrays == () and len(structure._nodes()) == 1001
 
 
 def test_other_arguments() -> None:

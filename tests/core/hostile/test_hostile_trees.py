@@ -7,42 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Linear, Value, classify, core, make_registry, same, testing
+from core_support import Array, Linear, Value, classify, core, make_registry, same, testing
 from hostile_support import Once
 from outcome_support import attempt, nothing
-from trees_support import partition_dict, tree_leaves
+from trees_support import partition_dict
 
 ARRAYS = ("arrays",)
 
 # ---- errors ----
-
-
-BAD_LEVELS: list[Any] = [None, 3, (), ([],), (3, None), ([], None, 1)]
-BAD_KEYS: list[Any] = [None, 3, (), ([], None, id), ([], None, id, ()), ((1,), None, id, ())]
-BAD_KEYS += [((1,), None, id, (1,)), ((), 0, id)]
-
-
-def test_bad_answers_of_registered_functions() -> None:
-    box = [Box([])]
-    for answer in BAD_LEVELS:
-        registry = make_registry(flatten_one_level=lambda x, answer=answer: answer)
-        outer = core.tree_flatten(registry, box, True, None)[1]
-        structure = core.flatten(registry, box)[1]
-        for call in (
-            lambda o=outer: o._subtrees(box),
-            lambda r=registry: core.combine(r, (box, box), None, False),
-            lambda s=structure: testing.match(s, box),
-        ):
-            with pytest.raises(TypeError, match=r"_one_level\(\) must return|not iterable"):
-                call()
-    for answer in BAD_KEYS:
-        registry = make_registry(flatten_with_keys=lambda x, answer=answer: answer)
-        for call in (
-            lambda r=registry: tree_leaves(r, box, None),
-            lambda r=registry: core.flatten(r, box),
-        ):
-            with pytest.raises((TypeError, ValueError), match=r"_with_keys\(\) must return"):
-                call()
 
 
 # ---- what is right all the same ----
@@ -100,35 +72,6 @@ def test_equality_given_to_a_class_later(registry: Any) -> None:
     assert testing.match(structure, outer) is None and len(outer) == 2
     attempt(operator.eq, structure, core.flatten(registry, outer)[1])
     assert outer == []
-
-
-@pytest.mark.parametrize("cls", [Linear, type("OnException", (Linear, Exception), {})])
-def test_a_collection_in_the_middle_of_a_python_free_match(registry: Any, cls: Any) -> None:
-    """Finalizers run in any collection, and allocating an object can start one."""
-    threshold = gc.get_threshold()
-
-    class Litter:
-        def __init__(self, victim: list[Any]) -> None:
-            self.me, self.victim = self, victim
-
-        def __del__(self) -> None:
-            self.victim.clear()
-
-    structure = core.flatten(registry, [[cls(), Array(), Array()], Array()])[1]
-    hash(structure)
-    try:
-        for first in range(1, 12):
-            victim = [cls.__new__(cls), Array(), Array()]
-            gc.collect()
-            gc.disable()
-            for _ in range(3):
-                Litter(victim)
-            gc.enable()
-            gc.set_threshold(first, 1, 1)
-            attempt(testing.match, structure, [victim, Array()])
-            gc.set_threshold(*threshold)
-    finally:
-        gc.set_threshold(*threshold)
 
 
 def test_a_class_changed_by_classify() -> None:

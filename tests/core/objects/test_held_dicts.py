@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Frozen, Object, Variable, core, identical, layout, same, testing
+from core_support import Array, Frozen, Variable, core, identical, same, testing
 from node_support import HeldMixed
-from trees_support import tree_leaves
 
 # ---- held dicts ----
 
@@ -48,40 +47,6 @@ def test_the_metadata_of_a_variable(registry: Any) -> None:
         assert testing.match(structure, tree) is None
         with pytest.raises(ValueError, match=error):
             outer._subtrees(tree)
-
-
-def test_a_class_that_changes_in_a_walk(registry: Any) -> None:
-    """Reading the held attribute gives the instance another class."""
-
-    class Other(Object):
-        layout = layout(("items",), held=("items",))
-
-    class Loud(Object):
-        layout = layout(("items", "x"), held=("items",))
-
-        @property
-        def items(self) -> Any:
-            self.__class__ = Other
-            return {"k": 1}
-
-    def make() -> Any:
-        new = object.__new__(Loud)
-        vars(new).update(x=Array(1), items={"k": 1})
-        return new
-
-    kept, Loud.items = Loud.items, None  # type: ignore[assignment, method-assign]
-    del Loud.items
-    _, structure = core.flatten(registry, [make()])
-    _, outer = core.tree_flatten(registry, [make()], True, None)
-    Loud.items = kept  # type: ignore[method-assign]
-    for call in (
-        lambda: core.flatten(registry, [make()]),
-        lambda: tree_leaves(registry, [make()], None),
-        lambda: testing.match(structure, [make()]),
-        lambda: outer._subtrees([make()]),
-    ):
-        with pytest.raises(RuntimeError, match="changed its class"):
-            call()
 
 
 def test_dicts_that_are_all_static(registry: Any) -> None:
