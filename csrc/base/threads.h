@@ -7,7 +7,7 @@
  *
  *   Registry     its kinds
  *   Structure    its hash, snapshots, dict models and paths
- *   Cache        its variants, the prediction of the next variant, and its FilterJits
+ *   Cache        its variants, and the prediction of the next one
  *   Variant      its traces and deferred work
  *   FilterJit    its cache and arrays, which are set once, before the first call
  *   Direct       its entries and what they have learned; one Direct per lane

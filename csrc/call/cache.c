@@ -121,31 +121,6 @@ fj_cache_insert_traced(FjCache *cache, FjVariant *variant)
     return result;
 }
 
-void
-fj_cache_join(FjCache *cache, FjLast *last)
-{
-    FJ_LOCK(cache);
-    last->next = cache->last;
-    last->place = &cache->last;
-    if (last->next != NULL) {
-        last->next->place = &last->next;
-    }
-    cache->last = last;
-    FJ_UNLOCK();
-}
-
-void
-fj_cache_leave(FjCache *cache, FjLast *last)
-{
-    (void)cache;
-    FJ_LOCK(cache);
-    *last->place = last->next;
-    if (last->next != NULL) {
-        last->next->place = last->place;
-    }
-    FJ_UNLOCK();
-}
-
 static PyObject *
 cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -189,6 +164,9 @@ cache_traverse(PyObject *op, visitproc visit, void *arg)
     FjCache *self = (FjCache *)op;
     FJ_VISIT_ALL(Py_TYPE(op), self->registry, self->function, self->hooks, self->attributes,
                  self->record);
+    for (int i = 0; i < FJ_LANES; i++) {
+        Py_VISIT(self->last[i][0]);
+    }
     return fj_table_traverse(&self->variants, visit, arg);
 }
 
@@ -210,12 +188,23 @@ leave_counters(const FjCache *self)
     fj_compat_give_exception(exception);
 }
 
+/* (P) */
+static void
+drop_variants(FjCache *self)
+{
+    fj_table_clear(&self->variants);
+    for (int i = 0; i < FJ_LANES; i++) {
+        PyObject *last = fj_exchange(&self->last[i][0], NULL);
+        Py_XDECREF(last);
+    }
+}
+
 static int
 cache_clear(PyObject *op)
 {
     FjCache *self = (FjCache *)op;
     leave_counters(self);
-    fj_table_clear(&self->variants);
+    drop_variants(self);
     Py_CLEAR(self->attributes);
     Py_CLEAR(self->record);
     return 0;
@@ -232,42 +221,20 @@ cache_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
-/* Moves the FilterJits' last variants to a list: dropping them can run Python code, in which
- * FilterJits die.  0, or -1 with MemoryError. */
-static int
-take_last(const FjCache *self, PyObject *list)
-{
-    int result = 0;
-    for (FjLast *last = self->last; last != NULL && result == 0; last = last->next) {
-        for (int i = 0; i < FJ_LANES && result == 0; i++) {
-            PyObject *variant = fj_exchange(&last->variants[i][0], NULL);
-            result = variant == NULL ? 0 : PyList_Append(list, variant);
-            Py_XDECREF(variant);
-        }
-    }
-    return result;
-}
-
 static PyObject *
 cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
     FjCache *self = (FjCache *)op;
     size_t position = 0;
-    PyObject *value, *dropped = PyList_New(0);
-    int result = -1;
-    if (dropped == NULL) {
-        return NULL;
-    }
+    PyObject *value;
     FJ_LOCK(op);
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
         FJ_STORE_INT(((FjVariant *)value)->evicted, 1);
         ((FjVariant *)value)->in_cache = 0;
     }
-    result = take_last(self, dropped);
-    fj_table_clear(&self->variants);
+    drop_variants(self);
     FJ_UNLOCK();
-    Py_DECREF(dropped);
-    return result < 0 ? NULL : Py_NewRef(Py_None);
+    Py_RETURN_NONE;
 }
 
 static PyObject *

@@ -12,43 +12,15 @@
  *   Cache has it.  While the Cache then keeps more than `maxsize` variants, it evicts the
  *   least recently used kept one (fj_cache_insert_traced).  Other variants aren't counted or
  *   evicted: the calls that compiled them are still running and might fail.
- * - Cache.clear evicts all variants, and drops the last variants of its FilterJits.
+ * - Cache.clear evicts all variants.
  *
- * Calls and FilterJits can hold an evicted variant.  It is never predicted or inserted. */
+ * Calls can hold an evicted variant.  It is never predicted or inserted. */
 #pragma once
 
 #include "base/common.h"
 #include "base/table.h"
 #include "call/bind.h"
 #include "call/variant.h"
-
-/* The variants that a FilterJit last called. */
-typedef struct FjLast {
-    struct FjLast *next, **place; /* in the Cache's list; *place is this item */
-    FjVariant *variants[FJ_LANES][FJ_LANE_WORDS]; /* of each lane, or NULL */
-} FjLast;
-
-/* Returns the variant that this thread lane called last (new reference), or NULL.
- *
- * Without a GIL, the call takes over the FilterJit's own reference and gives it back later.
- * Otherwise the reference count of a popular variant would move from core to core. */
-static inline FjVariant *
-fj_last_take(FjLast *last)
-{
-#if FJ_FREE_THREADED
-    return fj_exchange(&last->variants[fj_lane()][0], NULL);
-#else
-    return (FjVariant *)Py_XNewRef((PyObject *)last->variants[0][0]);
-#endif
-}
-
-/* (P) Makes `variant` (stolen) the last one of this lane. */
-static inline void
-fj_last_give(FjLast *last, FjVariant *variant)
-{
-    FjVariant *before = fj_exchange(&last->variants[fj_lane()][0], variant);
-    Py_XDECREF(before);
-}
 
 typedef struct {
     PyObject_HEAD FjRegistry *registry;
@@ -57,7 +29,6 @@ typedef struct {
     PyObject *hooks;        /* a Python object with the hooks as methods: call_hooks.c */
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
-    FjLast *last; /* of one of its FilterJits */
     size_t maxsize;
     uint64_t clock; /* `last_used` of the most recently used variant */
     int timed;      /* hits are timed */
@@ -66,7 +37,30 @@ typedef struct {
     PyObject *weakrefs;
     FjCount calls;
     FjCount hits; /* calls that ran a program and didn't trace */
+    FjVariant *last[FJ_LANES][FJ_LANE_WORDS]; /* called last by each lane (owned), or NULL */
 } FjCache;
+
+/* Returns the variant that this thread lane called last (new reference), or NULL.
+ *
+ * Without a GIL, the call steals the Cache's own reference and gives it back later.  Otherwise
+ * the reference count of a popular variant would move from core to core. */
+static inline FjVariant *
+fj_cache_last(FjCache *cache)
+{
+#if FJ_FREE_THREADED
+    return fj_exchange(&cache->last[fj_lane()][0], NULL);
+#else
+    return (FjVariant *)Py_XNewRef((PyObject *)cache->last[0][0]);
+#endif
+}
+
+/* (P) Makes `variant` (stolen) the last one of this lane. */
+static inline void
+fj_cache_set_last(FjCache *cache, FjVariant *variant)
+{
+    FjVariant *before = fj_exchange(&cache->last[fj_lane()][0], variant);
+    Py_XDECREF(before);
+}
 
 /* These functions lock the Cache. */
 
@@ -84,10 +78,6 @@ int fj_cache_insert_traced(FjCache *cache, FjVariant *variant);
 
 /* (P) No-op if the Cache doesn't have the variant. */
 void fj_cache_remove(FjCache *cache, FjVariant *variant);
-
-/* Registers a FilterJit's last variants with its Cache, once, and unregisters them. */
-void fj_cache_join(FjCache *cache, FjLast *last);
-void fj_cache_leave(FjCache *cache, FjLast *last);
 
 /* Predicts the variant that is called after `variant`: the one called after it last time, or
  * itself.  Borrowed.  The remembered table position can hold a different variant by this time,

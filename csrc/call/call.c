@@ -14,8 +14,8 @@
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From
- * `self`, which the caller holds, it only uses `last` and the members that never change once
- * the cache exists: `hooks`, `arrays` and `cache`. */
+ * `self`, which the caller holds, it only uses the members that never change once the cache
+ * exists: `hooks`, `arrays` and `cache`. */
 #include "call/call.h"
 
 #include "base/leafbuf.h"
@@ -211,7 +211,7 @@ predict(Call *call)
 static int
 match_arguments(Call *call)
 {
-    call->last = fj_last_take(&call->self->last);
+    call->last = fj_cache_last(call->cache);
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
         FjMatch matched = match_predicted(call, predicted);
@@ -404,11 +404,11 @@ remember(Call *call, int failed)
 {
     FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant,
               *variant = *next;
-    int is_there = !FJ_FREE_THREADED && call->self->last.variants[0][0] == variant;
+    int is_there = !FJ_FREE_THREADED && call->cache->last[0][0] == variant;
     if (variant != NULL && !is_there && !FJ_LOAD_INT(variant->evicted) &&
         (!failed || fj_variant_is_kept(variant))) {
         *next = NULL;
-        fj_last_give(&call->self->last, variant);
+        fj_cache_set_last(call->cache, variant);
     }
 }
 
@@ -422,15 +422,15 @@ end_call(Call *call)
     Py_XDECREF(call->last);
 }
 
-/* Asks Python about a failed call.  Returns NULL with an exception, or without one a callable
- * that makes the call (new reference). */
+/* Asks Python about a failed call or look-up: see fj_hooks_failed. */
 static PyObject *
-after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int is_call)
 {
     PyObject *given = call->misfits ? fj_bind_pack(args, nargs, kwnames) : NULL;
-    PyObject *other = call->misfits && given == NULL
-                          ? NULL
-                          : fj_hooks_failed(call->self, call->variant, &call->arrays, given);
+    PyObject *other =
+        call->misfits && given == NULL
+            ? NULL
+            : fj_hooks_failed(call->self, call->variant, &call->arrays, given, is_call);
     Py_XDECREF(given);
     return other;
 }
@@ -452,7 +452,7 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py
     }
     PyObject *other = NULL;
     if (FJ_UNLIKELY(result == NULL)) {
-        other = after_error(&call, args, nargs, kwnames);
+        other = after_error(&call, args, nargs, kwnames, 1);
     }
     remember(&call, result == NULL);
     end_call(&call);
@@ -468,23 +468,6 @@ fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     FjFilterJit *self = (FjFilterJit *)op;
     return fj_call_from(self, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
-}
-
-/* Raises `exception`, or the error of arguments that don't fit the signature. */
-static void
-raise_own_error(Call *call, PyObject *exception, PyObject *const *args, Py_ssize_t nargs,
-                PyObject *kwnames)
-{
-    if (!call->misfits) {
-        fj_compat_give_exception(Py_XNewRef(exception));
-        return;
-    }
-    PyObject *given = fj_bind_pack(args, nargs, kwnames);
-    if (given != NULL) {
-        fj_hooks_raise_binding_error(call->self, PyTuple_GET_ITEM(given, 0),
-                                     PyTuple_GET_ITEM(given, 1));
-        Py_DECREF(given);
-    }
 }
 
 /* The first two steps, without a prediction.  Returns a new tuple (variant or None, Structure,
@@ -510,14 +493,7 @@ bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObje
                      : Py_BuildValue("(OON)", variant, structure, arrays);
     }
     if (result == NULL) {
-        PyObject *exception = call.misfits ? NULL : fj_compat_take_exception();
-        fj_compat_give_exception(Py_XNewRef(exception));
-        PyObject *other = after_error(&call, args, nargs, kwnames);
-        if (other != NULL) { /* a look-up isn't passed on: keep the error */
-            Py_DECREF(other);
-            raise_own_error(&call, exception, args, nargs, kwnames);
-        }
-        Py_XDECREF(exception);
+        (void)after_error(&call, args, nargs, kwnames, 0);
     }
     Py_XDECREF(structure);
     end_call(&call);

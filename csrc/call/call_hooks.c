@@ -28,12 +28,6 @@ take_exception(void)
     return NULL;
 }
 
-static void
-set_misfit(void)
-{
-    PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
-}
-
 /* hooks.prepare(self) -> (cache, arrays) */
 int
 fj_hooks_prepare_first(FjFilterJit *self)
@@ -66,7 +60,6 @@ fj_hooks_prepare_first(FjFilterJit *self)
     if (self->cache == NULL) { /* another thread can be faster */
         self->arrays = Py_NewRef(arrays);
         FJ_STORE_POINTER(self->cache, (FjCache *)Py_NewRef(cache));
-        fj_cache_join(self->cache, &self->last);
     }
     FJ_UNLOCK();
     Py_DECREF(answer);
@@ -151,12 +144,12 @@ fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
     return result;
 }
 
-/* hooks.failed(self, exception or None, variant or None, arrays, (args, kwargs) or None) ->
- * exception, or a callable that makes the call.  If the hook raises an Exception or returns
- * anything else, the original exception stays.  An interrupt of the hook replaces it. */
+/* hooks.failed(self, exception or None, variant or None, arrays, (args, kwargs) or None,
+ * is_call) -> exception, or a callable that makes the call.  If the hook raises an Exception or
+ * returns anything else, the original exception stays.  An interrupt of the hook replaces it. */
 PyObject *
 fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
-                PyObject *given)
+                PyObject *given, int is_call)
 {
     PyObject *exception = take_exception();
     if (exception == NULL && (given == NULL || PyErr_Occurred())) {
@@ -164,44 +157,29 @@ fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
     }
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
     PyObject *answer =
-        inputs == NULL ? NULL
-                       : PyObject_CallMethod(self->hooks, "failed", "OOOOO", self,
-                                             exception == NULL ? Py_None : exception,
-                                             variant == NULL ? Py_None : (PyObject *)variant,
-                                             inputs, given == NULL ? Py_None : given);
+        inputs == NULL
+            ? NULL
+            : PyObject_CallMethod(self->hooks, "failed", "OOOOOO", self,
+                                  exception == NULL ? Py_None : exception,
+                                  variant == NULL ? Py_None : (PyObject *)variant, inputs,
+                                  given == NULL ? Py_None : given, is_call ? Py_True : Py_False);
     Py_XDECREF(inputs);
     if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
         Py_XDECREF(exception);
         return NULL;
     }
     if (answer != NULL && PyExceptionInstance_Check(answer)) {
-        Py_XDECREF(exception);
-        fj_compat_give_exception(answer);
-        return NULL;
+        Py_XSETREF(exception, Py_NewRef(answer));
     }
-    if (answer != NULL && PyCallable_Check(answer)) {
+    else if (answer != NULL && is_call && PyCallable_Check(answer)) {
         Py_XDECREF(exception);
         return answer;
     }
     PyErr_Clear();
     Py_XDECREF(answer);
-    if (exception != NULL) {
-        fj_compat_give_exception(exception);
-    }
-    else {
-        set_misfit();
+    fj_compat_give_exception(exception);
+    if (exception == NULL) {
+        PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }
     return NULL;
-}
-
-/* hooks.raise_binding_error(self, args, kwargs) */
-void
-fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *args, PyObject *kwargs)
-{
-    PyObject *answer =
-        PyObject_CallMethod(self->hooks, "raise_binding_error", "OOO", self, args, kwargs);
-    if (answer != NULL) {
-        Py_DECREF(answer);
-        set_misfit();
-    }
 }

@@ -33,11 +33,9 @@ PyObject *fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *a
 int fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                     FjOutput *output);
 
-/* Lets Python replace the exception of a failed call.  Returns NULL with an exception, or
- * without one a callable that makes the call.  `variant` is NULL if none was found.  `given`
- * is NULL, or (args, kwargs) if they don't fit the signature: then no exception is set. */
+/* Lets Python replace the exception of a failed call, or of a look-up.  Returns NULL with an
+ * exception, or for a call, without one, a callable that makes the call.  `variant` is NULL if
+ * none was found.  `given` is NULL, or (args, kwargs) if they don't fit the signature: then no
+ * exception is set. */
 PyObject *fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
-                          PyObject *given);
-
-/* Raises the error of arguments that don't fit the signature. */
-void fj_hooks_raise_binding_error(FjFilterJit *self, PyObject *args, PyObject *kwargs);
+                          PyObject *given, int is_call);

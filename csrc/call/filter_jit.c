@@ -80,7 +80,6 @@ filter_jit_rebuild(PyObject *type, PyObject *args)
     }
     self->arrays = arrays;
     self->cache = (FjCache *)Py_NewRef((PyObject *)cache);
-    fj_cache_join(cache, &self->last);
     self->hooks = Py_NewRef(cache->hooks);
     self->signature = Py_NewRef(Py_None);
     self->dict = cache->attributes == NULL ? PyDict_New() : PyDict_Copy(cache->attributes);
@@ -95,11 +94,7 @@ filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
 {
     FjFilterJit *self = (FjFilterJit *)op;
     FJ_VISIT_ALL(Py_TYPE(op), self->bound_type, self->function, self->hooks, self->signature,
-                 self->cache, self->arrays);
-    for (int i = 0; i < FJ_LANES; i++) {
-        Py_VISIT(self->last.variants[i][0]);
-    }
-    Py_VISIT(self->dict);
+                 self->cache, self->arrays, self->dict);
     return 0;
 }
 
@@ -107,10 +102,6 @@ static int
 filter_jit_clear(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
-    for (int i = 0; i < FJ_LANES; i++) {
-        PyObject *variant = fj_exchange(&self->last.variants[i][0], NULL);
-        Py_XDECREF(variant);
-    }
     Py_CLEAR(self->dict);
     Py_CLEAR(self->signature);
     Py_CLEAR(self->function);
@@ -125,9 +116,6 @@ filter_jit_dealloc(PyObject *op)
     FjFilterJit *self = (FjFilterJit *)op;
     PyObject_GC_UnTrack(op);
     PyObject_ClearWeakRefs(op);
-    if (self->cache != NULL) {
-        fj_cache_leave(self->cache, &self->last);
-    }
     filter_jit_clear(op);
     FJ_DROP_ALL(self->bound_type, self->hooks, self->cache, self->arrays);
     fj_object_free(op);

@@ -14,7 +14,6 @@ typedef struct {
     PyObject *arrays; /* tuple of the arrays in the function; NULL until the first call */
     PyObject *dict;
     PyObject *weakrefs;
-    FjLast last; /* see fj_last_take */
 } FjFilterJit;
 
 /* FilterJit's tp_descr_get: returns itself or a bound method.  Runs no Python code. */

@@ -524,7 +524,9 @@ class Hooks:
         if variant.may_raise(output.trace) is None and self.may_raise is not None:
             variant.set_may_raise(output.trace, self.may_raise)
 
-    def failed(self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any) -> Any:
+    def failed(
+        self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any, is_call: bool
+    ) -> Any:
         self._note("failed", f, exception, variant, arrays, given)
         if given is not None:
             try:

@@ -101,18 +101,18 @@ class CallHooks(Protocol):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         given: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        is_call: bool,
         /,
     ) -> BaseException | Callable[..., Any]:
         """Returns the exception to raise in place of `exception`, often `exception` itself.
 
         When: any step of a call raised an Exception (other BaseExceptions pass through, and so do
         the exceptions of `prepare`). `variant` and `arrays` are as in a `Failure`. If the arguments
-        don't fit the signature, `given` is (args, kwargs) and `exception` is None.
+        don't fit the signature, `given` is (args, kwargs) and `exception` is None. `is_call` is
+        False in ``_find`` and ``_find_or_compile``.
 
-        Returns: an exception, or a callable: the C core calls it with the arguments of the call
-        and returns its result, except in ``_find`` and ``_find_or_compile``, where C raises
-        `exception`, or calls ``raise_binding_error(f, args, kwargs)``. C ignores anything else and
-        raises `exception`.
+        Returns: an exception or, if `is_call`, a callable: the C core calls it with the arguments
+        of the call and returns its result. C ignores anything else and raises `exception`.
 
         Raises: C drops an Exception, and lets any other BaseException replace `exception`.
         """

@@ -265,6 +265,7 @@ class RunningHooks(CallHooks):
         variant: _core.Variant | None,
         arrays: tuple[Any, ...],
         given: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        is_call: bool,
         /,
     ) -> BaseException | Callable[..., Any]:
         """Returns the exception to raise, or a function that makes the call instead."""
@@ -277,7 +278,9 @@ class RunningHooks(CallHooks):
         answer = _events.error_of(
             self.translate(Failure(f, exception, variant, arrays, given is not None))
         )
-        return answer if isinstance(answer, BaseException) else self.other(f, answer)
+        if isinstance(answer, BaseException):
+            return answer
+        return self.other(f, answer) if is_call else exception
 
     # ---- overridden ----
 

@@ -63,8 +63,10 @@ class Hooks(cs.Hooks):
         self._note("compile", f, variant)
         return Jitted(f, variant)
 
-    def failed(self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any) -> Any:
-        answer = super().failed(f, exception, variant, arrays, None)
+    def failed(
+        self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any, is_call: bool
+    ) -> Any:
+        answer = super().failed(f, exception, variant, arrays, None, is_call)
         return TypeError("they do not fit") if given is not None else answer
 
 
