@@ -227,13 +227,7 @@ structure_key_path(PyObject *op, PyObject *arg)
 static PyObject *
 structure_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-    return fj_paths((FjStructure *)op, FJ_PATHS_KEYS);
-}
-
-static PyObject *
-structure_node_key_paths(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-    return fj_paths((FjStructure *)op, FJ_PATHS_NODES);
+    return fj_paths((FjStructure *)op, 0);
 }
 
 static PyObject *
@@ -242,7 +236,7 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
     FjStructure *self = (FjStructure *)op;
     PyObject *paths = FJ_LOAD_POINTER(self->paths);
     if (paths == NULL) { /* a key's __str__ can ask for the same paths */
-        PyObject *list = fj_paths(self, FJ_PATHS_TEXT);
+        PyObject *list = fj_paths(self, 1);
         paths = list == NULL ? NULL : PyList_AsTuple(list);
         Py_XDECREF(list);
         paths = fj_keep_first(op, &self->paths, paths);
@@ -377,9 +371,6 @@ static PyMethodDef structure_methods[] = {
      "_key_paths($self, /)\n--\n\n"
      "Returns the paths of the open leaves (in a jitted call's arguments: of the arrays), in\n"
      "the form of `_key_path`."},
-    {"_node_key_paths", structure_node_key_paths, METH_NOARGS,
-     "_node_key_paths($self, /)\n--\n\n"
-     "Returns the paths of all `_nodes()`."},
     {"_lineage", fj_structure_lineage, METH_O,
      "_lineage($self, index, /)\n--\n\n"
      "Returns a list of (index, node) from the root to the node at `index`, with nodes in "

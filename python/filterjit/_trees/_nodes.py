@@ -36,8 +36,14 @@ class Node:
 def walk(structure: _core.Structure) -> Iterator[tuple[Node, list[Any]]]:
     """Yields each node with its path, parents before their children."""
     array = 0
-    for row, path in zip(structure._nodes(), structure._node_key_paths(), strict=True):
-        yield (node := Node(*row, array)), path
+    todo: list[list[Any]] = [[]]  # the path of the parent of each node to come
+    for row in structure._nodes():
+        node, path = Node(*row, array), todo.pop()
+        if node.key is not None:
+            path = [*path, node.key]
+        if not node.kind.endswith(" of leaves"):  # its children have no nodes
+            todo += [path] * node.arity
+        yield node, path
         array += node.kind == "array"
 
 

@@ -55,12 +55,12 @@ def is_its_tree(case: Case, found: Any) -> bool:
 
 def described(case: Case) -> Any:
     structure = case.structure
-    return repr(structure), structure._key_paths(), structure._node_key_paths(), structure._nodes()
+    return repr(structure), structure._key_paths(), structure.paths, structure._nodes()
 
 
 def is_described(case: Case, found: Any) -> bool:
     # A repr that an allocation fails can make the next one of the same object show {...}.
-    expected = repr(case.other), case.other._key_paths(), case.other._node_key_paths()
+    expected = repr(case.other), case.other._key_paths(), case.other.paths
     return found[:3] == expected or "..." in found[0]
 
 

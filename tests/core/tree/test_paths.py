@@ -77,9 +77,8 @@ def test_the_paths_of_nodes(registry: Any, name: str) -> None:
         core.tree_flatten(registry, tree, True, None)[1],
         core.tree_flatten(registry, tree, ("arrays",), None)[1],
     ):
-        nodes, paths = structure._nodes(), structure._node_key_paths()
-        assert len(nodes) == len(paths)
-        assert paths == [structure._key_path(i) for i in range(len(nodes))]
+        nodes = structure._nodes()
+        paths = [structure._key_path(i) for i in range(len(nodes))]
         for (_, _, _, _, key), path in zip(nodes[1:], paths[1:], strict=True):
             assert key is None or path[-1] == key
         with pytest.raises(IndexError):
@@ -87,8 +86,5 @@ def test_the_paths_of_nodes(registry: Any, name: str) -> None:
         with pytest.raises(IndexError):
             structure._key_path(-1)
     of_call = core.flatten(registry, tree)[1]
-    kinds = [kind for kind, *_ in of_call._nodes()]
-    arrays = [
-        path for kind, path in zip(kinds, of_call._node_key_paths(), strict=True) if kind == "array"
-    ]
-    assert of_call._key_paths() == arrays
+    arrays = [i for i, (kind, *_) in enumerate(of_call._nodes()) if kind == "array"]
+    assert of_call._key_paths() == [of_call._key_path(i) for i in arrays]
