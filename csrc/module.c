@@ -21,9 +21,7 @@ core_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *result = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(arrays, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, args[1], &arrays);
     if (structure != NULL) {
         result = Py_BuildValue("(NO)", fj_leafbuf_as_tuple(&arrays), structure);

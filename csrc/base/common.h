@@ -59,6 +59,16 @@ fj_list_take(PyObject *list, PyObject *item)
     return result;
 }
 
+/* Defines the PyType_Spec of a type that is immutable and garbage-collected. */
+#define FJ_SPEC(variable, full_name, size, its_slots, more_flags)                             \
+    PyType_Spec variable = {                                                                  \
+        .name = full_name,                                                                    \
+        .basicsize = (size),                                                                  \
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |         \
+                 (more_flags),                                                                \
+        .slots = (its_slots),                                                                 \
+    }
+
 /* For tp_traverse.  Skips NULL. */
 #define FJ_VISIT_ALL(...)                                                                     \
     do {                                                                                      \

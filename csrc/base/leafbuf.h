@@ -36,6 +36,12 @@ fj_leafbuf_init(FjLeafBuf *buf, PyObject **room, Py_ssize_t size)
     buf->size = size;
 }
 
+/* Declares an empty buffer with an array on the stack. */
+#define FJ_LEAFBUF(name, size)                                                                \
+    PyObject *name##_room[size];                                                              \
+    FjLeafBuf name;                                                                           \
+    fj_leafbuf_init(&name, name##_room, size)
+
 /* Reallocates for `more` additional references, at least doubling the capacity.  0, or -1 with
  * MemoryError and the buffer unchanged. */
 int fj_leafbuf_grow(FjLeafBuf *buf, Py_ssize_t more);

@@ -7,7 +7,6 @@
 /* Interned names: attributes, and the hooks that a hit can call. */
 #define FJ_NAMES(NAME)                                                                        \
     NAME(__getattribute__)                                                                    \
-    NAME(__wrapped__)                                                                         \
     NAME(_bound_type)                                                                         \
     NAME(choose)                                                                              \
     NAME(copy)                                                                                \

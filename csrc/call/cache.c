@@ -35,7 +35,6 @@ fj_cache_add(FjCache *cache, FjVariant *variant)
     fj_cache_touch(cache, variant);
     FJ_LOCK(cache);
     added = fj_table_add(&cache->variants, variant->structure->hash, (PyObject *)variant);
-    variant->in_cache = added == 0;
     FJ_UNLOCK();
     return added;
 }
@@ -44,7 +43,6 @@ void
 fj_cache_remove(FjCache *cache, FjVariant *variant)
 {
     FJ_LOCK(cache);
-    variant->in_cache = 0;
     fj_table_remove(&cache->variants, variant->structure->hash, (PyObject *)variant);
     FJ_UNLOCK();
 }
@@ -87,20 +85,27 @@ find_evictable(const FjCache *cache)
     return kept > cache->maxsize ? oldest : NULL;
 }
 
+static int
+has_variant(const FjCache *cache, const FjVariant *variant)
+{
+    return fj_table_position(&cache->variants, variant->structure->hash,
+                             (const PyObject *)variant) >= 0;
+}
+
 /* fj_cache_insert_traced of a locked Cache. */
 static int
 insert_traced(FjCache *cache, FjVariant *variant)
 {
     FjVariant *other;
     fj_cache_touch(cache, variant);
-    if (!variant->in_cache && !variant->evicted) {
+    if (!variant->evicted && !has_variant(cache, variant)) {
         int found = fj_cache_find(cache, variant->structure, &other);
         if (found > 0) {
             Py_DECREF(other);
         }
         /* A static's __eq__ can make a call that inserts the variant in between. */
-        if (found < 0 ||
-            (found == 0 && !variant->in_cache && fj_cache_add(cache, variant) < 0)) {
+        if (found < 0 || (found == 0 && !has_variant(cache, variant) &&
+                          fj_cache_add(cache, variant) < 0)) {
             return -1;
         }
     }
@@ -139,8 +144,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_ValueError, "maxsize must be at least 1");
         return NULL;
     }
-    const FjStructure *structure = (FjStructure *)function;
-    if (structure->is_tree_structure || structure->nodes[0].code == FJ_ARGUMENTS) {
+    if (!fj_variant_takes_structure((FjStructure *)function)) {
         PyErr_SetString(PyExc_ValueError,
                         "`function` must be a Structure that flatten() returned");
         return NULL;
@@ -230,7 +234,6 @@ cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))
     FJ_LOCK(op);
     while ((value = fj_table_next(&self->variants, &position)) != NULL) {
         FJ_STORE_INT(((FjVariant *)value)->evicted, 1);
-        ((FjVariant *)value)->in_cache = 0;
     }
     drop_variants(self);
     FJ_UNLOCK();
@@ -252,26 +255,6 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     }
     FJ_UNLOCK();
     return list;
-}
-
-/* Adds traces to a variant compiled elsewhere.  `outputs` are the results' Structures. */
-static int
-set_outputs(FjVariant *self, PyObject *outputs, FjMayRaise may_raise)
-{
-    PyTypeObject *type = self->structure->registry->state->structure;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
-        FjStructure *structure = (FjStructure *)PyTuple_GET_ITEM(outputs, i);
-        if (Py_TYPE(structure) != type || structure->is_tree_structure ||
-            structure->nodes[0].code == FJ_ARGUMENTS) {
-            PyErr_SetString(PyExc_TypeError,
-                            "`outputs` must be a tuple of Structures that flatten() returned");
-            return -1;
-        }
-        if (fj_variant_add_trace(self, structure, may_raise) < 0) {
-            return -1;
-        }
-    }
-    return 0;
 }
 
 /* insert_compiled(structure, call, outputs, may_raise) -> Variant.  The trace of an Output of
@@ -300,8 +283,13 @@ cache_insert_compiled(PyObject *op, PyObject *args)
         return NULL;
     }
     variant->call = Py_NewRef(call);
-    if (set_outputs(variant, outputs, may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0 ||
-        fj_cache_add(self, variant) < 0 || fj_cache_insert_traced(self, variant) < 0) {
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs) && !failed; i++) {
+        failed = fj_variant_add_output(variant, PyTuple_GET_ITEM(outputs, i),
+                                       may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0;
+    }
+    if (failed || fj_cache_add(self, variant) < 0 ||
+        fj_cache_insert_traced(self, variant) < 0) {
         Py_CLEAR(variant);
     }
     return (PyObject *)variant;
@@ -371,9 +359,4 @@ static PyType_Slot cache_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_cache_spec = {
-    .name = "filterjit._core.Cache",
-    .basicsize = sizeof(FjCache),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = cache_slots,
-};
+FJ_SPEC(fj_cache_spec, "filterjit._core.Cache", sizeof(FjCache), cache_slots, 0);

@@ -36,7 +36,7 @@ typedef struct {
     PyObject *record; /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
     FjCount calls;
-    FjCount hits; /* calls that ran a program and didn't trace */
+    FjCount hits;                             /* calls that ran a program and didn't trace */
     FjVariant *last[FJ_LANES][FJ_LANE_WORDS]; /* called last by each lane (owned), or NULL */
 } FjCache;
 

@@ -116,9 +116,7 @@ static FjStructure *
 flatten_arguments(Call *call)
 {
     FjCache *cache = call->cache;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf objects;
-    fj_leafbuf_init(&objects, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(objects, FJ_LEAFBUF_FEW);
     FjStructure *structure =
         fj_flatten_arguments(cache->registry, cache->signature->names, cache->signature->flags,
                              call->arguments, fj_hooks_choose, call->self, &call->arrays,
@@ -424,7 +422,8 @@ end_call(Call *call)
 
 /* Asks Python about a failed call or look-up: see fj_hooks_failed. */
 static PyObject *
-after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, int is_call)
+after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+            int is_call)
 {
     PyObject *given = call->misfits ? fj_bind_pack(args, nargs, kwnames) : NULL;
     PyObject *other =

@@ -145,8 +145,9 @@ fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
 }
 
 /* hooks.failed(self, exception or None, variant or None, arrays, (args, kwargs) or None,
- * is_call) -> exception, or a callable that makes the call.  If the hook raises an Exception or
- * returns anything else, the original exception stays.  An interrupt of the hook replaces it. */
+ * is_call) -> exception, or a callable that makes the call.  If the hook raises an Exception
+ * or returns anything else, the original exception stays.  An interrupt of the hook replaces
+ * it. */
 PyObject *
 fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                 PyObject *given, int is_call)
@@ -157,12 +158,12 @@ fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
     }
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
     PyObject *answer =
-        inputs == NULL
-            ? NULL
-            : PyObject_CallMethod(self->hooks, "failed", "OOOOOO", self,
-                                  exception == NULL ? Py_None : exception,
-                                  variant == NULL ? Py_None : (PyObject *)variant, inputs,
-                                  given == NULL ? Py_None : given, is_call ? Py_True : Py_False);
+        inputs == NULL ? NULL
+                       : PyObject_CallMethod(self->hooks, "failed", "OOOOOO", self,
+                                             exception == NULL ? Py_None : exception,
+                                             variant == NULL ? Py_None : (PyObject *)variant,
+                                             inputs, given == NULL ? Py_None : given,
+                                             is_call ? Py_True : Py_False);
     Py_XDECREF(inputs);
     if (answer == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
         Py_XDECREF(exception);

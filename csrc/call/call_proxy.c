@@ -171,13 +171,8 @@ static PyType_Slot proxy_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_call_proxy_spec = {
-    .name = "filterjit._core.CallProxy",
-    .basicsize = sizeof(FjCallProxy),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
-    .slots = proxy_slots,
-};
+FJ_SPEC(fj_call_proxy_spec, "filterjit._core.CallProxy", sizeof(FjCallProxy), proxy_slots,
+        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE);
 
 /* Returns the function's `__module__` and `__doc__`, as Python's bound methods do.
  * Descriptors can't do this: the type has its own `__module__`, by which pickle finds it. */
@@ -237,10 +232,5 @@ static PyType_Slot bound_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_bound_method_spec = {
-    .name = "filterjit._core.BoundMethod",
-    .basicsize = sizeof(FjCallProxy),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
-    .slots = bound_slots,
-};
+FJ_SPEC(fj_bound_method_spec, "filterjit._core.BoundMethod", sizeof(FjCallProxy), bound_slots,
+        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE);

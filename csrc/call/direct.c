@@ -84,10 +84,8 @@ call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
     PyObject *const *parts = self->context->parts;
     PyObject *name = fj_state_of(Py_TYPE(self))->str_copy;
     PyObject *disabled = PyObject_CallNoArgs(parts[FJ_IS_DISABLED]);
-    PyObject *room[FEW + 1];
-    FjLeafBuf copies;
     int result = disabled == NULL ? -1 : 0;
-    fj_leafbuf_init(&copies, room, FEW + 1);
+    FJ_LEAFBUF(copies, FEW + 1);
     for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
         result = disabled == Py_False && is_host_array(self, args[i])
                      ? fj_leafbuf_take(&copies, PyObject_CallMethodOneArg(parts[FJ_HOST_ARRAY],
@@ -413,10 +411,5 @@ static PyType_Slot direct_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_direct_spec = {
-    .name = "filterjit._core.Direct",
-    .basicsize = sizeof(FjDirect),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = direct_slots,
-};
+FJ_SPEC(fj_direct_spec, "filterjit._core.Direct", sizeof(FjDirect), direct_slots,
+        Py_TPFLAGS_HAVE_VECTORCALL);

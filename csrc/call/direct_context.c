@@ -82,9 +82,5 @@ static PyType_Slot context_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_direct_context_spec = {
-    .name = "filterjit._core.DirectContext",
-    .basicsize = sizeof(FjDirectContext),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = context_slots,
-};
+FJ_SPEC(fj_direct_context_spec, "filterjit._core.DirectContext", sizeof(FjDirectContext),
+        context_slots, 0);

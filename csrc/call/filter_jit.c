@@ -128,7 +128,7 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
     PyObject *function = FJ_LOAD_POINTER(self->function);
     if (function == NULL) {
         if (self->cache == NULL) {
-            PyErr_SetString(PyExc_AttributeError, "__wrapped__");
+            PyErr_SetString(PyExc_AttributeError, "_function");
             return NULL;
         }
         function = fj_keep_first(
@@ -136,36 +136,6 @@ filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))
             fj_build_tree(self->cache->function, ((PyTupleObject *)self->arrays)->ob_item));
     }
     return Py_XNewRef(function);
-}
-
-/* The `__wrapped__` that functools.wraps set, or the function.  Calls read `_function`. */
-static PyObject *
-filter_jit_get_wrapped(PyObject *op, void *closure)
-{
-    PyObject *dict = PyObject_GenericGetDict(op, NULL);
-    if (dict == NULL) {
-        return NULL;
-    }
-    PyObject *found = fj_compat_dict_get(dict, fj_state_of(Py_TYPE(op))->str___wrapped__);
-    Py_DECREF(dict);
-    return found == NULL && !PyErr_Occurred() ? filter_jit_get_function(op, closure) : found;
-}
-
-static int
-filter_jit_set_wrapped(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
-{
-    PyObject *name = fj_state_of(Py_TYPE(op))->str___wrapped__;
-    PyObject *dict = PyObject_GenericGetDict(op, NULL);
-    if (dict == NULL) {
-        return -1;
-    }
-    int result =
-        value == NULL ? PyDict_DelItem(dict, name) : PyDict_SetItem(dict, name, value);
-    Py_DECREF(dict);
-    if (result < 0 && PyErr_ExceptionMatches(PyExc_KeyError)) {
-        PyErr_SetObject(PyExc_AttributeError, name);
-    }
-    return result;
 }
 
 PyObject *
@@ -254,8 +224,6 @@ static PyMemberDef filter_jit_members[] = {
 static PyGetSetDef filter_jit_getset[] = {
     {"_function", filter_jit_get_function, NULL,
      "The function or callable pytree that calls run.", NULL},
-    {"__wrapped__", filter_jit_get_wrapped, filter_jit_set_wrapped,
-     "The wrapped function or callable pytree, unless something else was set.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -277,10 +245,5 @@ static PyType_Slot filter_jit_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_filter_jit_spec = {
-    .name = "filterjit._core.FilterJit",
-    .basicsize = sizeof(FjFilterJit),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
-    .slots = filter_jit_slots,
-};
+FJ_SPEC(fj_filter_jit_spec, "filterjit._core.FilterJit", sizeof(FjFilterJit), filter_jit_slots,
+        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_BASETYPE);

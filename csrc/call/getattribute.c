@@ -228,10 +228,5 @@ static PyType_Slot getattribute_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_getattribute_spec = {
-    .name = "filterjit._core.Getattribute",
-    .basicsize = sizeof(FjGetattribute),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = getattribute_slots,
-};
+FJ_SPEC(fj_getattribute_spec, "filterjit._core.Getattribute", sizeof(FjGetattribute),
+        getattribute_slots, Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR);

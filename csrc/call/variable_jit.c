@@ -349,14 +349,13 @@ static PyObject *
 jit_nodes(PyObject *op, PyObject *tree)
 {
     const FjVariableRules *rules = &((FjVariableJit *)op)->rules;
-    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW], *reason = NULL, *result = NULL;
-    FjLeafBuf arrays, objects;
+    PyObject *reason = NULL, *result = NULL;
     PyObject *names = Py_BuildValue("(s)", "tree");
     if (names == NULL) {
         return NULL;
     }
-    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
-    fj_leafbuf_init(&objects, more_room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(arrays, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(objects, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_arguments(rules->registry, names, NULL, &tree, NULL,
                                                   NULL, &arrays, &objects);
     int covered = structure == NULL
@@ -408,10 +407,5 @@ static PyType_Slot jit_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_variable_jit_spec = {
-    .name = "filterjit._core.VariableJit",
-    .basicsize = sizeof(FjVariableJit),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
-             Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE,
-    .slots = jit_slots,
-};
+FJ_SPEC(fj_variable_jit_spec, "filterjit._core.VariableJit", sizeof(FjVariableJit), jit_slots,
+        Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE);

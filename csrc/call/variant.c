@@ -74,8 +74,9 @@ free_traces(FjVariant *self)
     }
 }
 
-Py_ssize_t
-fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
+/* Returns the number of the new trace, or -1 with MemoryError. */
+static Py_ssize_t
+add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
 {
     Py_ssize_t trace = -1;
     FJ_LOCK(self);
@@ -88,6 +89,19 @@ fj_variant_add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_rai
     }
     FJ_UNLOCK();
     return trace;
+}
+
+Py_ssize_t
+fj_variant_add_output(FjVariant *self, PyObject *op, FjMayRaise may_raise)
+{
+    FjStructure *structure = (FjStructure *)op;
+    if (Py_TYPE(op) != self->structure->registry->state->structure ||
+        !fj_variant_takes_structure(structure)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "an output must be a Structure that flatten() returned");
+        return -1;
+    }
+    return add_trace(self, structure, may_raise);
 }
 
 /* Checks a trace number.  -1 with an error, for example if a different variant's. */
@@ -173,8 +187,7 @@ fj_output_flatten(PyObject *module, PyObject *op)
     }
     FjOutput *self = (FjOutput *)op;
     if (self->trace < 0 && self->variant != NULL) {
-        self->trace =
-            fj_variant_add_trace(self->variant, self->structure, FJ_MAY_RAISE_UNKNOWN);
+        self->trace = add_trace(self->variant, self->structure, FJ_MAY_RAISE_UNKNOWN);
         if (self->trace < 0) {
             return NULL;
         }
@@ -275,13 +288,8 @@ static PyType_Slot output_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_output_spec = {
-    .name = "filterjit._core.Output",
-    .basicsize = sizeof(FjOutput),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = output_slots,
-};
+FJ_SPEC(fj_output_spec, "filterjit._core.Output", sizeof(FjOutput), output_slots,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 /* ---- calls and traces ---- */
 
@@ -342,9 +350,7 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     }
     FjRegistry *registry = ((FjVariant *)op)->structure->registry;
     FjOutput *output = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf arrays;
-    fj_leafbuf_init(&arrays, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(arrays, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, args[0], &arrays);
     if (structure != NULL &&
         (arrays.count > 0 || fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) == 0)) {
@@ -372,14 +378,7 @@ variant_result(PyObject *op, PyObject *value)
 static PyObject *
 variant_add_output(PyObject *op, PyObject *structure)
 {
-    FjVariant *self = (FjVariant *)op;
-    FjRegistry *registry = self->structure->registry;
-    if (Py_TYPE(structure) != registry->state->structure ||
-        ((FjStructure *)structure)->registry != registry) {
-        PyErr_SetString(PyExc_TypeError, "add_output takes a Structure of the same registry");
-        return NULL;
-    }
-    Py_ssize_t trace = fj_variant_add_trace(self, (FjStructure *)structure, FJ_MAY_RAISE_NO);
+    Py_ssize_t trace = fj_variant_add_output((FjVariant *)op, structure, FJ_MAY_RAISE_NO);
     return trace < 0 ? NULL : PyLong_FromSsize_t(trace);
 }
 
@@ -513,10 +512,5 @@ static PyType_Slot variant_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_variant_spec = {
-    .name = "filterjit.types.Variant",
-    .basicsize = sizeof(FjVariant),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = variant_slots,
-};
+FJ_SPEC(fj_variant_spec, "filterjit.types.Variant", sizeof(FjVariant), variant_slots,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION);

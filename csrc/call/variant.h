@@ -63,7 +63,6 @@ typedef struct {
                               * one, else 1 + its position in the Cache's table */
     FjTimes times;
     int ran;            /* a call returned without a trace, under jax.disable_jit */
-    int in_cache;       /* in the Cache's table */
     int evicted;        /* dropped by the Cache for good: never predicted */
     int call_was_set;   /* Python has set `call`, and is asked if a call fails */
     int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
@@ -94,9 +93,17 @@ fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
     return (FjMayRaise)FJ_LOAD_INT(traces[trace].may_raise);
 }
 
-/* Returns the number of the new trace, or -1 with MemoryError. */
-Py_ssize_t fj_variant_add_trace(FjVariant *variant, FjStructure *structure,
-                                FjMayRaise may_raise);
+/* Adds a trace of a program compiled elsewhere.  Returns its number, or -1 with an error if
+ * `structure` isn't a Structure that flatten() returned. */
+Py_ssize_t fj_variant_add_output(FjVariant *variant, PyObject *structure,
+                                 FjMayRaise may_raise);
+
+/* True for the Structure of a function or a result: from fj_flatten_tree. */
+static inline int
+fj_variant_takes_structure(const FjStructure *structure)
+{
+    return !structure->is_tree_structure && structure->nodes[0].code != FJ_ARGUMENTS;
+}
 
 /* The return value of a variant's callable.  To JAX it is a pytree node: the arrays are its
  * children, the trace number its aux data.  So JAX's caches hold no user objects. */

@@ -51,13 +51,8 @@ static PyType_Slot kind_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_node_kind_spec = {
-    .name = "filterjit._core.NodeKind",
-    .basicsize = sizeof(FjNodeKind),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = kind_slots,
-};
+FJ_SPEC(fj_node_kind_spec, "filterjit._core.NodeKind", sizeof(FjNodeKind), kind_slots,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 FjNodeKind *
 fj_node_kind_new(PyTypeObject *kinds, PyTypeObject *type)

@@ -413,9 +413,4 @@ static PyType_Slot registry_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_registry_spec = {
-    .name = "filterjit._core.Registry",
-    .basicsize = sizeof(FjRegistry),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = registry_slots,
-};
+FJ_SPEC(fj_registry_spec, "filterjit._core.Registry", sizeof(FjRegistry), registry_slots, 0);

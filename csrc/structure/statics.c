@@ -109,12 +109,8 @@ static PyType_Slot identity_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec fj_identity_spec = {
-    .name = "filterjit._core.Identity",
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = identity_slots,
-};
+FJ_SPEC(fj_identity_spec, "filterjit._core.Identity", 0, identity_slots,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION);
 
 PyObject *
 fj_static_identity(FjState *state, PyObject *value)

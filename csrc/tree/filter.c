@@ -142,9 +142,7 @@ run_path(FilterRun *r, PyObject *components, int is_strict, uint8_t *mask)
 static int
 count_leaves(FilterRun *part, Py_ssize_t rest)
 {
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(leaves, FJ_LEAFBUF_FEW);
     FjStructure *structure =
         fj_flatten_leaves(part->structure->registry, part->tree, part->is_leaf, 0, &leaves);
     int result = structure == NULL ? -1 : leaves.count <= rest;
@@ -172,8 +170,6 @@ run_subtree(FilterRun *part, PyObject *expression_of, PyObject *filter, uint8_t 
 static int
 run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *mask)
 {
-    PyObject *room[FJ_LEAFBUF_FEW], *more_room[FJ_LEAFBUF_FEW];
-    FjLeafBuf filters, subtrees;
     FilterRun part = *r;
     Py_ssize_t done = 0; /* leaves filtered so far */
     /* A level uses more stack than Python's own limit assumes. */
@@ -181,8 +177,8 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
         PyErr_SetString(PyExc_RecursionError, "trees of filters are nested too deeply");
         return -1;
     }
-    fj_leafbuf_init(&filters, room, FJ_LEAFBUF_FEW);
-    fj_leafbuf_init(&subtrees, more_room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(filters, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(subtrees, FJ_LEAFBUF_FEW);
     FjStructure *prefix =
         fj_flatten_leaves(r->structure->registry, filter_tree, NULL, 0, &filters);
     /* 1 while the trees fit, 0 if they don't, or -1 with an error. */

@@ -263,13 +263,11 @@ structure_subtrees(PyObject *op, PyObject *args)
     FjStructure *self = (FjStructure *)op;
     const char *name = "the tree", *model = "the structure";
     PyObject *tree, *list = NULL;
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
     if (!PyArg_ParseTuple(args, "O|ss:_subtrees", &tree, &name, &model) ||
         check_is_tree_structure(self) < 0) {
         return NULL;
     }
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(leaves, FJ_LEAFBUF_FEW);
     if (fj_flatten_up_to(self, tree, name, model, &leaves) == 0) {
         list = PyList_New(self->open_leaves);
         for (Py_ssize_t i = 0, open = 0; list != NULL && i < self->all_leaves; i++) {
@@ -440,10 +438,5 @@ static PyType_Slot structure_slots[] = {
     {Py_tp_members, structure_members},         {0, NULL},
 };
 
-PyType_Spec fj_structure_spec = {
-    .name = "filterjit.types.Structure",
-    .basicsize = sizeof(FjStructure),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = structure_slots,
-};
+FJ_SPEC(fj_structure_spec, "filterjit.types.Structure", sizeof(FjStructure), structure_slots,
+        Py_TPFLAGS_DISALLOW_INSTANTIATION);

@@ -62,9 +62,7 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t nargs, const TreeFuncti
                      is_leaf);
         return NULL;
     }
-    PyObject *room[FJ_LEAFBUF_FEW];
-    FjLeafBuf leaves;
-    fj_leafbuf_init(&leaves, room, FJ_LEAFBUF_FEW);
+    FJ_LEAFBUF(leaves, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_leaves(
         registry, tree, is_leaf == Py_None ? NULL : is_leaf, function->takes_trees, &leaves);
     if (structure != NULL) {

@@ -182,7 +182,6 @@ class Cache:
 
 @disjoint_base
 class FilterJit(Generic[_P, _T]):
-    __wrapped__: Any
     @property
     def _function(self) -> Any: ...
     __name__: str  # in the `__dict__`, if the function has a name

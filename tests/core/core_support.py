@@ -470,11 +470,11 @@ class Hooks:
 
     def prepare(self, f: Any) -> tuple[Any, tuple[Any, ...]]:
         self._note("prepare", f)
-        arrays, structure = core.flatten(self.registry, f.__wrapped__)
+        arrays, structure = core.flatten(self.registry, f._function)
         cache = self.caches.get(structure)
         if cache is None:
             cache = self.caches[structure] = core.Cache(
-                self.registry, structure, core_signature(f.__wrapped__), self, self.maxsize, {}
+                self.registry, structure, core_signature(f._function), self, self.maxsize, {}
             )
         return cache, arrays
 
@@ -530,7 +530,7 @@ class Hooks:
         self._note("failed", f, exception, variant, arrays, given)
         if given is not None:
             try:
-                inspect.signature(f.__wrapped__).bind(*given[0], **given[1])
+                inspect.signature(f._function).bind(*given[0], **given[1])
             except TypeError as e:
                 exception = e
         return exception if self.answer is None else self.answer

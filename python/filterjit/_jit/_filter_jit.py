@@ -207,6 +207,22 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         @property
         def _hooks(self) -> FunctionHooks: ...
 
+    @property
+    def __wrapped__(self) -> Any:
+        """The wrapped function or callable pytree, unless something else was set."""
+        attributes = self.__dict__
+        return attributes["__wrapped__"] if "__wrapped__" in attributes else self._function
+
+    @__wrapped__.setter
+    def __wrapped__(self, value: Any) -> None:  # functools.wraps sets it
+        self.__dict__["__wrapped__"] = value
+
+    @__wrapped__.deleter
+    def __wrapped__(self) -> None:
+        if "__wrapped__" not in self.__dict__:
+            raise AttributeError("__wrapped__")
+        del self.__dict__["__wrapped__"]
+
     def __repr__(self) -> str:
         return f"<{self._hooks.decorator} of {self._function!r}>"
 

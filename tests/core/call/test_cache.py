@@ -290,7 +290,7 @@ def test_variants_called_in_turn_are_predicted(f: Any, right: int, number: int) 
     assert hashes(f, range(number), 1) != [right] * number, "the first round is looked up"
     assert hashes(f, range(number), 3) == [right] * number
     assert hashes(f, range(number)[::-1], 3) == [right] * number, "another order is learned"
-    other = make_jit(f.__wrapped__, f._hooks)
+    other = make_jit(f._function, f._hooks)
     assert other._parts()[0] is f._parts()[0]
     assert hashes(other, range(number)[::-1], 1) == [right] * number, "all of a cache predict alike"
 

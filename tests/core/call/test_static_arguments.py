@@ -16,7 +16,7 @@ class Jit:
         self.hooks = Hooks(make_registry(**policy))
         self.hooks.chosen = chosen
         self.f = make_jit(lambda a, b=None: (a, b), self.hooks)
-        structure = core.flatten(self.hooks.registry, self.f.__wrapped__)[1]
+        structure = core.flatten(self.hooks.registry, self.f._function)[1]
         signature = core.Signature(("a", "b"), 0, 2, False, False, flags)
         self.cache = core.Cache(self.hooks.registry, structure, signature, self.hooks, 9, {})
         self.hooks.caches[structure] = self.cache
@@ -75,7 +75,7 @@ def test_a_call_that_is_handed_over() -> None:
     assert f(X) == (X, 1)
     hooks.on["compile"] = fail
     raised(ZeroDivisionError, f, X, k=2)
-    hooks.answer = f.__wrapped__
+    hooks.answer = f._function
     assert f(X, k=2) == (X, 2) and f(X) == (X, 1)
     raised(ZeroDivisionError, f._find_or_compile, X, k=2)
     hooks.answer = lambda *args, **kwargs: fail()

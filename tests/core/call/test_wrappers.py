@@ -23,7 +23,7 @@ def test_attributes() -> None:
     attributes = {"__name__": "fun", "__doc__": "Doc."}
     signature = inspect.signature(fun)
     f = core.FilterJit(fun, Hooks(make_registry()), signature, attributes)
-    assert f.__wrapped__ is fun and f.__name__ == "fun" and f.__doc__ == "Doc."
+    assert f._function is fun and f.__name__ == "fun" and f.__doc__ == "Doc."
     assert f._given_signature is signature
     f.anything = 1
     assert f.__dict__["anything"] == 1
@@ -37,8 +37,8 @@ def test_rebuild() -> None:
     new, x = Array(), Array()
     g = core.FilterJit._rebuild(cache, [new])
     assert g(x) == (new, x) and f(x) == (arrays[0], x)
-    assert g.__wrapped__.weight is new and g.__wrapped__ is g.__wrapped__
-    assert type(g.__wrapped__) is Model and g._parts() == (cache, (new,))
+    assert g._function.weight is new and g._function is g._function
+    assert type(g._function) is Model and g._parts() == (cache, (new,))
     assert f._hooks.count("prepare") == f._hooks.count("compile") == 1
 
 
@@ -46,9 +46,9 @@ def test_wrapped_of_a_function_that_cannot_be_built(monkeypatch: pytest.MonkeyPa
     held = type("Held", (Record,), {"__call__": lambda self, x: x})
     g = core.FilterJit._rebuild(*make_jit(held(Array(), 1, 2))._parts())
     monkeypatch.setattr(held, "__init__", lambda *args, **kwargs: fail())
-    raised(ZeroDivisionError, lambda: g.__wrapped__)
+    raised(ZeroDivisionError, lambda: g._function)
     monkeypatch.undo()
-    assert type(g.__wrapped__) is held
+    assert type(g._function) is held
 
 
 def test_comparing() -> None:

@@ -52,7 +52,7 @@ class Hooks(cs.Hooks):
             self.on[hook](*args)
 
     def prepare(self, f: Any) -> Any:
-        arrays, structure = core.flatten(self.registry, f.__wrapped__)
+        arrays, structure = core.flatten(self.registry, f._function)
         cache = self.caches.get(structure)
         if cache is None:
             cache = core.Cache(self.registry, structure, SIGNATURE, self, self.maxsize, {})
@@ -311,7 +311,7 @@ def many_parameters(f: Any) -> Any:
 def functions_with_arrays(kept: Kept) -> Any:
     cache, arrays = kept.jit._parts()
     g = core.FilterJit._rebuild(cache, arrays)
-    return [g(Y)[0], g.__wrapped__.weight, g == kept.jit, g._find_or_compile(Y)[1]]
+    return [g(Y)[0], g._function.weight, g == kept.jit, g._find_or_compile(Y)[1]]
 
 
 @kept(Kept, [True, True, "f", ()])
