@@ -104,8 +104,8 @@ insert_traced(FjCache *cache, FjVariant *variant)
             Py_DECREF(other);
         }
         /* A static's __eq__ can make a call that inserts the variant in between. */
-        if (found < 0 || (found == 0 && !has_variant(cache, variant) &&
-                          fj_cache_add(cache, variant) < 0)) {
+        if (found < 0 ||
+            (found == 0 && !has_variant(cache, variant) && fj_cache_add(cache, variant) < 0)) {
             return -1;
         }
     }

@@ -67,13 +67,6 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 
 /* ---- match ---- */
 
-/* What find_variant does if the cache has no variant for the arguments. */
-typedef enum {
-    ON_MISS_GIVE_UP,
-    ON_MISS_COMPILE, /* compile a variant, but cache it nowhere */
-    ON_MISS_INSERT   /* compile a variant and insert it into the cache */
-} OnMiss;
-
 /* Compiles a variant for a new Structure.  Returns a new reference. */
 static FjVariant *
 compile_variant(Call *call, FjStructure *structure, int insert)
@@ -129,13 +122,13 @@ flatten_arguments(Call *call)
 }
 
 /* Finds the variant of the arguments without a prediction.  Returns their Structure, or NULL
- * with an error or if the hook gives the call up.  Only ON_MISS_GIVE_UP can leave
- * `call->variant` NULL.
+ * with an error or if the hook gives the call up.  Only FJ_FIND can leave `call->variant`
+ * NULL.
  *
- * With ON_MISS_INSERT the new variant is in the cache before it is traced.  So concurrent
+ * For a call, the new variant is in the cache before it is traced.  So concurrent
  * threads share one callable, and JAX makes all but the first wait for the trace. */
 static FjStructure *
-find_variant(Call *call, OnMiss on_miss)
+find_variant(Call *call, FjGoal goal)
 {
     FjStructure *structure = NULL;
     /* A Call uses much stack.  Code in here that makes a call (a static's __hash__) could
@@ -151,8 +144,8 @@ find_variant(Call *call, OnMiss on_miss)
         }
         fj_compat_leave_frames();
     }
-    if (found == 0 && on_miss != ON_MISS_GIVE_UP) {
-        call->variant = compile_variant(call, structure, on_miss == ON_MISS_INSERT);
+    if (found == 0 && goal != FJ_FIND) {
+        call->variant = compile_variant(call, structure, goal == FJ_MAKE_CALL);
         found = call->variant == NULL ? -1 : 1;
     }
     Py_LeaveRecursiveCall();
@@ -238,7 +231,7 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    FjStructure *structure = find_variant(call, ON_MISS_INSERT);
+    FjStructure *structure = find_variant(call, FJ_MAKE_CALL);
     if (structure == NULL) {
         return -1;
     }
@@ -434,26 +427,43 @@ after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     return other;
 }
 
+/* Looks up the variant without a prediction.  Returns a new tuple: see FjGoal. */
+static PyObject *
+find(Call *call, FjGoal goal)
+{
+    FjStructure *structure = find_variant(call, goal);
+    PyObject *variant = call->variant == NULL ? Py_None : (PyObject *)call->variant;
+    return structure == NULL ? NULL
+                             : Py_BuildValue("(ONN)", variant, structure,
+                                             fj_leafbuf_as_tuple(&call->arrays));
+}
+
 PyObject *
-fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py_ssize_t nargs,
-             PyObject *kwnames)
+fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, FjGoal goal, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
-    PyObject *result = NULL;
+    PyObject *result = NULL, *other = NULL;
     if (FJ_UNLIKELY(start_call(&call, self) < 0)) {
         return NULL;
     }
     call.hook = hook;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
-                  push_own_arrays(&call) == 0 && match_arguments(&call) == 0)) {
-        (void)fj_count(&call.cache->calls);
-        result = call_and_build(&call);
+                  push_own_arrays(&call) == 0)) {
+        if (FJ_UNLIKELY(goal != FJ_MAKE_CALL)) {
+            result = find(&call, goal);
+        }
+        else if (FJ_LIKELY(match_arguments(&call) == 0)) {
+            (void)fj_count(&call.cache->calls);
+            result = call_and_build(&call);
+        }
     }
-    PyObject *other = NULL;
     if (FJ_UNLIKELY(result == NULL)) {
-        other = after_error(&call, args, nargs, kwnames, 1);
+        other = after_error(&call, args, nargs, kwnames, goal == FJ_MAKE_CALL);
     }
-    remember(&call, result == NULL);
+    if (FJ_LIKELY(goal == FJ_MAKE_CALL)) {
+        remember(&call, result == NULL);
+    }
     end_call(&call);
     if (FJ_UNLIKELY(other != NULL)) {
         result = PyObject_Vectorcall(other, args, (size_t)nargs, kwnames);
@@ -465,49 +475,6 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args, Py
 PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    FjFilterJit *self = (FjFilterJit *)op;
-    return fj_call_from(self, NULL, args, PyVectorcall_NARGS(nargsf), kwnames);
-}
-
-/* The first two steps, without a prediction.  Returns a new tuple (variant or None, Structure,
- * arrays), without the Structure for ON_MISS_COMPILE. */
-static PyObject *
-bind_and_find(FjFilterJit *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-              OnMiss on_miss)
-{
-    Call call;
-    FjStructure *structure = NULL;
-    PyObject *arrays = NULL, *result = NULL;
-    if (start_call(&call, self) < 0) {
-        return NULL;
-    }
-    if (bind_arguments(&call, args, nargs, kwnames) == 0 && push_own_arrays(&call) == 0) {
-        structure = find_variant(&call, on_miss);
-        arrays = structure == NULL ? NULL : fj_leafbuf_as_tuple(&call.arrays);
-    }
-    if (arrays != NULL) {
-        PyObject *variant = call.variant == NULL ? Py_None : (PyObject *)call.variant;
-        result = on_miss == ON_MISS_COMPILE
-                     ? Py_BuildValue("(ON)", variant, arrays)
-                     : Py_BuildValue("(OON)", variant, structure, arrays);
-    }
-    if (result == NULL) {
-        (void)after_error(&call, args, nargs, kwnames, 0);
-    }
-    Py_XDECREF(structure);
-    end_call(&call);
-    return result;
-}
-
-PyObject *
-fj_call_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *kwnames)
-{
-    return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_COMPILE);
-}
-
-PyObject *
-fj_call_find(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    return bind_and_find((FjFilterJit *)op, args, nargs, kwnames, ON_MISS_GIVE_UP);
+    return fj_call_from((FjFilterJit *)op, NULL, FJ_MAKE_CALL, args,
+                        PyVectorcall_NARGS(nargsf), kwnames);
 }

@@ -20,17 +20,15 @@ struct FjArgumentsHook {
     FjLeafBuf objects; /* initially empty */
 };
 
-/* `hook` can be NULL.  Returns NULL without an error if the hook gives the call up.  The
- * caller holds `self` and the arguments. */
-PyObject *fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
-                       Py_ssize_t nargs, PyObject *kwnames);
+typedef enum {
+    FJ_MAKE_CALL,
+    /* Look up the variant without a call: returns a new tuple (variant or None, Structure of
+     * the arguments, arrays). */
+    FJ_FIND,
+    FJ_FIND_OR_COMPILE /* compile a missing variant, but cache it nowhere */
+} FjGoal;
 
-/* Finds the variant of a call without making the call, for compiling ahead of time.  Compiles
- * a variant if necessary, but adds it to no cache.  Returns a new tuple (variant, arrays). */
-PyObject *fj_call_find_or_compile(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                                  PyObject *kwnames);
-
-/* Finds the variant of a call without compiling.  Returns a new tuple (variant or None,
- * Structure of the arguments, arrays). */
-PyObject *fj_call_find(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                       PyObject *kwnames);
+/* Makes a call or a look-up.  `hook` can be NULL.  Returns NULL without an error if the hook
+ * gives the call up.  The caller holds `self` and the arguments. */
+PyObject *fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, FjGoal goal,
+                       PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -192,15 +192,27 @@ filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
     return PyTuple_Pack(2, self->cache, self->arrays);
 }
 
+static PyObject *
+filter_jit_find(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return fj_call_from((FjFilterJit *)op, NULL, FJ_FIND, args, nargs, kwnames);
+}
+
+static PyObject *
+filter_jit_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames)
+{
+    return fj_call_from((FjFilterJit *)op, NULL, FJ_FIND_OR_COMPILE, args, nargs, kwnames);
+}
+
 static PyMethodDef filter_jit_methods[] = {
-    {"_find_or_compile", (PyCFunction)(void (*)(void))fj_call_find_or_compile,
-     METH_FASTCALL | METH_KEYWORDS,
-     "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
-     "Returns (variant, arrays) of a call. Compiles a missing variant, but caches it "
-     "nowhere."},
-    {"_find", (PyCFunction)(void (*)(void))fj_call_find, METH_FASTCALL | METH_KEYWORDS,
+    {"_find", (PyCFunction)(void (*)(void))filter_jit_find, METH_FASTCALL | METH_KEYWORDS,
      "_find($self, /, *args, **kwargs)\n--\n\n"
      "Returns (variant or None, structure, arrays) of a call, without compiling anything."},
+    {"_find_or_compile", (PyCFunction)(void (*)(void))filter_jit_find_or_compile,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
+     "The same, but compiles a missing variant, and caches it nowhere."},
     {"_parts", filter_jit_parts, METH_NOARGS,
      "_parts($self, /)\n--\n\n"
      "Returns (cache, arrays)."},

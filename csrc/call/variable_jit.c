@@ -195,7 +195,8 @@ static PyObject *
 make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
-    PyObject *result = fj_call_from(self->inner, &call->hook, args, nargs, kwnames);
+    PyObject *result =
+        fj_call_from(self->inner, &call->hook, FJ_MAKE_CALL, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);

@@ -21,18 +21,9 @@ has_inert_items(FjRegistry *registry, PyObject *tuple)
 int
 fj_static_is_inert(FjRegistry *registry, PyObject *value)
 {
-    switch (fj_static_rule(registry, Py_TYPE(value))) {
-    case FJ_BY_IDENTITY:
-    case FJ_BY_VALUE:
-    case FJ_FLOAT_BITS:
-    case FJ_COMPLEX_BITS:
-    case FJ_BY_MARK:
-        return 1;
-    case FJ_TUPLE_ITEMS:
-        return has_inert_items(registry, value);
-    default:
-        return 0;
-    }
+    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    return rule == FJ_TUPLE_ITEMS ? has_inert_items(registry, value)
+                                  : fj_static_rule_is_inert(rule);
 }
 
 int

@@ -148,7 +148,7 @@ def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if with_placeholders is not fun:  # share the cache of the function with arrays
         f = type(f)(with_placeholders, hooks, f._given_signature, dict(f.__dict__))
     args, kwargs = _with_placeholders((args, kwargs))
-    variant, arrays = f._find_or_compile(*args, **kwargs)
+    variant, _, arrays = f._find_or_compile(*args, **kwargs)
     specs = tuple(x.spec if isinstance(x, _Placeholder) else x for x in arrays)
     name = str(f.__dict__.get("__qualname__") or programs_of(variant).qualname)
     signature = f._given_signature or inspect.signature(fun, follow_wrapped=False)

@@ -20,7 +20,7 @@ NAMES = ["a", "b", "c", "d", "args", "kwargs", "self", "x"]
 def bind(f: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
     """The arguments of a call by parameter; None if they do not fit."""
     try:
-        variant, arrays = f._find_or_compile(*args, **kwargs)
+        variant, _, arrays = f._find_or_compile(*args, **kwargs)
     except TypeError:
         return None
     names, values = f._parts()[0].signature.names, variant.arguments(arrays)[1]

@@ -135,7 +135,7 @@ def test_insert_traced() -> None:
     """A variant from a look-up is inserted once it has been traced."""
     f = make_jit(lambda n, x: (n, x), Hooks(make_registry(), maxsize=2))
     cache, x = f._parts()[0], Array()
-    variant, arrays = f._find_or_compile(3, x)
+    variant, _, arrays = f._find_or_compile(3, x)
     assert arrays == (x,) and variant.arguments(arrays)[1] == [3, x]
     for traces in (0, 1, 1):
         assert variant.num_traces == traces
@@ -146,7 +146,7 @@ def test_insert_traced() -> None:
     assert f(3, x) == (3, x) and cache.variants() == [variant]
     # An equal variant is in the cache.
     f._parts()[0].clear()
-    equal, _ = f._find_or_compile(3, x)
+    equal = f._find_or_compile(3, x)[0]
     core.output_flatten(equal.call(*arrays))
     f(3, x)
     (first,) = cache.variants()
@@ -154,7 +154,7 @@ def test_insert_traced() -> None:
     assert cache.variants() == [first] != [equal] and f._find_or_compile(3, x)[0] is first
     # The oldest is evicted.
     f(4, x)
-    new, _ = f._find_or_compile(5, x)
+    new = f._find_or_compile(5, x)[0]
     core.output_flatten(new.call(x))
     cache.insert_traced(new)
     assert len(cache.variants()) == 2 and new in cache.variants() and first not in cache.variants()

@@ -316,7 +316,7 @@ def test_a_callable_that_was_set_and_fails() -> None:
 def test_output() -> None:
     f = make_jit(lambda x: (x, 1))
     x = Array()
-    variant, _ = f._find_or_compile(x)
+    variant = f._find_or_compile(x)[0]
     output = variant.finish((x, [x]), lambda: 1 / 0)
     assert output.arrays == (x, x) and output.trace == -1
     for _ in range(2):
@@ -350,7 +350,7 @@ def test_outputs_of_another_variant() -> None:
 def test_the_outputs_of_a_variant() -> None:
     """There is one for each of its traces, and they outlive the variant."""
     f, x = make_jit(lambda x, n: (x, [x.value], Value("s"))), Array(1)
-    variant, arrays = f._find_or_compile(x, 3)
+    variant, _, arrays = f._find_or_compile(x, 3)
     assert variant.outputs == () and repr(f._find(x, 3)[1]).startswith("Structure(")
     variant.call(*arrays)  # a trace outside of a call
     assert variant.outputs[0].unflatten([x]) == (x, [1], Value("s"))

@@ -51,7 +51,7 @@ def test_statics_die_with_the_variant_and_with_the_function() -> None:
         if len(refs) == 1:
             f._parts()[0].clear()
             assert dies(refs[0])
-    variant, _ = f._find_or_compile(Array(), 1)
+    variant = f._find_or_compile(Array(), 1)[0]
     refs += map(weakref.ref, (variant, variant.structure, f._parts()[0], f))
     variant = f = None
     assert all(map(dies, refs))
@@ -69,7 +69,7 @@ def through_a_static() -> Any:
 
 def through_an_output() -> Any:
     s: Any = Static()
-    variant, _ = make_jit(lambda x: x)._find_or_compile(Array())
+    variant = make_jit(lambda x: x)._find_or_compile(Array())[0]
     s.output = variant.finish([Array(), s], Array)  # JAX has not flattened it
     return s
 

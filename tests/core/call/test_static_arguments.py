@@ -25,7 +25,7 @@ class Jit:
         return self.f(*args, **kwargs)
 
     def arrays(self, *args: Any) -> Any:
-        return self.f._find_or_compile(*args)[1]
+        return self.f._find_or_compile(*args)[2]
 
 
 def test_a_static_argument_is_one_value() -> None:
@@ -147,7 +147,7 @@ def test_numbers_that_are_traced(name: str) -> None:
         before = jit.hooks.count("choose")
         jit(*args)
         asked = jit.hooks.count("choose") - before
-        variant, found = jit.f._find_or_compile(*args)
+        variant, _, found = jit.f._find_or_compile(*args)
         assert found == arrays, args
         assert variant is not last or asked == (chosen is IS_FLOAT)
         assert len(jit.cache.variants()) == jit.hooks.count("compile") == variants, args

@@ -195,7 +195,7 @@ def calls_of_several_variants(kept: Kept) -> Any:
 def failing() -> tuple[Kept, list[Any]]:
     kept, refused = Kept((X, 1), (X, cs.Hostile())), Kept((X, Y, 1))
     refused.variants().pop().call = Fails()
-    variant, _ = kept.jit._find_or_compile(X, 1)
+    variant = kept.jit._find_or_compile(X, 1)[0]
     return kept, [
         (TypeError, kept.jit),
         (TypeError, functools.partial(kept.jit, a=1), X, 1, 2),
@@ -296,7 +296,7 @@ def chosen_numbers(f: Any) -> Any:
     for i in range(3):
         given = [X, {"rate": i, "n": 1}], {"rate": i}
         f(*given)
-        found.append(f._find_or_compile(*given)[1])
+        found.append(f._find_or_compile(*given)[2])
     return found
 
 
@@ -311,7 +311,7 @@ def many_parameters(f: Any) -> Any:
 def functions_with_arrays(kept: Kept) -> Any:
     cache, arrays = kept.jit._parts()
     g = core.FilterJit._rebuild(cache, arrays)
-    return [g(Y)[0], g._function.weight, g == kept.jit, g._find_or_compile(Y)[1]]
+    return [g(Y)[0], g._function.weight, g == kept.jit, g._find_or_compile(Y)[2]]
 
 
 @kept(Kept, [True, True, "f", ()])
@@ -326,7 +326,7 @@ def wrappers_in_cycles(kept: Kept) -> Any:
     f = core.FilterJit(function, kept.hooks, None, {})
     f(X)
     f.me = f
-    return f._find_or_compile(X)[1]
+    return f._find_or_compile(X)[2]
 
 
 MANY_ARRAYS = [X] * 1200
@@ -334,10 +334,10 @@ MANY_ARRAYS = [X] * 1200
 
 @kept(lambda: Kept((X, 1)), [True, (X,), None, (X, Y), 6, 1, 1200], more=1)
 def lookups(kept: Kept) -> Any:
-    variant, arrays = kept.jit._find_or_compile(X, 1)
+    variant, _, arrays = kept.jit._find_or_compile(X, 1)
     found, _, _ = kept.jit._find(X, 1)
     none, structure, more = kept.jit._find(X, "unknown", k=Y)
-    many = kept.jit._find_or_compile(MANY_ARRAYS)[1]
+    many = kept.jit._find_or_compile(MANY_ARRAYS)[2]
     count = len(structure._nodes())
     return [variant is found, arrays, none, more, count, found.num_traces, len(many)]
 

@@ -73,7 +73,7 @@ def the_callable_of_a_variant(w: World) -> None:
 def call_with_a_marker(w: World, tree: Any) -> Any:
     """The function has a result without arrays too."""
     f = w.once("marked", lambda: cs.make_jit(echo, w.hooks))
-    variant, _ = f._find_or_compile(tree)
+    variant = f._find_or_compile(tree)[0]
     variant.finish(1, lambda: w.answer(Array()))
     return f(tree)
 
