@@ -14,15 +14,9 @@ fj_hash_address(const void *address)
 static inline Py_uhash_t
 fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)
 {
-#if SIZEOF_PY_UHASH_T > 4
     hash += value * (Py_uhash_t)14029467366897019727ULL;
     hash = (hash << 31) | (hash >> 33);
     return hash * (Py_uhash_t)11400714785074694791ULL;
-#else
-    hash += value * (Py_uhash_t)2246822519UL;
-    hash = (hash << 13) | (hash >> 19);
-    return hash * (Py_uhash_t)2654435761UL;
-#endif
 }
 
 /* tp_hash reserves -1 for errors. */

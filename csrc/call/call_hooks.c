@@ -115,8 +115,9 @@ int
 fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                 FjOutput *output)
 {
-    PyObject *exception = fj_compat_take_exception(), *error = NULL, *answer = NULL;
+    PyObject *exception = fj_compat_take_exception(), *answer = NULL;
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
+    PyObject *error = inputs == NULL ? fj_compat_take_exception() : NULL;
     for (int again = 0; inputs != NULL && again < 2 && answer == NULL; again++) {
         PyObject *given = output == NULL || again ? Py_None : (PyObject *)output;
         answer = PyObject_CallMethod(self->hooks, "finish", "OOO", variant, inputs, given);
@@ -126,21 +127,16 @@ fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
         PyErr_Clear();
     }
     Py_XDECREF(answer);
-    if (inputs == NULL) {
-        error = fj_compat_take_exception();
-    }
     Py_XDECREF(inputs);
     if (error != NULL && exception != NULL &&
         PyObject_TypeCheck(error, (PyTypeObject *)PyExc_Exception)) {
         Py_CLEAR(error);
     }
-    int result = error == NULL ? 0 : -1;
-    if (error == NULL) {
-        fj_compat_give_exception(exception);
-        return result;
+    if (error != NULL) {
+        Py_XSETREF(exception, error);
     }
-    Py_XDECREF(exception);
-    fj_compat_give_exception(error);
+    int result = error == NULL ? 0 : -1;
+    fj_compat_give_exception(exception);
     return result;
 }
 

@@ -17,20 +17,6 @@
 
 #define ARGS_INLINE 8
 
-/* ---- attributes of the callable behind an object ---- */
-
-/* Looks up an attribute of `op`, then of `wrapped`. */
-static PyObject *
-attribute_get(PyObject *op, PyObject *name, PyObject *wrapped)
-{
-    PyObject *value = PyObject_GenericGetAttr(op, name);
-    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-        value = PyObject_GetAttr(wrapped, name);
-    }
-    return value;
-}
-
 PyObject *
 fj_attribute_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -91,17 +77,18 @@ proxy_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *k
     return result;
 }
 
-/* Returns an object of `type`, CallProxy or a subclass. */
-static FjCallProxy *
-proxy_alloc(PyTypeObject *type, PyObject *function, PyObject *attributes)
+/* Returns an object of `type`, CallProxy or a subclass.  `self` can be NULL. */
+static PyObject *
+new_proxy(PyTypeObject *type, PyObject *function, PyObject *attributes, PyObject *self)
 {
     FjCallProxy *proxy = (FjCallProxy *)type->tp_alloc(type, 0);
     if (proxy != NULL) {
         proxy->vectorcall = proxy_vectorcall;
         proxy->function = Py_NewRef(function);
         proxy->attributes = Py_NewRef(attributes);
+        proxy->self = Py_XNewRef(self);
     }
-    return proxy;
+    return (PyObject *)proxy;
 }
 
 static PyObject *
@@ -109,11 +96,10 @@ proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"function", "attributes", NULL};
     PyObject *function, *attributes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:CallProxy", keywords, &function,
-                                     &attributes)) {
-        return NULL;
-    }
-    return (PyObject *)proxy_alloc(type, function, attributes);
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "OO:CallProxy", keywords, &function,
+                                       &attributes)
+               ? new_proxy(type, function, attributes, NULL)
+               : NULL;
 }
 
 static int
@@ -137,10 +123,16 @@ proxy_dealloc(PyObject *op)
     fj_object_free(op);
 }
 
+/* Looks up an attribute of the proxy, then of `attributes`. */
 static PyObject *
 proxy_getattro(PyObject *op, PyObject *name)
 {
-    return attribute_get(op, name, ((FjCallProxy *)op)->attributes);
+    PyObject *value = PyObject_GenericGetAttr(op, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = PyObject_GetAttr(((FjCallProxy *)op)->attributes, name);
+    }
+    return value;
 }
 
 static PyMethodDef proxy_methods[] = {
@@ -189,11 +181,7 @@ bound_getattro(PyObject *op, PyObject *name)
 PyObject *
 fj_bound_method_new(PyTypeObject *type, PyObject *function, PyObject *self)
 {
-    FjCallProxy *bound = proxy_alloc(type, function, function);
-    if (bound != NULL) {
-        bound->self = Py_NewRef(self);
-    }
-    return (PyObject *)bound;
+    return new_proxy(type, function, function, self);
 }
 
 int
@@ -209,11 +197,10 @@ bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"function", "self", NULL};
     PyObject *function, *self;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundMethod", keywords, &function,
-                                     &self)) {
-        return NULL;
-    }
-    return fj_bound_method_new(type, function, self);
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "OO:BoundMethod", keywords, &function,
+                                       &self)
+               ? new_proxy(type, function, function, self)
+               : NULL;
 }
 
 static PyMemberDef bound_members[] = {

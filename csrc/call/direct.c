@@ -143,20 +143,28 @@ pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, si
     return output;
 }
 
-/* (P) Makes an Output from an entry's results (stolen), and learns from them. */
+/* (P) Runs an entry that the call matches, and learns from its results.  `*began`: the device
+ * has started. */
 static PyObject *
-output_of(FjDirect *self, FjDirectEntry *entry, PyObject *results)
+run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *began)
 {
-    int learned = 0;
-    if (fj_direct_entry_learns(entry)) {
+    unsigned long long ran;
+    PyObject *results = fj_direct_entry_run(entry, self->context, args, began, &ran);
+    if (results != NULL && fj_direct_entry_learns(entry)) {
+        int learned;
         FJ_LOCK(self);
         learned = fj_direct_entry_remember(entry, self->context, results);
         FJ_UNLOCK();
+        if (learned < 0) {
+            Py_CLEAR(results);
+        }
     }
-    if (learned < 0) {
-        Py_CLEAR(results);
+    PyObject *output = fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+    if (FJ_LIKELY(output != NULL)) {
+        ((FjOutput *)output)->ran = ran;
+        (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
     }
-    return fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
+    return output;
 }
 
 /* Called when jax.jit raised instead of tracing a kept program.  Loads the program and makes
@@ -185,11 +193,8 @@ run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
         return NULL;
     }
     int began;
-    unsigned long long ran;
-    PyObject *results = fj_direct_entry_run(entry, self->context, args, &began, &ran);
-    PyObject *output = results == NULL ? NULL : output_of(self, entry, results);
+    PyObject *output = run_entry(self, entry, args, &began);
     release(self, entry);
-    (void)FJ_ADD(self->counts[FJ_WAY_direct], output != NULL);
     return output;
 }
 
@@ -249,21 +254,13 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
         return pass_on(self, way, entry, args, nargsf, kwnames);
     }
     int began;
-    unsigned long long ran;
-    PyObject *results = fj_direct_entry_run(entry, context, args, &began, &ran);
-    PyObject *output = results == NULL ? NULL : output_of(self, entry, results);
-    if (FJ_UNLIKELY(output == NULL)) {
-        if (!began && PyErr_ExceptionMatches(PyExc_Exception)) {
-            PyErr_Clear();
-            return pass_on(self, FJ_WAY_failed, entry, args, nargsf, kwnames);
-        }
-        release(self, entry);
-        return NULL;
+    PyObject *output = run_entry(self, entry, args, &began);
+    if (FJ_UNLIKELY(output == NULL && !began && PyErr_ExceptionMatches(PyExc_Exception))) {
+        PyErr_Clear();
+        return pass_on(self, FJ_WAY_failed, entry, args, nargsf, kwnames);
     }
     release(self, entry);
-    ((FjOutput *)output)->ran = ran;
-    (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
-    if (fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
+    if (FJ_LIKELY(output != NULL) && fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
         Py_XDECREF(none);
         if (none == NULL && fj_direct_differs(FJ_WAY_direct) < 0) {
