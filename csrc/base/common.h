@@ -43,7 +43,7 @@ fj_expect_tuple(PyObject *result, const char *function)
 
 /* (P) PyObject_IsTrue that steals `result` and returns -1 for NULL, an earlier error. */
 static inline int
-fj_take_truth(PyObject *result)
+fj_steal_truth(PyObject *result)
 {
     int truth = result == NULL ? -1 : PyObject_IsTrue(result);
     Py_XDECREF(result);
@@ -52,7 +52,7 @@ fj_take_truth(PyObject *result)
 
 /* PyList_Append that steals `item` and returns -1 for NULL, an earlier error. */
 static inline int
-fj_list_take(PyObject *list, PyObject *item)
+fj_list_steal(PyObject *list, PyObject *item)
 {
     int result = item == NULL ? -1 : PyList_Append(list, item);
     Py_XDECREF(item);

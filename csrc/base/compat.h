@@ -31,7 +31,7 @@
  * - Builds without a GIL keep instances and dicts in the same places, but readers must lock
  *   them.  So there the core uses the public API (FJ_FREE_THREADED, threads.h).
  *
- * Runs no Python code, except on 3.11: fj_compat_take_exception creates the exception, and any
+ * Runs no Python code, except on 3.11: fj_compat_get_raised creates the exception, and any
  * allocation can start the garbage collector. */
 #pragma once
 
@@ -130,7 +130,7 @@ fj_compat_now(void)
 
 /* Clears the current exception and returns it, normalized (new reference), or NULL. */
 static inline PyObject *
-fj_compat_take_exception(void)
+fj_compat_get_raised(void)
 {
 #if PY_VERSION_HEX >= 0x030C0000
     return PyErr_GetRaisedException();
@@ -152,7 +152,7 @@ fj_compat_take_exception(void)
 
 /* Steals `exception`.  No-op if it is NULL. */
 static inline void
-fj_compat_give_exception(PyObject *exception)
+fj_compat_set_raised(PyObject *exception)
 {
     if (exception == NULL) {
         return;

@@ -72,7 +72,7 @@ fj_leafbuf_push_reserved(FjLeafBuf *buf, PyObject *object)
 
 /* (P) Adds `object` and steals it even on failure.  NULL passes on an earlier error. */
 static inline int
-fj_leafbuf_take(FjLeafBuf *buf, PyObject *object)
+fj_leafbuf_steal(FjLeafBuf *buf, PyObject *object)
 {
     if (object == NULL) {
         return -1;

@@ -182,14 +182,14 @@ leave_counters(const FjCache *self)
     if (self->record == NULL) {
         return;
     }
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     PyObject *counters = Py_BuildValue("KKN", fj_total(&self->calls), fj_total(&self->hits),
                                        fj_times_as_tuple(&self->times));
     if (counters == NULL || PyObject_SetAttrString(self->record, "counters", counters) < 0) {
         PyErr_Clear();
     }
     Py_XDECREF(counters);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
 }
 
 /* (P) */

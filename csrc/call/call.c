@@ -311,7 +311,7 @@ static void
 after_failure(Call *call)
 {
     FjVariant *variant = call->variant;
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     if (!fj_variant_is_kept(variant)) {
         fj_cache_remove(call->cache, variant);
     }
@@ -319,7 +319,7 @@ after_failure(Call *call)
              fj_cache_insert_traced(call->cache, variant) < 0) {
         PyErr_Clear();
     }
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
 }
 
 /* Returns an Output. */

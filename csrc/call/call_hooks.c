@@ -20,11 +20,11 @@ state_of(const FjFilterJit *self)
 static PyObject *
 take_exception(void)
 {
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     if (exception == NULL || PyObject_TypeCheck(exception, (PyTypeObject *)PyExc_Exception)) {
         return exception;
     }
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     return NULL;
 }
 
@@ -88,7 +88,7 @@ PyObject *
 fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
 {
     FjState *state = state_of(self);
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     if (FJ_LOAD_POINTER(variant->call) == NULL) {
         Py_XDECREF(exception);
         return fj_variant_is_freed();
@@ -102,7 +102,7 @@ fj_hooks_run(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays)
     Py_XDECREF(inputs);
     if (result == Py_None && exception != NULL) {
         Py_CLEAR(result);
-        fj_compat_give_exception(exception);
+        fj_compat_set_raised(exception);
         return NULL;
     }
     Py_XDECREF(exception);
@@ -115,14 +115,14 @@ int
 fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
                 FjOutput *output)
 {
-    PyObject *exception = fj_compat_take_exception(), *answer = NULL;
+    PyObject *exception = fj_compat_get_raised(), *answer = NULL;
     PyObject *inputs = fj_leafbuf_as_tuple(arrays);
-    PyObject *error = inputs == NULL ? fj_compat_take_exception() : NULL;
+    PyObject *error = inputs == NULL ? fj_compat_get_raised() : NULL;
     for (int again = 0; inputs != NULL && again < 2 && answer == NULL; again++) {
         PyObject *given = output == NULL || again ? Py_None : (PyObject *)output;
         answer = PyObject_CallMethod(self->hooks, "finish", "OOO", variant, inputs, given);
         if (answer == NULL && error == NULL) {
-            error = fj_compat_take_exception();
+            error = fj_compat_get_raised();
         }
         PyErr_Clear();
     }
@@ -136,7 +136,7 @@ fj_hooks_finish(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
         Py_XSETREF(exception, error);
     }
     int result = error == NULL ? 0 : -1;
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     return result;
 }
 
@@ -174,7 +174,7 @@ fj_hooks_failed(FjFilterJit *self, FjVariant *variant, const FjLeafBuf *arrays,
     }
     PyErr_Clear();
     Py_XDECREF(answer);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     if (exception == NULL) {
         PyErr_SetString(PyExc_TypeError, "the arguments do not fit the function's signature");
     }

@@ -14,7 +14,7 @@
  *       execute([constant, y])                               the program doesn't read x
  *       consume(results, handlers)  -> Output
  *
- * The words on the right are the *ways* that calls are counted by.  direct_entry.c says what
+ * The words on the right are the *routes* that calls are counted by.  direct_entry.c says what
  * matches.
  *
  * If jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
@@ -44,7 +44,7 @@ typedef struct {
     PyObject *jitted;
     PyObject *source; /* passed to FJ_PLAN */
     FjDirectEntries entries;
-    unsigned long long counts[FJ_NUM_WAYS];
+    unsigned long long counts[FJ_NUM_ROUTES];
     int lane;                  /* of its own calls */
     PyObject *lanes[FJ_LANES]; /* Directs of the other lanes, or NULL */
     PyObject *weakrefs;
@@ -88,17 +88,17 @@ call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
     FJ_LEAFBUF(copies, FEW + 1);
     for (Py_ssize_t i = 0; result == 0 && i < nargs; i++) {
         result = disabled == Py_False && is_host_array(self, args[i])
-                     ? fj_leafbuf_take(&copies, PyObject_CallMethodOneArg(parts[FJ_HOST_ARRAY],
-                                                                          name, args[i]))
+                     ? fj_leafbuf_steal(&copies, PyObject_CallMethodOneArg(
+                                                     parts[FJ_HOST_ARRAY], name, args[i]))
                      : fj_leafbuf_push(&copies, args[i]);
     }
     Py_XDECREF(disabled);
     PyObject *output =
         result < 0 ? NULL
                    : PyObject_Vectorcall(self->jitted, copies.items, (size_t)nargs, NULL);
-    PyObject *exception = fj_compat_take_exception(); /* none is set while arrays die */
+    PyObject *exception = fj_compat_get_raised(); /* none is set while arrays die */
     fj_leafbuf_clear(&copies);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     return output;
 }
 
@@ -118,7 +118,7 @@ static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);
 
 /* Passes a call on to jax.jit.  `entry` (stolen) is for such calls, or NULL. */
 static PyObject *
-pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
+pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
         PyObject *kwnames)
 {
     PyObject *output = call_jitted(self, args, nargsf, kwnames);
@@ -139,7 +139,7 @@ pass_on(FjDirect *self, int way, FjDirectEntry *entry, PyObject *const *args, si
     if (is_kept) {
         return run_kept(self, args, nargsf);
     }
-    (void)FJ_ADD(self->counts[way], 1);
+    (void)FJ_ADD(self->counts[route], 1);
     return output;
 }
 
@@ -162,7 +162,7 @@ run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *bega
     PyObject *output = fj_output_new(fj_state_of(Py_TYPE(self)), results, entry->trace);
     if (FJ_LIKELY(output != NULL)) {
         ((FjOutput *)output)->ran = ran;
-        (void)FJ_ADD(self->counts[FJ_WAY_direct], 1);
+        (void)FJ_ADD(self->counts[FJ_ROUTE_direct], 1);
     }
     return output;
 }
@@ -173,7 +173,7 @@ static PyObject *
 run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
 {
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    PyObject *kept = fj_compat_take_exception();
+    PyObject *kept = fj_compat_get_raised();
     PyObject *plan = PyObject_CallMethod(kept, "load", NULL);
     Py_DECREF(kept);
     if (plan == NULL) {
@@ -181,7 +181,7 @@ run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
     }
     if (plan == Py_None) {
         Py_DECREF(plan);
-        (void)FJ_ADD(self->counts[FJ_WAY_waiting], 1);
+        (void)FJ_ADD(self->counts[FJ_ROUTE_waiting], 1);
         return call_jitted(self, args, nargsf, NULL);
     }
     FjDirectEntry *entry;
@@ -240,30 +240,30 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
     }
     FjDirectContext *context = self->context;
     FjDirectEntry *entry = NULL;
-    int way = FJ_WAY_type;
+    int route = FJ_ROUTE_type;
     if (kwnames == NULL) {
         FJ_LOCK(self);
-        way = fj_direct_entries_choose(&self->entries, context, self->source, args,
-                                       PyVectorcall_NARGS(nargsf), &entry);
+        route = fj_direct_entries_choose(&self->entries, context, self->source, args,
+                                         PyVectorcall_NARGS(nargsf), &entry);
         FJ_UNLOCK();
     }
-    if (FJ_UNLIKELY(way != FJ_WAY_direct)) {
-        if (way < 0) {
+    if (FJ_UNLIKELY(route != FJ_ROUTE_direct)) {
+        if (route < 0) {
             return NULL;
         }
-        return pass_on(self, way, entry, args, nargsf, kwnames);
+        return pass_on(self, route, entry, args, nargsf, kwnames);
     }
     int began;
     PyObject *output = run_entry(self, entry, args, &began);
     if (FJ_UNLIKELY(output == NULL && !began && PyErr_ExceptionMatches(PyExc_Exception))) {
         PyErr_Clear();
-        return pass_on(self, FJ_WAY_failed, entry, args, nargsf, kwnames);
+        return pass_on(self, FJ_ROUTE_failed, entry, args, nargsf, kwnames);
     }
     release(self, entry);
     if (FJ_LIKELY(output != NULL) && fj_count(&context->calls) % CALLS_PER_COLLECTION == 0) {
         PyObject *none = PyObject_CallNoArgs(context->parts[FJ_COLLECT]);
         Py_XDECREF(none);
-        if (none == NULL && fj_direct_differs(FJ_WAY_direct) < 0) {
+        if (none == NULL && fj_direct_differs(FJ_ROUTE_direct) < 0) {
             Py_CLEAR(output);
         }
     }
@@ -272,9 +272,9 @@ direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *
 
 /* ---- the Python type, over all thread lanes ---- */
 
-static const char *const way_names[] = {
-#define WAY_NAME(name) #name,
-    FJ_WAYS(WAY_NAME)};
+static const char *const route_names[] = {
+#define ROUTE_NAME(name) #name,
+    FJ_ROUTES(ROUTE_NAME)};
 
 static PyObject *
 direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -342,7 +342,7 @@ static PyObject *
 direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *counts = PyDict_New();
-    for (int i = 0; counts != NULL && i < FJ_NUM_WAYS; i++) {
+    for (int i = 0; counts != NULL && i < FJ_NUM_ROUTES; i++) {
         unsigned long long calls = 0;
         for (int j = 0; j < FJ_LANES; j++) {
             const FjDirect *lane = of_lane((FjDirect *)op, j);
@@ -350,7 +350,7 @@ direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
         }
         if (calls > 0) {
             PyObject *count = PyLong_FromUnsignedLongLong(calls);
-            if (count == NULL || PyDict_SetItemString(counts, way_names[i], count) < 0) {
+            if (count == NULL || PyDict_SetItemString(counts, route_names[i], count) < 0) {
                 Py_CLEAR(counts);
             }
             Py_XDECREF(count);

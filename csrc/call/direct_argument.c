@@ -56,13 +56,13 @@ fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *c
 }
 
 int
-fj_direct_differs(int way)
+fj_direct_differs(int route)
 {
     if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
     }
     PyErr_Clear();
-    return way;
+    return route;
 }
 
 int
@@ -82,22 +82,22 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
             Py_ssize_t *compared)
 {
     if ((PyObject *)Py_TYPE(array) != context->parts[FJ_ARRAY_TYPE]) {
-        return FJ_WAY_type;
+        return FJ_ROUTE_type;
     }
     /* The array keeps everything compared by identity alive. */
     PyObject *found = fj_direct_ask(context, FJ_GET_AVAL, array);
     Py_XDECREF(found);
     if (found != argument->aval) {
-        return fj_direct_differs(FJ_WAY_aval);
+        return fj_direct_differs(FJ_ROUTE_aval);
     }
     found = fj_direct_ask(context, FJ_GET_COMMITTED, array);
     Py_XDECREF(found);
     if (found != argument->committed) {
-        return fj_direct_differs(FJ_WAY_sharding);
+        return fj_direct_differs(FJ_ROUTE_sharding);
     }
     found = fj_direct_ask(context, FJ_GET_SHARDING, array);
     if (found == NULL) {
-        return fj_direct_differs(FJ_WAY_sharding);
+        return fj_direct_differs(FJ_ROUTE_sharding);
     }
     int equal = found == argument->sharding || found == argument->equal;
     if (!equal) {
@@ -109,7 +109,7 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
     }
     Py_DECREF(found);
     if (equal <= 0) {
-        return equal < 0 ? -1 : FJ_WAY_sharding;
+        return equal < 0 ? -1 : FJ_ROUTE_sharding;
     }
     if (argument->layout != NULL) {
         PyObject *layout = Py_NewRef(argument->layout); /* a new plan drops it */
@@ -118,10 +118,10 @@ check_array(const FjDirectContext *context, FjDirectArgument *argument, PyObject
         Py_DECREF(layout);
         Py_XDECREF(found);
         if (!equal) { /* or an error: a deleted array has no layout */
-            return fj_direct_differs(FJ_WAY_layout);
+            return fj_direct_differs(FJ_ROUTE_layout);
         }
     }
-    return FJ_WAY_direct;
+    return FJ_ROUTE_direct;
 }
 
 /* (P) fj_direct_argument_check for a value in host memory. */
@@ -130,20 +130,20 @@ check_host(const FjDirectContext *context, const FjDirectArgument *argument, PyO
 {
     const FjState *state = fj_state_of(Py_TYPE(context));
     if ((PyObject *)Py_TYPE(value) != argument->host) {
-        return FJ_WAY_type;
+        return FJ_ROUTE_type;
     }
     if (argument->dtype == NULL) {
-        return FJ_WAY_direct;
+        return FJ_ROUTE_direct;
     }
     PyObject *found = PyObject_GetAttr(value, state->str_dtype);
     Py_XDECREF(found); /* the value holds it */
     if (found != argument->dtype) {
-        return fj_direct_differs(FJ_WAY_aval);
+        return fj_direct_differs(FJ_ROUTE_aval);
     }
     found = PyObject_GetAttr(value, state->str_shape);
     int same = found == NULL ? -1 : PyObject_RichCompareBool(found, argument->shape, Py_EQ);
     Py_XDECREF(found);
-    return same > 0 ? FJ_WAY_direct : fj_direct_differs(FJ_WAY_aval);
+    return same > 0 ? FJ_ROUTE_direct : fj_direct_differs(FJ_ROUTE_aval);
 }
 
 int
@@ -157,18 +157,18 @@ fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *cont
         return check_host(context, argument, value);
     }
     if ((PyObject *)Py_TYPE(value) != context->parts[FJ_KEY_TYPE]) {
-        return FJ_WAY_type;
+        return FJ_ROUTE_type;
     }
     PyObject *impl = fj_direct_ask(context, FJ_GET_IMPL, value);
     Py_XDECREF(impl); /* the keys hold it */
     if (impl != argument->impl) {
-        return fj_direct_differs(FJ_WAY_aval);
+        return fj_direct_differs(FJ_ROUTE_aval);
     }
     PyObject *array = fj_direct_ask(context, FJ_GET_DATA, value);
     if (array == NULL) {
-        return fj_direct_differs(FJ_WAY_type);
+        return fj_direct_differs(FJ_ROUTE_type);
     }
-    int way = check_array(context, argument, array, compared);
+    int route = check_array(context, argument, array, compared);
     Py_DECREF(array);
-    return way;
+    return route;
 }

@@ -4,25 +4,25 @@
 #include "base/common.h"
 #include "call/direct_context.h"
 
-/* The ways that a call can go, and their names. */
-#define FJ_WAYS(WAY)                                                                          \
-    WAY(direct)        /* to the executable */                                                \
-    WAY(off)           /* the rest to jax.jit: direct calls are disabled */                   \
-    WAY(waiting)       /* no entry yet */                                                     \
-    WAY(profiler)      /* a profiler observes calls */                                        \
-    WAY(configuration) /* JAX's configuration differs */                                      \
-    WAY(type)          /* an argument isn't an array, or its type differs */                  \
-    WAY(aval)          /* an array's shape, dtype or weak type differs */                     \
-    WAY(sharding)      /* an array's sharding or committed flag differs */                    \
-    WAY(layout)        /* an array's memory layout differs */                                 \
-    WAY(deleted)       /* an array is deleted, and other processes run the program too */     \
-    WAY(failed)        /* the executable refused its arguments */                             \
-    WAY(resting)       /* the last checks were slow and in vain */
+/* The routes that a call can go, and their names. */
+#define FJ_ROUTES(ROUTE)                                                                      \
+    ROUTE(direct)        /* to the executable */                                              \
+    ROUTE(off)           /* the rest to jax.jit: direct calls are disabled */                 \
+    ROUTE(waiting)       /* no entry yet */                                                   \
+    ROUTE(profiler)      /* a profiler observes calls */                                      \
+    ROUTE(configuration) /* JAX's configuration differs */                                    \
+    ROUTE(type)          /* an argument isn't an array, or its type differs */                \
+    ROUTE(aval)          /* an array's shape, dtype or weak type differs */                   \
+    ROUTE(sharding)      /* an array's sharding or committed flag differs */                  \
+    ROUTE(layout)        /* an array's memory layout differs */                               \
+    ROUTE(deleted)       /* an array is deleted, and other processes run the program too */   \
+    ROUTE(failed)        /* the executable refused its arguments */                           \
+    ROUTE(paused)        /* the last checks were slow and in vain */
 
 typedef enum {
-#define FJ_WAY_MEMBER(name) FJ_WAY_##name,
-    FJ_WAYS(FJ_WAY_MEMBER) FJ_NUM_WAYS
-} FjWay;
+#define FJ_ROUTE_MEMBER(name) FJ_ROUTE_##name,
+    FJ_ROUTES(FJ_ROUTE_MEMBER) FJ_NUM_ROUTES
+} FjRoute;
 
 /* The facts recorded about one argument: an array, typed random keys (their array) or a value
  * in host memory (its type, dtype and shape, and where to put it). */
@@ -75,9 +75,9 @@ fj_direct_takes(const FjDirectContext *context, PyObject *argument)
            (PyObject *)type == context->parts[FJ_KEY_TYPE] || fj_direct_is_host(context, type);
 }
 
-/* Returns `way`, for a call in which Python returned an unexpected answer or raised.  An
+/* Returns `route`, for a call in which Python returned an unexpected answer or raised.  An
  * Exception is cleared.  Any other error, such as an interrupt, stays set: returns -1. */
-int fj_direct_differs(int way);
+int fj_direct_differs(int route);
 
 /* (P) 1 if two values have the same type and are equal, 0 (also if the comparison raises an
  * Exception), or -1 with any other error. */
@@ -90,7 +90,7 @@ PyObject *fj_direct_array_of(const FjDirectContext *context, PyObject *argument)
 int fj_direct_argument_describe(FjDirectArgument *argument, const FjDirectContext *context,
                                 PyObject *value);
 
-/* (P) Checks an argument that the caller holds.  Returns a way, or -1 with an error that isn't
- * an Exception.  Increments `*compared` if it compares shardings by ==. */
+/* (P) Checks an argument that the caller holds.  Returns a route, or -1 with an error that
+ * isn't an Exception.  Increments `*compared` if it compares shardings by ==. */
 int fj_direct_argument_check(FjDirectArgument *argument, const FjDirectContext *context,
                              PyObject *value, Py_ssize_t *compared);

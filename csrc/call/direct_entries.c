@@ -1,9 +1,9 @@
 /* Learns the entries of a Direct, and finds the entry that a call matches.
  *
- * After some calls that match no entry, one of them is noted: a new entry records the facts
+ * After some calls that match no entry, one of them is recorded: a new entry records the facts
  * about it (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry
- * asks Python for a plan, and runs it.  New entries are noted less and less often.  If
- * comparing calls takes as long as jax.jit would, calls rest: they are passed on without a
+ * asks Python for a plan, and runs it.  New entries are recorded less and less often.  If
+ * comparing calls takes as long as jax.jit would, calls pause: they are passed on without a
  * check.  A kept program has an entry from its first call until JAX's caches are cleared,
  * because jax.jit would trace.
  *
@@ -11,13 +11,13 @@
  * and when references are dropped.  The caller holds the arguments. */
 #include "call/direct_entries.h"
 
-#define MAX_RESTING 256
+#define MAX_PAUSE 256
 #define SOME 4 /* checking this many arrays takes as long as checking the configuration */
 
 void
 fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
 {
-    *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch), .note_at = -1};
+    *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch), .record_at = -1};
 }
 
 void
@@ -31,9 +31,9 @@ fj_direct_entries_drop(FjDirectEntries *self)
     PyMem_Free(self->items);
     self->items = NULL;
     self->capacity = 0;
-    self->num_noted = 0;
+    self->num_recorded = 0;
     self->unmatched = 0;
-    self->note_at = -1;
+    self->record_at = -1;
 }
 
 int
@@ -156,24 +156,24 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
     return made;
 }
 
-/* ---- choosing the way of a call ---- */
+/* ---- choosing the route of a call ---- */
 
-/* Lets calls rest if comparing them with entries has repeatedly taken as long as jax.jit. */
+/* Pauses calls if comparing them with entries has repeatedly taken as long as jax.jit. */
 static void
-weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int way, Py_ssize_t nargs)
+weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int route, Py_ssize_t nargs)
 {
-    int in_vain = way == FJ_WAY_direct
+    int in_vain = route == FJ_ROUTE_direct
                       ? effort->compared > SOME && effort->compared > nargs / SOME
                       : effort->checked > SOME;
     if (in_vain) {
-        self->strikes++;
-        if (self->strikes > 2) {
-            unsigned rest = self->strikes < 9 ? 1U << self->strikes : MAX_RESTING;
-            self->resting = rest < MAX_RESTING ? rest : MAX_RESTING;
+        self->wasted_checks++;
+        if (self->wasted_checks > 2) {
+            unsigned pause = self->wasted_checks < 9 ? 1U << self->wasted_checks : MAX_PAUSE;
+            self->paused_calls = pause < MAX_PAUSE ? pause : MAX_PAUSE;
         }
     }
-    else if (way == FJ_WAY_direct) {
-        self->strikes = 0;
+    else if (route == FJ_ROUTE_direct) {
+        self->wasted_checks = 0;
     }
 }
 
@@ -187,11 +187,11 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
     return all;
 }
 
-/* Returns the number of calls without an entry to pass on before noting one. */
+/* Returns the number of calls without an entry to pass on before recording one. */
 static inline Py_ssize_t
-calls_before_note(const FjDirectEntries *self, const FjDirectContext *context)
+calls_before_record(const FjDirectEntries *self, const FjDirectContext *context)
 {
-    return self->note_at < 0 ? context->after : self->note_at;
+    return self->record_at < 0 ? context->after : self->record_at;
 }
 
 /* (P) fj_direct_entries_choose, after the checks that need no entry. */
@@ -199,49 +199,49 @@ static int
 find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configuration,
            PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
 {
-    int way = FJ_WAY_waiting;
+    int route = FJ_ROUTE_waiting;
     FjDirectEffort effort = {0, 0}; /* of all comparisons */
     for (int i = 0; i < self->count; i++) {
         FjDirectEntry *entry = self->items[i];
         entry->references++;
-        way = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
-        if (way == FJ_WAY_direct) {
-            weigh_effort(self, &effort, way, nargs);
+        route = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
+        if (route == FJ_ROUTE_direct) {
+            weigh_effort(self, &effort, route, nargs);
             if (i > 0 && i < self->count && self->items[i] == entry) {
                 memmove(self->items + 1, self->items, (size_t)i * sizeof(FjDirectEntry *));
                 self->items[0] = entry;
             }
             *found = entry;
-            return way;
+            return route;
         }
         fj_direct_entry_release(entry);
-        if (way < 0) {
-            return way;
+        if (route < 0) {
+            return route;
         }
     }
-    weigh_effort(self, &effort, way, nargs);
+    weigh_effort(self, &effort, route, nargs);
     if (!takes_all(context, args, nargs)) {
-        return FJ_WAY_type;
+        return FJ_ROUTE_type;
     }
-    Py_ssize_t note_at = calls_before_note(self, context);
-    if (self->unmatched++ < note_at) {
-        return way;
+    Py_ssize_t record_at = calls_before_record(self, context);
+    if (self->unmatched++ < record_at) {
+        return route;
     }
     self->unmatched = 0;
-    if (++self->num_noted >= FJ_DIRECT_ENTRIES) {
-        self->note_at = 4 * note_at + 4; /* less and less often: all calls might differ */
+    if (++self->num_recorded >= FJ_DIRECT_ENTRIES) {
+        self->record_at = 4 * record_at + 4; /* less and less often: all calls might differ */
     }
     FjDirectEntry *entry = fj_direct_entry_new(context, configuration, args, nargs);
     if (entry == NULL) {
-        return fj_direct_differs(way); /* a deleted array or no memory: jax.jit will raise */
+        return fj_direct_differs(route); /* a deleted array or no memory: jax.jit will raise */
     }
     entry->references++;
     if (insert_entry(self, entry) < 0) {
         fj_direct_entry_release(entry);
-        return fj_direct_differs(way);
+        return fj_direct_differs(route);
     }
     *found = entry;
-    return way;
+    return route;
 }
 
 int
@@ -249,46 +249,48 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
                          PyObject *const *args, Py_ssize_t nargs, FjDirectEntry **found)
 {
     if (!FJ_LOAD_INT(context->enabled)) {
-        return FJ_WAY_off;
+        return FJ_ROUTE_off;
     }
     unsigned long long epoch = FJ_LOAD_COUNT(context->epoch);
     if (self->epoch != epoch) {
         self->epoch = epoch;
         fj_direct_entries_drop(self);
     }
-    if (self->resting > 0 && self->num_kept == 0) {
-        self->resting--;
-        return FJ_WAY_resting;
+    if (self->paused_calls > 0 && self->num_kept == 0) {
+        self->paused_calls--;
+        return FJ_ROUTE_paused;
     }
-    if (self->count == 0 && self->unmatched < calls_before_note(self, context)) {
+    if (self->count == 0 && self->unmatched < calls_before_record(self, context)) {
         self->unmatched++;
-        return FJ_WAY_waiting;
+        return FJ_ROUTE_waiting;
     }
     if (self->count == 0 && !takes_all(context, args, nargs)) {
-        return FJ_WAY_type; /* for example Python numbers that are traced */
+        return FJ_ROUTE_type; /* for example Python numbers that are traced */
     }
-    int profiled = fj_take_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
+    int profiled = fj_steal_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
     if (FJ_UNLIKELY(profiled != 0) && (profiled < 0 || self->num_kept == 0)) {
-        return fj_direct_differs(FJ_WAY_profiler);
+        return fj_direct_differs(FJ_ROUTE_profiler);
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
-    int way;
+    int route;
     if (configuration != NULL && PyTuple_CheckExact(configuration)) {
-        way = find_entry(self, context, configuration, args, nargs, found);
+        route = find_entry(self, context, configuration, args, nargs, found);
     }
     else {
-        way = fj_direct_differs(FJ_WAY_configuration);
+        route = fj_direct_differs(FJ_ROUTE_configuration);
     }
     Py_XDECREF(configuration);
-    if (FJ_UNLIKELY(way == FJ_WAY_direct && (*found)->execute == NULL)) {
-        way = FJ_WAY_waiting;
+    if (FJ_UNLIKELY(route == FJ_ROUTE_direct && (*found)->execute == NULL)) {
+        route = FJ_ROUTE_waiting;
         if ((*found)->has_run) {
             int planned = make_plan(self, context, source, *found, args, nargs);
-            way = planned < 0 ? -1 : planned > 0 ? (int)FJ_WAY_direct : (int)FJ_WAY_waiting;
+            route = planned < 0   ? -1
+                    : planned > 0 ? (int)FJ_ROUTE_direct
+                                  : (int)FJ_ROUTE_waiting;
         }
     }
-    if (way < 0 && *found != NULL) {
+    if (route < 0 && *found != NULL) {
         fj_direct_entry_release(*found);
     }
-    return way;
+    return route;
 }

@@ -12,13 +12,13 @@ typedef struct {
     FjDirectEntry **items; /* most recently used first */
     int count;
     int capacity;
-    int num_kept;         /* kept items: calls that match one aren't traced */
-    int num_noted;        /* calls noted as entries */
-    Py_ssize_t unmatched; /* calls without an entry since the last note */
-    Py_ssize_t note_at;   /* the value of `unmatched` at which a call is noted; -1 for
-                           * `context->after` */
-    unsigned strikes;     /* checks in a row that were slow and in vain */
-    unsigned resting;     /* number of calls to pass on without a check */
+    int num_kept;           /* kept items: calls that match one aren't traced */
+    int num_recorded;       /* calls recorded as entries */
+    Py_ssize_t unmatched;   /* calls without an entry since the last recorded one */
+    Py_ssize_t record_at;   /* the value of `unmatched` at which a call is recorded; -1 for
+                             * `context->after` */
+    unsigned wasted_checks; /* checks in a row that were slow and in vain */
+    unsigned paused_calls;  /* number of calls to pass on without a check */
     unsigned long long epoch;
 } FjDirectEntries;
 
@@ -33,8 +33,9 @@ int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *
 FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext *context,
                                       PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
 
-/* (P) Chooses the way of a call, or -1 with an error that isn't an Exception.  `source` is for
- * FJ_PLAN.  If `*found` is set (owned), run it (FJ_WAY_direct) or record jax.jit's call in it.
+/* (P) Chooses the route of a call, or -1 with an error that isn't an Exception.  `source` is
+ * for FJ_PLAN.  If `*found` is set (owned), run it (FJ_ROUTE_direct) or record jax.jit's call
+ * in it.
  */
 int fj_direct_entries_choose(FjDirectEntries *entries, FjDirectContext *context,
                              PyObject *source, PyObject *const *args, Py_ssize_t nargs,

@@ -16,7 +16,7 @@
  * and in finalizers.  The caller holds the arguments and the entry. */
 #include "call/direct_entry.h"
 
-#define LESSONS 8
+#define LEARNING_CALLS 8
 
 /* Applies WHAT to each reference of an entry.  Some can be NULL. */
 #define ENTRY_FIELDS(WHAT, entry)                                                             \
@@ -56,13 +56,13 @@ fj_direct_entry_release(FjDirectEntry *entry)
     if (--entry->references > 0) {
         return;
     }
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     ENTRY_FIELDS(Py_CLEAR, entry)
     PyMem_Free(entry->settings);
     PyMem_Free(entry->arguments);
     PyMem_Free(entry->results);
     PyMem_Free(entry);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
 }
 
 /* ---- making an entry ---- */
@@ -79,7 +79,7 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
     }
     entry->references = 1;
     entry->configuration = Py_NewRef(configuration);
-    entry->lessons = LESSONS;
+    entry->learning_calls = LEARNING_CALLS;
     entry->num_settings = PyTuple_GET_SIZE(settings);
     entry->num_arguments = nargs;
     entry->settings = PyMem_Calloc((size_t)entry->num_settings, sizeof(PyObject *));
@@ -153,7 +153,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         entry->trace = trace;
     }
     if (trace != entry->trace) {
-        PyErr_SetString(PyExc_ValueError, "a plan is that of the call that was noted");
+        PyErr_SetString(PyExc_ValueError, "a plan is that of the recorded call");
         return;
     }
     if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
@@ -218,7 +218,7 @@ learn(FjDirectEntry *entry, FjDirectArgument *argument, PyObject *array, Py_ssiz
         return;
     }
     argument->last = array;
-    for (Py_ssize_t i = 0; entry->lessons > 0 && i < entry->num_results; i++) {
+    for (Py_ssize_t i = 0; entry->learning_calls > 0 && i < entry->num_results; i++) {
         Py_ssize_t j = (*cursor + i) % entry->num_results;
         if (entry->results[j] == array) {
             argument->result = j;
@@ -262,18 +262,18 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
 {
     int same = same_configuration(entry, configuration);
     if (same <= 0) {
-        return same < 0 ? -1 : FJ_WAY_configuration;
+        return same < 0 ? -1 : FJ_ROUTE_configuration;
     }
     for (Py_ssize_t i = 0; i < entry->num_settings; i++) {
         PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,
                                         PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
         Py_XDECREF(value);
         if (value != entry->settings[i]) {
-            return fj_direct_differs(FJ_WAY_configuration);
+            return fj_direct_differs(FJ_ROUTE_configuration);
         }
     }
     if (nargs != entry->num_arguments) {
-        return FJ_WAY_aval;
+        return FJ_ROUTE_aval;
     }
     Py_ssize_t cursor = 0, before = effort->checked;
     for (Py_ssize_t i = 0; i < nargs; i++) {
@@ -281,17 +281,17 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         if (fj_compat_weakref_is(argument->known, args[i])) {
             continue;
         }
-        int way = fj_direct_argument_check(argument, context, args[i], &effort->compared);
-        if (way != FJ_WAY_direct) {
-            return way;
+        int route = fj_direct_argument_check(argument, context, args[i], &effort->compared);
+        if (route != FJ_ROUTE_direct) {
+            return route;
         }
         if (argument->host == NULL) {
             effort->checked++;
             learn(entry, argument, args[i], &cursor);
         }
     }
-    if (effort->checked > before && entry->lessons > 0) {
-        FJ_STORE_INT(entry->lessons, entry->lessons - 1);
+    if (effort->checked > before && entry->learning_calls > 0) {
+        FJ_STORE_INT(entry->learning_calls, entry->learning_calls - 1);
     }
     for (Py_ssize_t i = 0; entry->checks_deleted && i < nargs; i++) {
         if (entry->arguments[i].host != NULL) {
@@ -299,13 +299,13 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
         }
         PyObject *array = fj_direct_array_of(context, args[i]);
         int deleted =
-            array == NULL ? -1 : fj_take_truth(fj_direct_ask(context, FJ_IS_DELETED, array));
+            array == NULL ? -1 : fj_steal_truth(fj_direct_ask(context, FJ_IS_DELETED, array));
         Py_XDECREF(array);
         if (deleted != 0) {
-            return fj_direct_differs(FJ_WAY_deleted);
+            return fj_direct_differs(FJ_ROUTE_deleted);
         }
     }
-    return FJ_WAY_direct;
+    return FJ_ROUTE_direct;
 }
 
 /* ---- running an entry ---- */
@@ -326,11 +326,11 @@ fj_direct_entry_remember(FjDirectEntry *entry, const FjDirectContext *context,
         }
         PyObject *result = PyTuple_GET_ITEM(results, j);
         if (!argument->is_proven) { /* a different array could have had its address */
-            int way = fj_direct_argument_check(argument, context, result, &compared);
-            if (way < 0) {
+            int route = fj_direct_argument_check(argument, context, result, &compared);
+            if (route < 0) {
                 return -1;
             }
-            if (argument->result != j || way != FJ_WAY_direct) {
+            if (argument->result != j || route != FJ_ROUTE_direct) {
                 forget_result(entry, argument);
                 continue;
             }

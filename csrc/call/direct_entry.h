@@ -24,7 +24,7 @@ typedef struct {
     Py_ssize_t num_other; /* ... and of these, number of keys and host values */
     int checks_deleted;   /* other processes run it too: check for deleted arrays */
     /* The first calls show which arguments are results of the previous call. */
-    int lessons;
+    int learning_calls;
     Py_ssize_t num_fed;   /* number of arguments with a `result` */
     const void **results; /* addresses of the last results */
     Py_ssize_t num_results;
@@ -51,7 +51,8 @@ typedef struct {
     Py_ssize_t compared; /* shardings compared by == */
 } FjDirectEffort;
 
-/* (P) Compares a call with an entry.  Returns a way.  -1: an error that isn't an Exception. */
+/* (P) Compares a call with an entry.  Returns a route.  -1: an error that isn't an Exception.
+ */
 int fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
                             PyObject *configuration, PyObject *const *args, Py_ssize_t nargs,
                             FjDirectEffort *effort);
@@ -65,7 +66,7 @@ PyObject *fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext 
 static inline int
 fj_direct_entry_learns(const FjDirectEntry *entry)
 {
-    return FJ_LOAD_INT(entry->lessons) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
+    return FJ_LOAD_INT(entry->learning_calls) != 0 || FJ_LOAD_SIZE(entry->num_fed) != 0;
 }
 
 /* (P) Remembers results, arguments of the next call.  -1: an error that isn't an Exception. */

@@ -6,27 +6,27 @@
  * methods gets a Getattribute(owner, original): `owner` is the class, `original` the
  * __getattribute__ that it inherits.
  *
- * An attribute is looked up in one of two ways.
+ * An attribute is looked up in one of two paths.
  *
- * The short way is for names of FilterJits in the class.  It calls object.__getattribute__.
+ * The fast path is for names of FilterJits in the class.  It calls object.__getattribute__.
  * If that returns a BoundFilterJit, that is the result.  Otherwise the instance has its own
  * attribute of this name, and `original` is called.  All other names go to `original`.
  *
- * The long way is super(owner, instance).__getattribute__(name), as in a Python method.
+ * The slow path is super(owner, instance).__getattribute__(name), as in a Python method.
  *
- * Instances of a class take the short way only if nobody can tell the difference.  Each
- * look-up that finds a jitted method in the long way checks this:
+ * Instances of a class take the fast path only if nobody can tell the difference.  Each
+ * look-up that finds a jitted method in the slow path checks this:
  *
  * - In the MRO of the instance's class, `original` is the only other __getattribute__ between
  *   `owner` and `object`, except for Getattributes of the same `original` before it.
- * - The long way has returned the same result as the short way would.
+ * - The slow path has returned the same result as the fast path would.
  *
  * If both hold, the class becomes `checked_type`, with its version.  CPython gives a class a
- * new version whenever it or a base changes, so the short way is valid for this class and
+ * new version whenever it or a base changes, so the fast path is valid for this class and
  * version.  Only one class is remembered.  An instance of a different class takes the long
- * way, and replaces it if the check succeeds.
+ * path, and replaces it if the check succeeds.
  *
- * Python code can run in the long way and in `original`.  The short way runs none if the name
+ * Python code can run in the slow path and in `original`.  The fast path runs none if the name
  * and the names of the instance's attributes are exactly str: object.__getattribute__ then
  * creates a bound method or returns the instance's attribute. */
 #include "base/state.h"
@@ -52,18 +52,18 @@ leads_to_original(const FjGetattribute *self, PyTypeObject *type, PyObject *name
     while (i < count && PyTuple_GET_ITEM(type->tp_mro, i) != (PyObject *)self->owner) {
         i++;
     }
-    for (int met = 0; ++i < count;) {
+    for (int found_original = 0; ++i < count;) {
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i);
         if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) {
-            return base == &PyBaseObject_Type && met;
+            return base == &PyBaseObject_Type && found_original;
         }
         PyObject *found = PyDict_GetItemWithError(base->tp_dict, name);
-        if (found == self->original && !met) {
-            met = 1;
+        if (found == self->original && !found_original) {
+            found_original = 1;
         }
         /* A base with jitted methods has a Getattribute, too, which calls the next one. */
         else if (found == NULL ? PyErr_Occurred() != NULL
-                               : met || !Py_IS_TYPE(found, Py_TYPE(self)) ||
+                               : found_original || !Py_IS_TYPE(found, Py_TYPE(self)) ||
                                      ((FjGetattribute *)found)->original != self->original) {
             return 0;
         }
@@ -87,7 +87,7 @@ jitted_method(PyTypeObject *type, PyObject *name)
     return found != NULL && Py_TYPE(found)->tp_descr_get == fj_filter_jit_bind ? found : NULL;
 }
 
-/* The long way. */
+/* The slow path. */
 static PyObject *
 call_super(const FjGetattribute *self, PyObject *instance, PyObject *name)
 {
@@ -99,7 +99,7 @@ call_super(const FjGetattribute *self, PyObject *instance, PyObject *name)
     return result;
 }
 
-/* The long way, followed by the check. */
+/* The slow path, followed by the check. */
 static PyObject *
 look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
@@ -114,7 +114,7 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
             self->checked_type = type;
             self->checked_version = version;
         }
-        PyErr_Clear(); /* without a successful check the long way stays */
+        PyErr_Clear(); /* without a successful check the slow path stays */
     }
     Py_XDECREF(method);
     return result;
@@ -123,7 +123,7 @@ look_up_and_check(FjGetattribute *self, PyObject *instance, PyObject *name)
 static PyObject *
 look_up(FjGetattribute *self, PyObject *instance, PyObject *name)
 {
-    if (FJ_FREE_THREADED) { /* another thread can change the class: the long way */
+    if (FJ_FREE_THREADED) { /* another thread can change the class: the slow path */
         return call_super(self, instance, name);
     }
     PyTypeObject *type = Py_TYPE(instance);

@@ -181,7 +181,7 @@ take_escape(FjVariableJit *self)
     if (!PyErr_ExceptionMatches(self->escape)) {
         return NULL;
     }
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     PyObject *reason = PyObject_Str(exception);
     Py_DECREF(exception);
     if (reason != NULL && PyObject_SetAttrString((PyObject *)self, "_reason", reason) < 0) {

@@ -158,7 +158,7 @@ is_valid(PyObject *state, PyObject **reason)
     }
     int result = fj_compat_enter_frames();
     if (result == 0) {
-        result = fj_take_truth(PyObject_CallMethod(state, "is_valid", NULL));
+        result = fj_steal_truth(PyObject_CallMethod(state, "is_valid", NULL));
         fj_compat_leave_frames();
     }
     Py_LeaveRecursiveCall();

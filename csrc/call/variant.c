@@ -353,7 +353,7 @@ variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
     FJ_LEAFBUF(arrays, FJ_LEAFBUF_FEW);
     FjStructure *structure = fj_flatten_tree(registry, args[0], &arrays);
     if (structure != NULL &&
-        (arrays.count > 0 || fj_leafbuf_take(&arrays, PyObject_CallNoArgs(args[1])) == 0)) {
+        (arrays.count > 0 || fj_leafbuf_steal(&arrays, PyObject_CallNoArgs(args[1])) == 0)) {
         output = (FjOutput *)fj_output_new(registry->state, fj_leafbuf_as_tuple(&arrays), -1);
     }
     if (output != NULL) {

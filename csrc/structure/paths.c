@@ -14,7 +14,7 @@ static int
 add_path(const Walk *w, PyObject *path)
 {
     return w->dot == NULL ? PyList_Append(w->paths, path)
-                          : fj_list_take(w->paths, PyUnicode_Join(w->dot, path));
+                          : fj_list_steal(w->paths, PyUnicode_Join(w->dot, path));
 }
 
 /* (P) Returns the path of a child, given its parent's. */
@@ -26,8 +26,8 @@ path_below(const Walk *w, PyObject *above, const FjChildren *c)
     if (path != NULL && key != Py_None) {
         int result = w->dot == NULL ? PyList_Append(path, key)
                      : PyTuple_Check(key)
-                         ? fj_list_take(path, PyObject_Str(PyTuple_GET_ITEM(key, 0)))
-                         : fj_list_take(path, PyObject_Str(key));
+                         ? fj_list_steal(path, PyObject_Str(PyTuple_GET_ITEM(key, 0)))
+                         : fj_list_steal(path, PyObject_Str(key));
         if (result < 0) {
             Py_CLEAR(path);
         }

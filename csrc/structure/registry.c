@@ -175,7 +175,7 @@ fj_registry_flatten(FjRegistry *registry, PyObject *object, PyObject **children,
 int
 fj_registry_is_array(FjRegistry *registry, PyObject *object)
 {
-    return fj_take_truth(PyObject_CallOneArg(registry->types->is_array, object));
+    return fj_steal_truth(PyObject_CallOneArg(registry->types->is_array, object));
 }
 
 /* (P) Removes the kind with this weak reference. */

@@ -416,7 +416,7 @@ void
 fj_snapshot_free(FjSnapshot *self)
 {
     if (self != NULL) {
-        PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
+        PyObject *exception = fj_compat_get_raised(); /* none is set while objects die */
         for (uint32_t i = 0; i < self->count; i++) {
             Py_XDECREF(self->parts[i].object);
             Py_XDECREF(self->parts[i].type);
@@ -429,7 +429,7 @@ fj_snapshot_free(FjSnapshot *self)
         fj_record_clear(&self->record);
         Py_DECREF(self->registry);
         PyMem_Free(self);
-        fj_compat_give_exception(exception);
+        fj_compat_set_raised(exception);
     }
 }
 

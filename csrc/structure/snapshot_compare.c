@@ -480,10 +480,10 @@ fj_snapshot_has(FjSnapshot *self, PyObject *value)
     for (Py_ssize_t i = 0; i < unseen.count && same > 0; i++) {
         same = has_part(self, c.indices[i], unseen.items[i]);
     }
-    PyObject *exception = fj_compat_take_exception(); /* none is set while objects die */
+    PyObject *exception = fj_compat_get_raised(); /* none is set while objects die */
     fj_leafbuf_clear(&unseen);
     PyMem_Free(c.indices);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     return same == FJ_SNAPSHOT_UNSEEN ? -1 : same;
 }
 

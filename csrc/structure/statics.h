@@ -109,8 +109,8 @@ fj_static_kind_is_immutable(const FjNodeKind *kind, PyObject *value)
 {
     PyObject *immutable = kind->immutable;
     return FJ_LIKELY(immutable == NULL) ? 0
-           : immutable == Py_True       ? 1
-                                        : fj_take_truth(PyObject_CallOneArg(immutable, value));
+           : immutable == Py_True ? 1
+                                  : fj_steal_truth(PyObject_CallOneArg(immutable, value));
 }
 
 /* (P) Returns the key of a value. */

@@ -348,7 +348,7 @@ extend_path(PyObject **path, PyObject *key)
     if (key == Py_None) {
         Py_DECREF(key);
     }
-    else if (fj_list_take(*path, key) < 0) {
+    else if (fj_list_steal(*path, key) < 0) {
         Py_CLEAR(*path);
     }
 }
@@ -401,13 +401,13 @@ set_context(PyObject *exception, const char *operation, PyObject *path, PyObject
         PyErr_Clear(); /* the exception matters more than its path */
     }
     Py_XDECREF(context);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
 }
 
 void
 fj_structure_add_leaf_context(const FjStructure *self, Py_ssize_t leaf, const char *operation)
 {
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     set_context(exception, operation, fj_path_of_leaf(self, leaf),
                 fj_structure_static_leaf(self, leaf));
 }
@@ -415,10 +415,10 @@ fj_structure_add_leaf_context(const FjStructure *self, Py_ssize_t leaf, const ch
 void
 fj_structure_add_error_context(const FjStructure *self, uint32_t index, const char *operation)
 {
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     if (PyErr_GivenExceptionMatches(exception, PyExc_RecursionError)) {
         /* The path can be as deep as the tree, and too little stack is left to format it. */
-        fj_compat_give_exception(exception);
+        fj_compat_set_raised(exception);
         return;
     }
     set_context(exception, operation, fj_path_of_node(self, index), self->nodes[index].aux);

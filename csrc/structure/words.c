@@ -22,11 +22,11 @@ fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
 void
 fj_words_note_context(FjRegistry *registry)
 {
-    PyObject *exception = fj_compat_take_exception(); /* none is set while Python code runs */
+    PyObject *exception = fj_compat_get_raised(); /* none is set while Python code runs */
     PyObject *done = fj_words_call(registry, "note_context", "(O)", exception);
     if (done == NULL) {
         PyErr_Clear(); /* the exception matters more than its note */
     }
     Py_XDECREF(done);
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
 }

@@ -49,7 +49,7 @@ append_node(PyObject *list, const FjStructure *self, uint32_t index, PyObject *k
 {
     PyObject *node = key == NULL ? NULL : fj_structure_describe_node(self, index, key);
     Py_XDECREF(key);
-    return node == NULL ? -1 : fj_list_take(list, Py_BuildValue("(IN)", index, node));
+    return node == NULL ? -1 : fj_list_steal(list, Py_BuildValue("(IN)", index, node));
 }
 
 PyObject *
@@ -139,7 +139,7 @@ fj_structure_statics(PyObject *op, PyObject *args)
         const FjNode *node = &self->nodes[i];
         if ((node->code == FJ_STATIC || (with_aux && node->code == FJ_CUSTOM)) &&
             !is_atom(fj_structure_value(node)) &&
-            fj_list_take(list, Py_BuildValue("(IO)", i, fj_structure_value(node))) < 0) {
+            fj_list_steal(list, Py_BuildValue("(IO)", i, fj_structure_value(node))) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -234,8 +234,8 @@ add_first(Comparison *c, const Range *r)
         return 0;
     }
     (*count)++;
-    return fj_list_take(c->found,
-                        Py_BuildValue("(IInn)", r->at, r->other, r->leaf, r->other_leaf));
+    return fj_list_steal(c->found,
+                         Py_BuildValue("(IInn)", r->at, r->other, r->leaf, r->other_leaf));
 }
 
 static int

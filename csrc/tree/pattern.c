@@ -88,7 +88,7 @@ matches(const PatternRun *m, int i, PyObject *key, Py_ssize_t position, Py_ssize
     }
     int result = PyUnicode_Check(component)
                      ? text == component || PyUnicode_Compare(text, component) == 0
-                     : fj_take_truth(PyObject_CallOneArg(component, text));
+                     : fj_steal_truth(PyObject_CallOneArg(component, text));
     Py_DECREF(text);
     return result;
 }

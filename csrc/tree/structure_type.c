@@ -198,8 +198,8 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
     PyObject *list = keys == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
-        if (fj_list_take(list, fj_structure_describe_node(self, i, PyList_GET_ITEM(keys, i))) <
-                0 ||
+        if (fj_list_steal(list,
+                          fj_structure_describe_node(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
             store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }

@@ -128,7 +128,7 @@ groups_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
         list = PyList_New(0);
     }
     for (Py_ssize_t i = 0; list != NULL && i < leaves->count; i++) {
-        if (fj_list_take(list, PyLong_FromLong(groups[i])) < 0) {
+        if (fj_list_steal(list, PyLong_FromLong(groups[i])) < 0) {
             Py_CLEAR(list);
         }
     }

@@ -88,10 +88,10 @@ add_nothing(Flattener *f, FjKindCode code)
 static void
 add_context(Flattener *f, PyObject *object, const char *operation)
 {
-    PyObject *exception = fj_compat_take_exception();
+    PyObject *exception = fj_compat_get_raised();
     Py_ssize_t index = fj_structure_append(f->structure, FJ_MISSING, 0, NULL, object);
     PyErr_Clear(); /* the exception matters more than its path */
-    fj_compat_give_exception(exception);
+    fj_compat_set_raised(exception);
     if (index >= 0) {
         fj_structure_add_error_context(f->structure, (uint32_t)index, operation);
     }
@@ -376,7 +376,7 @@ walk(Flattener *f, PyObject *object)
     }
     FjNodeKind *kind;
     if (FJ_UNLIKELY(f->is_leaf != NULL)) {
-        int is_leaf = fj_take_truth(PyObject_CallOneArg(f->is_leaf, object));
+        int is_leaf = fj_steal_truth(PyObject_CallOneArg(f->is_leaf, object));
         if (is_leaf != 0) {
             return is_leaf < 0 ? -1 : add_array(f, object);
         }

@@ -30,7 +30,7 @@ _REASONS = {
     "layout": "an array had another layout in memory than in earlier calls, or was deleted",
     "deleted": "an array was deleted",
     "failed": "the executable refused the arguments",
-    "resting": "to compare the arrays of many calls with earlier ones was in vain",
+    "paused": "to compare the arrays of many calls with earlier ones was in vain",
 }
 
 

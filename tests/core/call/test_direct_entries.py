@@ -248,7 +248,7 @@ def test_plans_that_are_wrong(backend: Backend) -> None:
         assert ways_of(direct, *[(x, x)] * 10)[-1] == "direct", i
 
 
-# ---- resting ----
+# ---- paused ----
 
 
 def test_comparisons_that_take_long(backend: Backend) -> None:
@@ -262,7 +262,7 @@ def test_comparisons_that_take_long(backend: Backend) -> None:
     assert [call() for _ in range(3)] == ["direct"] * 3
     ways = [call() for _ in range(3000)]
     runs = "".join("d" if way == "direct" else "r" for way in ways).split("d")
-    assert set(ways) == {"direct", "resting"}
+    assert set(ways) == {"direct", "paused"}
     assert [len(run) for run in runs if run][:7] == [8, 16, 32, 64, 128, 256, 256]
     assert ways_of(direct, *[arrays] * 600)[-1] == "direct", "it stops"
 
@@ -274,7 +274,7 @@ def test_checks_in_vain(backend: Backend) -> None:
         way_of(direct, *map(DirectArray, range(8)), DirectArray(i, f"f32[{i}]"))
         for i in range(4, 1000)
     ]
-    assert ways[:3] == ["aval"] * 3 and set(ways) == {"aval", "resting"}
+    assert ways[:3] == ["aval"] * 3 and set(ways) == {"aval", "paused"}
     assert ways.count("aval") < 20
 
 
