@@ -210,8 +210,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     @property
     def __wrapped__(self) -> Any:
         """The wrapped function or callable pytree, unless something else was set."""
-        attributes = self.__dict__
-        return attributes["__wrapped__"] if "__wrapped__" in attributes else self._function
+        found = self.__dict__.get("__wrapped__", self)
+        return self._function if found is self else found
 
     @__wrapped__.setter
     def __wrapped__(self, value: Any) -> None:  # functools.wraps sets it
