@@ -54,45 +54,42 @@ core_identity(PyObject *module, PyObject *value)
 }
 
 static PyMethodDef core_functions[] = {
-    {"flatten", (PyCFunction)(void (*)(void))core_flatten, METH_FASTCALL,
-     "flatten($module, registry, tree, /)\n--\n\n"
-     "Flattens a tree. Returns (arrays, structure)."},
-    {"same_static", (PyCFunction)(void (*)(void))core_same_static, METH_FASTCALL,
-     "same_static($module, registry, a, b, /)\n--\n\n"
-     "Returns True if two static values are equal, so they share a variant."},
-    {"is_immutable", (PyCFunction)(void (*)(void))core_is_immutable, METH_FASTCALL,
-     "is_immutable($module, registry, value, /)\n--\n\n"
-     "Returns True if a static value never changes what it equals."},
-    {"identity", core_identity, METH_O,
-     "identity($module, value, /)\n--\n\n"
-     "Returns a key that only equals keys of the same object."},
-    {"tree_flatten", (PyCFunction)(void (*)(void))fj_tree_flatten, METH_FASTCALL,
-     "tree_flatten($module, registry, tree, expression, is_leaf, /)\n--\n\n"
-     "Flattens a tree. Returns (leaves, structure) with the leaves that `expression` "
-     "selects."},
-    {"tree_groups", (PyCFunction)(void (*)(void))fj_tree_groups, METH_FASTCALL,
-     "tree_groups($module, registry, tree, candidates, expressions, is_leaf, /)\n--\n\n"
-     "Returns (leaves, structure, groups): the candidates, the Structure of the rest, and a "
-     "list\n"
-     "with the number of the filter that selects each candidate."},
-    {"tree_mask", (PyCFunction)(void (*)(void))fj_tree_mask, METH_FASTCALL,
-     "tree_mask($module, registry, tree, expression, /)\n--\n\n"
-     "Returns a byte per leaf of a tree: 1 if `expression` selects it, else 0."},
-    {"from_skeleton", (PyCFunction)(void (*)(void))fj_tree_from_skeleton, METH_FASTCALL,
-     "from_skeleton($module, registry, hole, skeleton, leaves, /)\n--\n\n"
-     "Rebuilds a Structure from its _skeleton(hole) and _leaves(hole)."},
-    {"partition", (PyCFunction)(void (*)(void))fj_tree_partition, METH_FASTCALL,
-     "partition($module, registry, tree, expressions, is_leaf, replace, /)\n--\n\n"
-     "Returns a tuple of trees, one per filter and one for the remaining leaves."},
-    {"combine", (PyCFunction)(void (*)(void))fj_tree_combine, METH_FASTCALL,
-     "combine($module, registry, trees, is_leaf, strict, /)\n--\n\n"
-     "Combines a tuple of trees into one tree."},
-    {"output_flatten", fj_output_flatten, METH_O,
-     "output_flatten($module, output, /)\n--\n\n"
-     "Flattens an Output for jax.tree_util.register_pytree_node: (arrays, trace)."},
-    {"output_unflatten", (PyCFunction)(void (*)(void))fj_output_unflatten, METH_FASTCALL,
-     "output_unflatten($module, trace, arrays, /)\n--\n\n"
-     "Unflattens an Output for jax.tree_util.register_pytree_node."},
+    FJ_METHOD("flatten", core_flatten, METH_FASTCALL, "($module, registry, tree, /)",
+              "Flattens a tree. Returns (arrays, structure)."),
+    FJ_METHOD("same_static", core_same_static, METH_FASTCALL, "($module, registry, a, b, /)",
+              "Returns True if two static values are equal, so they share a variant."),
+    FJ_METHOD("is_immutable", core_is_immutable, METH_FASTCALL,
+              "($module, registry, value, /)",
+              "Returns True if a static value never changes what it equals."),
+    FJ_METHOD("identity", core_identity, METH_O, "($module, value, /)",
+              "Returns a key that only equals keys of the same object."),
+    FJ_METHOD(
+        "tree_flatten", fj_tree_flatten, METH_FASTCALL,
+        "($module, registry, tree, expression, is_leaf, /)",
+        "Flattens a tree. Returns (leaves, structure) with the leaves that `expression`\n"
+        "selects."),
+    FJ_METHOD(
+        "tree_groups", fj_tree_groups, METH_FASTCALL,
+        "($module, registry, tree, candidates, expressions, is_leaf, /)",
+        "Returns (leaves, structure, groups): the candidates, the Structure of the rest,\n"
+        "and a list with the number of the filter that selects each candidate."),
+    FJ_METHOD("tree_mask", fj_tree_mask, METH_FASTCALL,
+              "($module, registry, tree, expression, /)",
+              "Returns a byte per leaf of a tree: 1 if `expression` selects it, else 0."),
+    FJ_METHOD("from_skeleton", fj_tree_from_skeleton, METH_FASTCALL,
+              "($module, registry, hole, skeleton, leaves, /)",
+              "Rebuilds a Structure from its _skeleton(hole) and _leaves(hole)."),
+    FJ_METHOD("partition", fj_tree_partition, METH_FASTCALL,
+              "($module, registry, tree, expressions, is_leaf, replace, /)",
+              "Returns a tuple of trees, one per filter and one for the remaining leaves."),
+    FJ_METHOD("combine", fj_tree_combine, METH_FASTCALL,
+              "($module, registry, trees, is_leaf, strict, /)",
+              "Combines a tuple of trees into one tree."),
+    FJ_METHOD("output_flatten", fj_output_flatten, METH_O, "($module, output, /)",
+              "Flattens an Output for jax.tree_util.register_pytree_node: (arrays, trace)."),
+    FJ_METHOD("output_unflatten", fj_output_unflatten, METH_FASTCALL,
+              "($module, trace, arrays, /)",
+              "Unflattens an Output for jax.tree_util.register_pytree_node."),
     {NULL, NULL, 0, NULL},
 };
 

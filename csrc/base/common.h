@@ -59,6 +59,10 @@ fj_list_steal(PyObject *list, PyObject *item)
     return result;
 }
 
+/* A PyMethodDef with a text signature, for any type of C function. */
+#define FJ_METHOD(name, function, flags, signature, text)                                     \
+    {name, (PyCFunction)(void (*)(void))(function), flags, name signature "\n--\n\n" text}
+
 /* Defines the PyType_Spec of a type that is immutable and garbage-collected. */
 #define FJ_SPEC(variable, full_name, size, its_slots, more_flags)                             \
     PyType_Spec variable = {                                                                  \

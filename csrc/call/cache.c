@@ -312,18 +312,15 @@ cache_insert_traced(PyObject *op, PyObject *value)
 }
 
 static PyMethodDef cache_methods[] = {
-    {"insert_compiled", cache_insert_compiled, METH_VARARGS,
-     "insert_compiled($self, structure, call, outputs, may_raise, /)\n--\n\n"
-     "Adds and returns a variant that was compiled elsewhere."},
-    {"insert_traced", cache_insert_traced, METH_O,
-     "insert_traced($self, variant, /)\n--\n\n"
-     "Adds a variant of `_find_or_compile` if it was traced and no equal one exists."},
-    {"clear", cache_clear_method, METH_NOARGS,
-     "clear($self, /)\n--\n\n"
-     "Drops all variants."},
-    {"variants", cache_variants, METH_NOARGS,
-     "variants($self, /)\n--\n\n"
-     "Returns a list of the variants."},
+    FJ_METHOD("insert_compiled", cache_insert_compiled, METH_VARARGS,
+              "($self, structure, call, outputs, may_raise, /)",
+              "Adds and returns a variant that was compiled elsewhere."),
+    FJ_METHOD(
+        "insert_traced", cache_insert_traced, METH_O, "($self, variant, /)",
+        "Adds a variant of `_find_or_compile` if it was traced and no equal one exists."),
+    FJ_METHOD("clear", cache_clear_method, METH_NOARGS, "($self, /)", "Drops all variants."),
+    FJ_METHOD("variants", cache_variants, METH_NOARGS, "($self, /)",
+              "Returns a list of the variants."),
     {NULL, NULL, 0, NULL},
 };
 

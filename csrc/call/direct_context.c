@@ -59,9 +59,8 @@ context_dealloc(PyObject *op)
 }
 
 static PyMethodDef context_methods[] = {
-    {"forget", context_forget, METH_NOARGS,
-     "forget($self, /)\n--\n\n"
-     "Makes each Direct drop its entries before its next call."},
+    FJ_METHOD("forget", context_forget, METH_NOARGS, "($self, /)",
+              "Makes each Direct drop its entries before its next call."),
     {NULL, NULL, 0, NULL},
 };
 

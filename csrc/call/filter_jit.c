@@ -206,19 +206,18 @@ filter_jit_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs
 }
 
 static PyMethodDef filter_jit_methods[] = {
-    {"_find", (PyCFunction)(void (*)(void))filter_jit_find, METH_FASTCALL | METH_KEYWORDS,
-     "_find($self, /, *args, **kwargs)\n--\n\n"
-     "Returns (variant or None, structure, arrays) of a call, without compiling anything."},
-    {"_find_or_compile", (PyCFunction)(void (*)(void))filter_jit_find_or_compile,
-     METH_FASTCALL | METH_KEYWORDS,
-     "_find_or_compile($self, /, *args, **kwargs)\n--\n\n"
-     "The same, but compiles a missing variant, and caches it nowhere."},
-    {"_parts", filter_jit_parts, METH_NOARGS,
-     "_parts($self, /)\n--\n\n"
-     "Returns (cache, arrays)."},
-    {"_rebuild", filter_jit_rebuild, METH_VARARGS | METH_CLASS,
-     "_rebuild($type, cache, arrays, /)\n--\n\n"
-     "Rebuilds a FilterJit from its _parts(), for jax.tree_util.register_pytree_node."},
+    FJ_METHOD("_find", filter_jit_find, METH_FASTCALL | METH_KEYWORDS,
+              "($self, /, *args, **kwargs)",
+              "Returns (variant or None, structure, arrays) of a call, without compiling\n"
+              "anything."),
+    FJ_METHOD("_find_or_compile", filter_jit_find_or_compile, METH_FASTCALL | METH_KEYWORDS,
+              "($self, /, *args, **kwargs)",
+              "The same, but compiles a missing variant, and caches it nowhere."),
+    FJ_METHOD("_parts", filter_jit_parts, METH_NOARGS, "($self, /)",
+              "Returns (cache, arrays)."),
+    FJ_METHOD(
+        "_rebuild", filter_jit_rebuild, METH_VARARGS | METH_CLASS, "($type, cache, arrays, /)",
+        "Rebuilds a FilterJit from its _parts(), for jax.tree_util.register_pytree_node."),
     {"__init_subclass__", fj_attribute_seal, METH_NOARGS | METH_CLASS, NULL},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},

@@ -377,11 +377,9 @@ jit_nodes(PyObject *op, PyObject *tree)
 }
 
 static PyMethodDef jit_methods[] = {
-    {"_nodes", jit_nodes, METH_O,
-     "_nodes($self, tree, /)\n--\n\n"
-     "Returns a tuple of the Variables and Pytrees in a tree, each once, in call order. "
-     "Raises\n"
-     "ValueError if a call with the tree would be handed over."},
+    FJ_METHOD("_nodes", jit_nodes, METH_O, "($self, tree, /)",
+              "Returns a tuple of the Variables and Pytrees in a tree, each once, in call\n"
+              "order. Raises ValueError if a call with the tree would be handed over."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -437,29 +437,25 @@ variant_dealloc(PyObject *op)
 }
 
 static PyMethodDef variant_methods[] = {
-    {"arguments", variant_arguments, METH_O,
-     "arguments($self, arrays, /)\n--\n\n"
-     "Builds the function and its arguments from a tuple of arrays.\n\n"
-     "Returns (function, arguments). The arguments are a list with one item per parameter. "
-     "The\n"
-     "Registry stands for an argument that was not given."},
-    {"finish", (PyCFunction)(void (*)(void))variant_finish, METH_FASTCALL,
-     "finish($self, tree, marker, /)\n--\n\n"
-     "Flattens `tree`, the function's result in a trace. Returns an Output.\n\n"
-     "If the result contains no arrays, the Output contains the array that marker() returns."},
-    {"result", variant_result, METH_O,
-     "result($self, output, /)\n--\n\n"
-     "Builds the result of the function from `output`, an Output."},
-    {"may_raise", variant_may_raise, METH_O,
-     "may_raise($self, trace, /)\n--\n\n"
-     "Returns True if a trace's program can raise while it runs, False, or None if unknown."},
-    {"set_may_raise", (PyCFunction)(void (*)(void))variant_set_may_raise, METH_FASTCALL,
-     "set_may_raise($self, trace, may_raise, /)\n--\n\n"
-     "Stores `may_raise`: True if the program of `trace` can raise while it runs."},
-    {"add_output", variant_add_output, METH_O,
-     "add_output($self, structure, /)\n--\n\n"
-     "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
-     "Returns its trace number."},
+    FJ_METHOD("arguments", variant_arguments, METH_O, "($self, arrays, /)",
+              "Builds the function and its arguments from a tuple of arrays.\n\n"
+              "Returns (function, arguments). The arguments are a list with one item per\n"
+              "parameter. The Registry stands for an argument that was not given."),
+    FJ_METHOD("finish", variant_finish, METH_FASTCALL, "($self, tree, marker, /)",
+              "Flattens `tree`, the function's result in a trace. Returns an Output.\n\n"
+              "If the result contains no arrays, the Output contains the array that marker()\n"
+              "returns."),
+    FJ_METHOD("result", variant_result, METH_O, "($self, output, /)",
+              "Builds the result of the function from `output`, an Output."),
+    FJ_METHOD("may_raise", variant_may_raise, METH_O, "($self, trace, /)",
+              "Returns True if a trace's program can raise while it runs, False, or None if\n"
+              "unknown."),
+    FJ_METHOD("set_may_raise", variant_set_may_raise, METH_FASTCALL,
+              "($self, trace, may_raise, /)",
+              "Stores `may_raise`: True if the program of `trace` can raise while it runs."),
+    FJ_METHOD("add_output", variant_add_output, METH_O, "($self, structure, /)",
+              "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
+              "Returns its trace number."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,7 +1,7 @@
 /* The Python type Registry: a hash table from the address of a type to its NodeKind.
  *
- * A NodeKind refers to its type weakly.  When the type dies, the callback of the weak
- * reference removes the NodeKind from the table.
+ * A NodeKind refers to its type weakly.  Adding the kind of a new type removes the kinds of
+ * dead types from the table.
  *
  * Python code can run in `classify` (fj_registry_kind), `is_array` (fj_registry_is_array) and
  * finalizers.  fj_registry_cached_kind runs none: the match of a call depends on this. */
@@ -18,8 +18,7 @@ hash_type(const PyTypeObject *type)
     return (Py_hash_t)fj_hash_address(type);
 }
 
-/* The address isn't enough: Python 3.14's garbage collector clears weak references made in
- * finalizers without calling back, which leaves the kinds of dead classes in the table. */
+/* The address isn't enough: it can be that of a dead class. */
 static inline int
 is_kind_of(const FjNodeKind *kind, const PyTypeObject *type)
 {
@@ -30,14 +29,6 @@ static int
 kind_has_type(PyObject *value, const void *probe)
 {
     return is_kind_of((FjNodeKind *)value, (const PyTypeObject *)probe);
-}
-
-/* True for the kind of a dead class that used this address. */
-static int
-kind_is_dead(PyObject *value, const void *probe)
-{
-    const FjNodeKind *kind = (FjNodeKind *)value;
-    return kind->type == (const PyTypeObject *)probe && !is_kind_of(kind, kind->type);
 }
 
 /* Borrowed, or NULL.  The caller has locked the Registry. */
@@ -77,23 +68,33 @@ fj_registry_is_by_identity(const FjRegistry *registry, PyTypeObject *type)
     return found;
 }
 
+/* (P) */
+static void
+drop_dead_kinds(FjRegistry *types)
+{
+    size_t position = 0;
+    PyObject *value;
+    while ((value = fj_table_next(&types->kinds, &position)) != NULL) {
+        const FjNodeKind *kind = (FjNodeKind *)value;
+        if (!is_kind_of(kind, kind->type)) {
+            types->recent = NULL;
+            fj_table_remove(&types->kinds, hash_type(kind->type), value);
+        }
+    }
+}
+
 /* (P) Adds a kind.  If the table has one for this type, `*kind` (owned) becomes that. */
 static int
 add_kind(FjRegistry *types, PyTypeObject *type, FjNodeKind **kind)
 {
-    PyObject *dead;
-    while (fj_table_find(&types->kinds, hash_type(type), kind_is_dead, type, &dead) > 0) {
-        types->recent = NULL;
-        fj_table_remove(&types->kinds, hash_type(type), dead);
-        Py_DECREF(dead);
-    }
+    drop_dead_kinds(types);
     FjNodeKind *existing = find_kind(types, type);
     if (existing != NULL) {
         Py_INCREF(existing);
         Py_SETREF(*kind, existing);
         return 0;
     }
-    (*kind)->weak = PyWeakref_NewRef((PyObject *)type, types->forget);
+    (*kind)->weak = PyWeakref_NewRef((PyObject *)type, NULL);
     return (*kind)->weak == NULL
                ? -1
                : fj_table_add(&types->kinds, hash_type(type), (PyObject *)*kind);
@@ -178,38 +179,6 @@ fj_registry_is_array(FjRegistry *registry, PyObject *object)
     return fj_steal_truth(PyObject_CallOneArg(registry->types->is_array, object));
 }
 
-/* (P) Removes the kind with this weak reference. */
-static void
-remove_kind(FjRegistry *types, const PyObject *weak)
-{
-    size_t position = 0;
-    PyObject *value;
-    while ((value = fj_table_next(&types->kinds, &position)) != NULL) {
-        if (((FjNodeKind *)value)->weak == weak) {
-            types->recent = NULL;
-            fj_table_remove(&types->kinds, hash_type(((FjNodeKind *)value)->type), value);
-            break;
-        }
-    }
-}
-
-/* (P) The weak references' callback, after a type has died. */
-static PyObject *
-forget_kind(PyObject *self_ref, PyObject *weak)
-{
-    PyObject *op = fj_compat_weakref_get(self_ref);
-    if (op == NULL) {
-        Py_RETURN_NONE;
-    }
-    FJ_LOCK(op);
-    remove_kind((FjRegistry *)op, weak);
-    FJ_UNLOCK();
-    Py_DECREF(op);
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef forget_definition = {"forget_kind", forget_kind, METH_O, NULL};
-
 /* 0, or -1 with TypeError if an item of `types`, which can be NULL, isn't a type or, if
  * `keyed`, a pair of a type and its key. */
 static int
@@ -261,15 +230,6 @@ registry_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->flatten_with_keys = Py_NewRef(flatten_with_keys);
     self->missing = Py_NewRef(missing);
     self->words = Py_NewRef(words);
-    PyObject *self_ref = PyWeakref_NewRef((PyObject *)self, NULL);
-    if (self_ref != NULL) {
-        self->forget = PyCFunction_New(&forget_definition, self_ref);
-        Py_DECREF(self_ref);
-    }
-    if (self->forget == NULL) {
-        Py_DECREF(self);
-        return NULL;
-    }
     return (PyObject *)self;
 }
 
@@ -309,7 +269,7 @@ registry_traverse(PyObject *op, visitproc visit, void *arg)
     }
     FJ_VISIT_ALL(self->array_type, self->traced, self->traced_in, self->classify,
                  self->is_array, self->flatten_one_level, self->flatten_with_keys,
-                 self->missing, self->words, self->keyed, self->by_identity, self->forget);
+                 self->missing, self->words, self->keyed, self->by_identity);
     return fj_table_traverse(&self->kinds, visit, arg);
 }
 
@@ -336,7 +296,7 @@ registry_dealloc(PyObject *op)
     }
     FJ_DROP_ALL(self->array_type, self->traced, self->traced_in, self->classify,
                 self->is_array, self->flatten_one_level, self->flatten_with_keys,
-                self->missing, self->words, self->keyed, self->by_identity, self->forget);
+                self->missing, self->words, self->keyed, self->by_identity);
     fj_object_free(op);
 }
 
@@ -353,13 +313,12 @@ registry_kind(PyObject *op, PyObject *object)
 }
 
 static PyMethodDef registry_methods[] = {
-    {"kind", registry_kind, METH_O,
-     "kind($self, object, /)\n--\n\n"
-     "Returns the name of the kind of an object's type."},
-    {"with_policy", (PyCFunction)(void (*)(void))registry_with_policy,
-     METH_VARARGS | METH_KEYWORDS,
-     "with_policy($self, /, *, traced=(), keyed=(), by_identity=(), traced_in=())\n--\n\n"
-     "Returns a Registry with this policy that shares the kinds of this one (registry.h)."},
+    FJ_METHOD("kind", registry_kind, METH_O, "($self, object, /)",
+              "Returns the name of the kind of an object's type."),
+    FJ_METHOD("with_policy", registry_with_policy, METH_VARARGS | METH_KEYWORDS,
+              "($self, /, *, traced=(), keyed=(), by_identity=(), traced_in=())",
+              "Returns a Registry with this policy that shares the kinds of this one\n"
+              "(registry.h)."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,7 +1,8 @@
 /* The Registry: the kind of each type, and the policy that decides which leaves are traced.
  *
  * A Registry calls the Python function `classify` once per type and stores the result as a
- * NodeKind.  It holds types weakly: when a class dies, the Registry drops its kind.
+ * NodeKind.  It holds types weakly, and drops the kinds of dead classes when it meets
+ * a new one.
  *
  * The kinds are the same for all callers.  The *policy* differs: which static leaves are
  * traced anyway, how some static values are compared, and if an object that occurs twice
@@ -34,7 +35,6 @@ struct FjRegistry {
     PyObject *flatten_with_keys; /* the same -> (children, aux data, unflatten, keys) */
     PyObject *missing;           /* a field with this value counts as absent */
     PyObject *words;             /* words.h */
-    PyObject *forget;            /* callback of the weak references to types */
 
     PyObject *weakrefs;
 };

@@ -353,67 +353,58 @@ PyDoc_STRVAR(
 static PyMethodDef structure_methods[] = {
     {"unflatten", structure_unflatten, METH_O, structure_unflatten_doc},
     {"combine", structure_combine, METH_VARARGS, structure_combine_doc},
-    {"_nodes", structure_nodes, METH_NOARGS,
-     "_nodes($self, /)\n--\n\n"
-     "Returns a list of (kind, arity, type or None, detail, key), one per node, parents "
-     "first.\n"
-     "The detail is the value of a static, the keys of a dict, the aux data of a custom "
-     "node,\n"
-     "the names of the children, if any, the path of a ref's object, or None. The key leads\n"
-     "from the parent to the node (fj_children_key); None at the root. Leaves in a\n"
-     "`list of leaves` or `tuple of leaves` have no node."},
-    {"_key_path", structure_key_path, METH_O,
-     "_key_path($self, index, /)\n--\n\n"
-     "Returns the path of a node: a list with a str per name and (key,) per item."},
-    {"_key_paths", structure_key_paths, METH_NOARGS,
-     "_key_paths($self, /)\n--\n\n"
-     "Returns the paths of the open leaves (in a jitted call's arguments: of the arrays), in\n"
-     "the form of `_key_path`."},
-    {"_lineage", fj_structure_lineage, METH_O,
-     "_lineage($self, index, /)\n--\n\n"
-     "Returns a list of (index, node) from the root to the node at `index`, with nodes in "
-     "the\n"
-     "form of `_nodes`."},
-    {"_span", (PyCFunction)(void (*)(void))fj_structure_span, METH_FASTCALL,
-     "_span($self, /, *path)\n--\n\n"
-     "Returns the range of leaves below a node: (first, count). The path is child numbers, "
-     "from\n"
-     "the root down. Raises IndexError if a child doesn't exist."},
-    {"_types", fj_structure_types, METH_NOARGS,
-     "_types($self, /)\n--\n\n"
-     "Returns the set of the classes of the nodes."},
-    {"_statics", fj_structure_statics, METH_VARARGS,
-     "_statics($self, with_aux=False, /)\n--\n\n"
-     "Returns a list of (index, value) of all statics except str, bytes, numbers and None "
-     "and,\n"
-     "`with_aux`, of all custom nodes and their aux data."},
-    {"_held", fj_structure_held, METH_O,
-     "_held($self, type, /)\n--\n\n"
-     "Returns a list of the instances of a type among the statics and in their compared\n"
-     "contents. Can hash the structure, and then raise the error of a ``__hash__``."},
-    {"_differences", fj_structure_differences, METH_VARARGS,
-     "_differences($self, other, avals, other_avals, most, /)\n--\n\n"
-     "Returns (list, more) of the nodes that differ from another structure's. The list "
-     "contains\n"
-     "(index, other index, leaf, other leaf): the numbers of the nodes and of the next "
-     "leaves.\n"
-     "It contains at most `most` pairs of arrays and `most` pairs of other nodes; `more` "
-     "counts\n"
-     "the rest. Also compares `avals` and `other_avals` if they are tuples with an item per\n"
-     "leaf. A node with a comparison that raises differs."},
-    {"_has_static_leaves", structure_has_static_leaves, METH_NOARGS,
-     "_has_static_leaves($self, /)\n--\n\n"
-     "Returns True if a leaf is static. Static fields and static arguments aren't leaves."},
-    {"_skeleton", structure_skeleton, METH_O,
-     "_skeleton($self, hole, /)\n--\n\n"
-     "Returns the tree with `hole` as each leaf, open or static."},
-    {"_subtrees", structure_subtrees, METH_VARARGS,
-     "_subtrees($self, tree, name='the tree', model='the structure', /)\n--\n\n"
-     "Returns the subtrees of a tree at the open leaves. Raises ValueError if the structure\n"
-     "isn't a prefix of the tree; the message calls the two `model` and `name`."},
-    {"_leaves", structure_leaves, METH_O,
-     "_leaves($self, hole, /)\n--\n\n"
-     "Returns a tuple of all leaves: the value of a static one, `hole` for an open one."},
+    FJ_METHOD(
+        "_nodes", structure_nodes, METH_NOARGS, "($self, /)",
+        "Returns a list of (kind, arity, type or None, detail, key), one per node,\n"
+        "parents first. The detail is the value of a static, the keys of a dict, the aux\n"
+        "data of a custom node, the names of the children, if any, the path of a ref's\n"
+        "object, or None. The key leads from the parent to the node (fj_children_key);\n"
+        "None at the root. Leaves in a `list of leaves` or `tuple of leaves` have no\n"
+        "node."),
+    FJ_METHOD("_key_path", structure_key_path, METH_O, "($self, index, /)",
+              "Returns the path of a node: a list with a str per name and (key,) per item."),
+    FJ_METHOD("_key_paths", structure_key_paths, METH_NOARGS, "($self, /)",
+              "Returns the paths of the open leaves (in a jitted call's arguments: of the\n"
+              "arrays), in the form of `_key_path`."),
+    FJ_METHOD(
+        "_lineage", fj_structure_lineage, METH_O, "($self, index, /)",
+        "Returns a list of (index, node) from the root to the node at `index`, with nodes\n"
+        "in the form of `_nodes`."),
+    FJ_METHOD("_span", fj_structure_span, METH_FASTCALL, "($self, /, *path)",
+              "Returns the range of leaves below a node: (first, count). The path is child\n"
+              "numbers, from the root down. Raises IndexError if a child doesn't exist."),
+    FJ_METHOD("_types", fj_structure_types, METH_NOARGS, "($self, /)",
+              "Returns the set of the classes of the nodes."),
+    FJ_METHOD(
+        "_statics", fj_structure_statics, METH_VARARGS, "($self, with_aux=False, /)",
+        "Returns a list of (index, value) of all statics except str, bytes, numbers and\n"
+        "None and, `with_aux`, of all custom nodes and their aux data."),
+    FJ_METHOD("_held", fj_structure_held, METH_O, "($self, type, /)",
+              "Returns a list of the instances of a type among the statics and in their\n"
+              "compared contents. Can hash the structure, and then raise the error of a\n"
+              "``__hash__``."),
+    FJ_METHOD(
+        "_differences", fj_structure_differences, METH_VARARGS,
+        "($self, other, avals, other_avals, most, /)",
+        "Returns (list, more) of the nodes that differ from another structure's. The list\n"
+        "contains (index, other index, leaf, other leaf): the numbers of the nodes and of\n"
+        "the next leaves. It contains at most `most` pairs of arrays and `most` pairs of\n"
+        "other nodes; `more` counts the rest. Also compares `avals` and `other_avals` if\n"
+        "they are tuples with an item per leaf. A node with a comparison that raises\n"
+        "differs."),
+    FJ_METHOD("_has_static_leaves", structure_has_static_leaves, METH_NOARGS, "($self, /)",
+              "Returns True if a leaf is static. Static fields and static arguments aren't\n"
+              "leaves."),
+    FJ_METHOD("_skeleton", structure_skeleton, METH_O, "($self, hole, /)",
+              "Returns the tree with `hole` as each leaf, open or static."),
+    FJ_METHOD("_subtrees", structure_subtrees, METH_VARARGS,
+              "($self, tree, name='the tree', model='the structure', /)",
+              "Returns the subtrees of a tree at the open leaves. Raises ValueError if the\n"
+              "structure isn't a prefix of the tree; the message calls the two `model` and\n"
+              "`name`."),
+    FJ_METHOD("_leaves", structure_leaves, METH_O, "($self, hole, /)",
+              "Returns a tuple of all leaves: the value of a static one, `hole` for an open\n"
+              "one."),
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import gc
 import importlib.machinery
 import importlib.util
 import inspect
@@ -383,6 +384,14 @@ def make_registry(**changes: Any) -> Any:
     policy = {name: changes.pop(name) for name in POLICY & changes.keys()}
     made = core.Registry(**{**parts, **changes})
     return made.with_policy(**policy) if policy else made
+
+
+def num_types(registry: Any) -> int:
+    """How many living types a registry knows. A new type makes it drop the kinds of dead ones."""
+    gc.collect()
+    registry.kind(type("New", (), {})())
+    found: int = testing.num_types(registry)
+    return found - 1
 
 
 # ---- a stand-in for jax.jit, and the Python side of a call ----

@@ -17,6 +17,7 @@ from core_support import (
     core,
     make_jit,
     make_registry,
+    num_types,
     testing,
 )
 from direct_support import ROWS, Backend, DirectArray, Layout, planned, program_of
@@ -232,17 +233,17 @@ def test_types_are_not_kept(registry: Any) -> None:
         *(type("Local", (base,), {}) for base in (Record, Box, Static, Array)),
     ]
     refs = [weakref.ref(t) for t in types]
-    before = testing.num_types(registry)
+    before = num_types(registry)
     tree = [types[0](a=1), types[1](1, 2, 3), types[2]([1]), types[3](), types[4]()]
     arrays, structure = core.flatten(registry, tree)
     testing.match(structure, tree)
-    assert testing.num_types(registry) - before == 5 + 2  # list and int
+    assert num_types(registry) - before == 5 + 2  # list and int
     del types, tree, arrays
     # A structure holds the types of its nodes and its statics, not the types of arrays.
     gc.collect()
     assert [r() is None for r in refs] == [False, False, False, False, True]
     del structure
-    assert all(map(dies, refs)) and testing.num_types(registry) == before + 2
+    assert all(map(dies, refs)) and num_types(registry) == before + 2
 
 
 def test_what_a_type_has_is_not_kept(registry: Any) -> None:
@@ -262,12 +263,12 @@ def test_new_types_at_old_addresses(registry: Any) -> None:
         assert registry.kind(x) == ("module", "array", "static")[i % 3]
         del x
         gc.collect()
-    assert testing.num_types(registry) == 0
+    assert num_types(registry) == 0
     types = [type(f"T{i}", (Static,), {}) for i in range(1000)]
     core.flatten(registry, [t() for t in types])
     for count in (1001, 501, 1):
         gc.collect()
-        assert testing.num_types(registry) == count
+        assert num_types(registry) == count
         assert all(registry.kind(t()) == "static" for t in types)
         del types[:: 2 if count > 501 else 1]
 

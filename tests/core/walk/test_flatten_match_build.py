@@ -17,6 +17,7 @@ from core_support import (
     identical,
     make_registry,
     missing,
+    num_types,
     same,
     testing,
 )
@@ -111,10 +112,10 @@ def test_a_policy_holds_no_types() -> None:
     for _ in range(2):
         cls = type("Local", (Linear,), {})
         core.flatten(registry, [cls(), 1])
-        known, ref = testing.num_types(registry), weakref.ref(cls)
+        known, ref = num_types(registry), weakref.ref(cls)
         del cls
         gc.collect()
-        assert ref() is None and testing.num_types(registry) == known - 1
+        assert ref() is None and num_types(registry) == known - 1
 
 
 @pytest.mark.parametrize("own_eq", [False, True])
