@@ -30,7 +30,6 @@ fj_direct_entries_drop(FjDirectEntries *self)
     }
     PyMem_Free(self->items);
     self->items = NULL;
-    self->capacity = 0;
     self->num_recorded = 0;
     self->unmatched = 0;
     self->record_at = -1;
@@ -72,18 +71,14 @@ remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
 static int
 insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
 {
-    if (self->count == self->capacity) {
-        int larger = self->capacity == 0 ? FJ_DIRECT_ENTRIES : 2 * self->capacity;
-        FjDirectEntry **items =
-            PyMem_Realloc(self->items, (size_t)larger * sizeof(FjDirectEntry *));
-        if (items == NULL) {
-            fj_direct_entry_release(entry);
-            PyErr_NoMemory();
-            return -1;
-        }
-        self->items = items;
-        self->capacity = larger;
+    FjDirectEntry **items =
+        PyMem_Realloc(self->items, (size_t)(self->count + 1) * sizeof(FjDirectEntry *));
+    if (items == NULL) {
+        fj_direct_entry_release(entry);
+        PyErr_NoMemory();
+        return -1;
     }
+    self->items = items;
     FjDirectEntry *oldest = NULL;
     if (!entry->is_kept && self->count - self->num_kept == FJ_DIRECT_ENTRIES) {
         for (int i = 0; i < self->count; i++) {

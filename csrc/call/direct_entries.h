@@ -11,7 +11,6 @@ typedef struct {
     PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
     FjDirectEntry **items; /* most recently used first */
     int count;
-    int capacity;
     int num_kept;           /* kept items: calls that match one aren't traced */
     int num_recorded;       /* calls recorded as entries */
     Py_ssize_t unmatched;   /* calls without an entry since the last recorded one */

@@ -24,9 +24,7 @@
     WHAT((entry)->execute);                                                                   \
     WHAT((entry)->handlers);                                                                  \
     WHAT((entry)->constants);                                                                 \
-    for (Py_ssize_t i_ = 0; (entry)->settings != NULL && i_ < (entry)->num_settings; i_++) {  \
-        WHAT((entry)->settings[i_]);                                                          \
-    }                                                                                         \
+    WHAT((entry)->settings);                                                                  \
     for (Py_ssize_t i_ = 0; (entry)->arguments != NULL && i_ < (entry)->num_arguments;        \
          i_++) {                                                                              \
         FjDirectArgument *argument_ = &(entry)->arguments[i_];                                \
@@ -58,7 +56,6 @@ fj_direct_entry_release(FjDirectEntry *entry)
     }
     PyObject *exception = fj_compat_get_raised();
     ENTRY_FIELDS(Py_CLEAR, entry)
-    PyMem_Free(entry->settings);
     PyMem_Free(entry->arguments);
     PyMem_Free(entry->results);
     PyMem_Free(entry);
@@ -72,6 +69,7 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
                     PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *settings = context->parts[FJ_SETTINGS];
+    Py_ssize_t num_settings = PyTuple_GET_SIZE(settings);
     FjDirectEntry *entry = PyMem_Calloc(1, sizeof(FjDirectEntry));
     if (entry == NULL) {
         PyErr_NoMemory();
@@ -80,21 +78,17 @@ fj_direct_entry_new(const FjDirectContext *context, PyObject *configuration,
     entry->references = 1;
     entry->configuration = Py_NewRef(configuration);
     entry->learning_calls = LEARNING_CALLS;
-    entry->num_settings = PyTuple_GET_SIZE(settings);
     entry->num_arguments = nargs;
-    entry->settings = PyMem_Calloc((size_t)entry->num_settings, sizeof(PyObject *));
     entry->arguments = PyMem_Calloc((size_t)nargs, sizeof(FjDirectArgument));
-    if (entry->settings == NULL || entry->arguments == NULL) {
-        PyErr_NoMemory();
-        fj_direct_entry_release(entry);
-        return NULL;
+    PyObject *values = entry->arguments == NULL ? PyErr_NoMemory() : PyList_New(0);
+    int failed = values == NULL;
+    for (Py_ssize_t i = 0; !failed && i < num_settings; i++) {
+        failed = fj_list_steal(values, fj_direct_ask(context, FJ_GET_SETTING,
+                                                     PyTuple_GET_ITEM(settings, i))) < 0;
     }
-    int failed = 0;
-    for (Py_ssize_t i = 0; !failed && i < entry->num_settings; i++) {
-        entry->settings[i] =
-            fj_direct_ask(context, FJ_GET_SETTING, PyTuple_GET_ITEM(settings, i));
-        failed = entry->settings[i] == NULL;
-    }
+    entry->settings = failed ? NULL : PyList_AsTuple(values);
+    failed = entry->settings == NULL;
+    Py_XDECREF(values);
     for (Py_ssize_t i = 0; !failed && i < nargs; i++) {
         failed = fj_direct_argument_describe(&entry->arguments[i], context, args[i]) < 0;
     }
@@ -264,11 +258,11 @@ fj_direct_entry_matches(FjDirectEntry *entry, const FjDirectContext *context,
     if (same <= 0) {
         return same < 0 ? -1 : FJ_ROUTE_configuration;
     }
-    for (Py_ssize_t i = 0; i < entry->num_settings; i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entry->settings); i++) {
         PyObject *value = fj_direct_ask(context, FJ_GET_SETTING,
                                         PyTuple_GET_ITEM(context->parts[FJ_SETTINGS], i));
         Py_XDECREF(value);
-        if (value != entry->settings[i]) {
+        if (value != PyTuple_GET_ITEM(entry->settings, i)) {
             return fj_direct_differs(FJ_ROUTE_configuration);
         }
     }

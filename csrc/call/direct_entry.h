@@ -12,8 +12,7 @@ typedef struct {
     int is_kept;             /* a kept program, never evicted */
     Py_ssize_t trace;        /* the trace whose program ran then */
     PyObject *configuration; /* tuple */
-    PyObject **settings;     /* their values */
-    Py_ssize_t num_settings;
+    PyObject *settings;      /* tuple of the values of the context's settings */
     Py_ssize_t num_arguments;
     FjDirectArgument *arguments;
     /* The plan. */

@@ -116,14 +116,12 @@ fj_structure_span(PyObject *op, PyObject *const *path, Py_ssize_t depth)
 
 /* ---- statics and types ---- */
 
-/* True for numbers, text and None, but not for subclasses. */
+/* True for numbers, text and None. */
 static int
-is_atom(PyObject *value)
+is_atom(FjRegistry *registry, PyObject *value)
 {
-    PyTypeObject *type = Py_TYPE(value);
-    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type ||
-           type == &PyBool_Type || type == &PyBytes_Type || type == &PyComplex_Type ||
-           value == Py_None;
+    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    return rule == FJ_BY_VALUE || rule == FJ_FLOAT_BITS || rule == FJ_COMPLEX_BITS;
 }
 
 PyObject *
@@ -138,7 +136,7 @@ fj_structure_statics(PyObject *op, PyObject *args)
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
         const FjNode *node = &self->nodes[i];
         if ((node->code == FJ_STATIC || (with_aux && node->code == FJ_CUSTOM)) &&
-            !is_atom(fj_structure_value(node)) &&
+            !is_atom(self->registry, fj_structure_value(node)) &&
             fj_list_steal(list, Py_BuildValue("(IO)", i, fj_structure_value(node))) < 0) {
             Py_CLEAR(list);
         }
