@@ -51,7 +51,7 @@ def hook_of_options(w: World, name: str) -> None:
         compile = w.hooks.compile
 
         def compile_again(f: Any, variant: Any) -> Any:
-            variant.set_may_raise(variant.add_output(variant.structure), False)
+            variant.set_may_raise(variant.add_output(variant.function), False)
             return compile(f, variant)
 
         w.hooks.compile = compile_again  # type: ignore[method-assign]
