@@ -30,7 +30,7 @@ from support.public import (
 
 NAMES = {"eqx": eqx, "jax": jax, "jnp": jnp, "np": np, "filterjit": filterjit} | {
     name: getattr(module, name)
-    for module in (filterjit, filterjit.aot, filterjit.sharding)
+    for module in (filterjit, filterjit.sharding)
     for name in module.__all__
 }
 DOCS = public_docstrings()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from . import types as types  # for pickles
 
 if TYPE_CHECKING:
-    from . import aot as aot
     from . import lax as lax
     from . import nnx as nnx
     from . import sharding as sharding
@@ -74,9 +73,8 @@ _MODULES = {
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }
-_PUBLIC_MODULES = ("aot", "lax", "nnx", "sharding")
+_PUBLIC_MODULES = ("lax", "nnx", "sharding")
 _ELSEWHERE = {
-    "aot": ("saved_info",),
     "lax": ("cond", "fori_loop", "scan", "switch", "while_loop"),
     "nnx": ("CachedJit", "NNXJit", "cached_partial"),
     "sharding": ("ShardingRules", "fsdp", "place"),

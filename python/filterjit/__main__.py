@@ -115,7 +115,7 @@ def _prune(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from ._aot._file import saved_info
+    from ._aot._file import info_of
 
     try:
         if os.path.isdir(options.file):
@@ -123,7 +123,7 @@ def _show(options: argparse.Namespace) -> int:
 
             print(*lines_of(options.file), sep="\n")
         else:
-            print(saved_info(options.file))
+            print(info_of(options.file)["text"])
     except (OSError, ValueError) as e:
         print(f"show: {e}", file=sys.stderr)
         return 1

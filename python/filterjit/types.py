@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._aot._file import SavedInfo
     from ._aot._stages import Compiled, Lowered, Traced
     from ._base._switches import Switches
     from ._core import Structure, Variant
@@ -21,7 +20,6 @@ __all__ = [
     "FilterJit",
     "Lowered",
     "Report",
-    "SavedInfo",
     "Structure",
     "Switches",
     "Traced",
@@ -29,7 +27,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "_aot._file": ("SavedInfo",),
     "_aot._stages": ("Compiled", "Lowered", "Traced"),
     "_base._switches": ("Switches",),
     "_core": ("Structure", "Variant"),

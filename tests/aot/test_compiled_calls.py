@@ -22,6 +22,7 @@ from aot_zoo import VALUES, layer, nodes, use
 
 import filterjit
 from filterjit import MismatchError, filter_jit
+from filterjit._aot._file import info_of
 from support.comparison import comparable
 from support.nodes import Point
 
@@ -382,8 +383,8 @@ def test_a_closure_over_a_model(kind: str, tmp_path: Path) -> None:
     assert comparable(serve(X, 2.0)) == comparable(made(X, 2.0)) == comparable(expected)
     assert len(mismatch(made, jnp.ones(4), 2.0)) == 1
     if kind != "compiled":
-        info = filterjit.aot.saved_info(tmp_path / "file")
-        assert [path for path, _ in info.arguments] == ["x", "scale"]
+        info = info_of(str(tmp_path / "file"))
+        assert [path for path, _ in info["arguments"]] == ["x", "scale"]
 
 
 # ---- lifetimes ----

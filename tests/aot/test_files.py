@@ -31,6 +31,7 @@ from hypothesis import strategies as st
 import filterjit
 from filterjit import _core, filter_jit
 from filterjit._aot import _encode
+from filterjit._aot._file import info_of
 from filterjit._base._files import replacing
 from filterjit._trees import _registry
 from support.nodes import Bag, Point
@@ -54,7 +55,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind, path in paths.items():
         compiled.save(path, portable=kind == "portable")
         filterjit.load(path)
-        filterjit.aot.saved_info(path)
+        info_of(str(path))
     return paths
 
 
@@ -161,7 +162,7 @@ def test_damaged_files(
         assert "is damaged" in text or "was not written by" in text or "is of format" in text
         if changed[head:] == data[head:]:
             with pytest.raises(ValueError):
-                filterjit.aot.saved_info(path)
+                info_of(str(path))
 
 
 def test_other_formats(good: dict[str, Path], tmp_path: Path) -> None:
@@ -297,7 +298,7 @@ def test_mutated_headers(
     @given(st.data())
     def fuzz(data: st.DataObject) -> None:
         _write(path, _mutated(data, header, inside), blobs)
-        for read in (filterjit.load, filterjit.aot.saved_info):
+        for read in (filterjit.load, info_of):
             try:
                 loaded.append(read(path))
             except ValueError as e:

@@ -1,4 +1,4 @@
-"""`compiled.save`, `load` and `saved_info` in one process: what a file holds, what it tells, how it is
+"""`compiled.save`, `load` and `info_of` in one process: what a file holds, what it tells, how it is
 written, and under which settings. `test_compiled_calls.py` calls what is loaded.
 """
 
@@ -26,6 +26,7 @@ import filterjit
 from filterjit import MismatchError, _core, filter_jit
 from filterjit import __main__ as command_line
 from filterjit._aot import _encode
+from filterjit._aot._file import info_of
 from filterjit._trees._registry import registry
 from support.nodes import Custom
 from support.settings import OTHERS
@@ -165,24 +166,26 @@ def test_what_cannot_be_saved(tmp_path: Path, portable: bool) -> None:
 # ---- what a file tells ----
 
 
-def test_saved_info(tmp_path: Path, portable: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_tells(
+    tmp_path: Path, portable: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     compiled = filter_jit(use).lower({"a": X, "b": 2}, X, 3).compile()
     path = tmp_path / "file"
     compiled.save(path, portable=portable)
-    info = filterjit.aot.saved_info(path)
-    assert (info.name, info.devices, info.platforms) == ("use", 1, ("cpu",))
-    assert info.kind == ("portable" if portable else "executable")
-    assert info.nbytes == path.stat().st_size and b"pickle" not in path.read_bytes()
-    assert dict(info.arguments)["tree['b']"] == "the int 2"
-    assert "float32[3]" in dict(info.arguments)["x"]
-    assert info.machine["jax"] == jax.__version__
+    info = info_of(str(path))
+    assert (info["name"], info["devices"], info["platforms"]) == ("use", 1, ["cpu"])
+    assert info["kind"] == ("portable" if portable else "executable")
+    assert info["nbytes"] == path.stat().st_size and b"pickle" not in path.read_bytes()
+    assert dict(info["arguments"])["tree['b']"] == "the int 2"
+    assert "float32[3]" in dict(info["arguments"])["x"]
+    assert info["machine"]["jax"] == jax.__version__
     assert command_line.main(["show", str(path)]) == 0
     shown = capsys.readouterr().out
-    for word in ("use", info.kind, "tree['a']", f"{info.nbytes:,} bytes", jax.__version__):
-        assert word in str(info) and word in shown
+    for word in ("use", info["kind"], "tree['a']", f"{info['nbytes']:,} bytes", jax.__version__):
+        assert word in info["text"] and word in shown
     header, blobs = read(path)
     write(path, header | {"arguments": ["nonsense"], "result": ["nonsense"]}, blobs)
-    assert filterjit.aot.saved_info(path).arguments == info.arguments  # it does not look at these
+    assert info_of(str(path))["arguments"] == info["arguments"]  # it does not look at these
 
 
 def test_other_machines(tmp_path: Path, portable: bool) -> None:
@@ -210,7 +213,7 @@ def test_platforms(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="must be a sequence of names"):
         compiled.save(tmp_path / "file", portable=True, platforms="cpu")
     compiled.save(tmp_path / "file", portable=True, platforms=("cuda",))
-    assert filterjit.aot.saved_info(tmp_path / "file").platforms == ("cuda",)
+    assert info_of(str(tmp_path / "file"))["platforms"] == ["cuda"]
     with pytest.raises(ValueError, match="is a program for cuda; this is cpu"):
         filterjit.load(tmp_path / "file")
     compiled.save(tmp_path / "file", portable=True, platforms=("cpu", "cuda"))
@@ -248,7 +251,7 @@ def test_replaced(tmp_path: Path, compiled: Any) -> None:
 def test_saving_in_threads(tmp_path: Path) -> None:
     made = [filter_jit(lambda n: n).lower(n).compile() for n in range(4)]
     assert at_once(12, lambda i: made[i % 4].save(tmp_path / "file")) == [None] * 12
-    n = int(dict(filterjit.aot.saved_info(tmp_path / "file").arguments)["n"].split()[-1])
+    n = int(dict(info_of(str(tmp_path / "file"))["arguments"])["n"].split()[-1])
     assert filterjit.load(tmp_path / "file")(n) == n
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -299,7 +302,7 @@ def test_a_batch_of_any_size(tmp_path: Path) -> None:
 
     model = eqx.nn.Linear(3, 2, key=jax.random.key(0))
     filter_jit(f).lower(model, *specs, True).save(tmp_path / "file")
-    assert "float32[n,3]" in str(filterjit.aot.saved_info(tmp_path / "file"))
+    assert "float32[n,3]" in info_of(str(tmp_path / "file"))["text"]
     loaded = filterjit.load(tmp_path / "file")
     assert str(loaded.out_info["y"][0].shape) == "(m,)"
     for sizes in [(1, 2), (4, 2), (1, 2), (5, 1)] * 10:  # in the end they are direct calls
@@ -443,8 +446,8 @@ def test_versions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     compiled = filter_jit(lambda x: x).compile(X)
     compiled.save(path, "1")
-    info = filterjit.aot.saved_info(path)
-    assert info.version == "1" and "version: 1" in str(info)
+    info = info_of(str(path))
+    assert info["version"] == "1" and "version: 1" in info["text"]
     equal(filterjit.load(path, "1")(X), filterjit.load(path)(X))
     compiled.save(path)
     with pytest.raises(ValueError, match="with the version None, and this is '1'"):

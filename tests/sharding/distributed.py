@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 
 import filterjit
 from filterjit import filter_jit
+from filterjit._aot._file import info_of
 from filterjit._compat import _executable_compat, _jax_compat
 from filterjit.sharding import ShardingRules, fsdp, place
 from support.threads import at_once
@@ -369,8 +370,8 @@ def check_files() -> None:
         kind = "portable" if portable else "executable"
         compiled.save(f"{folder}/{kind}.{index}", portable=portable)
         multihost_utils.sync_global_devices(kind)
-        info = filterjit.aot.saved_info(f"{folder}/{kind}.{index}")
-        assert info.process == (index, count) and f"process {index} of {count}" in str(info)
+        info = info_of(f"{folder}/{kind}.{index}")
+        assert info["process"] == [index, count] and f"process {index} of {count}" in info["text"]
         # An equal mesh whose devices have other ids, as long as each process keeps its own.
         turned = np.asarray(jax.devices()).reshape(count, 2)[:, ::-1].reshape(-1)
         other = jax.make_mesh((2 * count,), ("data",), axis_types=MESH.axis_types, devices=turned)

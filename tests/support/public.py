@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import filterjit
-from filterjit import aot, lax, nnx, sharding
+from filterjit import lax, nnx, sharding
 
-MODULES = (filterjit, filterjit.types, aot, lax, nnx, sharding)
+MODULES = (filterjit, filterjit.types, lax, nnx, sharding)
 
 
 def _named(module: types.ModuleType, name: str) -> str:

@@ -6,8 +6,8 @@ A file is a head of fixed size, a JSON header, and binary blobs:
     2 bytes   the version of this format, little-endian
     8 bytes   the length of the header, little-endian
     32 bytes  SHA-256 of the header and the 18 bytes above
-    header    the description of the file (`SavedInfo`), structures and static values (`_encode`),
-              the lengths and SHA-256 of the blobs
+    header    ``info`` about the file, structures and static values (`_encode`), the lengths and
+              SHA-256 of the blobs
     blobs     the program; its large constants, if JAX stores these outside the executable; and the
               arrays in the function itself
 
@@ -16,8 +16,6 @@ authenticate the author: a loaded program does whatever its author wrote.
 """
 
 import contextlib
-import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -27,8 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from .. import __version__
-from .._base._checks import as_path
-from .._base._package import public, public_type
 from .._observe._wording import count
 from ._encode import Json
 
@@ -139,92 +135,37 @@ def malformed(path: str, error: Exception) -> ValueError:
     return damaged(path, f"its contents are malformed ({type(error).__name__}: {error})")
 
 
-# ---- file info ----
+# ---- what a file tells ----
 
 
-@public_type
-@dataclasses.dataclass(frozen=True)
-class SavedInfo:
-    """The header of a file.
+def info_of(path: str) -> dict[str, Any]:
+    """Returns the ``info`` in a file's header, its size as ``nbytes``, and a ``text`` about it.
 
-    Its checksum has been verified. The program and the arrays aren't read, and the names of
-    classes, functions and devices aren't looked up.
-
-    Attributes:
-        name: the name of the function.
-        kind: ``"executable"``, or ``"portable"`` for StableHLO.
-        filterjit, python: the versions that wrote the file.
-        machine: requirements of an executable: JAX and jaxlib, platform, device, processor.
-        platforms: the platforms that the program runs on.
-        devices: the number of devices that the program runs on.
-        arguments: (path, description) of each array and static value.
-        results: the same for the result.
-        nbytes: the size of the file.
-        process: for a program on the devices of several processes, the index of the process that
-            saved this file, and the number of processes; otherwise None.
-        version: the version that the user named, or None.
+    Verifies the header's checksum. Doesn't read the program, or look up any names. Raises OSError
+    or ValueError, like `read`.
     """
-
-    name: str
-    kind: str
-    filterjit: str
-    python: str
-    machine: dict[str, str]
-    platforms: tuple[str, ...]
-    devices: int
-    arguments: tuple[tuple[str, str], ...]
-    results: tuple[tuple[str, str], ...]
-    nbytes: int
-    process: tuple[int, int] | None = None
-    version: str | None = None
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self.kind} for {', '.join(self.platforms)}, "
-            f"{count(self.devices, 'device')}, {self.nbytes:,} bytes",
-            "" if self.process is None else "of process {} of {}".format(*self.process),
-            f"written by filterjit {self.filterjit} on Python {self.python}",
-            "" if self.version is None else f"version: {self.version}",
-            *(f"  {key}: {value}" for key, value in self.machine.items()),
-            "arguments:",
-            *(f"  {path}: {words}" for path, words in self.arguments),
-            "results:" if self.results else "",
-            *(f"  {path or 'the result'}: {words}" for path, words in self.results),
-        ]
-        return "\n".join(filter(None, lines))
-
-
-@functools.partial(public, module="filterjit.aot")
-def saved_info(path: str | os.PathLike[str]) -> SavedInfo:
-    """Describes a file of ``compiled.save`` or ``lowered.save``, without loading it.
-
-    Arguments:
-        path: the path of the file.
-
-    Returns:
-        A `SavedInfo`.
-
-    Raises:
-        OSError: if the file can't be read.
-        ValueError: if ``save`` didn't write it, or its header is damaged.
-
-    Examples:
-        >>> filter_jit(lambda x, n: n * x).lower(jnp.ones(2), 3).compile().save("times.jit")
-        >>> saved_info("times.jit").arguments
-        (('x', 'an array float32[2]'), ('n', 'the int 3'))
-    """
-    path = as_path("saved_info(path)", path)
     with opened(path) as file:
         header = read_header(file, path)
         size = os.fstat(file.fileno()).st_size
     try:
-        info = {key: _as_tuples(value) for key, value in header["info"].items()}
-        found = SavedInfo(**info, nbytes=size)
-        str(found)
-        return found
+        info = {**header["info"], "nbytes": size}
+        return {**info, "text": _text_of(info)}
     except Exception as e:
         raise malformed(path, e) from None
 
 
-def _as_tuples(json: Json) -> Any:
-    return tuple(map(_as_tuples, json)) if type(json) is list else json
+def _text_of(info: dict[str, Any]) -> str:
+    process, version = info.get("process"), info["version"]
+    lines = [
+        f"{info['name']}: {info['kind']} for {', '.join(info['platforms'])}, "
+        f"{count(info['devices'], 'device')}, {info['nbytes']:,} bytes",
+        "" if process is None else "of process {} of {}".format(*process),
+        f"written by filterjit {info['filterjit']} on Python {info['python']}",
+        "" if version is None else f"version: {version}",
+        *(f"  {key}: {value}" for key, value in info["machine"].items()),
+        "arguments:",
+        *(f"  {path}: {words}" for path, words in info["arguments"]),
+        "results:" if info["results"] else "",
+        *(f"  {path or 'the result'}: {words}" for path, words in info["results"]),
+    ]
+    return "\n".join(filter(None, lines))

@@ -80,7 +80,7 @@ def encode(
         platforms, blob = list(exported[0].platforms), exported[1]
     infos = jax.tree_util.tree_leaves(stage.args_info)
     header: dict[str, Json] = {
-        "info": {  # fields of `SavedInfo`
+        "info": {  # for `show`
             "name": name,
             "kind": "executable" if exported is None else "portable",
             "filterjit": __version__,
@@ -210,7 +210,7 @@ def decode(
 
 
 def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
-    """Returns (path, description) of each array and static value, for `SavedInfo`."""
+    """Returns (path, description) of each array and static value, for `show`."""
     found: list[list[str]] = []
     avals = list(map(Aval.of, arrays))
     for node, path in walk(structure):

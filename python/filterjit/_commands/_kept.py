@@ -4,18 +4,19 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from .._aot._file import SavedInfo, saved_info
+from .._aot._file import info_of
 from .._observe._wording import count, show_bytes
 
 
-def _files(folder: str) -> Iterator[tuple[str, SavedInfo | ValueError]]:
+def _files(folder: str) -> Iterator[tuple[str, dict[str, Any] | ValueError]]:
     """Yields the programs in a folder, newest first."""
     names = filter(re.compile(r"[0-9a-f]{64}\.jit").fullmatch, os.listdir(folder))
     paths = [os.path.join(folder, name) for name in names]
     for path in sorted(paths, key=os.path.getmtime, reverse=True):
         try:
-            yield path, saved_info(path)
+            yield path, info_of(path)
         except ValueError as e:
             yield path, e
 
@@ -27,11 +28,11 @@ def lines_of(folder: str) -> list[str]:
         if isinstance(info, ValueError):
             lines.append(str(info))
             continue
-        top = [f"{x}={what}" for x, what in info.arguments if not set(x) & {".", "["}]
-        more = len(info.arguments) - len(top)
+        top = [f"{x}={what}" for x, what in info["arguments"] if not set(x) & {".", "["}]
+        more = len(info["arguments"]) - len(top)
         call = ", ".join([*top, *[f"{more} in containers"] * bool(more)])
-        size, age = show_bytes(info.nbytes), _age(time.time() - os.path.getmtime(path))
-        lines.append(f"{info.name}: {call}; version {info.version!r}, {size}, {age}")
+        size, age = show_bytes(info["nbytes"]), _age(time.time() - os.path.getmtime(path))
+        lines.append(f"{info['name']}: {call}; version {info['version']!r}, {size}, {age}")
     return lines
 
 
@@ -46,7 +47,9 @@ def prune(folder: str, versions: Sequence[str]) -> str:
     """Deletes damaged files, and programs of other versions and formats. Returns a summary."""
     found = list(_files(folder))
     old = [
-        path for path, info in found if isinstance(info, ValueError) or info.version not in versions
+        path
+        for path, info in found
+        if isinstance(info, ValueError) or info["version"] not in versions
     ]
     for path in old:
         os.unlink(path)
