@@ -434,23 +434,9 @@ mesh = jax.sharding.Mesh(np.array(jax.devices())[{v} - 2 :][:2], "x")
 args = (jax.device_put(args[0] * {v}, jax.sharding.NamedSharding(mesh, jax.P("x"))),)
 f = filter_jit(lambda x: traced(x))
 """
-SPEC = """
-import importlib.util
-spec = importlib.util.spec_from_file_location("other", "other.py")
-other = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(other)
-f = filter_jit(lambda x, g=other.g: g(traced(x)))
-"""
 FORK = "f = filter_jit(lambda x: traced(x) * {v})\nimport os\nif child := os.fork(): sys.exit(os.waitpid(child, 0)[1])"
-RELOADED = """
-import importlib, other
-importlib.reload(other)
-f = filter_jit(lambda x, g=other.g: g(traced(x)))
-"""
 OTHER = {"other.py": "def g(x): return x * {v}"}
 SUM = "f = filter_jit(lambda x: traced(x) * {v}" + " + x * 0" * 1000 + ")"
-RECURSIVE = "def g(x, n={v}): return g(x, n - 1) + x if n else x * 0\nf = filter_jit(lambda x: g(traced(x)))"
-
 # Programs with a number, and whether a change of it is one of the call; else the version stands for
 # it, and an unchanged version runs the old program. None if it is never kept.
 STARTS: dict[str, tuple[str, str, dict[str, str], bool | None]] = {
@@ -458,17 +444,14 @@ STARTS: dict[str, tuple[str, str, dict[str, str], bool | None]] = {
     "a global variable": ("K = {v}\nf = filter_jit(lambda x: traced(x) * K)", "main.py", {}, False),
     "a function that is called": (
         "def g(x): return x * {v}\nf = filter_jit(lambda x: g(traced(x)))", "main.py", {}, False),
-    "a recursive function": (RECURSIVE, "main.py", {}, False),
     "a module that is imported": (
         "import other\nf = filter_jit(lambda x: other.g(traced(x)))", "main.py", OTHER, False),
-    "a module of a spec": (SPEC, "main.py", OTHER, True),
     "python folder": (F, "folder", {}, True),
     "python -m package": (F, "-mfolder", {}, True),
     "devices of a mesh": (MESH, "main.py", {}, True),
     "a sum of 1,000 terms": (SUM, "main.py", {}, True),
     "a forked worker": (FORK, "main.py", {}, True),
     "python -c": (F, "-c", {}, None),
-    "a reloaded module": (RELOADED, "main.py", OTHER, None),
 }  # fmt: skip
 
 

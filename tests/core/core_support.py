@@ -88,8 +88,7 @@ class Maybe:
     """An array or a static, depending on the instance, as a tracer is."""
 
     def __init__(self, traced: bool, hook: Callable[[], Any] | None = None) -> None:
-        self.traced = traced
-        self.hook = hook
+        self.traced, self.hook = traced, hook
 
 
 class Keyed:
@@ -128,11 +127,7 @@ class Hostile:
     """
 
     def __init__(
-        self,
-        on_hash: Callable[[], Any] | None = None,
-        on_eq: Callable[[], Any] | None = None,
-        hash_value: int = 7,
-        equal: Any = True,
+        self, on_hash: Any = None, on_eq: Any = None, hash_value: int = 7, equal: Any = True
     ) -> None:
         self.on_hash, self.on_eq = on_hash, on_eq
         self.hash_value, self.equal = hash_value, equal
@@ -153,9 +148,6 @@ class Unhashable:
     """A static that has no hash."""
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 # ---- nodes ----
@@ -494,10 +486,8 @@ class Hooks:
 
     def compile(self, f: Any, variant: Any) -> Any:
         self._note("compile", f, variant)
-        cache, _ = f._parts()
-        signature = cache.signature
+        signature, registry = f._parts()[0].signature, self.registry
         this = weakref.ref(variant)
-        registry = self.registry
 
         def call(arrays: tuple[Any, ...]) -> tuple[Any, Any]:
             own = this()
@@ -561,9 +551,7 @@ class Jit(core.FilterJit):  # type: ignore[misc]
         return "found by its name"
 
 
-def make_jit(
-    fun: Any, options: Hooks | None = None, attributes: dict[str, Any] | None = None
-) -> Any:
+def make_jit(fun: Any, options: Hooks | None = None, attributes: Any = None) -> Any:
     """A FilterJit of `fun`; ``f._hooks`` has its hooks."""
     options = Hooks(make_registry()) if options is None else options
     return Jit(fun, options, None, {} if attributes is None else attributes)

@@ -7,7 +7,6 @@ from pathlib import Path
 import jax
 import pytest
 
-from filterjit._call import _direct
 from support.processes import environment, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -106,37 +105,3 @@ def test_programs_of_flax_nnx(name: str) -> None:
         numbers = [[float(x) for x in re.findall(r"\d+\.\d+", line)] for line in found]
         others = [[float(x) for x in re.findall(r"\d+\.\d+", line)] for line in expected]
         assert numbers == [pytest.approx(x, rel=1e-3) for x in others]
-
-
-KEEP = """
-import filterjit
-filterjit.keep_programs("programs", version="1")
-"""
-TRACES = """
-for row in filterjit.report().as_dict()["functions"]:
-    print(row["traces"], "traces")
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("cartpole", ["2"]), ("lora", ["20"]), ("nnx_digits", []), ("nnx_transformer", [])],
-)
-def test_a_second_start_loads_its_programs(name: str, arguments: list[str], tmp_path: Path) -> None:
-    """Of a program that is the same but for the line of `keep_programs`."""
-    if not _direct.are_supported():
-        pytest.skip("older versions of JAX lack what direct calls need")
-    text = (EXAMPLES / f"{name}.py").read_text()
-    after = ast.parse(text).body[1].lineno - 1  # the docstring comes first
-    lines = text.splitlines()
-    program = tmp_path / f"{name}.py"
-    program.write_text("\n".join([*lines[:after], KEEP, *lines[after:], TRACES]))
-    command = ("-m", "filterjit", "run") if name.startswith("nnx") else ()
-    traces, shown = [], []
-    for _ in range(2):
-        done = run(*command, program, *arguments, timeout=300, env=environment(), cwd=tmp_path)
-        lines = [line for line in done.stdout.splitlines() if "a second" not in line]
-        traces.append([int(line.split()[0]) for line in lines if line.endswith(" traces")])
-        shown.append([line for line in lines if not line.endswith(" traces")])
-    assert shown[0] == shown[1]
-    assert all(traces[0]) and not any(traces[1])

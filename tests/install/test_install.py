@@ -69,18 +69,6 @@ def test_what_is_replaced_and_put_back(name: str) -> None:
     assert get() is original
 
 
-def test_install_and_uninstall() -> None:
-    original = eqx.filter_jit
-    assert not runs_on_filterjit(made_before)
-    filterjit.install()
-    assert eqx.filter_jit is filterjit.filter_jit
-    assert runs_on_filterjit(made_before)
-    assert runs_on_filterjit(original(lambda x: type(x).__name__))
-    filterjit.uninstall()
-    assert eqx.filter_jit is original
-    assert not runs_on_filterjit(made_before)
-
-
 def test_options_of_a_wrapper_made_before() -> None:
     @eqx.filter_jit(donate="all-except-first", inline=True, keep_unused=True)
     def f(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -208,16 +208,6 @@ def test_calls_that_are_handed_over(jit: Any, cached_partial: Any) -> Iterator[A
     yield outcome(jit(lambda m, n: m.v * 2), m, "text")[:2]
 
 
-@in_each_kind
-def test_donation(jit: Any, cached_partial: Any) -> Iterator[Any]:
-    m = Node(1.0)
-    cached = cached_partial(jit(lambda m, y: m.v.set_value(m.v + y), donate_argnums=0), m)
-    for _ in range(3):
-        old = m.v.get_raw_value()
-        cached(1.0)
-        yield m, old.is_deleted()
-
-
 def test_programs_are_shared_with_the_function() -> None:
     f = filterjit.nnx.jit(lambda m, y: m.v.set_value(m.v + y))
     m = Node()

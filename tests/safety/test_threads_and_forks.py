@@ -67,19 +67,6 @@ def test_a_variant_is_traced_and_compiled_once(jit: Any) -> None:
         assert EVENTS.count("slow_body") == before + 1
 
 
-def test_wrappers_of_one_function_share_it() -> None:
-    traces = []
-
-    def fun(x: jax.Array, n: int) -> jax.Array:
-        traces.append(n)
-        return x * n
-
-    wrappers = [filterjit.filter_jit(fun) for _ in range(16)]
-    at_once(16, lambda i: wrappers[i](X, 2))
-    assert traces == [2]
-    assert len({id(f._parts()[0]) for f in wrappers}) == 1
-
-
 @pytest.fixture
 def switching() -> Iterator[None]:
     """Makes threads switch as often as they can."""
@@ -274,26 +261,6 @@ def test_storm(seconds: int) -> None:
     assert bad.variants == []
     assert list(warnings.filters) == filters
     assert logging.getLogger("jax._src.callback").filters == callback
-
-
-def test_a_hit_changes_nothing_global() -> None:
-    f = filterjit.filter_jit(lambda x, n: x * n, donate="all")
-    f(jnp.arange(3.0), 2), f(jnp.arange(3.0), 2)
-
-    def state() -> Any:
-        return (
-            [id(x) for x in warnings.filters],
-            getattr(warnings, "_filters_version", None),
-            [id(x) for x in logging.getLogger("jax._src.callback").filters],
-            jax.config.values.copy(),
-            sys.getrecursionlimit(),
-            threading.active_count(),
-        )
-
-    before = state()
-    for _ in range(10):
-        f(jnp.arange(3.0), 2)
-    assert state() == before
 
 
 @pytest.mark.skipif(

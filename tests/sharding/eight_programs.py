@@ -131,19 +131,6 @@ def test_a_model_that_the_first_call_places(returned: bool, kind: Any) -> None:
     assert row_of(f)["compiles"] == 1 + (not returned)
 
 
-@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
-@pytest.mark.parametrize("option", [None, P(), P(None)], ids=str)
-def test_one_spec_in_two_spellings_is_one_program(kind: Any, option: Any) -> None:
-    mesh = mesh_of(kind)
-    f = filter_jit(lambda x: x * 2, in_shardings=option, mesh=mesh if option is not None else None)
-    arrays = [jax.device_put(X, NamedSharding(mesh, spec)) for spec in (P(), P(None))]
-    f(arrays[0])
-    assert f.explain(arrays[1]).hit and not f.explain(arrays[1]).moves
-    f(arrays[1])
-    row = row_of(f)
-    assert (row["traces"], row["compiles"], row["remarks"]) == (1, 1, [])
-
-
 def sharded(mesh: Any, rules: Any = RULES) -> Any:
     return filter_jit(
         lambda model, x, n: (jax.vmap(model)(x) * n, model),

@@ -1,6 +1,5 @@
 """Dataclasses of chex, Modules of Flax's linen, and what libraries see of a jitted function."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -52,13 +51,6 @@ def test_chex(mappable: bool, frozen: bool) -> None:
     same_as_jax(look, changed(one, *changes))  # rebuilt without `extra`
     if mappable:
         assert dict(filter_jit(lambda x: x)(one())).keys() == {"a", "b", "posted"}
-
-
-def test_chex_with_static_fields() -> None:
-    chex = pytest.importorskip("chex")
-    static = dataclasses.field(default=1, metadata={"static": True})
-    cls = chex.dataclass(type("Local", (), {"__annotations__": {"a": Any, "s": Any}, "s": static}))
-    check_exact(lambda: [cls(a=X, s=s) for s in (1, 2, 1)])
 
 
 class Counter(eqx.Module):

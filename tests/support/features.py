@@ -69,8 +69,3 @@ class Guard(eqx.Module):
 
     def method(self, x: Any) -> Any:
         return self(x) + 1
-
-
-class TwoFields(eqx.Module):
-    a: Any
-    b: Any

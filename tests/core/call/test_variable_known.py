@@ -132,7 +132,7 @@ def test_a_change(change: str, graph: int) -> None:
     for args in (*calls, calls[0]):
         warm(jit, *args)
     CHANGES[change](tree, other, tree.blocks[3])
-    for _ in range(3):
+    for _ in range(2):
         for args in calls:
             same_as_fresh(jit, *args)
     for args in calls[:2]:

@@ -236,7 +236,7 @@ def structures_in_cycles(registry: Any) -> Any:
     owner.paths = owner.structure.paths
 
 
-MANY_LEAVES = [[X, STATIC] * 600, {"k": (X,) * 1500}, [(X,)] * 100]
+MANY_LEAVES = [[X, STATIC] * 50, {"k": (X,) * 1100}, [(X,)] * 50]
 
 
 @operation(make_registry, MANY_LEAVES, repeated=True)

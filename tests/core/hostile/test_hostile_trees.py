@@ -14,11 +14,6 @@ from trees_support import partition_dict
 
 ARRAYS = ("arrays",)
 
-# ---- errors ----
-
-
-# ---- what is right all the same ----
-
 
 def test_a_tree_that_changes_after_it_was_walked(registry: Any) -> None:
     """The function holds all leaves by then, so the result does not change."""
