@@ -189,14 +189,3 @@ def test_a_failed_lower_leaves_the_cache_as_it_was() -> None:
     with pytest.raises(KeyError):
         f.lower(X[0])
     assert len(f.variants) == 1 and f(X).shape == (2, 3)
-
-
-def test_compiler_options() -> None:
-    f = filter_jit(lambda x: x * 2)
-    compiled = f.lower(X).compile(compiler_options={"xla_cpu_enable_fast_math": True})
-    assert jnp.array_equal(compiled(X), X * 2)
-    error: Any = getattr(jax.errors, "JaxRuntimeError", RuntimeError)
-    for function in (f, jax.jit(lambda x: x)):
-        with pytest.raises(error, match="no_such_option"):
-            function.lower(X).compile(compiler_options={"no_such_option": 1})
-    assert jnp.array_equal(f(X), X * 2)

@@ -4,7 +4,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import pytest
 
 from support.comparison import Jit, Traces, check_calls, on_both
@@ -50,26 +49,3 @@ def test_equality_of_modules() -> None:
     assert check_calls(lambda x: (x.name, x.a), lambda: values) == 2
     make = lambda: [Module(ONE, OwnEquality(1, name)) for name in "xyx"]  # type: ignore[arg-type]
     assert check_calls(lambda x: x.a, make) == 1
-
-
-class Counter(eqx.Module):
-    index: eqx.nn.StateIndex
-
-    def __init__(self) -> None:
-        self.index = eqx.nn.StateIndex(jnp.array(0))
-
-    def __call__(self, x: Any, state: eqx.nn.State) -> Any:
-        value = state.get(self.index)
-        return x + value, state.set(self.index, value + 1)
-
-
-@on_both
-def test_old_state_is_invalid(jit: Jit) -> Any:
-    """A state that is updated inside is invalid there, and still valid outside."""
-    counter, state = eqx.nn.make_with_state(Counter)()
-    with pytest.raises(ValueError, match="Attempted to use old state"):
-        jit(lambda state: (counter(ONE, state), counter(ONE, state))[1])(state)
-    made_inside = jit(lambda x: counter(x, eqx.nn.make_with_state(Counter)()[1])[0])
-    step = jit(counter)
-    first, once = step(ONE, state)
-    return first, step(first, once)[0], step(ONE, state)[0], made_inside(ONE)

@@ -72,18 +72,6 @@ def test_all_is_traced_again_after_clearing(clear: Any) -> None:
     assert [row[k] for k in ("calls", "hits", "traces", "compiles")] == [9, 6, 3, 3]
 
 
-def test_clearing_while_tracing() -> None:
-    @filter_jit
-    def f(x: Any, clear: bool) -> Any:
-        if clear:
-            jax.clear_caches()
-        return x * 2
-
-    assert (f(X, True) == 2).all()
-    assert (f(X, True) == 2).all()
-    assert (f(X, False) == 2).all()
-
-
 @pytest.mark.parametrize("clear", CLEARS)
 @pytest.mark.parametrize("jit", [filter_jit, lambda f: filterjit.jit(f, static_argnums=1)])
 def test_cleared_programs_are_freed(clear: Any, jit: Any) -> None:

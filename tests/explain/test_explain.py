@@ -423,14 +423,6 @@ def test_what_helps_against_a_static_that_cannot_be_hashed() -> None:
         assert "jnp.asarray" not in text
 
 
-def test_wrong_arguments() -> None:
-    f, _ = jitted()
-    with pytest.raises(TypeError, match="argument"):
-        f.explain(1, 2, 3)
-    with pytest.raises(filterjit.StaticArgumentError, match=r"`b`"):
-        f.explain(X, {1, 2})
-
-
 @pytest.mark.parametrize("again", ["return x", "return 2 * x"], ids=["same", "edited"])
 def test_a_cell_that_ran_twice(again: str) -> None:
     names: dict[str, Any] = {"filter_jit": filter_jit}

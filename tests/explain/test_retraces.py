@@ -1,7 +1,6 @@
 """What happens at a retrace: `on_retrace`, and the switch `explain`."""
 
 import logging
-import pickle
 import warnings
 from typing import Any
 
@@ -127,16 +126,6 @@ def test_functions_that_are_traced_inside_ahead_of_time_are_not_retraced() -> No
     with pytest.raises(RetraceError, match="compiles again"):
         outer(jnp.ones(4))
     assert len(traces) == 2
-
-
-def test_pickling() -> None:
-    f, _ = jitted()
-    f(X)
-    explanation = f.explain(X, 1)
-    for value in (explanation, RetraceError("a text"), RetraceWarning("a text")):
-        copy = pickle.loads(pickle.dumps(value))
-        assert type(copy) is type(value)
-        assert copy == value or copy.args == ("a text",)
 
 
 def test_a_first_trace_that_failed_is_no_trace() -> None:

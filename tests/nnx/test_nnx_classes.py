@@ -13,7 +13,7 @@ import filterjit
 from filterjit import filter_jit
 from filterjit._compat import _private
 from filterjit._trees import _registry
-from support.comparison import Traces, comparable, outcome
+from support.comparison import comparable, outcome
 from support.exactness import X, changed, check_exact, described, look, same_as_jax
 
 pytest.importorskip("flax.nnx")
@@ -108,27 +108,6 @@ def test_the_class_of_an_instance_changes() -> None:
 def test_a_class_that_jax_rebuilds_as_another() -> None:
     same_as_jax(look, lambda: [Rebuilds(), Rebuilds(), Rebuilds(4)])
     assert _registry.registry.kind(Rebuilds()) == "custom"
-
-
-def test_post_init_does_not_run_again() -> None:
-    x = Fields(nnx.Param(X))
-    x.posted = 5
-    assert filter_jit(lambda x: x)(x).posted == jax.jit(lambda x: x)(x).posted == 5
-
-
-def test_a_module_that_is_no_pytree() -> None:
-    """It is a leaf, and static, as for Equinox: another instance is another program."""
-
-    class Plain(nnx.Module, pytree=False):
-        def __init__(self) -> None:
-            self.kernel = X
-
-    traces = Traces()
-    f = filter_jit(traces.counting(lambda m, x: x * 2))
-    m = Plain()
-    for module in (m, m, Plain()):
-        assert comparable(f(module, X)) == comparable(X * 2)
-    assert traces.count == 2
 
 
 # ---- the trace state ----

@@ -113,13 +113,6 @@ def test_refused_as_by_equinox(call: Any, kind: type[Exception], words: str) -> 
     check_error(call, kind, words)
 
 
-@pytest.mark.parametrize("bad", [None, True, 1, [1]])
-def test_refused_values_of_donate(bad: Any) -> None:
-    """Equinox takes modes only, and raises ValueError for all else."""
-    with pytest.raises(TypeError, match=r"must be a mode .*, a tuple of names .* not "):
-        filterjit.filter_jit(scale, donate=bad)
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -17,6 +17,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
+from filterjit._call import _miss
 from support.comparison import Jit, Traces
 from support.lifetimes import collect, freed
 from support.nodes import Custom
@@ -244,7 +245,7 @@ def test_instances_that_cannot_hold_programs(make: Any) -> None:
     assert type(instance) is not Record or dict(instance) == {"rate": 2}
 
 
-def test_caches_of_one_function_are_bounded() -> None:
+def test_caches_of_one_function_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches of the methods of objects that cannot hold them are stored in the class's function."""
 
     class C:
@@ -258,6 +259,7 @@ def test_caches_of_one_function_are_bounded() -> None:
         assert isinstance(hash(filterjit.filter_jit(c.method)), int)  # makes its cache
         return weakref.ref(c)
 
-    watched = [make() for _ in range(4300)]
+    monkeypatch.setattr(_miss, "MAXSIZE", 50)
+    watched = [make() for _ in range(150)]
     collect()
-    assert sum(w() is not None for w in watched) < 4200
+    assert 40 < sum(w() is not None for w in watched) < 60

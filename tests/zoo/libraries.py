@@ -122,34 +122,3 @@ def _(core: Any, struct: Any) -> dict[str, Static]:
             lambda: [*(Parameters(n) for n in (1, True, 1.0)), Parameters(1, -0.0)]
         ),
     }
-
-
-@needs("optax")
-def _(optax: Any) -> dict[str, Static]:
-    made = [optax.sgd(rate) for rate in (0.5, 0.25, 0.125)]
-    return {"optimizers": Static(lambda: list(made))}
-
-
-@needs("diffrax")
-def _(diffrax: Any) -> dict[str, Static]:
-    import equinox as eqx
-
-    class Problem(eqx.Module):
-        solver: Any
-        controller: Any
-        steps: Any = eqx.field(static=True)
-
-    def problem(steps: Any = 1, rtol: Any = 0.0, solver: Any = None) -> Any:
-        controller = diffrax.PIDController(rtol=rtol, atol=1e-3)
-        return Problem(solver or diffrax.Euler(), controller, steps)
-
-    return {
-        "problems": Static(
-            lambda: [
-                problem(),
-                problem(True),
-                *(problem(rtol=n) for n in (-0.0, 0)),
-                problem(solver=diffrax.Heun()),
-            ]
-        )
-    }

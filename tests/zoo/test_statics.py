@@ -29,8 +29,14 @@ STATICS = {
 SLOW = {f"libraries: {name}": static for name, static in libraries.STATICS.items()}
 NAMES = [*STATICS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 STATICS |= SLOW
+# Leaves below a container are handled alike: `test_one_answer` has them all.
+BELOW = ("containers", "Partial", "dataclass", "key")
 IN_PLACES = [
-    pytest.param(name, place, marks=[pytest.mark.slow] * (name in SLOW))
+    pytest.param(
+        name,
+        place,
+        marks=[pytest.mark.slow] * (name in SLOW) + [pytest.mark.thorough] * (place in BELOW),
+    )
     for name, static in STATICS.items()
     for place in static.places
 ]
