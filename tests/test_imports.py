@@ -1,11 +1,8 @@
 """The modules of the package: which a start does without, and how they are called."""
 
 import json
-import pathlib
-from collections import Counter
 from typing import Any
 
-import filterjit
 from support.processes import run_code
 
 # What is called, in this order, and a module that is imported then.
@@ -64,12 +61,3 @@ def test_what_is_imported_when_it_is_used() -> None:
     assert left_out("_observe", first) == {"", *("." + name for name in OBSERVE)}
     for code, module in USES.items():
         assert module in found[code] and module not in first, code
-
-
-def test_no_name_of_a_module_occurs_twice() -> None:
-    """A module's name says what is in it without the name of its folder."""
-    package = pathlib.Path(filterjit.__file__).parent
-    names = Counter(
-        file.parent.name if file.stem == "__init__" else file.stem for file in package.rglob("*.py")
-    )
-    assert [name for name, n in names.items() if n > 1] == []

@@ -20,7 +20,7 @@ def _small_process() -> Iterator[None]:
     jax.clear_caches()
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [3, pytest.param(60, marks=pytest.mark.slow)])
 def test_calls_on_a_stand_in_for_jax_jit(examples: int) -> None:
     run_state_machine_as_test(machine.Differential, settings=machine.machine_settings(examples, 30))
 

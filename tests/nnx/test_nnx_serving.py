@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 from flax import nnx
 
 import filterjit
@@ -46,6 +47,7 @@ print(json.dumps([np.asarray(y).tolist() for y in found]))
 """
 
 
+@pytest.mark.thorough
 def test_saved_functions(tmp_path: Path) -> None:
     """A closure over a model, and one of the state, with other weights than those it was compiled with, and
     changes of batch statistics and random streams that come back."""

@@ -167,19 +167,6 @@ def test_error_at_trace_time() -> None:
     check_error(constant, RuntimeError, "must be positive")
 
 
-@on_both
-def test_an_error_whose_value_is_not_used_is_dropped(jit: Jit) -> Any:
-    f = jit(lambda x: (positive(x), x + 1)[1])
-    return f(BAD), f(ONE)
-
-
-@pytest.mark.parametrize("mode", ["nan", "off"])
-@on_both
-def test_on_error_argument(jit: Jit, mode: str) -> Any:
-    f = jit(lambda x: eqx.error_if((x, 3), x[0] < 0, "negative", on_error=mode)[0])
-    return f(VECTOR), f(-VECTOR)
-
-
 ON_ERROR = """
 import contextlib, io, os, warnings
 warnings.simplefilter("ignore")

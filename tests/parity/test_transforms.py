@@ -102,16 +102,6 @@ def test_disable_jit_hands_on_what_jax_cannot_trace(jit: Any, given: Any) -> Non
     assert len(seen) == 2 and all(x is given for x in seen)
 
 
-@on_both
-def test_checking_leaks(jit: Jit) -> Any:
-    leaked: list[Any] = []
-    with jax.checking_leaks():
-        good = jit(lambda x: x + 1)(ONE)
-        with pytest.raises(Exception, match="Leaked") as info:
-            jit(lambda x: (leaked.append(x), x)[1])(ONE)
-    return good, type(info.value).__name__
-
-
 ERRORS = [
     KeyError("mine"),
     *(kind() for kind in (KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration)),
