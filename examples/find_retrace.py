@@ -3,9 +3,9 @@
     python -m filterjit run --explain --report examples/find_retrace.py
 
 It is written for Equinox and names filterjit nowhere. `--explain` says, while it runs, that `train`
-compiles again since `rate` is another float in each call, and `--report` says at the end that
-`simulate` is large since Python unrolled its loop, and in which line. The functions with `mended` in
-their names do the same without. The last line that the program itself prints says what this gains.
+compiles again since `rate` is another float in each call, and `--report` says at the end how many
+equations `simulate` has, since Python unrolled its loop. The functions with `mended` in their names
+do the same without. The last line that the program itself prints says what this gains.
 """
 
 import sys

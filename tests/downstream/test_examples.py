@@ -74,20 +74,15 @@ def test_a_policy() -> None:
     ]
 
 
-def test_a_retrace_and_a_loop_are_found() -> None:
+def test_a_retrace_and_a_large_program_are_found() -> None:
     program = EXAMPLES / "find_retrace.py"
     command = ("-m", "filterjit", "run", "--explain", "--report", program)
     done = run(*command, timeout=300, env=environment())
     told, said = done.stderr, done.stdout.splitlines()
     assert said[:2] == ["the same training: True", "the same simulation: True"]
     assert "`rate`: different static value: was the float 0.1, is the float 0.05" in told
-    lines = program.read_text().splitlines()
-    (line,) = (i for i, text in enumerate(lines, 1) if "for _ in range(steps)" in text)
     (found,) = (text for text in told.splitlines() if "a Python loop" in text)
-    # The line is one of the loop's body.
-    assert re.match(
-        rf"__main__\.simulate: find_retrace\.py:({line}|{line + 1}), a Python loop, ", found
-    )
+    assert re.match(r"__main__\.simulate: has \d,\d{3} equations, ", found)
     assert "__main__.train was traced 9 times" in told
 
 

@@ -222,19 +222,6 @@ def may_be_handed_back(x: Any) -> bool:
     )
 
 
-def raw_stack(equation: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
-    """Returns the code objects and offsets of the frames that created an equation, innermost first.
-    Fallback: two empty sequences."""
-    traceback = stack_key(equation)
-    frames = getattr(traceback, "raw_frames", None)
-    return ((), ()) if frames is None else frames()
-
-
-def stack_key(equation: Any) -> Any:
-    """Returns a hashable value, equal for equations with the same call stack."""
-    return getattr(getattr(equation, "source_info", None), "traceback", None)
-
-
 def clears_with_jax(clear: Callable[[], None]) -> bool:
     """Makes ``jax.clear_caches`` call a function, held weakly.
 

@@ -21,6 +21,6 @@ and compilations (`_forbid`).
 
 **Reports** (`_report`, `_report_output`, `_labels`) are computed from records on request.
 
-**A program's contents** (`_jaxpr`): an unrolled loop and captured arrays, found in the jaxpr of
-each new trace. Only text about them is stored, never a jaxpr or an array.
+**A program's contents**: its number of equations, and captured arrays (`_captured`), found in the
+jaxpr of each new trace. Only text about them is stored, never a jaxpr or an array.
 """

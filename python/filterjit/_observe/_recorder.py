@@ -29,9 +29,9 @@ from .._terminal._progress import Job, job_of
 from ._records import Cost, FunctionRecord, TraceRecord, functions, record_of
 
 if TYPE_CHECKING:
-    from . import _jaxpr
+    from . import _captured
 else:
-    _jaxpr = LazyModule("_observe._jaxpr")
+    _captured = LazyModule("_observe._captured")
 
 logger = logging.getLogger("filterjit")
 
@@ -40,8 +40,7 @@ _LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _FROM_DISK = "/jax/compilation_cache/cache_hits"
 
-_SMALL = 200  # equations; smaller programs aren't searched for loops
-_CAPTURED = 1 << 20  # bytes; smaller captures aren't reported
+_LEAST = 1 << 20  # bytes; smaller captures aren't reported
 _MOST_LINES = 10_000
 
 
@@ -254,12 +253,11 @@ class _Recorder:
             return
         captured = ""
         try:
-            of_variant.waits, of_variant.loop = contents.callbacks, None
-            if len(contents.equations) >= _SMALL and (loop := _jaxpr.find_loop(contents.equations)):
-                of_variant.loop = str(loop)
-            if sum(getattr(x, "nbytes", 0) for x in contents.constants) >= _CAPTURED:
+            of_variant.waits = contents.callbacks
+            of_variant.equations = len(contents.equations)
+            if sum(getattr(x, "nbytes", 0) for x in contents.constants) >= _LEAST:
                 fun = variant.arguments(tuple(arrays))[0]
-                captured = _jaxpr.captured(contents.constants, fun)
+                captured = _captured.captured(contents.constants, fun)
         except Exception:  # an unexpected jaxpr must not fail the call
             logger.debug("a program could not be inspected", exc_info=True)
         if captured and not record.captured:

@@ -131,7 +131,7 @@ class VariantRecord:
 
     Attributes:
         compiled: compilations without a trace, for new placements.
-        loop: a description of the Python loop that made most of the last program; or None.
+        equations: the size of the last program.
         waits: True if calls wait for the program, because it can raise.
         not_kept: why `keep_programs` skipped a program, or None.
     """
@@ -139,7 +139,7 @@ class VariantRecord:
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
-    loop: str | None = None
+    equations: int = 0
     waits: bool = False
     not_kept: str | None = None
 

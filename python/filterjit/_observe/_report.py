@@ -17,6 +17,7 @@ from ._records import Cost, FunctionRecord, Times, functions, record_of
 from ._report_output import STAGES, TIMES, Report, total
 
 _OFTEN = 100  # calls that deserve a remark
+_LARGE = 1000  # equations that do
 
 # Why a call isn't direct, by the names in csrc/call/direct_argument.h.
 _REASONS = {
@@ -128,9 +129,14 @@ def _times_of_function(
 
 
 def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
-    """Returns remarks on a variant: the loop it unrolled, and why it recompiled."""
+    """Returns remarks on a variant: the size of its program, and why it recompiled."""
     record = record_of(variant)
-    remarks = [] if record.loop is None else [record.loop]
+    remarks = []
+    if record.equations >= _LARGE:
+        remarks.append(
+            f"has {record.equations:,} equations, which take long to compile. If a Python loop made "
+            "them, jax.lax.scan or fori_loop would keep one copy."
+        )
     if record.not_kept is not None:
         remarks.append(f"is not kept: {record.not_kept}")
     for now in record.compiled[-1:]:
