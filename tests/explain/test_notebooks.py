@@ -92,7 +92,7 @@ def test_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "It is recreated at In [5], line 3." in last[4]
     pattern = r"filterjit: compiled __main__\.slow \(In \[6\], line 1\) in \d+\.\d s"
     assert [re.fullmatch(pattern, text_of(one)) is not None for one in outputs[5]] == [True]
-    assert "__main__.slow" in last[6] and "<table" in text_of(outputs[6][-1], "text/html")
+    assert "__main__.slow" in last[6]
     assert last[7].startswith("filterjit: where the time")
     assert outputs[8] == []  # the display is turned off
     assert "ipykernel" not in "".join(text_of(one) for cell in outputs for one in cell)

@@ -55,26 +55,22 @@ def _place_and_text(structure: _core.Structure, index: int, array: int) -> tuple
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:
-    """Returns a label like ``n=2, depth=3`` for each dict of texts by path.
-
-    Chooses paths greedily, each time the one that tells most dicts apart, and omits the rest.
-    """
-
-    def number(chosen: Sequence[str]) -> int:
-        return len({tuple(one.get(path) for path in chosen) for one in values})
+    """Returns a label like ``n=2, depth=3`` for each dict of texts by path. Of the paths that tell
+    the same dicts apart, uses the shortest."""
 
     def longest(path: str) -> int:
         return len(path) + max(len(one.get(path, "")) for one in values)
 
-    paths = list(dict.fromkeys(path for one in values for path in one))
-    chosen: list[str] = []
-    while number(chosen) < number(paths):
-        chosen.append(max(paths, key=lambda path: (number([*chosen, path]), -longest(path))))
-    chosen.sort(key=longest)
-    cut = {path: briefly({one[path] for one in values if path in one}, _WIDTH) for path in chosen}
+    chosen: dict[tuple[int, ...], str] = {}
+    for path in sorted(dict.fromkeys(path for one in values for path in one), key=longest):
+        texts = [one.get(path) for one in values]
+        chosen.setdefault(tuple(map(texts.index, texts)), path)
+    cut = {
+        path: briefly({one[path] for one in values if path in one}, _WIDTH)
+        for path in chosen.values()
+    }
     return [
-        ", ".join(f"{path}={cut[path][one[path]]}" for path in chosen if path in one)
-        for one in values
+        ", ".join(f"{path}={cut[path][one[path]]}" for path in cut if path in one) for one in values
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._base import _versions
 from .._base._package import public_type
-from .._terminal._text import Table, escape, shorten
+from .._terminal._text import shorten, table
 from ._wording import count, file_and_line, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
@@ -77,26 +77,18 @@ class Report:
     def __str__(self) -> str:
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if is_terminal else None
-        table = self._table()
-        lines = [*self._causes()[:1], table.title, *table.lines(width), *self._remarks()]
-        return "\n".join(lines)
+        rows = table(self._rows(), width)
+        return "\n".join([*self._causes()[:1], _HEADING, *rows, *self._remarks()])
 
     __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Returns HTML for notebooks: the table, with the lines above and below it."""
-        above, below = (
-            "".join(f"<p>{escape(line)}</p>" for line in lines)
-            for lines in (self._causes()[:1], self._remarks())
-        )
-        return above + self._table().html() + below
 
     def _causes(self) -> list[str]:
         """Returns the main causes of functions with many retraces, most expensive first. The first
         one goes above the table."""
         return [f["cause"] for f in self._functions if f["cause"]]
 
-    def _table(self) -> Table:
+    def _rows(self) -> list[list[str]]:
+        """Returns the table's cells, beginning with the heads."""
         rows: list[tuple[str, dict[str, Any]]] = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
@@ -129,7 +121,7 @@ class Report:
             ]
             for label, row in rows
         ]
-        return Table(_HEADING, ["function", *columns], cells)
+        return [["function", *columns], *cells]
 
     def _remarks(self) -> list[str]:
         found = self._causes()[1:]
