@@ -74,20 +74,6 @@
 #endif
 #endif
 
-/* Returns the referent (new reference), or NULL without an error if it died. */
-static inline PyObject *
-fj_compat_weakref_get(PyObject *ref)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *object = NULL;
-    (void)PyWeakref_GetRef(ref, &object); /* fails if `ref` isn't a weak reference */
-    return object;
-#else
-    PyObject *object = PyWeakref_GetObject(ref);
-    return object == NULL || object == Py_None ? NULL : Py_NewRef(object);
-#endif
-}
-
 /* True if a weak reference, which can be NULL, still points to `object`. */
 static inline int
 fj_compat_weakref_is(PyObject *ref, const void *object)
@@ -253,19 +239,6 @@ fj_compat_dict_get(PyObject *dict, PyObject *key)
     return value;
 #else
     return Py_XNewRef(PyDict_GetItemWithError(dict, key));
-#endif
-}
-
-/* dict.setdefault(): returns a new reference. */
-static inline PyObject *
-fj_compat_dict_set_default(PyObject *dict, PyObject *key, PyObject *otherwise)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *value;
-    (void)PyDict_SetDefaultRef(dict, key, otherwise, &value);
-    return value;
-#else
-    return Py_XNewRef(PyDict_SetDefault(dict, key, otherwise));
 #endif
 }
 

@@ -379,11 +379,10 @@ fj_node_kind_described(FjNodeKind *kind, PyObject *object, FjNodeKind **describe
     }
     PyObject *found = fj_compat_dict_get(kind->described, description);
     if (found == NULL && !PyErr_Occurred()) {
-        /* A finalizer might have added an equal description meanwhile. */
-        PyObject *made = (PyObject *)new_described(kind, description);
-        found = made == NULL ? NULL
-                             : fj_compat_dict_set_default(kind->described, description, made);
-        Py_XDECREF(made);
+        found = (PyObject *)new_described(kind, description);
+        if (found != NULL && PyDict_SetItem(kind->described, description, found) < 0) {
+            Py_CLEAR(found);
+        }
     }
     Py_DECREF(description);
     *described = (FjNodeKind *)found;
