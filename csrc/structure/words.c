@@ -10,10 +10,7 @@ fj_words_call(FjRegistry *registry, const char *name, const char *format, ...)
     va_end(values);
     PyObject *function =
         args == NULL ? NULL : PyObject_GetAttrString(registry->types->words, name);
-    PyObject *result = function == NULL
-                           ? NULL
-                           : PyObject_Vectorcall(function, ((PyTupleObject *)args)->ob_item,
-                                                 (size_t)PyTuple_GET_SIZE(args), NULL);
+    PyObject *result = function == NULL ? NULL : PyObject_CallObject(function, args);
     Py_XDECREF(function);
     Py_XDECREF(args);
     return result;
