@@ -73,24 +73,6 @@ fj_list_steal(PyObject *list, PyObject *item)
         .slots = (its_slots),                                                                 \
     }
 
-/* For tp_traverse.  Skips NULL. */
-#define FJ_VISIT_ALL(...)                                                                     \
-    do {                                                                                      \
-        void *const all_[] = {__VA_ARGS__};                                                   \
-        for (size_t i_ = 0; i_ < Py_ARRAY_LENGTH(all_); i_++) {                               \
-            Py_VISIT((PyObject *)all_[i_]);                                                   \
-        }                                                                                     \
-    } while (0)
-
-/* (P) For tp_dealloc.  Skips NULL. */
-#define FJ_DROP_ALL(...)                                                                      \
-    do {                                                                                      \
-        void *const all_[] = {__VA_ARGS__};                                                   \
-        for (size_t i_ = 0; i_ < Py_ARRAY_LENGTH(all_); i_++) {                               \
-            Py_XDECREF((PyObject *)all_[i_]);                                                 \
-        }                                                                                     \
-    } while (0)
-
 /* The last step of a tp_dealloc, after all references have been dropped. */
 static inline void
 fj_object_free(PyObject *object)
@@ -99,6 +81,30 @@ fj_object_free(PyObject *object)
     type->tp_free(object);
     Py_DECREF(type);
 }
+
+/* Defines NAME_traverse and NAME_dealloc of a garbage-collected TYPE.  REFERENCES(WHAT)
+ * applies WHAT to each reference that `self` owns, which can be NULL.  `visit_more` visits the
+ * rest, and `before` and `after` run around dropping the references. */
+#define FJ_GC_TYPE(name, TYPE, REFERENCES, visit_more, before, after)                         \
+    static int name##_traverse(PyObject *op, visitproc visit, void *arg)                      \
+    {                                                                                         \
+        TYPE *self = (TYPE *)op;                                                              \
+        Py_VISIT(Py_TYPE(op));                                                                \
+        REFERENCES(Py_VISIT)                                                                  \
+        return visit_more;                                                                    \
+    }                                                                                         \
+    static void name##_dealloc(PyObject *op)                                                  \
+    {                                                                                         \
+        TYPE *self = (TYPE *)op;                                                              \
+        PyObject_GC_UnTrack(op);                                                              \
+        if (Py_TYPE(op)->tp_weaklistoffset != 0) {                                            \
+            PyObject_ClearWeakRefs(op);                                                       \
+        }                                                                                     \
+        before;                                                                               \
+        REFERENCES(Py_CLEAR)                                                                  \
+        after;                                                                                \
+        fj_object_free(op);                                                                   \
+    }
 
 /* Hides a new container from the garbage collector until fj_show.  Without this,
  * gc.get_objects() could return it half-filled, and reading a NULL item crashes.  Hide a

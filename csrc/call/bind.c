@@ -152,7 +152,8 @@ static void
 signature_dealloc(PyObject *op)
 {
     FjSignature *self = (FjSignature *)op;
-    FJ_DROP_ALL(self->names, self->flag_bytes);
+    Py_XDECREF(self->names);
+    Py_XDECREF(self->flag_bytes);
     fj_object_free(op);
 }
 

@@ -162,18 +162,6 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static int
-cache_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjCache *self = (FjCache *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->registry, self->function, self->hooks, self->attributes,
-                 self->record);
-    for (int i = 0; i < FJ_LANES; i++) {
-        Py_VISIT(self->last[i][0]);
-    }
-    return fj_table_traverse(&self->variants, visit, arg);
-}
-
 /* Stores the counters in the record, which outlives the Cache: reports add them up.  Runs no
  * Python code, because a record has object's __setattr__. */
 static void
@@ -214,16 +202,19 @@ cache_clear(PyObject *op)
     return 0;
 }
 
-static void
-cache_dealloc(PyObject *op)
-{
-    FjCache *self = (FjCache *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    cache_clear(op);
-    FJ_DROP_ALL(self->registry, self->function, self->signature, self->hooks);
-    fj_object_free(op);
-}
+#define CACHE_REFERENCES(WHAT)                                                                \
+    WHAT(self->registry);                                                                     \
+    WHAT(self->function);                                                                     \
+    WHAT(self->signature);                                                                    \
+    WHAT(self->hooks);                                                                        \
+    WHAT(self->attributes);                                                                   \
+    WHAT(self->record);                                                                       \
+    for (int i = 0; i < FJ_LANES; i++) {                                                      \
+        WHAT(self->last[i][0]);                                                               \
+    }
+
+FJ_GC_TYPE(cache, FjCache, CACHE_REFERENCES, fj_table_traverse(&self->variants, visit, arg),
+           (void)cache_clear(op), (void)0)
 
 static PyObject *
 cache_clear_method(PyObject *op, PyObject *Py_UNUSED(ignored))

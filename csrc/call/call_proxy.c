@@ -102,26 +102,13 @@ proxy_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
                : NULL;
 }
 
-static int
-proxy_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjCallProxy *self = (FjCallProxy *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->attributes, self->self);
-    return 0;
-}
+#define PROXY_REFERENCES(WHAT)                                                                \
+    WHAT(self->function);                                                                     \
+    WHAT(self->attributes);                                                                   \
+    WHAT(self->self);
 
 /* No tp_clear: it is immutable, like a tuple, and other objects break the cycles. */
-static void
-proxy_dealloc(PyObject *op)
-{
-    FjCallProxy *self = (FjCallProxy *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    Py_XDECREF(self->function);
-    Py_XDECREF(self->attributes);
-    Py_XDECREF(self->self);
-    fj_object_free(op);
-}
+FJ_GC_TYPE(proxy, FjCallProxy, PROXY_REFERENCES, 0, (void)0, (void)0)
 
 /* Looks up an attribute of the proxy, then of `attributes`. */
 static PyObject *

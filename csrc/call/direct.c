@@ -289,17 +289,6 @@ direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return new_direct(type, context, jitted, source);
 }
 
-static int
-direct_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjDirect *self = (FjDirect *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->context, self->jitted, self->source);
-    for (int i = 0; i < FJ_LANES; i++) {
-        Py_VISIT(self->lanes[i]);
-    }
-    return fj_direct_entries_traverse(&self->entries, visit, arg);
-}
-
 /* Keeps everything that a call needs.  The variant drops this object. */
 static int
 direct_clear(PyObject *op)
@@ -310,19 +299,17 @@ direct_clear(PyObject *op)
     return 0;
 }
 
-static void
-direct_dealloc(PyObject *op)
-{
-    FjDirect *self = (FjDirect *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    direct_clear(op);
-    FJ_DROP_ALL(self->context, self->jitted, self->source);
-    for (int i = 0; i < FJ_LANES; i++) {
-        Py_XDECREF(self->lanes[i]);
+#define DIRECT_REFERENCES(WHAT)                                                               \
+    WHAT(self->context);                                                                      \
+    WHAT(self->jitted);                                                                       \
+    WHAT(self->source);                                                                       \
+    for (int i = 0; i < FJ_LANES; i++) {                                                      \
+        WHAT(self->lanes[i]);                                                                 \
     }
-    fj_object_free(op);
-}
+
+FJ_GC_TYPE(direct, FjDirect, DIRECT_REFERENCES,
+           fj_direct_entries_traverse(&self->entries, visit, arg), (void)direct_clear(op),
+           (void)0)
 
 static PyObject *
 direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))

@@ -35,28 +35,13 @@ context_forget(PyObject *op, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static int
-context_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjDirectContext *self = (FjDirectContext *)op;
-    Py_VISIT(Py_TYPE(op));
-    for (Py_ssize_t i = 0; i < FJ_NUM_PARTS; i++) {
-        Py_VISIT(self->parts[i]);
+#define CONTEXT_REFERENCES(WHAT)                                                              \
+    for (int i = 0; i < FJ_NUM_PARTS; i++) {                                                  \
+        WHAT(self->parts[i]);                                                                 \
     }
-    return 0;
-}
 
 /* No tp_clear, like a tuple: other objects break the cycles. */
-static void
-context_dealloc(PyObject *op)
-{
-    FjDirectContext *self = (FjDirectContext *)op;
-    PyObject_GC_UnTrack(op);
-    for (Py_ssize_t i = 0; i < FJ_NUM_PARTS; i++) {
-        Py_XDECREF(self->parts[i]);
-    }
-    fj_object_free(op);
-}
+FJ_GC_TYPE(context, FjDirectContext, CONTEXT_REFERENCES, 0, (void)0, (void)0)
 
 static PyMethodDef context_methods[] = {
     FJ_METHOD("forget", context_forget, METH_NOARGS, "($self, /)",

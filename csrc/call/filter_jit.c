@@ -90,15 +90,6 @@ filter_jit_rebuild(PyObject *type, PyObject *args)
 }
 
 static int
-filter_jit_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjFilterJit *self = (FjFilterJit *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->bound_type, self->function, self->hooks, self->signature,
-                 self->cache, self->arrays, self->dict);
-    return 0;
-}
-
-static int
 filter_jit_clear(PyObject *op)
 {
     FjFilterJit *self = (FjFilterJit *)op;
@@ -110,16 +101,16 @@ filter_jit_clear(PyObject *op)
     return 0;
 }
 
-static void
-filter_jit_dealloc(PyObject *op)
-{
-    FjFilterJit *self = (FjFilterJit *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    filter_jit_clear(op);
-    FJ_DROP_ALL(self->bound_type, self->hooks, self->cache, self->arrays);
-    fj_object_free(op);
-}
+#define FILTER_JIT_REFERENCES(WHAT)                                                           \
+    WHAT(self->bound_type);                                                                   \
+    WHAT(self->function);                                                                     \
+    WHAT(self->hooks);                                                                        \
+    WHAT(self->signature);                                                                    \
+    WHAT(self->cache);                                                                        \
+    WHAT(self->arrays);                                                                       \
+    WHAT(self->dict);
+
+FJ_GC_TYPE(filter_jit, FjFilterJit, FILTER_JIT_REFERENCES, 0, (void)0, (void)0)
 
 static PyObject *
 filter_jit_get_function(PyObject *op, void *Py_UNUSED(closure))

@@ -179,23 +179,12 @@ getattribute_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static int
-getattribute_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjGetattribute *self = (FjGetattribute *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->owner, self->original);
-    return 0;
-}
+#define GETATTRIBUTE_REFERENCES(WHAT)                                                         \
+    WHAT(self->owner);                                                                        \
+    WHAT(self->original);
 
 /* No tp_clear: the class breaks the cycle, and can call this until then. */
-static void
-getattribute_dealloc(PyObject *op)
-{
-    FjGetattribute *self = (FjGetattribute *)op;
-    PyObject_GC_UnTrack(op);
-    FJ_DROP_ALL(self->owner, self->original);
-    fj_object_free(op);
-}
+FJ_GC_TYPE(getattribute, FjGetattribute, GETATTRIBUTE_REFERENCES, 0, (void)0, (void)0)
 
 static PyObject *
 getattribute_reduce(PyObject *op, PyObject *Py_UNUSED(ignored))

@@ -312,18 +312,6 @@ jit_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static int
-jit_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjVariableJit *self = (FjVariableJit *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->inner, self->rules.registry, self->rules.variable_type,
-                 self->rules.key_type, self->guards, self->escape, self->reason);
-    for (Py_ssize_t i = 0; i < self->states.count; i++) {
-        Py_VISIT(self->states.items[i]);
-    }
-    return 0;
-}
-
-static int
 jit_clear(PyObject *op)
 {
     FjVariableJit *self = (FjVariableJit *)op;
@@ -334,17 +322,19 @@ jit_clear(PyObject *op)
     return 0;
 }
 
-static void
-jit_dealloc(PyObject *op)
-{
-    FjVariableJit *self = (FjVariableJit *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    jit_clear(op);
-    FJ_DROP_ALL(self->inner, self->rules.registry, self->rules.variable_type,
-                self->rules.key_type, self->guards, self->escape);
-    fj_object_free(op);
-}
+#define JIT_REFERENCES(WHAT)                                                                  \
+    WHAT(self->inner);                                                                        \
+    WHAT(self->rules.registry);                                                               \
+    WHAT(self->rules.variable_type);                                                          \
+    WHAT(self->rules.key_type);                                                               \
+    WHAT(self->guards);                                                                       \
+    WHAT(self->escape);                                                                       \
+    WHAT(self->reason);                                                                       \
+    for (Py_ssize_t i = 0; i < self->states.count; i++) {                                     \
+        WHAT(self->states.items[i]);                                                          \
+    }
+
+FJ_GC_TYPE(jit, FjVariableJit, JIT_REFERENCES, 0, (void)jit_clear(op), (void)0)
 
 static PyObject *
 jit_nodes(PyObject *op, PyObject *tree)

@@ -65,12 +65,15 @@ grow_traces(FjVariant *self)
 }
 
 static void
-free_traces(FjVariant *self)
+free_memory(FjVariant *self)
 {
     while (self->traces != NULL) {
         FjTrace *block = self->traces - 1;
         self->traces = (FjTrace *)block->structure;
         PyMem_Free(block);
+    }
+    for (int i = 0; i < FJ_LANES; i++) {
+        fj_known_free(self->known[i][0]);
     }
 }
 
@@ -244,29 +247,13 @@ fj_output_unflatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return output;
 }
 
-static int
-output_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjOutput *self = (FjOutput *)op;
-    Py_VISIT(Py_TYPE(op));
-    Py_VISIT(self->arrays);
-    Py_VISIT(self->variant);
-    Py_VISIT(self->structure);
-    Py_VISIT(self->given_trace);
-    return 0;
-}
+#define OUTPUT_REFERENCES(WHAT)                                                               \
+    WHAT(self->arrays);                                                                       \
+    WHAT(self->variant);                                                                      \
+    WHAT(self->structure);                                                                    \
+    WHAT(self->given_trace);
 
-static void
-output_dealloc(PyObject *op)
-{
-    FjOutput *self = (FjOutput *)op;
-    PyObject_GC_UnTrack(op);
-    Py_XDECREF(self->arrays);
-    Py_XDECREF(self->variant);
-    Py_XDECREF(self->structure);
-    Py_XDECREF(self->given_trace);
-    fj_object_free(op);
-}
+FJ_GC_TYPE(output, FjOutput, OUTPUT_REFERENCES, 0, (void)0, (void)0)
 
 static PyMemberDef output_members[] = {
     {"arrays", T_OBJECT, offsetof(FjOutput, arrays), READONLY,
@@ -395,18 +382,6 @@ variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
     return outputs;
 }
 
-static int
-variant_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjVariant *self = (FjVariant *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->function, self->structure, self->call, self->record,
-                 self->programs);
-    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        Py_VISIT(self->traces[i].structure);
-    }
-    return 0;
-}
-
 /* Keeps the Structures, like a tuple its items: other objects break the cycles. */
 static int
 variant_clear(PyObject *op)
@@ -418,23 +393,17 @@ variant_clear(PyObject *op)
     return 0;
 }
 
-static void
-variant_dealloc(PyObject *op)
-{
-    FjVariant *self = (FjVariant *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    variant_clear(op);
-    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        Py_DECREF(self->traces[i].structure);
+#define VARIANT_REFERENCES(WHAT)                                                              \
+    WHAT(self->function);                                                                     \
+    WHAT(self->structure);                                                                    \
+    WHAT(self->call);                                                                         \
+    WHAT(self->record);                                                                       \
+    WHAT(self->programs);                                                                     \
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {                                       \
+        WHAT(self->traces[i].structure);                                                      \
     }
-    free_traces(self);
-    for (int i = 0; i < FJ_LANES; i++) {
-        fj_known_free(self->known[i][0]);
-    }
-    FJ_DROP_ALL(self->function, self->structure);
-    fj_object_free(op);
-}
+
+FJ_GC_TYPE(variant, FjVariant, VARIANT_REFERENCES, 0, (void)0, free_memory(self))
 
 static PyMethodDef variant_methods[] = {
     FJ_METHOD("arguments", variant_arguments, METH_O, "($self, arrays, /)",

@@ -6,16 +6,6 @@
 #define MOST_DESCRIBED 1000 /* per described type, before all are dropped */
 
 static int
-kind_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjNodeKind *self = (FjNodeKind *)op;
-    FJ_VISIT_ALL(Py_TYPE(op), self->weak, self->key, self->immutable, self->contents,
-                 self->names, self->keys, self->factories, self->flatten, self->describe,
-                 self->described);
-    return 0;
-}
-
-static int
 kind_clear(PyObject *op)
 {
     FjNodeKind *self = (FjNodeKind *)op;
@@ -31,17 +21,26 @@ kind_clear(PyObject *op)
 }
 
 static void
-kind_dealloc(PyObject *op)
+free_arrays(FjNodeKind *self)
 {
-    FjNodeKind *self = (FjNodeKind *)op;
-    PyObject_GC_UnTrack(op);
-    kind_clear(op);
-    FJ_DROP_ALL(self->names, self->keys, self->factories);
     PyMem_Free(self->places);
     PyMem_Free(self->offsets);
     PyMem_Free(self->dict_fields);
-    fj_object_free(op);
 }
+
+#define KIND_REFERENCES(WHAT)                                                                 \
+    WHAT(self->weak);                                                                         \
+    WHAT(self->key);                                                                          \
+    WHAT(self->immutable);                                                                    \
+    WHAT(self->contents);                                                                     \
+    WHAT(self->names);                                                                        \
+    WHAT(self->keys);                                                                         \
+    WHAT(self->factories);                                                                    \
+    WHAT(self->flatten);                                                                      \
+    WHAT(self->describe);                                                                     \
+    WHAT(self->described);
+
+FJ_GC_TYPE(kind, FjNodeKind, KIND_REFERENCES, 0, (void)0, free_arrays(self))
 
 static PyType_Slot kind_slots[] = {
     {Py_tp_doc, "The kind of a type: how to flatten its instances. Registry creates it."},

@@ -259,20 +259,6 @@ registry_with_policy(PyObject *op, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static int
-registry_traverse(PyObject *op, visitproc visit, void *arg)
-{
-    FjRegistry *self = (FjRegistry *)op;
-    Py_VISIT(Py_TYPE(op));
-    if (self->types != self) {
-        Py_VISIT(self->types);
-    }
-    FJ_VISIT_ALL(self->array_type, self->traced, self->traced_in, self->classify,
-                 self->is_array, self->flatten_one_level, self->flatten_with_keys,
-                 self->missing, self->words, self->keyed, self->by_identity);
-    return fj_table_traverse(&self->kinds, visit, arg);
-}
-
 /* Keeps the callables and `missing`, because finalizers can still use the Registry.  Other
  * objects break the cycles through them. */
 static int
@@ -284,21 +270,24 @@ registry_clear(PyObject *op)
     return 0;
 }
 
-static void
-registry_dealloc(PyObject *op)
-{
-    FjRegistry *self = (FjRegistry *)op;
-    PyObject_GC_UnTrack(op);
-    PyObject_ClearWeakRefs(op);
-    registry_clear(op);
-    if (self->types != self) {
-        Py_XDECREF(self->types);
-    }
-    FJ_DROP_ALL(self->array_type, self->traced, self->traced_in, self->classify,
-                self->is_array, self->flatten_one_level, self->flatten_with_keys,
-                self->missing, self->words, self->keyed, self->by_identity);
-    fj_object_free(op);
-}
+#define REGISTRY_REFERENCES(WHAT)                                                             \
+    if (self->types != self) {                                                                \
+        WHAT(self->types);                                                                    \
+    }                                                                                         \
+    WHAT(self->array_type);                                                                   \
+    WHAT(self->traced);                                                                       \
+    WHAT(self->traced_in);                                                                    \
+    WHAT(self->keyed);                                                                        \
+    WHAT(self->by_identity);                                                                  \
+    WHAT(self->classify);                                                                     \
+    WHAT(self->is_array);                                                                     \
+    WHAT(self->flatten_one_level);                                                            \
+    WHAT(self->flatten_with_keys);                                                            \
+    WHAT(self->missing);                                                                      \
+    WHAT(self->words);
+
+FJ_GC_TYPE(registry, FjRegistry, REGISTRY_REFERENCES,
+           fj_table_traverse(&self->kinds, visit, arg), (void)registry_clear(op), (void)0)
 
 static PyObject *
 registry_kind(PyObject *op, PyObject *object)
