@@ -122,10 +122,10 @@ class CompiledHooks(_running.RunningHooks):
         found = _compare.Comparison(self.registry, *structures, (), self._avals()[own:])
         raise self._mismatch(found.differences.causes)
 
-    def raise_binding_error(
+    def misfit(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        _signature.raise_misfit(self.name, self.signature, args, kwargs)
+    ) -> TypeError:
+        return _signature.misfit(self.name, self.signature, args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException:
         """Returns a MismatchError for mismatched arrays; translates other exceptions as usual."""

@@ -23,7 +23,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import Aval
-from .._base._checks import as_path
+from .._base._checks import as_path, check_version
 from .._base._files import replacing
 from .._base._package import public
 from .._base._versions import needs
@@ -89,10 +89,7 @@ def keep_programs(folder: str | os.PathLike[str], *, version: str) -> contextlib
         ...     y = filter_jit(lambda x: x + 1)(jnp.ones(2))
     """
     path = as_path("keep_programs(folder)", folder)
-    if not isinstance(version, str):
-        raise TypeError(
-            f"`keep_programs(..., version=...)` must be a str, such as '1.0', not {version!r}."
-        )
+    check_version("keep_programs(..., version=...)", version, or_none=False)
     os.makedirs(path, mode=0o700, exist_ok=True)
     _file.check_owner(os.stat(path), path, stat.S_ISDIR)
     if not _direct.are_supported():

@@ -157,11 +157,11 @@ class FunctionHooks(_running.RunningHooks):
         (call,) = variant.programs.calls
         return call
 
-    def raise_binding_error(
+    def misfit(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> TypeError:
         fun = f._function
-        _signature.raise_misfit(fun, f._given_signature or inspect.signature(fun), args, kwargs)
+        return _signature.misfit(fun, f._given_signature or inspect.signature(fun), args, kwargs)
 
     def translate(self, failure: Failure) -> BaseException | str:
         return _errors.translate(failure, _errors.jit_id_of(failure.variant))

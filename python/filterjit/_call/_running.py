@@ -271,8 +271,8 @@ class RunningHooks(CallHooks):
         """Returns the exception to raise, or a function that makes the call instead."""
         if given is not None:
             try:
-                self.raise_binding_error(f, *given)
-            except Exception as e:
+                exception = self.misfit(f, *given)
+            except Exception as e:  # evaluating the signature's annotations
                 exception = e
         assert exception is not None
         answer = _events.error_of(
@@ -284,10 +284,10 @@ class RunningHooks(CallHooks):
 
     # ---- overridden ----
 
-    def raise_binding_error(
+    def misfit(
         self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Raises the TypeError of arguments that don't fit the signature."""
+    ) -> TypeError:
+        """Returns the error of arguments that don't fit the signature."""
         raise NotImplementedError
 
     def translate(self, failure: Failure) -> BaseException | str:

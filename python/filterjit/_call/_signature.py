@@ -109,15 +109,16 @@ def call_with_arguments(
     return fun(*args, **kwargs)
 
 
-def raise_misfit(
+def misfit(
     fun: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Raises the TypeError of arguments that don't fit. `fun` is a function or its name."""
+) -> TypeError:
+    """Returns the error of arguments that don't fit. `fun` is a function or its name."""
+    name, why = fun if isinstance(fun, str) else names_of(fun)[1], ""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as e:
-        name = fun if isinstance(fun, str) else names_of(fun)[1]
-        error = TypeError(f"{name}(): {e}")
-        if isinstance(fun, staticmethod):
-            error.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
-        raise error from None
+        why = str(e)
+    error = TypeError(f"{name}(): {why}")
+    if isinstance(fun, staticmethod):
+        error.add_note("(`@staticmethod` is below the decorator that jits: put it above)")
+    return error

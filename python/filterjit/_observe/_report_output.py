@@ -14,7 +14,6 @@ STAGES = ("tracing", "compiling")
 TIMES = ("dispatch", "program", "waiting")  # of hits
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows for one function's variants
-_MUCH = 0.05  # of the time since the first trace
 _LONG = 0.5  # seconds to compile operations outside jitted functions
 
 # By column head: the key in the row, and its format. Narrow terminals omit the last columns.
@@ -145,7 +144,7 @@ class Report:
 
 def advise(report: Report, seconds: float, *, explained: bool, jax: bool) -> str:
     """Returns the line below the report of ``filterjit run``: the share of dispatch in the steady
-    state, and the most expensive function with retraces.
+    state, and how to explain retraces.
 
     Arguments:
         report: a report with timed calls.
@@ -163,29 +162,16 @@ def advise(report: Report, seconds: float, *, explained: bool, jax: bool) -> str
     built = sum(f[name] for f in (*functions, others) if f for name in STAGES)
     # The remaining time belongs to calls, and to Python code and devices between them.
     steady = max(seconds - built, dispatch + program + waiting)
-    share = dispatch / steady if steady > 0 else 0.0
     said = "No call was timed."
     if hits:
         said = (
             f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}, "
-            f"{share:.1%} of the time without tracing and compiling."
+            f"{dispatch / steady if steady > 0 else 0.0:.1%} of the time without tracing and "
+            "compiling."
         )
-    retraced = [f for f in functions if f["traces"] > f["functions"]]
-    worst = max(retraced, key=lambda f: f["tracing"] + f["compiling"], default=None)
-    if worst is not None and (lost := worst["tracing"] + worst["compiling"]) > _MUCH * seconds:
-        why = "the explanations above tell why" if explained else "`run --explain` tells why"
-        return (
-            f"{said} {worst['name']} was traced {worst['traces']:,} times and compiled, which took "
-            f"{show_seconds(lost)}; {'the cause stands above' if worst['cause'] else why}."
-        )
-    if share <= _MUCH:
-        return said
-    heaviest = max(functions, key=lambda f: f["dispatch"] or 0.0)
-    each = 1e6 * heaviest["dispatch"] / max(1, heaviest["hits"])
-    return (
-        f"{said} Most of it is {heaviest['name']}, {each:.1f} us a hit: do more in one call, with "
-        "jax.lax.scan for example."
-    )
+    if not explained and any(f["traces"] > f["functions"] for f in functions):
+        said += " `run --explain` tells why functions were traced again."
+    return said
 
 
 def _shorten_labels(labels: list[str]) -> list[str]:
