@@ -407,7 +407,7 @@ def test_programs_from_the_persistent_cache(tmp_path: Path) -> None:
         print(json.dumps([row["compiles"], row["from_disk"], "from disk" in str(f.report())]))
     """
     # XLA itself logs what it thinks of a program that it loads.
-    env = environment(TF_CPP_MIN_LOG_LEVEL="3")
+    env = environment(TF_CPP_MIN_LOG_LEVEL="3", JAX_ENABLE_COMPILATION_CACHE="true")
     first, second = (run_code(code, cwd=tmp_path, timeout=240, env=env) for _ in range(2))
     assert first.stderr == second.stderr == ""
     assert json.loads(first.stdout) == [2, 0, False]
