@@ -236,7 +236,8 @@ ask("save", lambda: save("cached" + str(SEED), cached, x, 9) and "saved")
 ask("portable", lambda: filter_jit(cached).lower(x, 9).compile().save(folder + "/p", portable=True))
 ask("load", lambda: load("p", x, 9))
 """
-    first, second = (answers(tmp_path, f"SEED = {seed}{script}") for seed in (10, 11))
+    cache = {"JAX_ENABLE_COMPILATION_CACHE": "true"}  # off in the tests of this folder
+    first, second = (answers(tmp_path, f"SEED = {seed}{script}", **cache) for seed in (10, 11))
     assert [first[name] for name in ("jit", "call", "lower", "other")] == [0, 0, 0, 0]
     assert [second[name] for name in ("jit", "call", "lower", "other")] == [1, 1, 1, 0]
     assert first["save"] == "saved"
