@@ -51,13 +51,14 @@ add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash
     int has_type = code != FJ_PART_INERT && code != FJ_PART_ANCESTOR;
     PyTypeObject *type =
         has_type ? (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object)) : NULL;
-    self->parts[self->count++] = (FjSnapshotPart){.object = Py_NewRef(object),
-                                                  .type = type,
-                                                  .hash = hash,
-                                                  .end = self->count,
-                                                  .code = (uint8_t)code,
-                                                  .immutable = code == FJ_PART_INERT};
-    return self->count - 1;
+    uint32_t index = self->count++;
+    self->parts[index] = (FjSnapshotPart){.object = Py_NewRef(object),
+                                          .type = type,
+                                          .hash = hash,
+                                          .end = index + 1,
+                                          .code = (uint8_t)code,
+                                          .immutable = code == FJ_PART_INERT};
+    return index;
 }
 
 static Py_ssize_t

@@ -396,8 +396,8 @@ match_and_record(FjSnapshot *self)
     return same;
 }
 
-static inline int
-match(FjSnapshot *self, PyObject *value)
+int
+fj_snapshot_match(FjSnapshot *self, PyObject *value)
 {
     const Comparison c = {.snapshot = self};
     if (FJ_FREE_THREADED || !self->python_free) {
@@ -415,15 +415,9 @@ match(FjSnapshot *self, PyObject *value)
 }
 
 int
-fj_snapshot_match(FjSnapshot *self, PyObject *value)
-{
-    return match(self, value);
-}
-
-int
 fj_snapshot_is_same(const FjRecorded *recorded, PyObject *const *snapshot)
 {
-    return match((FjSnapshot *)snapshot[0], recorded->object) > 0;
+    return fj_snapshot_match((FjSnapshot *)snapshot[0], recorded->object) > 0;
 }
 
 /* (P) True if `value` is the object of an OWN part and has the same hash, so it equals itself.

@@ -182,7 +182,7 @@ fj_structure_match(const FjStructure *self, const FjNode *node, PyObject *value)
 {
     FjSnapshot *snapshot = fj_structure_info(self, node)->snapshot;
     PyObject *expected = fj_structure_value(node);
-    if (!self->hashed || snapshot == NULL) {
+    if (!FJ_LOAD_INT(self->hashed) || snapshot == NULL) {
         return FJ_SNAPSHOT_UNSEEN;
     }
     int same = fj_snapshot_match(snapshot, value);
@@ -201,7 +201,9 @@ is_unchanged(const FjStructure *self, const FjNode *node)
     if (is_array != 0) {
         return is_array < 0 ? -1 : 0;
     }
-    return !self->hashed || was == NULL ? 1 : fj_snapshot_has(was, fj_structure_value(node));
+    return !FJ_LOAD_INT(self->hashed) || was == NULL
+               ? 1
+               : fj_snapshot_has(was, fj_structure_value(node));
 }
 
 int
@@ -227,7 +229,7 @@ equal_values(const FjStructure *a, const FjNode *x, const FjStructure *b, const 
     if (value == NULL) {
         return 1;
     }
-    if (a->hashed && b->hashed) {
+    if (FJ_LOAD_INT(a->hashed) && FJ_LOAD_INT(b->hashed)) {
         const FjNodeInfo *of_x = fj_structure_info(a, x), *of_y = fj_structure_info(b, y);
         if (of_x->hash != of_y->hash) {
             return 0;
@@ -286,7 +288,7 @@ fj_structure_equal(FjStructure *a, FjStructure *b)
     if (a->registry != b->registry || a->count != b->count ||
         a->open_leaves != b->open_leaves || a->all_leaves != b->all_leaves ||
         (a->static_leaves == NULL) != (b->static_leaves == NULL) ||
-        (a->hashed && b->hashed && a->hash != b->hash)) {
+        (FJ_LOAD_INT(a->hashed) && FJ_LOAD_INT(b->hashed) && a->hash != b->hash)) {
         return 0;
     }
     for (uint32_t i = 0; i < a->count; i++) {

@@ -228,6 +228,15 @@ fj_structure_info(const FjStructure *structure, const FjNode *node)
     return &structure->info[node - structure->nodes];
 }
 
+/* Returns the type of a container's objects (borrowed). */
+static inline const PyTypeObject *
+fj_structure_type(const FjStructure *structure, const FjNode *node)
+{
+    return node->code == FJ_TUPLE  ? &PyTuple_Type
+           : node->code == FJ_LIST ? &PyList_Type
+                                   : fj_structure_info(structure, node)->type;
+}
+
 /* True if a node is numbered: see Sharing. */
 static inline int
 fj_node_has_number(const FjNode *node)

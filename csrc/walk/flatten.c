@@ -22,7 +22,8 @@ typedef struct {
     int is_tree_structure; /* from fj_flatten_leaves: every leaf counts as an array */
     int none_is_leaf;
     /* A type with only arrays, or only statics, as its instances in this argument; or NULL.
-     * An instance in the buffer or the Structure keeps the type alive. */
+     * An instance in the buffer or the Structure keeps the type alive while no Python code of
+     * a reader can change its class. */
     const PyTypeObject *array_type, *static_type;
     int array_flags;    /* of this argument's array nodes: FJ_NODE_NUMBERS or 0 */
     const char *choice; /* an FjChoose's answer for this argument */
@@ -299,6 +300,9 @@ walk_contents(Flattener *f, PyObject *object, FjContents *c, int result)
     else if (result > 0) {
         index = fj_structure_append(f->structure, c->code, c->count, c->type, c->aux);
     }
+    if (c->code == FJ_CUSTOM || c->runs_python) {
+        f->array_type = f->static_type = NULL;
+    }
     if (index >= 0) {
         f->structure->nodes[index].flags |= (uint16_t)c->flags;
         f->structure->may_run_python |= c->runs_python;
@@ -329,7 +333,7 @@ walk_container(Flattener *f, PyObject *object, FjNodeKind *kind)
         return are_leaves < 0 ? -1 : 0;
     }
     FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
-    return walk_contents(f, object, &c, fj_readers[kind->code]->read(&c, object, kind));
+    return walk_contents(f, object, &c, fj_contents_read(&c, object, kind));
 }
 
 /* Walks an object of a `by_identity` type in the arguments of a call. */

@@ -60,8 +60,8 @@ peek_in_other_order(PyObject *dict, PyObject *const *names, Py_ssize_t count,
 
 /* Nearly always, the dict's next key is the very object of the next name.  __init__ often sets
  * static fields first. */
-static inline int
-peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
+int
+fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
 {
     PyObject *const *items = ((PyTupleObject *)names)->ob_item;
     PyObject *key, *value;
@@ -76,12 +76,6 @@ peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
     return next == count && PyDict_GET_SIZE(dict) == count
                ? 1
                : peek_in_other_order(dict, items, count, values, position, next);
-}
-
-int
-fj_peek_names(PyObject *dict, PyObject *names, Py_ssize_t count, PyObject **values)
-{
-    return peek_names(dict, names, count, values);
 }
 
 int
@@ -102,7 +96,7 @@ fj_peek_dict(const FjNode *node, PyObject *dict, PyObject **children)
         *children++ = factory;
         Py_DECREF(factory); /* the dict holds it */
     }
-    return peek_names(dict, node->aux, count, children);
+    return fj_peek_names(dict, node->aux, count, children);
 }
 
 /* Returns the keys as a tuple, sorted as in JAX, except an OrderedDict's. */

@@ -3,13 +3,13 @@
  * A miss, a prefix and some containers of a match are read in one way: `read` returns the node
  * that the object would have, with references to the children.  A match usually *peeks*: it
  * knows the node, and borrows the children without running Python code.  The functions named
- * fj_peek_... are in the headers of the kinds (kind_sequences.h, ...). */
+ * fj_peek_... are in the headers of the kinds (kind_dicts.h, kind_instances.h). */
 #pragma once
 
 #include "base/scratch.h"
 #include "walk/build.h"
 
-/* Results of reading a container. */
+/* A result of peeking. */
 #define FJ_PEEK_NEEDS_PYTHON (-2) /* can't be read without Python code */
 
 /* An object as the node it would have, and its children. */
@@ -24,7 +24,7 @@ typedef struct {
     FjKindCode code;
     int flags;           /* of the node */
     int runs_python;     /* matching the node runs Python code */
-    PyTypeObject *type;  /* as in FjNodeInfo.type; borrowed */
+    PyTypeObject *type;  /* as in FjNodeInfo.type; borrowed from the object */
     PyObject *aux;       /* as in FjNode.aux; owned, or NULL */
     PyObject *aux_data;  /* CUSTOM: owned, or NULL */
     Py_ssize_t count;    /* of the children */
@@ -99,6 +99,16 @@ fj_contents_is_tree(const FjContents *contents, Py_ssize_t i)
 
 /* Raises a RuntimeError: other code changed the object while it was read.  Always -1. */
 int fj_contents_changed(PyObject *object);
+
+/* (P) Reads a container by its kind.  Results of FjReader.read. */
+static inline int
+fj_contents_read(FjContents *contents, PyObject *object, FjNodeKind *kind)
+{
+    int result = fj_readers[kind->code]->read(contents, object, kind);
+    /* `type` is borrowed: the object holds it, unless Python code has changed its class. */
+    int is_changed = contents->type != NULL && contents->type != Py_TYPE(object);
+    return result > 0 && is_changed ? 0 : result;
+}
 
 /* (P) Reads a dict.  With `is_static`, its values are static fields. */
 int fj_contents_read_dict(FjContents *contents, FjKindCode code, PyObject *dict,

@@ -8,7 +8,6 @@
 #include "structure/statics.h"
 #include "walk/kind_dicts.h"
 #include "walk/kind_instances.h"
-#include "walk/kind_sequences.h"
 
 /* These functions return an FjMatch or FJ_MATCH_NEEDS_PYTHON. */
 
@@ -236,20 +235,13 @@ match_held_children(FjMatcher *m, PyObject **children, uint32_t count)
 
 /* ---- containers ---- */
 
+/* For tuples and lists. */
 static int
-match_list(FjMatcher *m, const FjNode *node, PyObject *list)
+match_sequence(FjMatcher *m, const FjNode *node, PyObject *sequence)
 {
-    PyObject *const *items;
-    return fj_peek_list(node, list, &items) ? match_children(m, items, node->arity)
-                                            : FJ_MATCH_NO;
-}
-
-static int
-match_tuple(FjMatcher *m, const FjNode *node, PyObject *tuple)
-{
-    PyObject *const *items;
-    return fj_peek_tuple(node, tuple, &items) ? match_children(m, items, node->arity)
-                                              : FJ_MATCH_NO;
+    return Py_SIZE(sequence) == (Py_ssize_t)node->arity
+               ? match_children(m, PySequence_Fast_ITEMS(sequence), node->arity)
+               : FJ_MATCH_NO;
 }
 
 static FJ_NOINLINE int
@@ -313,7 +305,8 @@ peek_and_hold(FjMatcher *m, const FjNode *node, PyObject *container, PyObject **
     PyObject *const *borrowed = children;
     int result = FJ_MATCH_NEEDS_PYTHON;
     if (node->code == FJ_LIST) {
-        result = fj_peek_list(node, container, &borrowed);
+        borrowed = ((PyListObject *)container)->ob_item;
+        result = PyList_GET_SIZE(container) == (Py_ssize_t)node->arity;
     }
     else if (node->code == FJ_DICT) {
         result = fj_peek_dict(node, container, children);
@@ -372,7 +365,7 @@ read_contents(FjMatcher *m, const FjNode *node, PyObject *object, FjContents *c)
     FjNodeKind *kind = fj_node_has_kind(node)
                            ? (FjNodeKind *)Py_NewRef((PyObject *)fj_node_kind(node))
                            : fj_registry_kind(m->registry, object);
-    int result = kind == NULL ? -1 : fj_readers[kind->code]->read(c, object, kind);
+    int result = kind == NULL ? -1 : fj_contents_read(c, object, kind);
     Py_XDECREF(kind);
     if (result < 0 && c->failed_to != NULL && is_dict &&
         PyErr_ExceptionMatches(PyExc_Exception) &&
@@ -422,11 +415,7 @@ match_held(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
 {
-    int has_type = node->code == FJ_TUPLE ? PyTuple_CheckExact(object)
-                   : node->code == FJ_LIST
-                       ? PyList_CheckExact(object)
-                       : Py_TYPE(object) == fj_structure_info(m->structure, node)->type;
-    if (!has_type) {
+    if (Py_TYPE(object) != fj_structure_type(m->structure, node)) {
         return FJ_MATCH_NO;
     }
     if (node->code == FJ_TUPLE && object == node->aux) {
@@ -437,8 +426,9 @@ match_held_container(FjMatcher *m, const FjNode *node, PyObject *object)
         return match_value(m, node, fj_structure_value(node), object);
     }
     /* A tuple holds its items.  (An object can also be a tuple.) */
-    return node->code == FJ_TUPLE || node->code == FJ_NAMEDTUPLE ? match_tuple(m, node, object)
-                                                                 : match_held(m, node, object);
+    return node->code == FJ_TUPLE || node->code == FJ_NAMEDTUPLE
+               ? match_sequence(m, node, object)
+               : match_held(m, node, object);
 }
 
 /* Pushes a numbered object, and adds a container to the current record. */
@@ -462,7 +452,7 @@ match_rare_container(FjMatcher *m, const FjNode *node, PyObject *object)
     }
     switch (node->code) {
     case FJ_NAMEDTUPLE:
-        return match_tuple(m, node, object);
+        return match_sequence(m, node, object);
     case FJ_DICT:
     case FJ_DEFAULT_DICT:
         return match_dict(m, node, object);
@@ -488,9 +478,9 @@ match_container(FjMatcher *m, const FjNode *node, PyObject *object)
             m->next = fj_structure_skip(m->structure, node);
             return FJ_MATCH_YES;
         }
-        return PyTuple_CheckExact(object) ? match_tuple(m, node, object) : FJ_MATCH_NO;
+        return PyTuple_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
     case FJ_LIST:
-        return PyList_CheckExact(object) ? match_list(m, node, object) : FJ_MATCH_NO;
+        return PyList_CheckExact(object) ? match_sequence(m, node, object) : FJ_MATCH_NO;
     case FJ_MODULE:
         return Py_TYPE(object) == fj_node_kind(node)->type ? match_module(m, node, object)
                                                            : FJ_MATCH_NO;

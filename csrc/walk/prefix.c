@@ -54,13 +54,10 @@ differ(const Prefix *p, const FjNode *node, const char *what, PyObject *found,
 }
 
 /* Returns the type of the node's object, or NULL for a leaf or an absent node. */
-static PyTypeObject *
+static const PyTypeObject *
 type_of(const Prefix *p, const FjNode *node)
 {
-    return node->code == FJ_NONE    ? Py_TYPE(Py_None)
-           : node->code == FJ_TUPLE ? &PyTuple_Type
-           : node->code == FJ_LIST  ? &PyList_Type
-                                    : fj_structure_info(p->structure, node)->type;
+    return node->code == FJ_NONE ? Py_TYPE(Py_None) : fj_structure_type(p->structure, node);
 }
 
 /* Returns a new tuple.  The size is -1 for other types than tuple and list. */
@@ -215,8 +212,7 @@ walk_container(Prefix *p, PyObject *object)
     else {
         FjContents c = {.registry = p->structure->registry, .scratch = p->scratch};
         p->next++;
-        result =
-            walk_contents(p, node, object, &c, fj_readers[kind->code]->read(&c, object, kind));
+        result = walk_contents(p, node, object, &c, fj_contents_read(&c, object, kind));
     }
     Py_DECREF(kind);
     return result;

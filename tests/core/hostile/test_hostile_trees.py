@@ -3,11 +3,25 @@ although it changes things.  The hostile matrix (core/catalogue) has each place 
 
 import gc
 import operator
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Array, Linear, Value, classify, core, make_registry, same, testing
+from core_support import (
+    Array,
+    Box,
+    Linear,
+    Module,
+    Object,
+    Value,
+    classify,
+    core,
+    layout,
+    make_registry,
+    same,
+    testing,
+)
 from hostile_support import Once
 from outcome_support import attempt, nothing
 from trees_support import partition_dict
@@ -88,3 +102,65 @@ def test_a_class_changed_by_classify() -> None:
             with pytest.raises(RuntimeError, match="changed its class"):
                 core.flatten(registry, [type("Brief", (base,), {})(**values)])
             gc.collect()
+
+
+def _objects_that_change_class(change: Callable[[Any], None]) -> list[Any]:
+    """An object, which changes when an attribute is read, and a custom node."""
+
+    class Reads(Object):
+        layout = layout(("x",))
+
+        @property
+        def x(self) -> Any:
+            change(self)
+            return Array()
+
+    class Flattens(Box):
+        pass
+
+    flattens = Flattens([])
+    flattens.hook = lambda: change(flattens)
+    return [Reads(), flattens]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["object", "custom"])
+def test_an_object_whose_class_dies_while_it_is_read(registry: Any, number: int) -> None:
+    others = [
+        type("Other", (Object,), {"layout": layout(("x",)), "x": 1}),
+        type("Other", (Box,), {}),
+    ]
+    armed: list[None] = []
+
+    def change(x: Any) -> None:
+        if armed:
+            x.__class__ = others[number]
+            gc.collect()
+
+    x = _objects_that_change_class(change)[number]
+    core.flatten(registry, x)
+    old = weakref.ref(type(x))
+    armed.append(None)
+    with pytest.raises(RuntimeError, match="`Other` changed while it was flattened"):
+        core.flatten(registry, [x])
+    assert old() is None
+
+
+def test_a_class_at_the_address_of_a_leafs_class(registry: Any) -> None:
+    """A custom node drops the class of a leaf before it. A Module's class gets its address."""
+    leaf = type("Leaf", (), {})()
+    core.flatten(registry, [leaf])
+    address, later = id(type(leaf)), []
+
+    def hook() -> None:
+        leaf.__class__ = Value
+        gc.collect()
+        kept = []
+        while not later and len(kept) < 5000:
+            kept.append(type("Node", (Module,), {"dynamic": ("x",)}))
+            if id(kept[-1]) == address:
+                later.append(kept[-1](x=Array()))
+
+    arrays, _ = core.flatten(registry, [leaf, Box([], hook=hook), later])
+    if not later:
+        pytest.skip("no class got the address")
+    assert arrays == (later[0].x,)
