@@ -209,7 +209,7 @@ def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018
     assert set(dir(filterjit)) == {
-        *("__version__", "aot", "lax", "nnx", "sharding", "types"),
+        *("__version__", "lax", "nnx", "sharding", "types"),
         *filterjit.__all__,
     }
 
