@@ -254,69 +254,82 @@ remove_leaf_nodes(Flattener *f, Py_ssize_t index)
     node->flags |= FJ_NODE_LEAVES;
 }
 
-static int walk(Flattener *f, PyObject *object);
-static int walk_contents(Flattener *f, PyObject *object, FjContents *c, int result);
+/* The children of a container while they are walked.  Few, because they stay on the stack: see
+ * FjContents. */
+typedef struct {
+    PyObject **items;
+    PyObject *owner;
+    Py_ssize_t count, trees, trees_end;
+    const uint8_t *are_dicts;
+} Children;
 
-/* Adds a dict that an object holds as a field.  With `is_static`, its values are static. */
-static int
-walk_held_dict(Flattener *f, PyObject *dict, int is_static)
+/* (P) Reads a container and adds its node.  `kind` is NULL for a dict that an object holds as
+ * a field, and then `is_static` if its values are static.  Returns the index of the node, or
+ * -1 with an error. */
+static FJ_NOINLINE Py_ssize_t
+open_container(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static,
+               Children *children)
 {
     FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
-    return walk_contents(f, dict, &c, fj_contents_read_dict(&c, FJ_DICT, dict, is_static));
-}
-
-static int
-walk_children(Flattener *f, const FjContents *c)
-{
-    PyObject *const *children = c->children;
-    const uint8_t *dict_children = c->dict_children;
-    Py_ssize_t count = c->count;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *child = children[i];
-        int is_tree = fj_contents_is_tree(c, i);
-        int result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
-                     : FJ_UNLIKELY(dict_children != NULL && dict_children[i])
-                         ? walk_held_dict(f, child, !is_tree)
-                     : is_tree ? walk(f, child)
-                               : add_static(f, child, FJ_NODE_FIELD);
-        if (result < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Adds a container.  `result` is from reading the contents, which this clears. */
-static int
-walk_contents(Flattener *f, PyObject *object, FjContents *c, int result)
-{
+    int result = kind == NULL ? fj_contents_read_dict(&c, FJ_DICT, object, is_static)
+                              : fj_contents_read(&c, object, kind);
     Py_ssize_t index = -1;
     if (result == 0) {
         fj_contents_changed(object);
     }
-    else if (result < 0 && c->failed_to != NULL) {
-        add_context(f, object, c->failed_to);
+    else if (result < 0 && c.failed_to != NULL) {
+        add_context(f, object, c.failed_to);
     }
     else if (result > 0) {
-        index = fj_structure_append(f->structure, c->code, c->count, c->type, c->aux);
+        index = fj_structure_append(f->structure, c.code, c.count, c.type, c.aux);
     }
-    if (c->code == FJ_CUSTOM || c->runs_python) {
+    if (c.code == FJ_CUSTOM || c.runs_python) {
         f->array_type = f->static_type = NULL;
     }
-    if (index >= 0) {
-        f->structure->nodes[index].flags |= (uint16_t)c->flags;
-        f->structure->may_run_python |= c->runs_python;
-        result = walk_children(f, c);
-    }
-    fj_contents_clear(c);
-    if (index < 0 || result < 0) {
+    if (index < 0) {
+        fj_contents_clear(&c);
         return -1;
     }
-    if (f->is_tree_structure && (c->code == FJ_TUPLE || c->code == FJ_LIST)) {
+    f->structure->nodes[index].flags |= (uint16_t)c.flags;
+    f->structure->may_run_python |= c.runs_python;
+    *children =
+        (Children){c.children, c.owner, c.count, c.trees, c.trees_end, c.dict_children};
+    Py_XDECREF(c.aux);
+    Py_XDECREF(c.aux_data);
+    return index;
+}
+
+static int walk(Flattener *f, PyObject *object);
+
+/* Adds a container: see open_container. */
+static int
+walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
+{
+    Children c;
+    int result = 0;
+    Py_ssize_t index = open_container(f, object, kind, is_static, &c);
+    if (index < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < c.count && result == 0; i++) {
+        PyObject *child = c.items[i];
+        int is_tree = c.trees <= i && i < c.trees_end;
+        result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
+                 : FJ_UNLIKELY(c.are_dicts != NULL && c.are_dicts[i])
+                     ? walk_contents(f, child, NULL, !is_tree)
+                 : is_tree ? walk(f, child)
+                           : add_static(f, child, FJ_NODE_FIELD);
+    }
+    fj_contents_drop(&f->scratch, c.owner, c.items, c.count);
+    if (result < 0) {
+        return -1;
+    }
+    FjKindCode code = f->structure->nodes[index].code;
+    if (f->is_tree_structure && (code == FJ_TUPLE || code == FJ_LIST)) {
         remove_leaf_nodes(f, index);
     }
     fj_structure_close(f->structure, index);
-    if (c->code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
+    if (code == FJ_TUPLE && is_constant(f->structure, (uint32_t)index)) {
         f->structure->nodes[index].aux = Py_NewRef(object);
     }
     return 0;
@@ -329,11 +342,7 @@ walk_container(Flattener *f, PyObject *object, FjNodeKind *kind)
     if (f->is_tree_structure && (kind->code == FJ_TUPLE || kind->code == FJ_LIST)) {
         are_leaves = add_sequence_of_leaves(f, object, kind->code);
     }
-    if (are_leaves != 0) {
-        return are_leaves < 0 ? -1 : 0;
-    }
-    FjContents c = {.registry = f->registry, .scratch = &f->scratch, .is_new = 1};
-    return walk_contents(f, object, &c, fj_contents_read(&c, object, kind));
+    return are_leaves != 0 ? (are_leaves < 0 ? -1 : 0) : walk_contents(f, object, kind, 0);
 }
 
 /* Walks an object of a `by_identity` type in the arguments of a call. */

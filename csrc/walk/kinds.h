@@ -74,19 +74,26 @@ fj_contents_of_tuple(FjContents *contents, PyObject *tuple)
     return 1;
 }
 
+/* (P) Drops the references to children. */
+static inline void
+fj_contents_drop(FjScratch *scratch, PyObject *owner, PyObject **children, Py_ssize_t count)
+{
+    if (owner != NULL) {
+        Py_DECREF(owner);
+    }
+    else if (children != NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            Py_XDECREF(children[i]);
+        }
+        fj_scratch_pop(scratch, children);
+    }
+}
+
 /* (P) Drops all references. */
 static inline void
 fj_contents_clear(FjContents *contents)
 {
-    if (contents->owner != NULL) {
-        Py_DECREF(contents->owner);
-    }
-    else if (contents->children != NULL) {
-        for (Py_ssize_t i = 0; i < contents->count; i++) {
-            Py_XDECREF(contents->children[i]);
-        }
-        fj_scratch_pop(contents->scratch, contents->children);
-    }
+    fj_contents_drop(contents->scratch, contents->owner, contents->children, contents->count);
     Py_XDECREF(contents->aux);
     Py_XDECREF(contents->aux_data);
 }

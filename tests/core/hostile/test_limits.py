@@ -1,6 +1,7 @@
 """Many leaves, deep and cyclic trees, and calls within calls without end."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from hostile_support import NESTS, made_of, nest, unnest, uses, walks
 from outcome_support import attempt, raised
 from process_support import output_of
 from trees_support import partition_dict, parts_of, tree_leaves
+
+HERE = Path(__file__).parent
 
 # ---- many ----
 
@@ -70,6 +73,27 @@ def test_deep_trees(registry: Any, name: str) -> None:
     # The walk goes as deep as the structure, and no deeper.
     assert len(structure._subtrees(tree)) == structure.num_leaves
     unnest(tree, inner)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a shell sets the limit")
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="takes more stack")
+def test_flattening_deep_trees_takes_half_of_a_usual_stack() -> None:
+    """Python 3.12 and 3.13 count levels instead of looking at the stack, which is 8 MiB."""
+    program = f"""
+from core_support import core, make_registry
+from hostile_support import NESTS, nest, unnest
+for make, inner in NESTS.values():
+    tree = nest(make, {DEEP})
+    try:
+        core.flatten(make_registry(), tree)
+    except RecursionError:
+        unnest(tree, inner)
+        print("too deep")
+"""
+    path = os.pathsep.join(map(str, (HERE, HERE.parent)))
+    command = f"ulimit -s 4096; PYTHONPATH=$PYTHONPATH:{path} exec {sys.executable} -c '{program}'"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "too deep\n" * len(NESTS), done.stderr
 
 
 def check_depth(registry: Any, make: Callable[[Any], Any], depth: int) -> int:
