@@ -41,7 +41,7 @@ JAX_VERSIONS = [
 JAX_IDS = [jax.removeprefix("==") or "newest" for _, jax, _ in JAX_VERSIONS]
 LIBRARIES = (
     *("attrs", "chex", "cloudpickle", "dm-haiku", "flatbuffers>=25", "hypothesis", "inox"),
-    *("ml-collections", "optax", "optree", "penzai", "pydantic", "pytest>=9", "pytest-xdist"),
+    *("ml-collections", "optax", "optree", "pydantic", "pytest>=9", "pytest-xdist"),
     *("rich", "setuptools>=77"),
 )
 NO_WHEELS = {"3.15": "tensorstore", "3.15t": "tensorstore"}  # no test imports it

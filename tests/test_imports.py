@@ -28,7 +28,7 @@ found = {{"": imported()}}
 for code in {list(USES)}:
     exec(code)
     found[code] = imported()
-found["optional"] = [x for x in ("flax", "chex", "haiku", "penzai", "optax", "equinox") if x in sys.modules]
+found["optional"] = [x for x in ("flax", "chex", "haiku", "optax", "equinox") if x in sys.modules]
 print(json.dumps(found))
 """
 

@@ -27,13 +27,7 @@ import numpy as np
 from .. import _core
 from .._base._arrays import rest_of
 from .._base._errors import format_path, short_repr
-from .._compat import (
-    _equinox_compat,
-    _executable_compat,
-    _flax_compat,
-    _other_compat,
-    _registered_compat,
-)
+from .._compat import _equinox_compat, _executable_compat, _flax_compat, _registered_compat
 from .._trees import _nodes
 from .._trees._registry import registry
 
@@ -394,7 +388,7 @@ def _new_instance(cls: Any, *columns: Any) -> Any:
     """Builds an instance from its fields like the C core: without its constructor."""
     fields = {name: x for name, x in _pairs(columns) if x is not registry.missing}
     _checked(cls, object)
-    known = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
+    known = _flax_compat.object_fields(cls)
     if known:
         if fields.keys() != {*known.dynamic, *known.static}:
             raise ValueError(f"other fields of a {cls}: {list(fields)}")

@@ -1,1 +1,1 @@
-"""The private names of JAX, Equinox, Flax and penzai, each with a fallback."""
+"""The private names of JAX, Equinox and Flax, each with a fallback."""

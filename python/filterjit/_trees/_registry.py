@@ -19,7 +19,7 @@ import jax.tree_util as jtu
 
 from .. import _core
 from .._base import _words
-from .._compat import _equinox_compat, _flax_compat, _jax_compat, _other_compat, _registered_compat
+from .._compat import _equinox_compat, _flax_compat, _jax_compat, _registered_compat
 from ._contents import has_other_dict
 from ._static_keys import (
     OwnEquality,
@@ -203,9 +203,9 @@ def _has_same_items(a: Any, b: Any) -> bool:
 
 
 def _classify_object(cls: type, x: Any) -> tuple[Any, ...] | None:
-    """Describes a class of Flax or penzai with children in attributes, or returns None. Checks the
+    """Describes a class of Flax with children in attributes, or returns None. Checks the
     registered functions by flattening and rebuilding `x`."""
-    fields = _flax_compat.object_fields(cls) or _other_compat.object_fields(cls)
+    fields = _flax_compat.object_fields(cls)
     if fields is None:
         return None
     values = {name: getattr(x, name) for name in fields.dynamic + fields.static}
