@@ -6,11 +6,8 @@ from typing import Any
 
 from .._base._package import public_type
 from ._table import TITLES, Row
-from ._wording import show_bytes
 
 _MOST_CAUSES = 6  # the rest is only counted
-
-PLACE_ONCE = "Place them the same way on every call, what stays the same once: `filterjit.sharding.place(...)`."
 
 WHOLE_FUNCTION = "the function"
 """The path of the function itself."""
@@ -92,19 +89,6 @@ def lines_of(
     return lines
 
 
-@dataclasses.dataclass(frozen=True)
-class Move:
-    """An array that each such call copies to other devices, its place, and its destination."""
-
-    path: str
-    bytes: int
-    was: str
-    to: str
-
-    def __str__(self) -> str:
-        return f"`{self.path}`: {show_bytes(self.bytes)}, from {self.was} to {self.to}"
-
-
 @public_type
 @dataclasses.dataclass(frozen=True)
 class Explanation:
@@ -117,16 +101,12 @@ class Explanation:
         hit: whether a compiled program exists for the call.
         causes: the differences from the closest compiled program, the most important first.
         variants: the number of compiled programs compared with the call.
-        moves: the arrays that each such call copies to other devices, the largest first, with
-            `path`, `bytes`, `was` and `to`. Empty unless the program runs on several devices or the
-            function has `in_shardings`.
     """
 
     name: str
     hit: bool
     causes: tuple[Cause, ...] = ()
     variants: int = 0
-    moves: tuple[Move, ...] = ()
     _more: int = dataclasses.field(default=0, repr=False)
 
     def __bool__(self) -> bool:
@@ -137,7 +117,7 @@ class Explanation:
 
     def __str__(self) -> str:
         if self.hit:
-            return "\n".join([f"{self.name}: hit", *self._placement()])
+            return f"{self.name}: hit"
         if any(cause.kind == "first" for cause in self.causes):
             return f"{self.name}: compiles: no program is compiled for it yet"
         if any(cause.kind == "handed over" for cause in self.causes):
@@ -155,20 +135,9 @@ class Explanation:
             causes = tuple(c for c in causes if c.kind != "static")  # they follow from it
         remedies = dict.fromkeys(c.remedy for c in causes if c.remedy)
         lines += [f"  -> {remedy}" for remedy in remedies]
-        return "\n".join([*lines, *self._placement()])
+        return "\n".join(lines)
 
     @property
     def kinds(self) -> tuple[tuple[str, str], ...]:
         """(kind, path) of each cause."""
         return tuple((cause.kind, cause.path) for cause in self.causes)
-
-    def _placement(self) -> list[str]:
-        lines = []
-        if self.moves:
-            total = show_bytes(sum(move.bytes for move in self.moves))
-            lines.append(f"  each such call copies {total} to other devices:")
-            lines += [f"    {move}" for move in self.moves[:_MOST_CAUSES]]
-            if len(self.moves) > _MOST_CAUSES:
-                lines.append(f"    and {len(self.moves) - _MOST_CAUSES} more")
-            lines.append(f"  -> {PLACE_ONCE}")
-        return lines

@@ -18,7 +18,7 @@ from .._trees._registry import registry
 from . import _records, _table
 from ._causes import WHOLE_FUNCTION, Cause, Explanation, cause_of
 from ._compare import Comparison, Differences, compare_programs, compare_traces
-from ._placement import compare_placements, moves_of
+from ._placement import compare_placements
 from ._records import TraceRecord, functions
 from ._wording import describe, list_first, place_of
 
@@ -42,13 +42,10 @@ def explain(
         return Explanation(_name_of(cache), False, (cause_of(_table.HANDED_OVER, now=reason),))
     earlier = [] if variant is None else _records.record_of(variant).traces
     now = TraceRecord.of(arrays, placed=True)
-    if variant is None or any(isinstance(x, jax.core.Tracer) for x in arrays):
-        return explain_trace(cache, fun, variant, structure, now, earlier)
-    specs = programs_of(variant).specs_of_arrays(arrays) or (None,) * len(arrays)
-    moves = moves_of(paths, now.avals, now.placements or (), specs)
-    now.forget_placements(specs)
-    explanation = explain_trace(cache, fun, variant, structure, now, earlier)
-    return dataclasses.replace(explanation, moves=moves)
+    is_traced = any(isinstance(x, jax.core.Tracer) for x in arrays)
+    if variant and not is_traced and (specs := programs_of(variant).specs_of_arrays(arrays)):
+        now.forget_placements(specs)
+    return explain_trace(cache, fun, variant, structure, now, earlier)
 
 
 def explain_trace(

@@ -4,67 +4,17 @@ A program on several devices needs each array placed by `in_shardings`, or on th
 committed arrays. JAX copies all other arrays in each call.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
-from .._base._arrays import Aval, Placed, is_tracing, placement, same_spec
+from .._base._arrays import Placed, placement, same_spec
 from .._base._errors import format_path
-from .._compat import _jax_compat
 from . import _table
-from ._causes import Cause, Move, cause_of
+from ._causes import Cause, cause_of
 from ._records import AS_TRACED
 from ._wording import shorten
-
-
-def moves_of(
-    paths: Sequence[list[Any]],
-    avals: Sequence[Aval],
-    placed: Sequence[Placed],
-    specs: Sequence[Any],
-) -> tuple[Move, ...]:
-    """Returns the arrays that each such call copies to other devices, the largest first.
-
-    `avals` include numbers in NNX. `placed` are from ``_records.placement``, and `specs` from
-    `in_shardings`, or None.
-    """
-    wanted = _shardings_of(specs)
-    devices: set[Any] = set()  # of the program, as decided by the arrays
-    for one, to in zip(placed, wanted, strict=True):
-        if to is not None:
-            devices |= to.device_set
-        elif one is not None and one[1]:
-            devices |= one[0].device_set
-    several = len(devices) > 1
-    moves = []
-    for path, aval, one, to in zip(paths, avals, placed, wanted, strict=True):
-        here = None if one is None else one[0]
-        on = here if to is None and several and _committed(one) else to
-        if on is not None:
-            moved = here is None or not here.is_equivalent_to(on, len(aval.shape))
-        else:  # XLA chooses the sharding
-            moved = several and (here is None or here.device_set != devices)
-        if moved:
-            size = math.prod(aval.shape) * getattr(aval.dtype, "itemsize", 0)
-            where = "the host" if here is None else _describe(here)
-            there = f"{len(devices)} devices" if on is None else _describe(on)
-            moves.append(Move(format_path(path), size, where, there))
-    return tuple(sorted(moves, key=lambda move: -move.bytes))
-
-
-def _shardings_of(specs: Sequence[Any]) -> list[Any]:
-    """Returns the sharding of each spec under the current mesh, or None."""
-    mesh = None
-    if any(isinstance(spec, PartitionSpec) for spec in specs):
-        mesh = None if is_tracing() else _jax_compat.concrete_mesh()
-    return [
-        (None if mesh is None else NamedSharding(mesh, spec))
-        if isinstance(spec, PartitionSpec)
-        else spec
-        for spec in specs
-    ]
 
 
 def compare_placements(
