@@ -34,7 +34,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from cases import CASES, GROWTH, Case
 from layout import lay_out, machine, progress
 from peers import MISSING, PEERS, applies
-from pictures import SERIES, save
 from timing import in_batches, interleaved, timers_for
 
 BATCH = 2e-3  # the least seconds of a batch of calls
@@ -139,7 +138,6 @@ def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    axes.set_prop_cycle(color=SERIES)
     for peer in peers:
         measured = [row for row in rows if peer in row.microseconds]
         if measured:
@@ -154,7 +152,7 @@ def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
     axes.set_ylabel("microseconds until a call returns")
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.legend(frameon=False)
-    save(figure, path)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def _picture(text: str) -> Path:
