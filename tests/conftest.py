@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     a third of the core's. At least two are left."""
     tests = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") is None:
+        if not any(map(item.get_closest_marker, ("slow", "thorough"))):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         share = 3 if cases[0].path.is_relative_to(_CORE) else 6

@@ -377,6 +377,7 @@ assert [_registry.registry.kind(x) for x in (jnp.ones(1), np.ones(1), 1)] == ["a
 """
 
 
+@pytest.mark.thorough
 def test_names_missing_at_import() -> None:
     names = [
         "jax._src.array",

@@ -500,6 +500,7 @@ print("done")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_programs() -> None:
     done = run_code(_RUN, CORE, options=("-W", "ignore"), stdin=json.dumps(PROGRAMS), timeout=600)

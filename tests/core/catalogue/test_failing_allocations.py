@@ -15,7 +15,9 @@ PARTS = 6
 
 
 @pytest.mark.usefixtures("testing")
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(i, marks=pytest.mark.thorough) for i in range(1, PARTS))]
+)
 def test_every_allocation_may_fail(part: int) -> None:
     """The last line of stderr names the allocation at which the process has crashed."""
     done = run_python(str(SCRIPT), *NAMES[part::PARTS], timeout=500)
