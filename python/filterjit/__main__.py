@@ -15,8 +15,8 @@ def _add_run(commands: Any) -> None:
         description=(
             "Runs a script, a module or a text as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
-            "the program uses and in the children that it starts with multiprocessing. SCRIPT may "
-            "be a folder or a zip file with a __main__.py, or - for standard input."
+            "the program uses. SCRIPT may be a folder or a zip file with a __main__.py, or - for "
+            "standard input."
         ),
     )
     parser.add_argument(

@@ -190,11 +190,6 @@ _flax = _Peer("flax.nnx", _changes_of_flax)
 _jax = _Peer("jax", _changes_of_jax)
 
 
-def is_installed(jax: bool = False) -> bool:
-    """True between `install` and `uninstall`; if `jax` is true, only with ``install(jax=True)``."""
-    return _jax.wanted if jax else _equinox.wanted
-
-
 @public
 def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and

@@ -29,7 +29,6 @@ from typing import Any
 from .._base._after_import import after_import
 from .._base._switches import switches
 from .._install import install
-from ._children import inherit
 
 
 def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
@@ -44,7 +43,6 @@ def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
     """
     begin = time.perf_counter()
     install(jax=options.jax)
-    inherit(options.explain)
     switches.explain = switches.explain or options.explain
     if options.report:
         after_import("jax", _start_report)
