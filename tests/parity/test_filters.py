@@ -157,7 +157,7 @@ def test_options_that_take_filters_ignore_what_is_missing(filter: Any, is_error:
     mesh, rules = auto_mesh("data"), fj.sharding.ShardingRules({filter: P(), ...: P()})
     options: Any = [{"donate": {"tree": filter}}, {"traced": {"tree": filter}}]
     jitted = [fj.filter_jit(lambda tree: tree["b"], **option) for option in options]
-    for use in (*jitted, lambda tree: rules.table(tree, mesh)):
+    for use in (*jitted, lambda tree: fj.sharding.place(tree, rules, mesh)):
         tree = {"a": jnp.ones(2), "b": jnp.ones(3)}
         if is_error:
             with pytest.raises(ValueError, match="'no' matches no leaf"):

@@ -53,7 +53,7 @@ def specs_of(value: Any, tree: Any, mesh: Any, where: list[Any]) -> list[Spec]:
     """
     axes = axes_for(mesh)
     if isinstance(value, ShardingRules):
-        found = [one.spec for one in value.find(tree, axes, where)]
+        found = value.find(tree, axes, where)
     elif is_value(value):
         found = [value] * len(_core.flatten(registry, tree)[0])
         if value is not None:

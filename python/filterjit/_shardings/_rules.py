@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import jax
-import numpy as np
 from jax.sharding import PartitionSpec, Sharding
 
 from .. import _core
@@ -21,8 +19,6 @@ from .._trees._tree_functions import flatten
 from ._specs import (
     Axes,
     Spec,
-    axes_for,
-    axes_of,
     describe,
     misfit_of,
     misuse_of_axes,
@@ -74,18 +70,6 @@ class fsdp:
         return PartitionSpec(*(None,) * divided, self.axis)
 
 
-@dataclasses.dataclass
-class _Found:
-    """The rules' answer for one array. `rule` is the number of the rule, or None. `note` says why
-    the spec isn't the rule's, or is ""."""
-
-    path: list[Any]
-    array: Any
-    rule: int | None
-    spec: Spec
-    note: str = ""
-
-
 @functools.partial(public, module="filterjit.sharding")
 class ShardingRules:
     """An ordered mapping from path patterns or filters to ``PartitionSpec``.
@@ -123,10 +107,9 @@ class ShardingRules:
         ...     ...: P(),
         ... })
         >>> mesh = jax.make_mesh((1, 1), ("data", "tp"))
-        >>> print(rules.table(eqx.nn.Linear(2, 8, key=jax.random.key(0)), mesh))
-        path    shape         spec...
-        weight  float32[8,2]  ...'tp'...
-        bias    float32[8]    ...
+        >>> placed = filterjit.sharding.place(eqx.nn.Linear(2, 8, key=jax.random.key(0)), rules, mesh)
+        >>> placed.weight.sharding.spec == P(None, "tp"), placed.bias.sharding.spec == P()
+        (True, True)
     """
 
     DESCRIBED_BY = ("_keys", "_values")
@@ -160,47 +143,9 @@ class ShardingRules:
     def _show_rule(self, number: int) -> str:
         return f"{_show_key(self._keys[number])}: {self._values[number]!r}"
 
-    def table(self, tree: Any, mesh: Any = None) -> str:
-        """Returns a table of the arrays of a tree: path, shape, spec, bytes a device and rule.
-
-        Arguments:
-            tree: any pytree, where ``jax.ShapeDtypeStruct`` can replace arrays.
-            mesh: the mesh, by default the current one.
-
-        Raises:
-            ValueError: like `place`.
-        """
-        axes = axes_for(mesh)
-        rows = [("path", "shape", "spec", "bytes a device", "rule")]
-        total = 0
-        for one in self.find(_with_arrays(tree), axes, []):
-            array = one.array
-            size = int(np.dtype(_plain_dtype(array.dtype)).itemsize) * math.prod(array.shape)
-            if isinstance(one.spec, PartitionSpec):
-                names = [name for entry in axes_of(one.spec) for name in entry]
-                size //= math.prod(axes.shape[name] for name in names) if axes else 1
-            elif one.spec is not None:
-                size = size * math.prod(one.spec.shard_shape(array.shape)) // (array.size or 1)
-            total += size
-            rule = "-" if one.rule is None else _show_key(self._keys[one.rule])
-            shape = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            spec = "as it is" if one.spec is None else str(getattr(one.spec, "spec", one.spec))
-            note = f" ({one.note})" if one.note else ""
-            rows.append((show_path(one.path), shape, spec, f"{size:,}", rule + note))
-        rows.append(("", "", "", f"{total:,}", ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        lines = []
-        for *cells, last in rows:
-            cells = [
-                text.rjust(width) if i == 3 else text.ljust(width)
-                for i, (text, width) in enumerate(zip(cells, widths, strict=True))
-            ]
-            lines.append("  ".join([*cells, last]).rstrip())
-        return "\n".join(lines)
-
-    def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[_Found]:
-        """Returns the rules' answer for each array of `tree`, in order. Specs can use the axes of
-        `mesh`. `where` is the path of `tree`, for messages."""
+    def find(self, tree: Any, mesh: Axes | None, where: list[Any]) -> list[Spec]:
+        """Returns the spec of each array of `tree`, in order. Specs can use the axes of `mesh`.
+        `where` is the path of `tree`, for messages."""
         if mesh is None:
             raise ValueError(
                 "ShardingRules need a mesh: pass `mesh=`, or call it under `jax.set_mesh(mesh)`"
@@ -248,31 +193,30 @@ class ShardingRules:
 
     def _find_one(
         self, path: list[Any], array: Any, group: int, in_state: bool, mesh: Axes
-    ) -> _Found:
+    ) -> Spec:
         scalar = not array.shape
         if group == len(self._expressions) and not self._default:
             if scalar or in_state:
-                note = "" if scalar else "replicated: no rule takes it"
-                return _Found(path, array, None, PartitionSpec(), note)
+                return PartitionSpec()
             raise ValueError(
                 f"no rule takes `{show_path(path)}`, {describe(array)}: add one, or `...: P()`"
             )
         value = self._values[group]
         if value is None or isinstance(value, Sharding):
-            return _Found(path, array, group, value)
+            return value
         spec = value if isinstance(value, PartitionSpec) else value(array, mesh)
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"the rule {self._show_rule(group)} returned {spec!r}, not a spec")
         problem = misuse_of_axes(spec, mesh)
         misfit = "" if problem else misfit_of(spec, tuple(array.shape), mesh)
         if misfit and (in_state or scalar):
-            return _Found(path, array, group, PartitionSpec(), f"replicated: {spec} does not fit")
+            return PartitionSpec()
         if problem or misfit:
             raise ValueError(
                 f"the rule {self._show_rule(group)} gives `{show_path(path)}`, "
                 f"{describe(array)}, the spec {spec}: {problem or misfit}"
             )
-        return _Found(path, array, group, spec)
+        return spec
 
 
 def _pairs(rules: Any) -> list[tuple[Any, Any]]:
@@ -288,26 +232,6 @@ def _pairs(rules: Any) -> list[tuple[Any, Any]]:
 
 def _show_key(key: Any) -> str:
     return "..." if key is ... else repr(key)
-
-
-def _plain_dtype(dtype: Any) -> Any:
-    """Returns a NumPy dtype. For a PRNG key, it has the same size."""
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        return np.dtype(f"V{getattr(dtype, 'itemsize', 0) or 0}")
-
-
-def _with_arrays(tree: Any) -> Any:
-    """Replaces each ShapeDtypeStruct by an array without memory."""
-
-    def replace(x: Any) -> Any:
-        if not isinstance(x, jax.ShapeDtypeStruct):
-            return x
-        return np.broadcast_to(np.zeros((), _plain_dtype(x.dtype)), x.shape)
-
-    leaves, structure = flatten(tree, True)
-    return structure.unflatten(map(replace, leaves))
 
 
 def _groups_of(tree: Any, expressions: tuple[Expression, ...]) -> dict[str, int]:
