@@ -233,7 +233,7 @@ def test_a_restored_state_has_no_weak_types() -> None:
 
 def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
     found = execute(only("docs/sharding.md", "ShardingRules("))
-    assert "layers[0].weight  float32[64,8]" in capsys.readouterr().out
+    assert "'data'" in capsys.readouterr().out
     model, losses = found["model"], []
     for _ in range(5):
         model, loss = found["step"](model, np.ones((16, 8), np.float32))
