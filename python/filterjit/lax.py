@@ -8,24 +8,21 @@ Arrays in carries, operands, `xs` and results are traced. Everything else is sta
 import jax  # (first: `install` waits for it, and then imports the modules below)
 
 # isort: on
-import cmath
 import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from . import _core
 from ._base._checks import NOT_GIVEN, check_callable
 from ._base._errors import format_path, short_repr
 from ._base._package import public
-from ._base._words import format_pattern
 from ._compat import _flax_compat, _jax_compat
 from ._trees._filters import Expression, as_expression, or_none
-from ._trees._registry import NUMBERS, is_traced, leaves_of, registry
+from ._trees._registry import NUMBERS, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
 
@@ -186,6 +183,7 @@ def _differences(
     that holds `one`, or "". `has_option` suggests the option `traced`.
     """
     structures = _as_of_call(one.structure), _as_of_call(other.structure)
+    from ._observe import _table
     from ._observe._causes import lines_of
     from ._observe._compare import Comparison
 
@@ -200,75 +198,23 @@ def _differences(
     lines = lines_of(
         causes, lambda x: line.format(x.place if x.path else root, x.was, x.now), compared.more
     )
-    was, now = _leaves(one), _leaves(other)
-    for path in [cause.path for cause in causes[:_MOST_REMEDIES]]:
-        keys, first = was.get(path, ([], None))
-        _, second = now.get(path, ([], None))
-        number, like = (first, second) if _is_number(first) else (second, first)
-        array = _array_of(number, like)
-        if array and init and number is first:
-            pattern = format_pattern([str(k[0] if type(k) is tuple else k) for k in keys])
-            option = (
-                f", or pass `traced={pattern or True!r}`"
-                if has_option and not np.shape(like)
-                else ""
-            )
-            lines.append(f"  -> Put an array into `{init}`: `{array}`{option}.")
-        elif array:
-            lines.append(f"  -> Return an array: `{array}`.")
+    rows = _table.NUMBER_OR_ARRAY, _table.FLAG_OR_ARRAY
+    numbers = [x for x in causes if x._number is not None or x._row in rows]
+    given = [x for x in numbers if init and x.was != "an array"]
+    if given:
+        # A traced number is a scalar, and an array in its place might not be.
+        traces = has_option and all(x.now != "an array" for x in given)
+        option = ", or pass `traced=...`" * traces
+        lines.append(f"  -> A Python number is static: put an array into `{init}`{option}.")
+    if len(given) < len(numbers):
+        lines.append("  -> Return an array instead of a Python number.")
     return "\n".join(lines)
-
-
-_MOST_REMEDIES = 3
 
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
     """Returns the path of a static in `one` that was changed in place, or None."""
     pairs, _ = one.structure._differences(other.structure, None, None, 1)
     return one.structure._key_path(pairs[0][0]) if pairs else None
-
-
-def _leaves(x: _Tree) -> dict[str, tuple[list[Any], Any]]:
-    """Returns (path, leaf) of each array and number, by the path's text."""
-    leaves, structure = _core.tree_flatten(registry, x.tree, ("leaf", _is_array_or_number), None)
-    paths = structure._key_paths()
-    return {format_path(path): (path, leaf) for path, leaf in zip(paths, leaves, strict=True)}
-
-
-def _is_array_or_number(x: Any) -> bool:
-    return is_traced(x) or isinstance(x, jax.ShapeDtypeStruct)
-
-
-def _array_of(number: Any, like: Any) -> str | None:
-    """Returns code for an array with the value of `number` that fits `like` in a carry, or None."""
-    if not _is_number(number) or like is None:
-        return None
-    if _is_number(like):
-        kinds = [NUMBERS.index(type(x)) for x in (number, like)]
-        fits = kinds[0] == kinds[1] or 0 < kinds[0] < kinds[1]  # JAX's promotion of weak types
-        text = _text_of(type(like)(number), jnp.result_type(like)) if fits else None
-        return None if text is None else f"jnp.asarray({text})"
-    dtype = getattr(like, "dtype", None)
-    is_bool = dtype == np.bool_ and type(number) is bool
-    if not (is_bool or jnp.issubdtype(dtype, np.number)):
-        return None
-    text = _text_of(number, dtype) if jnp.result_type(number, dtype) == dtype else None
-    if text is None:
-        return None
-    if like.shape:
-        return f"jnp.full({like.shape}, {text}, {str(dtype)!r})"
-    return f"jnp.asarray({text}, {str(dtype)!r})"
-
-
-def _text_of(number: Any, dtype: Any) -> str | None:
-    """Returns a number's code, or None if arrays of the dtype can't hold it."""
-    try:
-        np.asarray(number, dtype)
-    except OverflowError:
-        return None
-    if cmath.isfinite(number):
-        return repr(number)
-    return None if type(number) is complex else f"jnp.{number}".replace("jnp.-", "-jnp.")
 
 
 # By a living function's address: a reference to it, and its _Traced objects by (name, returns).

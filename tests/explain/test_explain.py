@@ -128,6 +128,8 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     ),
     "flax static field": ((X, State(X)), (X, State(X, 2)),
         ("static", "b.size", "int 1", "int 2", "and its field not static")),
+    "a tuple in a static field": ((X, State(X, (1, 2))), (X, State(X, (1, 3))),
+        ("static", "b.size[1]", "int 2", "int 3", "and its field not static")),
     "flax module": ((X, flax.linen.Dense(2)), (X, flax.linen.Dense(3)),
         ("static", "b", "features = 2", "features = 3", "Each value has its own")),
     "FrozenDict": ((X, flax.core.FrozenDict({"a": X})), (X, flax.core.FrozenDict({"c": X})),

@@ -235,30 +235,32 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a sum of vectors": (
         lambda: lax.scan(lambda c, x: (c + X, x), 0, X),
         CHANGES + "the carry: was the int 0, is an array\n"
-        "  -> Put an array into `init`: `jnp.full((3,), 0, 'float32')`.",
+        "  -> A Python number is static: put an array into `init`.$",
     ),
     "a count in a loop": (
         lambda: fori(lambda i, c: (c[0], [c[1][0] + 1]), (X, [0])),
         "`lax.fori_loop`: `body_fun` must return the carry with the same structure and the same statics:\n"
         "  `[1][0]`: was the int 0, is the int 1\n"
-        "  -> Put an array into `init_val`: `jnp.asarray(0)`, or pass `traced='1.0'`.",
+        "  -> A Python number is static: put an array into `init_val`, or pass `traced=...`.$",
     ),
     "a number that is not traced": (
         lambda: lax.scan(lambda c, x: ((c[0] + 1, c[1] + 1), x), (0, 0), X, traced="0"),
         CHANGES
-        + "`[1]`: was the int 0, is the int 1\n  -> Put an array into `init`: `jnp.asarray(0)`.",
+        + "`[1]`: was the int 0, is the int 1\n  -> A Python number is static: put an array into `init`.$",
     ),
-    "the best so far": (
-        lambda: lax.scan(lambda c, x: (jnp.minimum(c, x), x), float("inf"), X),
-        CHANGES + "the carry: was the float inf, is an array\n"
-        "  -> Put an array into `init`: `jnp.asarray(jnp.inf, 'float32')`, or pass `traced=True`.",
+    "a count alone": (
+        lambda: lax.scan(lambda c, x: (c + 1, x), 0, X),
+        CHANGES + "the carry: was the int 0, is the int 1\n"
+        "  -> A Python number is static: put an array into `init`, or pass `traced=...`.$",
     ),
-    "a number that the dtype cannot hold": (
-        lambda: lax.scan(lambda c, x: (x, x), 300, jnp.ones(3, "int8")),
-        CHANGES + "the carry: was the int 300, is an array$"),
+    "a number in a static field": (
+        lambda: lax.scan(lambda c, x: (Holder(c.x, (1, 3)), x), Holder(X, (1, 2)), X),
+        CHANGES + "`s[1]`: was the int 2, is the int 3$",
+    ),
     "a flag": (
         lambda: lax.while_loop(lambda c: c[0], lambda c: (jnp.asarray(False),), (True,)),
-        "`[0]`: was True, is an array\n  -> Put an array into `init_val`: `jnp.asarray(True, 'bool')`",
+        "`[0]`: was True, is an array\n"
+        "  -> A Python number is static: put an array into `init_val`.$",
     ),
     "a static that is changed in place": (
         lambda: lax.scan(lambda c, x: (c.s.append(1) or c, x), Holder(X, []), X),
@@ -272,7 +274,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a number and an array": (
         lambda: lax.cond(True, lambda x: (x, x[0]), lambda x: (x, 0.5), X),
         BRANCHES + "`[1]`: an array from `true_fun`, the float 0.5 from `false_fun`\n"
-        "  -> Return an array: `jnp.asarray(0.5, 'float32')`.",
+        "  -> Return an array instead of a Python number.$",
     ),
     "the third branch": (
         lambda: lax.switch(0, [lambda: "a", lambda: "a", lambda: "b"]),

@@ -70,11 +70,12 @@ class Comparison:
         avals_now: Sequence[Aval] | None = None,
         cache: _core.Cache | None = None,
         most: int = MOST_NODES,
+        in_field: bool = False,
     ) -> None:
         self.registry, self.now, self.cache, self.most = registry, now, cache, most
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
-        self._in_field = False  # the node is a static field of its class
+        self._in_field = self._all_in_field = in_field  # in a static field of its class
         pairs, self.more = was._differences(now, avals_was, avals_now, most)
         for i, j, array_was, array_now in pairs:
             nodes = lineage(was, i, array_was), lineage(now, j, array_now)
@@ -112,7 +113,9 @@ class Comparison:
         was, now = of_was[-1][1], of_now[-1][1]
         if was.kind == now.kind == "array":
             return self._compare_arrays(was.array, now.array, path)
-        self._in_field = len(of_now) > 1 and _is_static_field(of_now[-2][1].type, now.key)
+        self._in_field = self._all_in_field or (
+            len(of_now) > 1 and _is_static_field(of_now[-2][1].type, now.key)
+        )
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
@@ -265,7 +268,7 @@ class Comparison:
             define_eq = "" if is_library_class(type(y)) else _DEFINE_EQ
             filled = {"holds_arrays": holds, "define_eq": define_eq}
         self._add(row, path, *in_words(x, y, describe), **filled)
-        if type(y) in (int, float, complex) and path and not self._in_field:
+        if type(y) in (int, float, complex) and not self._in_field:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
 
     def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
@@ -274,7 +277,9 @@ class Comparison:
             (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
             if {"static", "array"} & {root_of(was).kind, root_of(now).kind}:
                 return []
-            found = Comparison(policy, was, now, path, cache=self.cache).causes
+            found = Comparison(
+                policy, was, now, path, cache=self.cache, in_field=self._in_field
+            ).causes
             if found:
                 break
         return found

@@ -284,7 +284,7 @@ def of_number(
     """Returns the remedy for numbers that change, at paths in the function's arguments. `in_field`
     is True for a field that its class declares static."""
     how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
-    names = sorted({path[0] for path in paths})
+    names = sorted({path[0] for path in paths if path})
     if cache is not None and names and {*names} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
             how = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
