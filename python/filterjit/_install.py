@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._base._after_import import AfterImport
-from ._base._checks import Undo, check_bool
+from ._base._checks import check_bool
 from ._base._locks import RLock
 from ._base._package import public
 
@@ -222,7 +222,7 @@ def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """
     check_bool("install(flax=...)", flax)
     check_bool("install(jax=...)", jax)
-    undo = Undo("filterjit.install")
+    undo = contextlib.ExitStack()
     for peer in (_equinox, _flax, _jax):
         if not peer.wanted:
             undo.callback(peer.uninstall)

@@ -250,16 +250,6 @@ def test_an_array_in_another_place() -> None:
         f(there)
 
 
-def test_a_context_that_nobody_enters(recwarn: pytest.WarningsRecorder) -> None:
-    with filterjit.allow_compile():
-        assert filterjit.allow_compile()(lambda: 3)() == 3
-    assert not recwarn.list
-    filterjit.allow_compile()
-    (found,) = recwarn.list
-    assert str(found.message).endswith(": write `with filterjit.allow_compile():`")
-    assert found.filename == __file__
-
-
 X = jnp.arange(5.0)
 KEY = jax.random.key(0)
 OPERATIONS: dict[str, Callable[[], Any]] = {

@@ -306,11 +306,6 @@ def loaded(folder: Path) -> Any:
     return filterjit.load(folder / "step.jit")
 
 
-def decorated(decorator: Any) -> None:
-    @decorator
-    def serve() -> None: ...
-
-
 OF_NUMPY = {
     "in a dict": (lambda m: jnp.zeros(m["n"]), {"n": np.int64(3)}, r"Pass `int\(m\['n'\]\)`"),
     "a range": (lambda n: list(range(n)), np.int32(3), "Pass `int(n)`"),
@@ -351,9 +346,6 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     "nnx.jit(traced=)": (lambda: filterjit.nnx.jit(len, traced=("x",)), "numbers are traced"),
     "nnx.jit(static_argnmes=)": (
         lambda: filterjit.nnx.jit(len, static_argnmes="x"), "Did you mean 'static_argnames'"),
-    "@forbid_compile": (
-        lambda: decorated(filterjit.forbid_compile), r"write `with filterjit.forbid_compile\(\):`"),
-    "@install()": (lambda: decorated(filterjit.install()), r"write `with filterjit.install\(\):`"),
     "grad of a compiled program": (lambda: jax.grad(compiled_step())(X), "step` is a compiled program"),
     "nnx.jit(f).save": (lambda: filterjit.nnx.jit(len).save, "`warm_up` compiles before"),
     "from filterjit import filter_grad": (

@@ -1,12 +1,9 @@
 """Checks of options. Messages name them as users write them: ``"filter_jit(..., maxsize=...)"``."""
 
-import contextlib
 import difflib
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -102,47 +99,3 @@ def as_path(option: str, value: Any) -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise TypeError(f"`{option}` must be the path of a file, not {value!r}.")
     return os.fsdecode(value)
-
-
-class Undo(contextlib.ExitStack):
-    """Undoes an action on ``close``, or at the end of a ``with``."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def __call__(self, function: Any) -> Any:
-        """Undoes the action, and raises TypeError: this isn't a decorator."""
-        self.close()
-        raise not_a_decorator(self._name)
-
-
-def not_a_decorator(name: str) -> TypeError:
-    return TypeError(f"`{name}()` is not a decorator: write `with {name}():` around the calls")
-
-
-class Entered(AbstractContextManager[None]):
-    """A context manager from ``contextlib.contextmanager`` that warns if it's never entered. `name`
-    is the function that returned it."""
-
-    def __init__(self, name: str, context: Any) -> None:
-        self._name: str | None = name
-        self._context = context
-
-    def __enter__(self) -> None:
-        self._name = None
-        self._context.__enter__()
-
-    def __exit__(self, *exception: Any) -> bool | None:
-        found: bool | None = self._context.__exit__(*exception)
-        return found
-
-    def __call__(self, function: Any) -> Any:
-        """Decorates a function: each call enters a fresh context."""
-        self._name = None
-        return self._context(function)
-
-    def __del__(self) -> None:
-        if self._name is not None:
-            text = f"`{self._name}()` does nothing by itself: write `with {self._name}():`"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -10,12 +10,11 @@ import contextvars
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 
-from .._base._checks import Entered, Undo, not_a_decorator, one_of
+from .._base._checks import one_of
 from .._base._later import LazyModule
 from .._base._package import public
 from .._call._events import users_line
@@ -111,28 +110,22 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
         ...     with filterjit.allow_compile():
         ...         _ = f(y)
     """
-    if callable(action):
-        raise not_a_decorator("filterjit.forbid_compile")
     one_of("forbid_compile(action=...)", action, ("raise", "log"))
     recorder.listen()
-    found, forbid = Undo("filterjit.forbid_compile"), _Forbid(action)
+    found, forbid = contextlib.ExitStack(), _Forbid(action)
     found.callback(forbid.end)
     _forbids.append(forbid)
     return found
 
 
 @public
-def allow_compile() -> AbstractContextManager[None]:
+@contextlib.contextmanager
+def allow_compile() -> Iterator[None]:
     """Returns a context in which this thread or asyncio task can compile in spite of
     `forbid_compile`, for example to load new weights or a second model.
 
     The threads of `warm_up_all` can compile too, but not other threads started in the context.
     """
-    return Entered("filterjit.allow_compile", _allowing())
-
-
-@contextlib.contextmanager
-def _allowing() -> Iterator[None]:
     mine = object()
     try:
         _here.set((*_here.get(), mine))
@@ -152,7 +145,7 @@ def refuse(explain: Callable[[], tuple[Any, ...]], own: int = 0) -> None:
         return
     if forbid.action == "log" and recorder.depth() > own:
         return  # part of a call that is logged
-    with _allowing():  # the text might need programs
+    with allow_compile():  # the text might need programs
         text, cause, *remedy = explain()
     if forbid.action == "raise":
         text = re.sub(": compiles( again)?", ": would compile", text, count=1)
