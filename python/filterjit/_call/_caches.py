@@ -84,10 +84,8 @@ def owner_of(fun: Any) -> Any:
     function in the class. Equal objects therefore share caches.
     """
     for inner in _way_down(fun):
-        # Python compares bound methods by the identity of their instances.
-        is_method = type(inner) is types.MethodType or (
-            isinstance(inner, _core.BoundMethod) and _equals_only_itself(inner.__self__)
-        )
+        # Equal bound methods have the same instance.
+        is_method = isinstance(inner, (types.MethodType, _core.BoundMethod))
         if is_method and _attributes(inner.__self__) is not None:
             return inner.__self__
     if type(inner) is types.FunctionType:

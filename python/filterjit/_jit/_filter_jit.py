@@ -1,7 +1,6 @@
 """The types of jitted functions and methods. Their base classes in C make the calls."""
 
 import inspect
-import operator
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,6 @@ from .._base._checks import positive_int
 from .._base._generic import _P, _S, _T
 from .._base._later import LazyModule
 from .._base._rooms import import_room
-from .._base._words import note_context
 from .._call import _programs
 from .._call._caches import attributes_of
 from .._call._miss import FunctionHooks
@@ -133,56 +131,20 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         def variants(self) -> list[_core.Variant]: ...
 
     def __eq__(self, other: object) -> bool:
-        """True if the functions are equal, and the instances are identical or equal pytrees.
-
-        Pytrees are equal if their statics are equal and their arrays are identical. Array values
-        aren't compared: this would wait for the device, and fail under a trace. An instance with an
-        unhashable static value equals only itself.
-        """
+        """True if the functions are equal and the instances are the same object, as for Python's
+        bound methods."""
         if type(other) is not BoundFilterJit:
             return NotImplemented
-        if self.__func__ != other.__func__:
-            return False
-        x, y = self.__self__, other.__self__
-        if x is y or type(x) is not type(y):
-            return x is y
-        ours, theirs = _parts_of_instance(self), _parts_of_instance(other)
-        if ours is None or theirs is None:
-            return False
-        try:
-            same = ours[1] == theirs[1]
-        except Exception as e:
-            note_context(e)
-            raise
-        return same and all(map(operator.is_, ours[0], theirs[0]))
+        return self.__self__ is other.__self__ and self.__func__ == other.__func__
 
     def __hash__(self) -> int:
-        # Without the arrays: a custom node can create new ones each time it's flattened.
-        parts = _parts_of_instance(self)
-        return hash((self.__func__, id(self.__self__) if parts is None else parts[1]))
+        return hash((self.__func__, id(self.__self__)))
 
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BoundFilterJit, (self.__func__, self.__self__)
-
-
-def _parts_of_instance(bound: BoundFilterJit) -> tuple[tuple[Any, ...], _core.Structure] | None:
-    """Returns (arrays, structure) of the instance, or None if it equals only itself."""
-    function: Any = bound.__func__
-    if not isinstance(function, _core.FilterJit):
-        return None
-    try:
-        arrays, structure = _core.flatten(function._hooks.registry, bound.__self__)
-        try:
-            hash(structure)
-        except TypeError:
-            return None
-    except Exception as e:
-        note_context(e)
-        raise
-    return arrays, structure
 
 
 @final
