@@ -126,9 +126,7 @@ WITHOUT: dict[str, Callable[[], Callable[[], Any]]] = {
     "an object's method": lambda: functools.partial(Plain().method, X),
     "a bound method": lambda: functools.partial(filter_jit(Plain().method), X),
     "on_retrace": lambda: functools.partial(filter_jit(first, on_retrace="raise"), 1, X),
-    "donate by a function": lambda: functools.partial(
-        filter_jit(first, donate={"_": lambda leaf: leaf.ndim > 5}), 1, X
-    ),
+    "donate": lambda: functools.partial(filter_jit(first, donate=("_",)), 1, X),
     "static_argnums": lambda: functools.partial(
         filterjit.jit(first, static_argnums=0), ("a", 1), X
     ),

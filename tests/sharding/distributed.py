@@ -245,9 +245,7 @@ def check_programs() -> None:
     # Programs that depend on shapes, of one variant.
     rules = ShardingRules({...: fsdp("data", min_size=0)})
     f = filter_jit(lambda x: x + 11, in_shardings={"x": rules}, out_shardings=rules, mesh=MESH)
-    g = filter_jit(
-        lambda x: x + 11, donate={"x": lambda x: x.ndim == 2}, same_on_all_processes=True
-    )
+    g = filter_jit(lambda x: x + 11, donate=("x",), same_on_all_processes=True)
     for shape in ((8 * count,), (3,), (8, 8), (5, 3), (8 * count,), (3,), (8, 8)):
         y = np.ones(shape, np.float32)
         for out in (f(place(y, rules, MESH)), g(place(y, P(), MESH)), g(jnp.asarray(y))):

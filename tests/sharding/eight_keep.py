@@ -38,10 +38,6 @@ def step(model: Any, x: Any) -> Any:
     return jax.tree.map(lambda p: p - 0.1 * y if eqx.is_array(p) else p, model)
 
 
-def is_inexact(x: Any) -> bool:
-    return eqx.is_inexact_array(x)
-
-
 OPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "all": lambda mesh: {
         "in_shardings": {"model": RULES, "x": P("data")},
@@ -51,7 +47,6 @@ OPTIONS: dict[str, Callable[[Any], dict[str, Any]]] = {
     },
     "inputs": lambda mesh: {"in_shardings": {"x": P("data")}, "mesh": mesh},
     "outputs": lambda mesh: {"out_shardings": P(), "mesh": mesh},
-    "a filter of leaves": lambda mesh: {"donate": {"model": is_inexact}},
 }
 
 

@@ -16,7 +16,6 @@ from .._base._unwrap import code_of
 from .._compat import _jax_compat
 from . import _direct, _events, _running, _signature, _traced
 from ._caches import names_of
-from ._donation import warn_unused
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -44,14 +43,14 @@ class FlatFunction:
 
     Attributes:
         jit_id: identifies errors of ``eqx.error_if``; see ``_errors.jit_id_of``.
-        donated: the positions of the donated arrays; None if they depend on the arrays.
+        donated: the positions of the donated arrays.
         before_run: returns a context for a call, see `_processes.Comparison`.
     """
 
     before_run: _direct.Before | None = None
 
     def __init__(
-        self, f: _core.FilterJit, variant: _core.Variant, donated: tuple[int, ...] | None
+        self, f: _core.FilterJit, variant: _core.Variant, donated: tuple[int, ...]
     ) -> None:
         cache, _ = f._parts()
         hooks = cast(TracedHooks, cache.hooks)
@@ -124,8 +123,6 @@ class FlatFunction:
                 _traced.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
-            elif hooks.settings.warns_unused and not jax.config.jax_disable_jit:
-                warn_unused(self.donated or (), variant, arrays, output.arrays)
             return output
 
     def _call_function(self, trace: _events.Trace) -> Any:

@@ -113,7 +113,7 @@ class FunctionHooks(_running.RunningHooks):
         """Raises ValueError if an option names an unknown parameter."""
         if self.settings.shardings is not None:
             self.settings.shardings.check_names(signature)
-        check_names("donate", self.settings.donate.chosen.names, signature)
+        self.settings.donate.check_names(signature)
         check_names("traced", self.settings.traced.names, signature)
 
     def parameters(self, f: _core.FilterJit) -> _signature.Parameters:
@@ -139,16 +139,13 @@ class FunctionHooks(_running.RunningHooks):
         settings = self.settings
         if settings.traced:
             check_no_texts(settings.traced, variant.structure)
-        donated = None
-        if not settings.donate.depends_on_leaves:
-            donated = settings.donate.positions(variant, cache.signature, self.registry)
+        donated = settings.donate.positions(variant, cache.signature, self.registry)
         call: Callable[..., _core.Output]
-        is_sharded = settings.shardings is not None or donated is None
         flat = FlatFunction(f, variant, donated)
         if settings.compares_processes and jax.process_count() > 1:
             make = room_for("same_on_all_processes").Comparison
             flat.before_run = make(flat.qualname, variant, settings).before_run
-        if is_sharded:
+        if settings.shardings is not None:
             call = variant.programs = room_for("in_shardings").ShardedCall(variant, settings, flat)
             return call
         kwargs = dict(settings.jitkwargs)

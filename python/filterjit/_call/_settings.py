@@ -86,9 +86,3 @@ class Settings:
         if self.same_on_all_processes is None:
             return self.shardings is not None
         return self.same_on_all_processes
-
-    @property
-    def warns_unused(self) -> bool:
-        """True if filterjit warns about unused donated arrays, by path. Otherwise JAX might."""
-        is_warned = self.shardings is not None and self.donate.mode.startswith("warn")
-        return bool(self.donate.chosen) or is_warned

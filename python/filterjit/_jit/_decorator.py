@@ -22,11 +22,7 @@ from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit, own_options
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Names = tuple[str, ...] | list[str] | Set[str]  # excludes str
-Donate = (
-    Literal["all", "all-except-first", "warn", "warn-except-first", "none"]
-    | Names
-    | Mapping[str, Any]
-)
+Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"] | Names
 Traced = Names | Mapping[str, Any]
 Functions = Literal["identity", "structure"]
 
@@ -151,14 +147,10 @@ def filter_jit(
             - ``"none"``: no arrays.
             - ``"all"``: all arrays.
             - ``"all-except-first"``: all arrays except those in the first argument.
-            - ``"warn"`` and ``"warn-except-first"``: the same two. JAX warns about memory that the
-              program couldn't use.
-            - a tuple of parameter names, such as ``("state", "cache")``;
-            - a dict from parameter names to True or to filters of the arrays (see `Filter`), such
-              as ``{"state": True, "model": "**.weight"}``. Filter functions get tracers, and can
-              look at shapes and dtypes.
+            - ``"warn"`` and ``"warn-except-first"``: the same two, with a warning.
+            - a tuple of parameter names, such as ``("state", "cache")``, with a warning.
 
-            With names, a warning lists the paths of arrays that no result can reuse.
+            JAX issues the warning if the program can't use the memory of a donated array.
         traced: Python numbers to trace, weakly typed, as in ``jax.jit``. Use it for numbers that
             change in each call.
 
@@ -225,8 +217,8 @@ def filter_jit(
         ValueError: for an invalid option; for a name in `donate`, `traced` or `in_shardings` that
             isn't a parameter; or if `jitkwargs` has ``static_argnums``, ``static_argnames``,
             ``donate_argnums`` or ``donate_argnames``, which don't apply to pytrees. The first call
-            raises it for a pattern in `donate` that matches no array, and for a pattern in `traced`
-            that matches no leaf, or a leaf other than a number or array.
+            raises it for a pattern in `traced` that matches no leaf, or a leaf other than a number
+            or array.
         TypeError: if `fun` isn't callable, or is an async or generator function; if `in_shardings`
             or `mesh` has a wrong type; or for an option that ``jax.jit`` doesn't know. The first
             trace raises it if `out_shardings` contains something else than shardings, or if the

@@ -1,9 +1,8 @@
-"""`ShardedCall`: the callable of a variant that has shardings, or donates by a filter of arrays.
+"""`ShardedCall`: the callable of a variant that has shardings.
 
-A variant's flat ``jax.jit`` takes one spec per array, and the positions of donated arrays. Both
-depend on shapes and on the mesh, because rules and filters look at them, and these can change
-within a variant. A variant therefore has a *program* for each combination of specs and donated
-positions. Each program has its own flat function and ``jax.jit``.
+A variant's flat ``jax.jit`` takes one spec per array. Specs depend on shapes and on the mesh,
+because rules look at them, and these can change within a variant. A variant therefore has a
+*program* for each combination of specs, with its own flat function and ``jax.jit``.
 
 - At first, the variant's `call` is a `ShardedCall`. The first call finds the specs, makes the
   program, and sets `call` to the program's ``jax.jit``. Hits then take the same path as without
@@ -17,10 +16,9 @@ jitted once more with them: JAX finds the trace of the flat function in its cach
 """
 
 import contextlib
-import dataclasses
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 
@@ -29,7 +27,6 @@ from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
 from .._call import _direct, _events
-from .._call._donation import same_memory, warn_unused
 from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
 from .._call._settings import Settings
@@ -40,7 +37,6 @@ from ._place import place
 from ._specs import Spec, on_mesh
 
 _MOST_KEYS = 4096
-_T = TypeVar("_T")
 
 
 class _AnyTrace(int):
@@ -63,18 +59,11 @@ class _OtherSpecs(Exception):
     """Raised when a flat function is traced for arrays or a mesh with specs other than its own."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ProgramKey:
-    """The key of a program: the specs of the arrays, and the positions of donated arrays."""
-
-    inputs: tuple[Spec, ...]
-    donated: tuple[int, ...]
-
-
 class ShardedProgram:
     """One flat function of a variant, jitted with specs.
 
     Attributes:
+        inputs: the specs of the call's arrays.
         outputs: the specs of the result's arrays; None until traced.
         jit: the ``jax.jit``, or None.
         call: `jit` or its executable, called by the variant.
@@ -82,22 +71,18 @@ class ShardedProgram:
             and must never trace.
     """
 
-    def __init__(self, call: "ShardedCall", needs: ProgramKey) -> None:
+    def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
         self._call = weakref.ref(call)
-        self.needs = needs
+        self.inputs = inputs
         self.outputs: tuple[Spec, ...] | None = None
         self.flat: Callable[..., _core.Output] = call.flat.make(self)
         self.jit: Any = None
         self.call: Any = None
         self.is_loaded = False
 
-    @property
-    def inputs(self) -> tuple[Spec, ...]:
-        return self.needs.inputs
-
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
         call = self._call()
-        if self.is_loaded or (call is not None and call.needs_of_tracers(arrays) != self.needs):
+        if self.is_loaded or (call is not None and call.specs_of_tracers(arrays) != self.inputs):
             raise _OtherSpecs
 
     def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
@@ -118,15 +103,12 @@ class ShardedCall(Programs):
 
     def __init__(self, variant: _core.Variant, settings: Settings, flat: FlatFunction) -> None:
         super().__init__(flat)
-        self.shardings = settings.shardings or Shardings(None, None, None)
+        self.shardings: Shardings = settings.shardings
         self.variant = weakref.ref(variant)
         self.signature = flat.signature
-        self.settings = settings
         self.jitkwargs = dict(settings.jitkwargs)
         self.flat = flat
-        self.needs_outputs = settings.shardings is not None and (
-            self.shardings.has_outputs or flat.donated != ()
-        )
+        self.needs_outputs = self.shardings.has_outputs or bool(flat.donated)
         self._lock = RLock()
         # Programs live as long as the variant, because running calls don't own their `jit`.
         self._programs: list[ShardedProgram] = []
@@ -140,20 +122,14 @@ class ShardedCall(Programs):
         assert variant is not None
         return ShardingCall(variant, self.signature, arrays)
 
-    def needs_of_tracers(self, tracers: tuple[Any, ...]) -> ProgramKey:
-        call, donated = self._seen(tracers), self.flat.donated
-        if donated is None:
-            find = self.settings.donate.positions
-            donated = find(call.variant, self.signature, self.flat.registry, tracers)
-        return ProgramKey(self.shardings.specs_of_inputs(call), donated)
-
-    def needs_of_arrays(self, arrays: tuple[Any, ...]) -> ProgramKey:
-        """Returns a call's needs. As in a trace, rules and filters see tracers."""
-        return _for_tracers(self.needs_of_tracers, arrays)
+    def specs_of_tracers(self, tracers: tuple[Any, ...]) -> tuple[Spec, ...]:
+        return self.shardings.specs_of_inputs(self._seen(tracers))
 
     def specs_of_arrays(self, arrays: tuple[Any, ...]) -> tuple[Spec, ...]:
-        find = self.shardings.specs_of_inputs
-        return _for_tracers(lambda tracers: find(self._seen(tracers)), arrays)
+        """Returns the specs of a call's arrays. As in a trace, rules see tracers."""
+        found: list[tuple[Spec, ...]] = []
+        jax.eval_shape(lambda *tracers: found.append(self.specs_of_tracers(tracers)), *arrays)
+        return found[0]
 
     def specs_of_result(
         self, program: ShardedProgram, tree: Any, output: _core.Output, arrays: tuple[Any, ...]
@@ -162,7 +138,7 @@ class ShardedCall(Programs):
         function doesn't move gets the spec of the donated array at the same place."""
         call, results = self._seen(arrays), output.arrays
         specs = list(self.shardings.specs_of_outputs(tree, results, call))
-        variant, donated = call.variant, program.needs.donated
+        variant, donated = call.variant, self.flat.donated
         if not (donated and self.shardings.follows_donated):
             return tuple(specs)
         _, structure = _core.flatten(_registry.registry, tree)
@@ -175,22 +151,13 @@ class ShardedCall(Programs):
                 by_path.setdefault(key, []).append(j)
         for i in donated:
             for j in by_path.get(_key(paths_in[i][1:]), ()):
-                if j in taken or not same_memory(arrays[i], results[j]):
+                if j in taken or not _same_memory(arrays[i], results[j]):
                     continue
                 if specs[j] is None and not _jax_compat.is_moved(arrays[i], results[j]):
                     specs[j] = program.inputs[i]
                 if same_spec(specs[j], program.inputs[i]):
                     taken.add(j)
                     break
-        if self.settings.warns_unused and (program.outputs is None or not self.needs_outputs):
-            warn_unused(
-                donated,
-                variant,
-                arrays,
-                results,
-                inputs=program.inputs,
-                outputs=specs,
-            )
         return tuple(specs)
 
     # ---- calls ----
@@ -243,7 +210,7 @@ class ShardedCall(Programs):
         return isinstance(exception, _OtherSpecs) or not (
             self.is_dispatching
             or not self._programs
-            or self.needs_of_arrays(arrays) == self._programs[0].needs
+            or self.specs_of_arrays(arrays) == self._programs[0].inputs
         )
 
     def switch_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
@@ -261,7 +228,7 @@ class ShardedCall(Programs):
         key = tuple(map(_jax_compat.typeof, arrays)), _jax_compat.abstract_mesh()
         program = self._by_key.get(key)
         if program is None or (program.is_loaded and not is_call):
-            program = self._program_for(self.needs_of_arrays(arrays), arrays, is_call)
+            program = self._program_for(self.specs_of_arrays(arrays), arrays, is_call)
             if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
             self._by_key.setdefault(key, program)
@@ -273,15 +240,15 @@ class ShardedCall(Programs):
         return program
 
     def _program_for(
-        self, needs: ProgramKey, arrays: tuple[Any, ...], is_call: bool
+        self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...], is_call: bool
     ) -> ShardedProgram:
-        """Returns the program with these needs, and with its ``jax.jit``."""
+        """Returns the program with these specs, and with its ``jax.jit``."""
         tried = 0
         while True:
             with self._lock:
-                known = [program for program in self._programs if program.needs == needs]
+                known = [program for program in self._programs if program.inputs == inputs]
                 if len(known) == tried:
-                    known.append(ShardedProgram(self, needs))
+                    known.append(ShardedProgram(self, inputs))
                     self._programs.append(known[-1])
             program = known[tried]
             tried += 1
@@ -293,7 +260,7 @@ class ShardedCall(Programs):
 
     def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...], is_call: bool) -> None:
         """Gives a program its ``jax.jit``. Raises _OtherSpecs if the result needs other specs."""
-        options = dict(self.jitkwargs, donate_argnums=program.needs.donated)
+        options = dict(self.jitkwargs, donate_argnums=self.flat.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs
         if self.needs_outputs and not (is_call and self._is_kept(program, arrays)):
@@ -321,11 +288,10 @@ class ShardedCall(Programs):
         return False
 
 
-def _for_tracers(function: Callable[[tuple[Any, ...]], _T], arrays: tuple[Any, ...]) -> _T:
-    """Calls a function with tracers of arrays."""
-    found: list[_T] = []
-    jax.eval_shape(lambda *tracers: found.append(function(tracers)), *arrays)
-    return found[0]
+def _same_memory(x: Any, y: Any) -> bool:
+    """True if one array can reuse the other's memory."""
+    a, b = _jax_compat.typeof(x), _jax_compat.typeof(y)
+    return (a.shape, a.dtype) == (b.shape, b.dtype)
 
 
 def _is_uncommitted(x: Any) -> bool:
