@@ -1,17 +1,12 @@
-"""The results of a trace: its equations, and tracers hidden in objects."""
+"""The results of a trace: its equations, and tracers in objects."""
 
-import collections
-import gc
-import itertools
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from .. import _core
-from .._base._errors import attributes_of, format_path, holds_arrays
-from .._base._unwrap import closure_of, innermost, is_function
+from .._base._errors import attributes_with, format_path, holds_arrays
 from .._compat import _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -69,44 +64,22 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                         todo.extend(equation.params.values())
 
 
-# ---- tracers outside pytrees: in objects, iterators, closures ----
-
-_MOST_OBJECTS = 1000  # to search
-_NO_HOLDERS = (type, types.ModuleType, str, bytes, int, float, *_jax_compat.ARRAY_TYPES)
+# ---- tracers in objects that are no pytrees ----
 
 
 def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if a static part of a result holds a tracer of the current trace. `is_class`
-    is True if the jitted function is a class."""
+    """Raises TypeError if an object in a result isn't a pytree and holds a tracer of the current
+    trace in an attribute. `is_class` is True if the jitted function is a class."""
     assert result is not None
-    todo = collections.deque((x, "", x, i) for i, x in result._statics())
-    seen: dict[int, Any] = {}
-    while todo and len(seen) < _MOST_OBJECTS:
-        x, below, static, index = todo.popleft()
-        if isinstance(x, jax.core.Tracer) and _jax_compat.is_of_current_trace(x):
-            path = format_path(["result", *result._key_path(index)]) + below
-            how = holds_arrays(static)
-            how = how or "Return a pytree: a list, a dict, or a `jax.tree_util.Partial`."
+    for index, x in result._statics():
+        for name in attributes_with(_is_of_trace, x):
+            path = format_path(["result", *result._key_path(index), name])
             raise TypeError(
                 f"the result holds a tracer at `{path}`, in an object of type "
-                f"`{type(static).__qualname__}`, which is no pytree, so it cannot leave the trace. {how}"
-                + " Or jit the methods of the class, one by one."
-                * is_class
+                f"`{type(x).__qualname__}`, which is no pytree, so it cannot leave the trace. "
+                f"{holds_arrays(x)}" + " Or jit the methods of the class, one by one." * is_class
             )
-        if id(x) not in seen and not isinstance(x, _NO_HOLDERS):
-            seen[id(x)] = x
-            held = itertools.islice(_held_by(x), _MOST_OBJECTS)
-            todo.extend((y, below + name, static, index) for name, y in held)
 
 
-def _held_by(x: Any) -> Iterable[tuple[str, Any]]:
-    """Returns the objects that `x` refers to, each with its suffix for a path."""
-    if isinstance(x, dict):
-        return [(f"[{key!r}]", y) for key, y in x.items()]
-    if isinstance(x, list | tuple):
-        return [(f"[{i}]", y) for i, y in enumerate(x)]
-    if is_function(x):
-        parts = getattr(x, "__self__", None), innermost(x), getattr(x, "__defaults__", None)
-        return [*[(f".{name}", y) for name, y in closure_of(x)], *[("", y) for y in parts]]
-    found = [(f".{name}", y) for name, y in attributes_of(x)]
-    return found or [("", y) for y in gc.get_referents(x)]
+def _is_of_trace(x: Any) -> bool:
+    return isinstance(x, jax.core.Tracer) and _jax_compat.is_of_current_trace(x)
