@@ -4,7 +4,7 @@
 
 The same code on the same tree takes the same number of instructions, however busy the machine
 is, so a count can be compared with a bound, unlike a time.  This program runs itself under
-callgrind, with the stand-in for ``jax.jit`` of tests/core/core_support.py, and reads how many
+callgrind, with the stand-in for ``jax.jit`` of tests/core/hooks_support.py, and reads how many
 instructions the C function of each step takes per call, with all functions that it calls.
 
 Counts depend on the compiler, the interpreter and the C library, so instructions.json has bounds
@@ -171,8 +171,9 @@ def _growing(classes: dict[str, Any], n: int) -> dict[str, Any]:
 def _jit(function: Callable[..., Any], array_type: type) -> Any:
     """A FilterJit whose compiled callable returns the result of its first call."""
     import core_support
+    import hooks_support
 
-    class Hooks(core_support.Hooks):
+    class Hooks(hooks_support.Hooks):
         def compile(self, f: Any, variant: Any) -> Any:
             compiled = super().compile(f, variant)
             outputs: list[Any] = []
@@ -186,7 +187,7 @@ def _jit(function: Callable[..., Any], array_type: type) -> Any:
 
     registry = core_support.make_registry(array_type=array_type)
     core_support.core.flatten(registry, BUILTINS)  # the table does not grow later
-    return core_support.make_jit(function, Hooks(registry))
+    return hooks_support.make_jit(function, Hooks(registry))
 
 
 def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import core_support
-from core_support import Array, Hooks, Maybe, Object, core
+from core_support import Array, Maybe, Object, core
+from hooks_support import Hooks
 
 
 class Key(Array):

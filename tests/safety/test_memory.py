@@ -117,7 +117,8 @@ def test_functions_that_a_loop_drops_die_soon(jit: Any) -> None:
 
 MILLION = """
 import gc, sys
-from core_support import Array, Hooks, core, make_jit, make_registry
+from core_support import Array, core, make_registry
+from hooks_support import Hooks, make_jit
 
 def resident():
     gc.collect()

@@ -331,7 +331,8 @@ for _ in range({forks}):
 stop = True
 """
 OF_THE_CORE = """
-from core_support import Array, make_jit
+from core_support import Array
+from hooks_support import make_jit
 f = make_jit(lambda x, n: (n, x))
 def call(n):
     x = Array()
@@ -462,11 +463,12 @@ assert equinox.filter_jit is filterjit.filter_jit
 """,
     "the core in another interpreter, or its import is refused, as in Python 3.12 and later": """
 import importlib, sys
-from core_support import make_jit
+from hooks_support import make_jit
 interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
 code = f"import sys; sys.path[:] = {sys.path}" + '''
 try:
-    from core_support import Array, make_jit
+    from core_support import Array
+    from hooks_support import make_jit
 except ImportError as e:
     assert sys.version_info >= (3, 12), e
 else:

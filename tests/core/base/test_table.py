@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import Hooks, make_jit, make_registry, variants
+from core_support import make_registry
+from hooks_support import Hooks, make_jit, variants
 
 
 class Key:

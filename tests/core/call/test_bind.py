@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import make_jit
+from hooks_support import make_jit
 from outcome_support import raised
 
 hypothesis = pytest.importorskip("hypothesis")

@@ -6,16 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Hostile,
-    called,
-    core,
-    make_jit,
-    make_registry,
-    variants,
-)
+from core_support import Array, Hostile, core, make_registry
+from hooks_support import Hooks, called, make_jit, variants
 from outcome_support import raised
 
 

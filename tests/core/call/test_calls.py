@@ -5,19 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Hostile,
-    Linear,
-    Unhashable,
-    Value,
-    called,
-    core,
-    make_jit,
-    make_registry,
-    variants,
-)
+from core_support import Array, Hostile, Linear, Unhashable, Value, core, make_registry
+from hooks_support import Hooks, called, make_jit, variants
 from outcome_support import fail, raised
 
 

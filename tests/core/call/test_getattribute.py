@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core_support import FREE_THREADED, core, make_jit
+from core_support import FREE_THREADED, core
+from hooks_support import make_jit
 from outcome_support import raised
 
 asked: list[str] = []

@@ -28,9 +28,9 @@ from core_support import (
     Value,
     Variable,
     core,
-    make_jit,
     same,
 )
+from hooks_support import make_jit
 from node_support import HeldMixed, OtherLinear
 from object_support import (
     CLASS_CHANGES,

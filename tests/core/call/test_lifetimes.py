@@ -8,19 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Linear,
-    Module,
-    Record,
-    core,
-    make_jit,
-    make_registry,
-    num_types,
-    testing,
-)
+from core_support import Array, Box, Linear, Module, Record, core, make_registry, num_types, testing
 from direct_support import ROWS, Backend, DirectArray, Layout, planned, program_of
+from hooks_support import make_jit
 from variable_support import TraceState, Var, large, make_variable_jit
 
 

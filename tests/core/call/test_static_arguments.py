@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Linear, Value, core, make_jit, make_registry
+from core_support import Array, Linear, Value, core, make_registry
+from hooks_support import Hooks, make_jit
 from outcome_support import fail, raised
 
 X = Array(0.5)  # the stand-in tells it from a number

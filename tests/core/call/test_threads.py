@@ -14,19 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Hostile,
-    Linear,
-    Pair,
-    Slots,
-    Value,
-    make_jit,
-    make_registry,
-    same,
-)
+from core_support import Array, Hostile, Linear, Pair, Slots, Value, make_registry, same
 from direct_support import Backend, DirectArray, Sharding, program_of
+from hooks_support import Hooks, make_jit
 from outcome_support import raised
 from thread_support import THREADS, in_threads
 

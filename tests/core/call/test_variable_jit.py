@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from core_support import Array, Box, Hooks, Linear, Maybe, OtherArray, core, make_jit
+from core_support import Array, Box, Linear, Maybe, OtherArray, core
+from hooks_support import Hooks, make_jit
 from outcome_support import attempt, raised
 from variable_support import (
     Escape,

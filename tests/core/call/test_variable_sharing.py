@@ -6,7 +6,8 @@ That such calls do what Flax's do is in nnx/test_nnx_jit_sharing.py.
 from typing import Any
 
 import pytest
-from core_support import Array, Maybe, Slots, make_jit
+from core_support import Array, Maybe, Slots
+from hooks_support import make_jit
 from outcome_support import raised
 from variable_support import (
     Hooks,

@@ -5,7 +5,8 @@ import inspect
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Linear, Record, core, make_jit, make_registry
+from core_support import Array, Linear, Record, core, make_registry
+from hooks_support import Hooks, make_jit
 from outcome_support import fail, raised
 
 

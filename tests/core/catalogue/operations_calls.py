@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
+import hooks_support as hs
 from core_support import Array, Linear, Value, core, same
 from operations import STATIC, TREES, X, Y, after, given, make_registry, operation
 from outcome_support import fail, raised
@@ -44,7 +45,7 @@ class Jitted:
         return core.output_unflatten(self.traces[key], out or (X,))
 
 
-class Hooks(cs.Hooks):
+class Hooks(hs.Hooks):
     """Hooks that do not run Python code for signatures, and note nothing."""
 
     def _note(self, hook: str, *args: Any) -> None:
@@ -82,7 +83,7 @@ class Kept:
 
     def __init__(self, *calls: tuple[Any, ...], fun: Any = function, maxsize: int = 4096) -> None:
         self.hooks = Hooks(self.make_registry(), maxsize)
-        self.jit = cs.make_jit(fun, self.hooks)
+        self.jit = hs.make_jit(fun, self.hooks)
         for args in calls:
             self.jit(*args)
         self.before = self.variants()

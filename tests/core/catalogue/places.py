@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import core_support as cs
+import hooks_support as hs
 from core_support import Array, Value, core
 from node_support import wide
 from outcome_support import nothing
@@ -36,7 +37,7 @@ class World:
 
     def __init__(self, action: Callable[["World"], Any], at: int, container: Any = list) -> None:
         self.action, self.at, self.met, self.armed, self.acted = action, at, 0, False, 0
-        self.hooks = cs.Hooks(cs.make_registry(), maxsize=6)
+        self.hooks = hs.Hooks(cs.make_registry(), maxsize=6)
         self.container: Any = container()
         self.trap: Any = None
         self.remake: Callable[[], Any] | None = None  # makes a fresh trap for each call
@@ -112,7 +113,7 @@ class World:
     @property
     def f(self) -> Any:
         if not self.jits:
-            self.jits.append(cs.make_jit(echo, self.hooks))
+            self.jits.append(hs.make_jit(echo, self.hooks))
         return self.jits[-1]
 
     def after(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,7 +218,7 @@ def place(
             cls, told = kind
             changes["classify"] = lambda c, x: told(w) if issubclass(c, cls) else cs.classify(c, x)
         if changes:
-            w.hooks = cs.Hooks(cs.make_registry(**changes), maxsize=6)
+            w.hooks = hs.Hooks(cs.make_registry(**changes), maxsize=6)
         if run is not None:
             w.run = functools.partial(run, w)
         if fresh:

@@ -4,6 +4,7 @@ import weakref
 from typing import Any
 
 import core_support as cs
+import hooks_support as hs
 from core_support import Array, Linear, core
 from places import NOTHING, Static, World, call_it, echo, place
 
@@ -72,7 +73,7 @@ def the_callable_of_a_variant(w: World) -> None:
 
 def call_with_a_marker(w: World, tree: Any) -> Any:
     """The function has a result without arrays too."""
-    f = w.once("marked", lambda: cs.make_jit(echo, w.hooks))
+    f = w.once("marked", lambda: hs.make_jit(echo, w.hooks))
     variant = f._find_or_compile(tree)[0]
     variant.finish(1, lambda: w.answer(Array()))
     return f(tree)
@@ -80,9 +81,9 @@ def call_with_a_marker(w: World, tree: Any) -> Any:
 
 def show_variants(w: World, tree: Any) -> Any:
     """They show the static arguments."""
-    f = w.once("shown", lambda: cs.make_jit(lambda tree: w.x, w.hooks))
+    f = w.once("shown", lambda: hs.make_jit(lambda tree: w.x, w.hooks))
     result = f(tree)
-    for variant in cs.variants(f):
+    for variant in hs.variants(f):
         repr(variant)
     return result
 
@@ -90,7 +91,7 @@ def show_variants(w: World, tree: Any) -> Any:
 def call_a_method(w: World, tree: Any) -> Any:
     def make() -> Any:
         class Thing(Linear):
-            method = cs.make_jit(lambda self, tree: tree, w.hooks)
+            method = hs.make_jit(lambda self, tree: tree, w.hooks)
 
         return Thing(weight=w.y, size=w.loud(Static, "__hash__")())
 
@@ -120,7 +121,7 @@ for _name, _run in {
 place("leaves_that_are_chosen", leaves_that_are_chosen, registry=lambda w: {"traced_in": (int,)})
 place(
     "the_function_itself",
-    lambda w: w.jits.append(cs.make_jit(lambda tree: w.answer(tree), w.hooks)),
+    lambda w: w.jits.append(hs.make_jit(lambda tree: w.answer(tree), w.hooks)),
 )
 place("the_callable_of_a_variant", the_callable_of_a_variant)
 place("marker_of_a_result_without_arrays", run=call_with_a_marker)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import variable_support as vs
-from core_support import Array, Hooks, Maybe, OtherArray
+from core_support import Array, Maybe, OtherArray
+from hooks_support import Hooks
 from places import World, place
 from variable_support import Tree, Var
 

@@ -10,16 +10,15 @@ from core_support import (
     Box,
     Described,
     Frozen,
-    Hooks,
     Linear,
     Pair,
     Record,
     Slots,
     Variable,
     core,
-    make_jit,
     testing,
 )
+from hooks_support import Hooks, make_jit
 from node_support import wide
 from outcome_support import attempt
 from trees_support import partition_dict, tree_leaves, tree_paths

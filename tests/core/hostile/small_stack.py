@@ -22,9 +22,9 @@ from core_support import (
     OtherArray,
     Slots,
     core,
-    make_jit,
     make_registry,
 )
+from hooks_support import make_jit
 from hostile_support import NESTS, made_of, nest, uses
 from outcome_support import raised
 from trees_support import tree_leaves

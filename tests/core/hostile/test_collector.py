@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from actions import incomplete
 from catalogue import OPERATIONS
-from core_support import Array, Record, make_jit
+from core_support import Array, Record
+from hooks_support import make_jit
 
 
 @contextlib.contextmanager

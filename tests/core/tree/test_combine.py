@@ -6,17 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Hooks,
-    Linear,
-    Value,
-    core,
-    core_signature,
-    make_jit,
-    make_registry,
-    same,
-)
+from core_support import Array, Linear, Value, core, make_registry, same
+from hooks_support import Hooks, core_signature, make_jit
 from outcome_support import attempt
 from trees_support import partition_dict
 

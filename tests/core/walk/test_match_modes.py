@@ -5,17 +5,7 @@ import random
 from typing import Any
 
 import pytest
-from core_support import (
-    Array,
-    Box,
-    Linear,
-    Object,
-    core,
-    identical,
-    layout,
-    make_registry,
-    testing,
-)
+from core_support import Array, Box, Linear, Object, core, identical, layout, make_registry, testing
 
 
 def reordered(names: list[str], order: str) -> list[str]:

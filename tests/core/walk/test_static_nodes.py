@@ -4,7 +4,8 @@ makes them: they are compared as static values are, and never flattened in a mat
 from typing import Any
 
 import pytest
-from core_support import Array, Hooks, Linear, Maybe, classify, core, make_jit, make_registry
+from core_support import Array, Linear, Maybe, classify, core, make_registry
+from hooks_support import Hooks, make_jit
 from statics_support import Pair, key, matches, seen
 
 flattened: list[Any] = []
