@@ -83,7 +83,7 @@ def test_a_retrace_and_a_large_program_are_found() -> None:
     assert "`rate`: different static value: was the float 0.1, is the float 0.05" in told
     (found,) = (text for text in told.splitlines() if "a Python loop" in text)
     assert re.match(r"__main__\.simulate: has \d,\d{3} equations, ", found)
-    assert "__main__.train was traced 9 times" in told
+    assert "`train` was compiled 8 times because of `rate`" in told
 
 
 @pytest.mark.parametrize("name", ["digits", "transformer", "vae"])
