@@ -197,7 +197,7 @@ class Server(http.server.ThreadingHTTPServer):
                 filterjit.forbid_compile()
             self.model = model
         except Exception as e:  # the old one goes on
-            print(f"cannot load {folder}: {e}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"cannot load {folder}: {e}\n")  # in one go, beside other workers
         self.changed.set()
 
     def serve(self) -> None:
