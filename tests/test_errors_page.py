@@ -32,7 +32,7 @@ NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/walk/build.c", "contains itself", "a tree that no function can be called with"),
     ("csrc/walk/kind_customs.c", "flatten_with_keys", "a mistake in a registered function"),
     ("csrc/walk/flatten.c", "a choice of leaves", "the core's use by filterjit's own code"),
-    ("csrc/walk/flatten.c", "an argument changed", "a tree that a filter changes"),
+    ("csrc/walk/flatten.c", "an argument changed", "a tree that changes while it is flattened"),
     ("_aot/_encode.py", "", "parts of `a file cannot hold these parts` and of `cannot be loaded`"),
     ("_aot/_file.py", "", "other damages of a file"),
     ("_aot/_describe.py", "", "why a program is not kept, which is logged"),

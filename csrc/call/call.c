@@ -9,8 +9,8 @@
  *   call   Calls the variant's callable, a flat jax.jit, with the arrays.
  *   build  Builds the user's tree (build.c) from the Output that the callable returned.
  *
- * Python does everything else, in hooks (call_hooks.c).  A hit calls only two of them: `run`
- * if the program can raise, and `choose` if each call asks which numbers to trace.
+ * Python does everything else, in hooks (call_hooks.c).  A hit calls only one of them: `run`,
+ * if the program can raise.
  *
  * Python code can run in each step: see the files above.  The call step can run any code,
  * including a call of the same FilterJit.  So a call owns a reference to the variant.  From

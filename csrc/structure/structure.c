@@ -24,7 +24,7 @@ fj_structure_new(FjRegistry *registry)
     self->all_leaves = self->open_leaves = 0;
     self->static_leaves = NULL;
     self->paths = NULL;
-    self->is_tree_structure = self->may_run_python = self->is_asked = self->hashed = 0;
+    self->is_tree_structure = self->may_run_python = self->hashed = 0;
     self->hash = 0;
     self->weakrefs = NULL;
     return self;

@@ -212,7 +212,6 @@ struct FjStructure {
                               * CUSTOM without ITSELF, ORDERED_DICT, a dict without PLAIN_KEYS,
                               * OBJECT without plain fields, or a snapshot without python_free
                               */
-    int is_asked;            /* each call asks which leaves to trace: nothing matches */
     uint32_t num_identities; /* nodes with FJ_NODE_IDENTITY */
     uint32_t num_refs;       /* REF nodes */
     uint32_t *identities;    /* the node index of each number, or NULL */

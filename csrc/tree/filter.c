@@ -31,12 +31,10 @@ static int run_expression(FilterRun *r, PyObject *expression, uint8_t *mask);
 
 /* ---- leaves by type, by predicate ---- */
 
-/* Takes arrays and, with `numbers`, leaves of the types in `traced_in`. */
 static int
-run_arrays(FilterRun *r, int numbers, uint8_t *mask)
+run_arrays(FilterRun *r, uint8_t *mask)
 {
     FjRegistry *registry = r->structure->registry;
-    PyObject *types = numbers ? registry->traced_in : NULL;
     PyObject *const *leaves = r->leaves; /* copied: a write to the mask might alias `r` */
     Py_ssize_t count = r->count;
     const PyTypeObject *last = NULL; /* a type with `last_answer` for all instances */
@@ -56,8 +54,7 @@ run_arrays(FilterRun *r, int numbers, uint8_t *mask)
         }
         int answer = kind->code == FJ_MAYBE_ARRAY
                          ? fj_registry_is_array(registry, leaf)
-                         : fj_registry_code(registry, kind) == FJ_ARRAY ||
-                               fj_registry_names(types, kind->type);
+                         : fj_registry_code(registry, kind) == FJ_ARRAY;
         last = kind->code == FJ_MAYBE_ARRAY ? NULL : kind->type;
         last_answer = answer;
         Py_DECREF(kind);
@@ -209,15 +206,20 @@ run_tree(FilterRun *r, PyObject *filter_tree, PyObject *expression_of, uint8_t *
     return result < 0 ? -1 : 0;
 }
 
-enum { ARRAYS, TRACED, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
+enum { ARRAYS, ARRAY, LEAF, PATH, PATH_OR_NONE, AND, OR, NOT, TREE };
 
 static const struct {
     const char *name;
     Py_ssize_t size; /* of the expression */
 } operations[] = {
-    [ARRAYS] = {"arrays", 1}, [TRACED] = {"traced", 1}, [ARRAY] = {"array", 2},
-    [LEAF] = {"leaf", 2},     [PATH] = {"path", 2},     [PATH_OR_NONE] = {"path or none", 2},
-    [AND] = {"and", 3},       [OR] = {"or", 3},         [NOT] = {"not", 2},
+    [ARRAYS] = {"arrays", 1},
+    [ARRAY] = {"array", 2},
+    [LEAF] = {"leaf", 2},
+    [PATH] = {"path", 2},
+    [PATH_OR_NONE] = {"path or none", 2},
+    [AND] = {"and", 3},
+    [OR] = {"or", 3},
+    [NOT] = {"not", 2},
     [TREE] = {"tree", 3},
 };
 
@@ -243,10 +245,9 @@ run_operation(FilterRun *r, int operation, PyObject *const *operands, uint8_t *m
     int result;
     switch (operation) {
     case ARRAYS:
-    case TRACED:
-        return run_arrays(r, operation == TRACED, mask);
+        return run_arrays(r, mask);
     case ARRAY:
-        result = run_arrays(r, 0, mask);
+        result = run_arrays(r, mask);
         return result < 0 ? result : run_predicate(r, operands[0], mask);
     case LEAF:
         return run_predicate(r, operands[0], mask);

@@ -4,7 +4,6 @@
  *
  *   True, False             all leaves, no leaves
  *   ("arrays",)             arrays
- *   ("traced",)             arrays, and leaves of types in the registry's `traced_in`
  *   ("array", predicate)    arrays for which predicate(leaf) is true; the predicate isn't
  *                           called for other leaves
  *   ("leaf", predicate)     leaves for which predicate(leaf) is true

@@ -500,7 +500,7 @@ walk_chosen(Flattener *f, PyObject *argument, PyObject *choice)
     f->array_type = f->static_type = NULL;
     int result = walk(f, argument);
     if (result == 0 && f->next_choice != f->num_choices) {
-        PyErr_SetString(PyExc_RuntimeError, "an argument changed while a filter was asked");
+        PyErr_SetString(PyExc_RuntimeError, "an argument changed while its leaves were chosen");
         result = -1;
     }
     return result;
@@ -529,8 +529,6 @@ fj_flatten_arguments(FjRegistry *registry, PyObject *names, const char *flags,
             PyObject *choice = choose(context, i, arguments[i]);
             result = walk_chosen(&f, arguments[i], choice);
             Py_XDECREF(choice);
-            f.structure->is_asked |= (flag & FJ_ASKED_ARGUMENT) != 0;
-            f.structure->may_run_python |= f.structure->is_asked;
         }
         else {
             result = walk_argument(&f, arguments[i], flag);

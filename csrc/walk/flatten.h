@@ -13,10 +13,9 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
 #define FJ_STATIC_ARGUMENT 2 /* a whole static, which is not walked */
 #define FJ_TRACED_ARGUMENT 4 /* traces the leaves that the Registry's `traced_in` names */
 #define FJ_CHOSEN_ARGUMENT 8 /* the same, for the leaves that an FjChoose selects */
-#define FJ_ASKED_ARGUMENT                                                                     \
-    16 /* with CHOSEN: the choice can depend on more than the structure */
 
-/* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf. */
+/* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf, which must
+ * depend only on the argument's structure: hits don't ask. */
 typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
 /* Flattens the arguments of a call, one per parameter in `names`: an absent argument is NULL.

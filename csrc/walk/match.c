@@ -102,9 +102,6 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
             return (FjMatch)result;
         }
     }
-    if (m->structure->is_asked) {
-        return FJ_MATCH_NO;
-    }
     if (fj_compat_enter_frames() < 0) {
         return FJ_MATCH_ERROR;
     }

@@ -52,10 +52,7 @@ PATH = "must be the path of a file, not"
 JITTING: dict[str, tuple[Any, str]] = {
     "filter_jit(classmethod(step))": (TypeError, "Put `@classmethod` above `@filter_jit`"),
     "filter_jit(functools.cached_property(step))": (TypeError, "Put `@cached_property` above"),
-    "filter_jit(step, traced={'model': MODEL})(MODEL, X)": (
-        ValueError,
-        "a leaf of the tree of filters is not a filter ... a tree of arrays, such as a model, is none",
-    ),
+    "filter_jit(step, traced={'model': MODEL})": (ValueError, "`traced` takes path patterns"),
     "filter_jit(step, donate={'model': True})": (TypeError,
         "must be a mode ('all', ... or a tuple of names of parameters, not {'model': True}"),
     "filter_jit(step, donate=('modle',))(MODEL, X)": (ValueError,
@@ -70,8 +67,8 @@ JITTING: dict[str, tuple[Any, str]] = {
     "filter_jit(step, compiler_options='fast')": (TypeError,
         "compiler_options=...)` must be a dict"),
 
-    "filter_jit(step, traced={'x': 3})(MODEL, X)": (ValueError,
-        "`traced` of 'x' is not a filter: 3 of type `int`. " + FILTER),
+    "filter_jit(step, traced={'x': 3})": (ValueError,
+        "`traced` takes path patterns, such as '**.rate', and a `Filter` ... not 3 for 'x'"),
 
     "filter_jit(lambda c: 0, traced={'c': '**.lrr'})({'lr': 0.1})": (ValueError,
         "`traced` does not fit 'c' ... Did you mean '**.lr'?"),

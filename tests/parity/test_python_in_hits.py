@@ -158,19 +158,12 @@ def raising(x: Any) -> Any:
 
 STRUCTURE = filter_jit(apply, functions="structure")
 KEY = {"_key": 1, "__init__": 1, "key": 1, "function": 1, "_parts_of": 1, "parts_of_function": 1}
-CHOOSE = {"choose": 1, "numbers_of": 1, "mask": 1}
-BY_FUNCTION = filter_jit(scaled, traced={"values": lambda leaf: isinstance(leaf, float)})
-BY_TREE = filter_jit(
-    scaled, traced={"values": {"rate": filterjit.Filter(callable) | True, "n": False}}
-)
 WITH: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     "a nested function": (functools.partial(STRUCTURE, new_lambda(), X), KEY),
     "a new function in each call": (
         lambda: STRUCTURE(new_lambda(), X),
         {name: 2 * n for name, n in KEY.items()},
     ),
-    "traced by a function": (functools.partial(BY_FUNCTION, {"rate": 0.1, "n": 3}, X), CHOOSE),
-    "traced by a tree": (functools.partial(BY_TREE, {"rate": 0.1, "n": 3}, X), CHOOSE),
 }
 
 

@@ -13,7 +13,7 @@ from .. import _core
 from .._base._checks import as_path, check_version
 from .._base._package import public
 from .._call._miss import registry_for
-from .._call._selection import ArgumentSelection, LeafSelection
+from .._call._selection import ArgumentSelection, TracedNumbers
 from .._call._settings import Settings
 from .._compat import _jax_compat
 from .._observe._forbid import ForbiddenCompileError
@@ -172,7 +172,7 @@ def _decode(
     specs = _encode.Coder(devices).decode(header["specs"])
     settings = Settings(
         functions=header["functions"],
-        traced=LeafSelection.of("traced", header["traced"]),
+        traced=TracedNumbers.of(header["traced"]),
         numbers_traced=bool(header["numbers traced"]),
         static=ArgumentSelection(*map(frozenset, header["static"])),
     )

@@ -29,8 +29,7 @@ class Failure(NamedTuple):
 class CallHooks(Protocol):
     """The hooks of a call (csrc/call/call.c), of ``_find`` and of ``_find_or_compile``.
 
-    A hit calls only `run`, if the program can raise, and `choose`, for an argument whose filter
-    looks at leaves. `failed` sees the exceptions of all hooks except `prepare` and `failed`.
+    A hit calls only `run`, if the program can raise. `failed` sees the exceptions of all hooks except `prepare` and `failed`.
     """
 
     settings: Any
@@ -52,9 +51,8 @@ class CallHooks(Protocol):
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
         """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number.
 
-        When: the call flattens an argument marked FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h). If it
-        is also marked FJ_ASKED_ARGUMENT, every call asks; otherwise, the answer must depend only
-        on the argument's structure.
+        When: the call flattens an argument marked FJ_CHOSEN_ARGUMENT (csrc/walk/flatten.h). The
+        answer must depend only on the argument's structure.
         """
         ...
 

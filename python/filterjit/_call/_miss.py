@@ -21,7 +21,7 @@ from . import _events, _programs, _running, _signature, _traced
 from ._caches import MAXSIZE, caches_of, names_of
 from ._flat_function import FlatFunction
 from ._programs import Programs, programs_of
-from ._selection import STATIC, check_names, check_no_texts, mark_chosen, numbers_of
+from ._selection import STATIC, check_names
 from ._settings import Settings
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -41,7 +41,7 @@ def registry_for(settings: Settings) -> _core.Registry:
 def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.Parameters:
     """Returns `parameters` with the flags of the settings."""
     if settings.traced:
-        return mark_chosen(parameters, settings.traced)
+        return settings.traced.mark(parameters)
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
@@ -131,14 +131,14 @@ class FunctionHooks(_running.RunningHooks):
         return out
 
     def choose(self, f: _core.FilterJit, name: str, argument: Any, /) -> bytes:
-        return numbers_of(self.settings.traced, name, argument)
+        return self.settings.traced.mask(name, argument)
 
     def compile(self, f: _core.FilterJit, variant: _core.Variant, /) -> Callable[..., _core.Output]:
         """Makes the ``jax.jit`` of a `FlatFunction` and returns the variant's `call`."""
         cache, _ = f._parts()
         settings = self.settings
         if settings.traced:
-            check_no_texts(settings.traced, variant.structure)
+            settings.traced.check_no_texts(variant.structure)
         donated = settings.donate.positions(variant, cache.signature, self.registry)
         call: Callable[..., _core.Output]
         flat = FlatFunction(f, variant, donated)

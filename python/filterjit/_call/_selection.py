@@ -1,5 +1,5 @@
 """Selections by options: `ArgumentSelection` selects arguments by position and name, like options of
-``jax.jit``; `LeafSelection` selects leaves by parameter name and filter."""
+``jax.jit``; `TracedNumbers` selects leaves by parameter name and path."""
 
 import contextlib
 import dataclasses
@@ -13,22 +13,15 @@ from .._base._checks import did_you_mean
 from .._base._errors import short_repr
 from .._base._words import some_of
 from .._compat import _jax_compat
-from .._trees._filters import (
-    Expression,
-    as_expression,
-    depends_on_leaves,
-    may_take_none,
-    parsed_tree,
-)
+from .._trees._filters import Filter, as_expression, depends_on_leaves, may_take_none
 from .._trees._nodes import walk
-from .._trees._registry import is_traced, leaves_of, registry, with_numbers_in_some
+from .._trees._registry import is_traced, leaves_of, registry
 from .._trees._tree_functions import tree_paths
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
 TRACED = 4  # FJ_TRACED_ARGUMENT
 CHOSEN = 8  # FJ_CHOSEN_ARGUMENT
-ASKED = 16  # FJ_ASKED_ARGUMENT
 
 _MOST = 64  # items of *args with separate parameters
 
@@ -205,138 +198,94 @@ def check_names(option: str, names: Iterable[str], signature: _core.Signature) -
 # ---- leaves ----
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class LeafSelection:
-    """Selects leaves by parameter name and filter. `by_leaf` has the names of filters that look at
-    leaves, not only at paths."""
+@dataclasses.dataclass(frozen=True)
+class TracedNumbers:
+    """The option `traced`: pairs of a parameter name, and True or a filter of paths."""
 
-    option: str = ""
     filters: tuple[tuple[str, Any], ...] = ()
-    expressions: dict[str, Expression] = dataclasses.field(init=False)
-    by_leaf: frozenset[str] = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        parsed = {
-            name: parsed_tree(as_expression(chosen, f"`{self.option}` of {name!r}"))
-            for name, chosen in self.filters
-        }
-        by_leaf = frozenset(name for name, x in parsed.items() if depends_on_leaves(x))
-        object.__setattr__(self, "expressions", parsed)
-        object.__setattr__(self, "by_leaf", by_leaf)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LeafSelection, (self.option, self.filters)
 
     @classmethod
-    def of(cls, option: str, given: Any, also: str = "") -> "LeafSelection":
-        """Parses an option of `filter_jit`. `also` describes other valid values, for errors. Raises
-        TypeError or ValueError."""
+    def of(cls, given: Any) -> "TracedNumbers":
+        """Parses the option. Raises TypeError or ValueError."""
         if isinstance(given, (tuple, list, set, frozenset)):
             given = dict.fromkeys(given, True)
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             such = f", such as ({given!r},)" if isinstance(given, str) else ""
             raise TypeError(
-                f"`filter_jit(..., {option}=...)` must be {also}a tuple of names of parameters{such}, "
-                "or a dict from such names to True, False, path patterns or other filters, not "
-                f"{short_repr(given)}."
+                f"`filter_jit(..., traced=...)` must be a tuple of names of parameters{such}, or a "
+                f"dict from such names to True or path patterns, not {short_repr(given)}."
             )
-        return cls(option, tuple(sorted(given.items(), key=lambda item: item[0])))
+        for name, chosen in given.items():
+            is_known = isinstance(chosen, (bool, str, Filter))
+            if not is_known or depends_on_leaves(as_expression(chosen, "")):
+                raise ValueError(
+                    "`traced` takes path patterns, such as '**.rate', and a `Filter` made of them, "
+                    f"not {short_repr(chosen)} for {name!r}."
+                )
+        return cls(tuple(sorted(given.items(), key=lambda item: item[0])))
 
     def __bool__(self) -> bool:
         return bool(self.filters)
 
     def __repr__(self) -> str:
         if all(chosen is True for _, chosen in self.filters):
-            return repr(tuple(name for name, _ in self.filters))
+            return repr(self.names)
         return repr(dict(self.filters))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            type(other) is LeafSelection
-            and self.names == other.names
-            and all(_same(a, b) for (_, a), (_, b) in zip(self.filters, other.filters, strict=True))
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.names)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.filters)
 
-    def mask(self, name: str, argument: Any, asked: Expression) -> bytes:
-        """Returns a byte for each leaf of an argument: 1 if the filter selects it. Filters that
-        look at leaves see only the leaves selected by the expression `asked`."""
-        expression = self.expressions[name]
-        if name in self.by_leaf:
-            return _core.tree_mask(with_numbers_in_some, argument, ("and", asked, expression))
+    def mark(self, parameters: Parameters) -> Parameters:
+        """Returns `parameters` with flags where numbers are traced."""
+        extended = ArgumentSelection(names=frozenset(self.names) - set(parameters[0])).mark(
+            parameters, 0
+        )
+        names, positional_only, positional, varargs, varkw, flags = extended
+        chosen = {name: as_expression(x, "") for name, x in self.filters}
+
+        def flag(name: str) -> int:
+            expression = chosen.get(name, False)
+            return TRACED * expression if isinstance(expression, bool) else CHOSEN
+
+        flags = bytes(x | flag(name) for name, x in zip(names, flags, strict=True))
+        return names, positional_only, positional, varargs, varkw, flags
+
+    def mask(self, name: str, argument: Any) -> bytes:
+        """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number. Raises
+        ValueError if a path pattern matches no leaf, or a leaf that isn't an array or a number."""
+        expression = as_expression(dict(self.filters)[name], "")
         try:
-            return _core.tree_mask(registry, argument, expression)
+            found = _core.tree_mask(registry, argument, expression)
         except ValueError as e:  # a pattern that matches no leaf
-            raise ValueError(f"`{self.option}` does not fit {name!r}: {e}") from None
+            raise ValueError(f"`traced` does not fit {name!r}: {e}") from None
+        if not any(found) and not may_take_none(expression):
+            raise self._refused(name, argument, "matches no leaf")
+        for i, leaf in enumerate(leaves_of(argument)):
+            if found[i] and not is_traced(leaf):
+                path = tree_paths(argument)[i]
+                why = f"matches `{path}`, a `{type(leaf).__name__}`, which is neither an array nor a number"
+                raise self._refused(name, argument, why)
+        return found
 
-    def check_any(self, name: str, argument: Any, found: bool, what: str) -> None:
-        """Raises ValueError if a path filter must match, and nothing was `found`."""
-        expression = self.expressions[name]
-        by_path = name not in self.by_leaf and not isinstance(expression, bool)
-        if by_path and not found and not may_take_none(expression):
-            raise self.refused(name, argument, f"matches no {what}")
-
-    def refused(self, name: str, argument: Any, why: str) -> ValueError:
+    def _refused(self, name: str, argument: Any, why: str) -> ValueError:
         """Returns the error for a filter that doesn't fit an argument; `why` follows "which"."""
         paths = tree_paths(argument)
         chosen = dict(self.filters)[name]
         return ValueError(
-            f"`{self.option}` has {chosen!r} for {name!r}, which {why}: the argument has "
+            f"`traced` has {chosen!r} for {name!r}, which {why}: the argument has "
             f"{some_of(paths)}." + did_you_mean(chosen, paths, 0.5)  # a pattern is shorter
         )
 
-
-NO_LEAVES = LeafSelection()
-
-
-def check_no_texts(traced: LeafSelection, structure: _core.Structure) -> None:
-    for node, path in walk(structure):
-        is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
-        if is_text and (node.key, True) in traced.filters:
-            raise ValueError(
-                f"`{traced.option}` names {node.key!r}, which is the str {short_repr(node.detail)}: leave it out, as "
-                "no number is in it."
-            )
+    def check_no_texts(self, structure: _core.Structure) -> None:
+        """Raises ValueError if a parameter without a path has a str."""
+        for node, path in walk(structure):
+            is_text = node.kind == "static" and isinstance(node.detail, str) and len(path) == 1
+            if is_text and (node.key, True) in self.filters:
+                raise ValueError(
+                    f"`traced` names {node.key!r}, which is the str {short_repr(node.detail)}: leave it out, as "
+                    "no number is in it."
+                )
 
 
-def _same(a: Any, b: Any) -> bool:
-    """True if two filters are certainly equal. Compares functions and trees by identity."""
-    return a is b or (type(a) is type(b) and isinstance(a, (str, bool)) and a == b)
-
-
-def numbers_of(traced: LeafSelection, name: str, argument: Any) -> bytes:
-    """Returns a byte for each leaf of an argument: 1 to trace the leaf if it's a number. Raises
-    ValueError if a path pattern matches no leaf, or a leaf that isn't an array or a number."""
-    mask = traced.mask(name, argument, ("traced",))
-    if name in traced.by_leaf:
-        return mask
-    traced.check_any(name, argument, any(mask), "leaf")
-    for i, leaf in enumerate(leaves_of(argument)):
-        if mask[i] and not is_traced(leaf):
-            path = tree_paths(argument)[i]
-            why = f"matches `{path}`, a `{type(leaf).__name__}`, which is neither an array nor a number"
-            raise traced.refused(name, argument, why)
-    return mask
-
-
-def mark_chosen(parameters: Parameters, chosen: LeafSelection) -> Parameters:
-    """Returns `parameters` with flags where numbers are traced."""
-    extended = ArgumentSelection(names=frozenset(chosen.names) - set(parameters[0])).mark(
-        parameters, 0
-    )
-    names, positional_only, positional, varargs, varkw, flags = extended
-
-    def flag(name: str) -> int:
-        expression = chosen.expressions.get(name, False)
-        if isinstance(expression, bool):
-            return TRACED * expression
-        return CHOSEN | ASKED * (name in chosen.by_leaf)
-
-    flags = bytes(x | flag(name) for name, x in zip(names, flags, strict=True))
-    return names, positional_only, positional, varargs, varkw, flags
+NOTHING_TRACED = TracedNumbers()

@@ -8,7 +8,7 @@ from .._base._checks import one_of
 from .._compat import _jax_compat
 from ._caches import MAXSIZE
 from ._donation import NO_DONATION, Donation
-from ._selection import NO_ARGUMENTS, NO_LEAVES, ArgumentSelection, LeafSelection
+from ._selection import NO_ARGUMENTS, NOTHING_TRACED, ArgumentSelection, TracedNumbers
 
 OnRetrace = Literal["log", "warn", "raise", "ignore"] | Callable[[Any], Any] | None
 """The action on a retrace. A callable gets the `Explanation`."""
@@ -56,7 +56,7 @@ class Settings:
     jitkwargs: tuple[tuple[str, Any], ...] = ()
     numbers_traced: bool = False
     static: ArgumentSelection = NO_ARGUMENTS
-    traced: LeafSelection = NO_LEAVES
+    traced: TracedNumbers = NOTHING_TRACED
 
     def __post_init__(self) -> None:
         # Copy `compiler_options`, which the caller might change.

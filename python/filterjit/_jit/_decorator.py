@@ -13,17 +13,18 @@ from .._base._package import public
 from .._base._rooms import import_room
 from .._call._caches import MAXSIZE
 from .._call._donation import Donation
-from .._call._selection import NO_LEAVES, LeafSelection
+from .._call._selection import TracedNumbers
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import inspect_signature
 from .._compat import _jax_compat
+from .._trees._filters import Filter
 from ._filter_jit import NO_OPTIONS, FilterJit, make_filter_jit, own_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Names = tuple[str, ...] | list[str] | Set[str]  # excludes str
 Donate = Literal["all", "all-except-first", "warn", "warn-except-first", "none"] | Names
-Traced = Names | Mapping[str, Any]
+Traced = Names | Mapping[str, bool | str | Filter]
 Functions = Literal["identity", "structure"]
 
 
@@ -155,9 +156,8 @@ def filter_jit(
             change in each call.
 
             - a tuple of parameter names, such as ``("step_size",)``;
-            - a dict from parameter names to True or to filters, such as ``{"config": "**.lr"}``. A
-              path pattern costs nothing on a hit. A filter function is called with the numbers and
-              arrays of each call, which therefore flattens the arguments.
+            - a dict from parameter names to True, to a path pattern or to a `Filter` made of path
+              patterns, such as ``{"config": "**.lr"}``.
         functions: when two functions among the static values are equal. This includes lambdas,
             ``functools.partial`` and bound methods.
 
@@ -247,7 +247,6 @@ def filter_jit(
     donate = Donation.of(donate)
     one_of("filter_jit(..., functions=...)", functions, _FUNCTIONS)
     check_bool("filter_jit(..., same_on_all_processes=...)", same_on_all_processes, or_none=True)
-    traced = LeafSelection.of("traced", traced) or NO_LEAVES
     own = own_options("filter_jit", on_retrace, maxsize)
     shardings = None
     if in_shardings is not None or out_shardings is not None or mesh is not None:
@@ -260,7 +259,7 @@ def filter_jit(
         shardings=shardings,
         same_on_all_processes=same_on_all_processes,
         jitkwargs=tuple(jitkwargs.items()),
-        traced=traced,
+        traced=TracedNumbers.of(traced),
     )
     return _jit(settings, fun)
 

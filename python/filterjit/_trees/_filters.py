@@ -2,7 +2,6 @@
 ``csrc/tree/filter.h``, which the C core evaluates."""
 
 import functools
-import operator
 import re
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .. import _core
 from .._base._errors import short_repr
 from .._base._package import public
 from .._base._words import format_pattern
@@ -176,20 +174,6 @@ def entry_expression(spec: Any) -> Expression:
             "tree; combine the two by `&` or `|`."
         )
     return _simple_expression(spec, "a leaf of the tree of filters")
-
-
-def parsed_tree(expression: Expression) -> Expression:
-    """Parses the filters in trees of filters, once for all calls. Raises ValueError."""
-    match expression:
-        case ("tree", spec, parse):
-            leaves, structure = _core.tree_flatten(_registry.registry, spec, True, None)
-            parsed = [
-                x if isinstance(x, bool) else _filter_of(parsed_tree(parse(x))) for x in leaves
-            ]
-            return "tree", structure.unflatten(parsed), operator.attrgetter("expression")
-        case ("and" | "or" | "not" as operation, *operands):
-            return operation, *map(parsed_tree, operands)
-    return expression
 
 
 def _filter_of(expression: Expression) -> Filter:

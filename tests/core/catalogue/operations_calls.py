@@ -289,7 +289,7 @@ def static_arguments(f: Any) -> Any:
 
 
 @operation(
-    lambda: with_signature(2, b"\11\30", traced_in=(int,)),
+    lambda: with_signature(2, b"\11\10", traced_in=(int,)),
     check=lambda f, found: has_one(f, found) and found == [(X, i, i) for i in range(3)],
 )
 def chosen_numbers(f: Any) -> Any:

@@ -129,7 +129,7 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
     ),
     "masks": (
         None,
-        lambda case: core.tree_mask(case.registry, case.tree, ("traced",)),
+        lambda case: core.tree_mask(case.registry, case.tree, ("arrays",)),
         lambda case, mask: sum(mask) == len(case.flatten(ARRAYS)[0]),
     ),
     "partition": (None, partition, is_its_tree),

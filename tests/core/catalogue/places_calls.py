@@ -60,7 +60,7 @@ def hook_of_options(w: World, name: str) -> None:
 
 def leaves_that_are_chosen(w: World) -> None:
     registry = w.hooks.registry
-    signature = core.Signature(("tree",), 0, 1, False, False, b"\31")
+    signature = core.Signature(("tree",), 0, 1, False, False, b"\11")
     structure = core.flatten(registry, echo)[1]
     w.hooks.caches[structure] = core.Cache(registry, structure, signature, w.hooks, 6, {})
     w.hooks.choose = w.after(w.hooks.choose)  # type: ignore[method-assign]

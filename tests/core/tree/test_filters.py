@@ -60,17 +60,14 @@ def test_the_first_expression_that_takes_a_leaf_has_it(registry: Any) -> None:
 def test_masks(registry: Any) -> None:
     tree = [Array(), 1, ("a", 2.0), True, {"k": Maybe(True)}]
     with_ints = registry.with_policy(traced_in=(int,))
-    arrays, traced = bytes([1, 0, 0, 0, 0, 1]), bytes([1, 1, 0, 0, 0, 1])
     for one, expression, expected in (
-        (registry, ("arrays",), arrays),
-        (registry, ("traced",), arrays),
-        (with_ints, ("arrays",), arrays),
-        (with_ints, ("traced",), traced),
-        (with_ints, ("not", ("traced",)), bytes(1 - x for x in traced)),
-        (registry, True, bytes([1] * 6)),
-        (registry, ("path", (..., 0)), bytes([1, 0, 1, 0, 0, 0])),
+        (registry, ("arrays",), [1, 0, 0, 0, 0, 1]),
+        (with_ints, ("arrays",), [1, 0, 0, 0, 0, 1]),
+        (registry, ("not", ("arrays",)), [0, 1, 1, 1, 1, 0]),
+        (registry, True, [1] * 6),
+        (registry, ("path", (..., 0)), [1, 0, 1, 0, 0, 0]),
     ):
-        assert core.tree_mask(one, tree, expression) == expected
+        assert core.tree_mask(one, tree, expression) == bytes(expected)
     assert core.tree_mask(registry, [], True) == b""
     with pytest.raises(ZeroDivisionError) as failed:
         core.tree_mask(registry, tree, ("leaf", lambda x: 1 / (x != 2.0)))
