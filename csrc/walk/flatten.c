@@ -500,7 +500,8 @@ walk_chosen(Flattener *f, PyObject *argument, PyObject *choice)
     f->array_type = f->static_type = NULL;
     int result = walk(f, argument);
     if (result == 0 && f->next_choice != f->num_choices) {
-        PyErr_SetString(PyExc_RuntimeError, "an argument changed while its leaves were chosen");
+        PyErr_SetString(PyExc_RuntimeError,
+                        "an argument changed while its leaves were chosen");
         result = -1;
     }
     return result;

@@ -14,8 +14,8 @@ FjStructure *fj_flatten_tree(FjRegistry *registry, PyObject *tree, FjLeafBuf *ar
 #define FJ_TRACED_ARGUMENT 4 /* traces the leaves that the Registry's `traced_in` names */
 #define FJ_CHOSEN_ARGUMENT 8 /* the same, for the leaves that an FjChoose selects */
 
-/* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf, which must
- * depend only on the argument's structure: hits don't ask. */
+/* (P) Selects leaves of parameter `i`.  Returns a bytes object with a byte per leaf, which
+ * must depend only on the argument's structure: hits don't ask. */
 typedef PyObject *(*FjChoose)(void *context, Py_ssize_t i, PyObject *argument);
 
 /* Flattens the arguments of a call, one per parameter in `names`: an absent argument is NULL.

@@ -53,7 +53,7 @@ class FunctionHooks(_running.RunningHooks):
     ``_registry.registry`` the function itself."""
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings: Settings = settings
         self.registry = registry_for(settings)
 
     decorator: str = "filter_jit"
