@@ -1,7 +1,6 @@
 """`filterjit.jit` and ``jax.jit``: the same bodies on both."""
 
 import copy
-import dataclasses
 import enum
 import functools
 import inspect
@@ -233,29 +232,15 @@ def test_the_wrapper_of_a_function(jit: Any, traces: Traces) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("bad", "how"),
-    [
-        ([1], "Pass a tuple of its items."),
-        ({"a": 1}, "Pass a tuple of its items."),
-        ((1, [2]), "Each of its items must be hashable"),
-        (x, "Leave an array out of `static_argnames` and `static_argnums`"),
-        (np.ones(2), ""),
-        (dataclasses.make_dataclass("Options", ["n"])(1), "or make its class hashable"),
-        ({1}, "Pass a frozenset."),
-        (types.SimpleNamespace(n=1), "Pass the values in it that the function uses, or make"),
-    ],
+    "bad",
+    [[1], {"a": 1}, (1, [2]), x, np.ones(2), {1}, types.SimpleNamespace(n=1)],
     ids=lambda x: type(x).__name__,
 )
-def test_the_static_argument_that_cannot_be_hashed_is_named(bad: Any, how: str) -> None:
+def test_a_static_argument_that_cannot_be_hashed(bad: Any) -> None:
     def program(jit: Any, traces: Traces) -> Iterator[Any]:
         f = jit(lambda y, n, m=1: y, static_argnames=("n", "m"))
-        for args, kwargs, name in (((x, bad), {}, "n"), ((x, 1), {"m": bad}, "m")):
-            yield described(f, *args, **kwargs)
-            if isinstance(f, filterjit.types.FilterJit):
-                with pytest.raises(ValueError, match="Non-hashable static") as caught:
-                    f(*args, **kwargs)
-                (note,) = [note for note in caught.value.__notes__ if "static argument" in note]
-                assert note.startswith(f"(static argument `{name}` is ") and how in note
+        yield described(f, x, bad)
+        yield described(f, x, 1, m=bad)
         yield described(f, x, 1)
 
     compare(program, handed_over=True)

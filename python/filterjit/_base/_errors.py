@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -255,29 +255,6 @@ def _memory_of(x: Any) -> int:
         return int(part.unsafe_buffer_pointer()) if x.size else id(x)  # the address can be 0
     except Exception:  # not a JAX array, or on devices of other processes
         return id(x)
-
-
-def name_unhashable(exception: BaseException, statics: Iterable[tuple[str, Any]]) -> None:
-    """Adds a note to `exception` for each unhashable static argument, given as (name, value)."""
-    for name, x in statics:
-        try:
-            hash(x)
-        except Exception:
-            exception.add_note(
-                f"(static argument `{name}` is {short_repr(x)}. {_how_to_be_static(x)})"
-            )
-
-
-def _how_to_be_static(x: Any) -> str:
-    if isinstance(x, _jax_compat.ARRAY_TYPES):
-        return "Leave an array out of `static_argnames` and `static_argnums`, so that it is traced."
-    if isinstance(x, tuple):
-        return "Each of its items must be hashable: a tuple and no list, a number and no array."
-    if isinstance(x, (list, dict)):
-        return "Pass a tuple of its items."
-    if isinstance(x, set):
-        return "Pass a frozenset."
-    return "Pass the values in it that the function uses, or make its class hashable."
 
 
 _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}

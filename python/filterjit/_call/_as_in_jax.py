@@ -146,8 +146,7 @@ def hand_over(
     """Passes a call to `upstream`, and counts it. Adds notes to errors."""
     __tracebackhide__ = True
     handed_over[reason] += 1
-    cache = f._parts()[0]
-    _events.notify("handed_over", cache, handed_over)
+    _events.notify("handed_over", f._parts()[0], handed_over)
     try:
         return upstream(*args, **kwargs)
     except (TypeError, ValueError) as e:
@@ -159,9 +158,6 @@ def hand_over(
             e.add_note(
                 f"(`filterjit.filter_jit` {takes} values that are not arrays, as static{but})"
             )
-        if reason == NO_KEY:
-            static = f._hooks.settings.static
-            _errors.name_unhashable(e, static.given(cache.signature.names, args, kwargs))
         raise
 
 

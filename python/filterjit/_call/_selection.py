@@ -87,16 +87,6 @@ class ArgumentSelection:
             nums = tuple(i % count if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))
 
-    def given(
-        self, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Iterator[tuple[str, Any]]:
-        """Yields the names and values of the selected arguments. `names` are the parameters'."""
-        for i in sorted(self.positions):
-            if i < min(len(args), len(names)):
-                yield names[i], args[i]
-        for name in sorted(self.names & kwargs.keys()):
-            yield name, kwargs[name]
-
     def fits(self, parameters: Parameters) -> bool:
         """True if no parameter is selected only by position or only by name."""
         names, positional_only, positional, *_ = parameters
