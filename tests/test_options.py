@@ -180,8 +180,6 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: filterjit.filter_grad, AttributeError, "; keep `equinox.filter_grad`"),
     (lambda: filterjit.vmap, AttributeError, "; keep `jax.vmap`"),
-    (lambda: JITTED.save("a"), AttributeError, "`f.compile(...).save(path)`"),
-    (lambda: BOUND.save("a"), AttributeError, "`f.compile(...).save(path)`"),
 ]
 
 

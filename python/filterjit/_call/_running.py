@@ -193,6 +193,22 @@ class RunningHooks(CallHooks):
 
     settings: Any
 
+    # ---- methods of subclasses ----
+
+    misfit: Callable[[_core.FilterJit, tuple[Any, ...], dict[str, Any]], TypeError]
+    """Returns the error of arguments that don't fit the signature."""
+
+    translate: Callable[[Failure], BaseException | str]
+    """Returns the exception to raise, or a reason to let `other` make the call."""
+
+    other: Callable[[_core.FilterJit, str], Callable[..., Any]]
+    """Returns a function that makes the call instead."""
+
+    inspect: Callable[[_core.Variant, tuple[Any, ...], tuple[Any, ...]], bool | None]
+    """Returns True if the new program can raise; None if it's too early to tell."""
+
+    # ---- called by the C core ----
+
     def run(
         self,
         f: _core.FilterJit,
@@ -230,7 +246,6 @@ class RunningHooks(CallHooks):
     def finish(
         self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
     ) -> None:
-        """Inspects a new program and waits for it, then ends the `Running` that the trace began."""
         try:
             if output is not None:
                 self.inspect_and_wait(variant, arrays, output)
@@ -268,7 +283,6 @@ class RunningHooks(CallHooks):
         is_call: bool,
         /,
     ) -> BaseException | Callable[..., Any]:
-        """Returns the exception to raise, or a function that makes the call instead."""
         if given is not None:
             try:
                 exception = self.misfit(f, *given)
@@ -281,28 +295,6 @@ class RunningHooks(CallHooks):
         if isinstance(answer, BaseException):
             return answer
         return self.other(f, answer) if is_call else exception
-
-    # ---- overridden ----
-
-    def misfit(
-        self, f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TypeError:
-        """Returns the error of arguments that don't fit the signature."""
-        raise NotImplementedError
-
-    def translate(self, failure: Failure) -> BaseException | str:
-        """Returns the exception to raise, or a reason to let `other` make the call."""
-        raise NotImplementedError
-
-    def other(self, f: _core.FilterJit, reason: str) -> Callable[..., Any]:
-        """Returns a function that makes the call instead."""
-        raise NotImplementedError
-
-    def inspect(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], outputs: tuple[Any, ...]
-    ) -> bool | None:
-        """Returns True if the new program can raise; None if it's too early to tell."""
-        raise NotImplementedError
 
 
 def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:

@@ -51,15 +51,6 @@ class _Annotations:
         return {} if f is None else f._function.__annotations__
 
 
-class _NoSave:
-    """Raises an error that recommends ``compile``. A function's own attribute `save` hides it."""
-
-    def __get__(self, f: Any, owner: Any) -> Any:
-        if f is None:
-            return self
-        raise AttributeError("save what is compiled: `f.compile(...).save(path)`")
-
-
 @final
 class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAsJitted):
     """A `FilterJit` bound to an instance, the first argument of each call.
@@ -160,7 +151,6 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     _bound_type = BoundFilterJit
 
     __signature__ = _Signature()
-    save = _NoSave()
     if not TYPE_CHECKING and sys.version_info >= (3, 14):
         __annotations__ = _Annotations()
 
