@@ -122,7 +122,6 @@ def test_numbers_chosen_by_path(chosen: Any, traces: Traces) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [is_float, Filter("opt.**") & is_float, {"opt": True}, [True, 3], jnp.floating, 3, None],
-    ids=repr,
 )
 def test_filters_that_look_at_leaves(chosen: Any) -> None:
     with pytest.raises(ValueError, match=r"`traced` takes path patterns, .* for 'config'"):
