@@ -27,6 +27,7 @@ from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is
 
 import filterjit
 from filterjit import Filter, filter_jit, lax, load, partition  # noqa: F401
+from filterjit._base._errors import leaves_within
 from filterjit._observe import _compiled_in
 from filterjit.sharding import ShardingRules, place  # noqa: F401
 from support.comparison import Jit
@@ -178,18 +179,21 @@ def test_what_returns_something_that_runs_later(kind: str) -> None:
 
 
 HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a plain object": (lambda x: {"a": [_Record({"k": x})]}, "`result['a'][0].w`"),
-    "slots": (lambda x: (x, _Slots(x)), "`result[1].w`"),
-    "objects in an object": (lambda x: _Record((1, _Slots([_Record(x)]))), "`result.w`"),
+    "a plain object": (lambda x: {"a": [_Record({"k": x})]}, "`result['a'][0]`, which is static (a `_Record`)"),
+    "slots": (lambda x: (x, _Slots(x)), "`result[1]`, which"),
+    "objects in an object": (lambda x: _Record((1, _Slots([_Record(x)]))), "`result`, which"),
+    "a static field": (lambda x: _OfStatic(x), "`result.s`, which"),
+    "a list in a static field": (lambda x: _OfStatic([1, x]), "`result.s`, which is static (a `list`)"),
 }
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_result_that_holds_tracers_is_refused(name: str) -> None:
+    """By decision. Equinox returns some, and raises JAX's errors for others."""
     fun, path = HELD[name]
     f = filter_jit(lambda x: fun(2 * x))
     for _ in range(2):
-        with pytest.raises(TypeError, match=f"^the result holds a tracer at {re.escape(path)}"):
+        with pytest.raises(TypeError, match=f"^the result holds a tracer in {re.escape(path)}"):
             f(X)
     assert f.report().as_dict()["functions"][0]["traces"] == 0
 
@@ -219,6 +223,27 @@ def test_a_static_result_may_hold_what_is_not_of_the_trace() -> None:
     assert jax.jit(outer)(X).tolist() == [2.0, 2.0]
     with jax.disable_jit():
         assert jax.grad(lambda x: filter_jit(lambda x: _Record(x * x))(x).w)(3.0) == 6.0
+
+
+def test_a_result_with_attributes_that_raise(jit: Jit) -> None:
+    assert type(jit(lambda x: _Raising())(X)) is _Raising
+
+
+def test_the_search_for_tracers_ends() -> None:
+    assert len(list(leaves_within([[*range(10_000)], [_Record([*range(10_000)])]]))) == 100
+
+
+class _Raising:
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(name)
+
+    def __call__(self) -> None: ...
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["s"])
+@dataclasses.dataclass
+class _OfStatic:
+    s: Any
 
 
 class _Model:

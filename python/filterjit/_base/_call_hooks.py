@@ -29,7 +29,8 @@ class Failure(NamedTuple):
 class CallHooks(Protocol):
     """The hooks of a call (csrc/call/call.c), of ``_find`` and of ``_find_or_compile``.
 
-    A hit calls only `run`, if the program can raise. `failed` sees the exceptions of all hooks except `prepare` and `failed`.
+    A hit calls only `run`, if the program can raise. `failed` sees the exceptions of all hooks
+    except `prepare` and `failed`.
     """
 
     settings: Any

@@ -2,10 +2,9 @@
 
 import collections
 import dataclasses
-import itertools
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -111,7 +110,11 @@ _ARRAYS = (*_jax_compat.ARRAY_TYPES, jax.core.Tracer)
 
 def holds_arrays(x: Any) -> str:
     """Returns advice for an object that holds arrays but isn't a pytree, otherwise ""."""
-    names = attributes_with(lambda leaf: isinstance(leaf, _ARRAYS), x)
+    names = [
+        name
+        for name, value in attributes_of(x)
+        if any(isinstance(leaf, _ARRAYS) for leaf in leaves_within(value))
+    ]
     if not names:
         return ""
     shown = ", ".join(f"`{name}`" for name in names[:3]) + ", ..." * (len(names) > 3)
@@ -133,49 +136,37 @@ def is_array_like(x: Any) -> bool:
 def attributes_of(x: Any) -> list[tuple[str, Any]]:
     """Returns the ``__dict__`` and slots of an object other than a class, module, function or
     array."""
-    if isinstance(x, (type, types.ModuleType, *_ARRAYS)) or is_function(x):
-        return []
     try:
+        if isinstance(x, (type, types.ModuleType, *_ARRAYS)) or is_function(x):
+            return []
         state: Any = object.__getstate__(x)
-    except Exception:
+    except Exception:  # a user's `__getattr__`
         return []
     parts = state if isinstance(state, tuple) else (state,)
     return [item for part in parts if isinstance(part, dict) for item in part.items()]
 
 
-_MOST_ITEMS = 100  # items of a container to search
-_MOST_OBJECTS = 1000
-_MOST_LEVELS = 4  # an attribute, its attributes, and so on
+_MOST_OBJECTS = 1000  # to search
+_MOST_LEVELS = 5  # an object, its attributes, their attributes, and so on
+_MOST_LEAVES = 100  # of each
 
 
-def attributes_with(accepts: Callable[[Any], bool], x: Any) -> list[str]:
-    """Returns the names of the attributes of `x` with a leaf that `accepts`, also in attributes of
-    their leaves."""
-    return [name for name, value in attributes_of(x) if any(map(accepts, _leaves_within(value)))]
-
-
-def _leaves_within(x: Any) -> Iterator[Any]:
+def leaves_within(x: Any) -> Iterator[Any]:
     """Yields the leaves of `x` and of their attributes, each object once."""
     seen: dict[int, Any] = {}
     todo = collections.deque([(x, 1)])
     while todo and len(seen) < _MOST_OBJECTS:
         value, level = todo.popleft()
-        for leaf in _leaves(value):
+        try:
+            leaves = jax.tree_util.tree_leaves(value)
+        except Exception:  # a user's flatten function, or keys that can't be sorted
+            continue
+        for leaf in leaves[:_MOST_LEAVES]:
             if id(leaf) not in seen:
                 seen[id(leaf)] = leaf
                 yield leaf
                 if level < _MOST_LEVELS:
                     todo.extend((held, level + 1) for _, held in attributes_of(leaf))
-
-
-def _leaves(x: Any) -> list[Any]:
-    if isinstance(x, (list, tuple, dict)) and len(x) > _MOST_ITEMS:
-        x = list(itertools.islice(x.values() if isinstance(x, dict) else x, _MOST_ITEMS))
-    try:
-        leaves: list[Any] = jax.tree_util.tree_leaves(x)
-    except Exception:  # a user's flatten function, or keys that can't be sorted
-        return []
-    return leaves
 
 
 def nothing_to_trace(what: str) -> TypeError:

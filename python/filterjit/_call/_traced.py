@@ -1,4 +1,4 @@
-"""The results of a trace: its equations, and tracers in objects."""
+"""The results of a trace: its equations, and tracers in static values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from .. import _core
-from .._base._errors import attributes_with, format_path, holds_arrays
+from .._base._errors import format_path, holds_arrays, leaves_within
 from .._compat import _jax_compat
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -64,20 +64,20 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                         todo.extend(equation.params.values())
 
 
-# ---- tracers in objects that are no pytrees ----
+# ---- tracers in static values ----
 
 
 def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if an object in a result isn't a pytree and holds a tracer of the current
-    trace in an attribute. `is_class` is True if the jitted function is a class."""
+    """Raises TypeError if a static in a result is a tracer of the current trace, or holds one in an
+    attribute. `is_class` is True if the jitted function is a class."""
     assert result is not None
     for index, x in result._statics():
-        for name in attributes_with(_is_of_trace, x):
-            path = format_path(["result", *result._key_path(index), name])
+        if any(map(_is_of_trace, leaves_within(x))):
+            path = format_path(["result", *result._key_path(index)])
             raise TypeError(
-                f"the result holds a tracer at `{path}`, in an object of type "
-                f"`{type(x).__qualname__}`, which is no pytree, so it cannot leave the trace. "
-                f"{holds_arrays(x)}" + " Or jit the methods of the class, one by one." * is_class
+                f"the result holds a tracer in `{path}`, which is static (a `{type(x).__qualname__}`), "
+                f"so it cannot leave the trace. {holds_arrays(x) or 'Make the field not static.'}"
+                + " Or jit the methods of the class, one by one." * is_class
             )
 
 
