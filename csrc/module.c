@@ -73,9 +73,6 @@ static PyMethodDef core_functions[] = {
         "($module, registry, tree, candidates, expressions, is_leaf, /)",
         "Returns (leaves, structure, groups): the candidates, the Structure of the rest,\n"
         "and a list with the number of the filter that selects each candidate."),
-    FJ_METHOD("tree_mask", fj_tree_mask, METH_FASTCALL,
-              "($module, registry, tree, expression, /)",
-              "Returns a byte per leaf of a tree: 1 if `expression` selects it, else 0."),
     FJ_METHOD("from_skeleton", fj_tree_from_skeleton, METH_FASTCALL,
               "($module, registry, hole, skeleton, leaves, /)",
               "Rebuilds a Structure from its _skeleton(hole) and _leaves(hole)."),

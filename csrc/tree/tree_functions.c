@@ -143,23 +143,6 @@ groups_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
 FUNCTION(fj_tree_groups, .usage = "(registry, tree, candidates, expressions, is_leaf)",
          .argument_count = 4, .tree_argument = 0, .is_leaf_argument = 3, .apply = groups_of)
 
-/* (tree, expression) */
-static PyObject *
-mask_of(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)
-{
-    int16_t *groups =
-        fj_filter_groups(structure, args[0], Py_None, leaves->items, args[1], NULL);
-    PyObject *mask = groups == NULL ? NULL : PyBytes_FromStringAndSize(NULL, leaves->count);
-    for (Py_ssize_t i = 0; mask != NULL && i < leaves->count; i++) {
-        PyBytes_AS_STRING(mask)[i] = groups[i] >= 0;
-    }
-    PyMem_Free(groups);
-    return mask;
-}
-
-FUNCTION(fj_tree_mask, .usage = "(registry, tree, expression)", .argument_count = 2,
-         .tree_argument = 0, .is_leaf_argument = -1, .apply = mask_of)
-
 /* (tree, expression, is_leaf) */
 static PyObject *
 flatten(FjStructure *structure, FjLeafBuf *leaves, PyObject *const *args)

@@ -8,7 +8,6 @@
 /* METH_FASTCALL.  They can run Python code: see tree_functions.c. */
 PyObject *fj_tree_flatten(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_groups(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-PyObject *fj_tree_mask(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_from_skeleton(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_partition(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *fj_tree_combine(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

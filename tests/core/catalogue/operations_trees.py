@@ -127,11 +127,6 @@ EACH: dict[str, tuple[Any, Callable[[Case], Any], Callable[[Case, Any], bool]]] 
             made == case.structure and is_its_tree(case, made.unflatten(case.leaves))
         ),
     ),
-    "masks": (
-        None,
-        lambda case: core.tree_mask(case.registry, case.tree, ("arrays",)),
-        lambda case, mask: sum(mask) == len(case.flatten(ARRAYS)[0]),
-    ),
     "partition": (None, partition, is_its_tree),
     "dicts": (None, dicts, is_its_tree),
 }

@@ -57,25 +57,6 @@ def test_the_first_expression_that_takes_a_leaf_has_it(registry: Any) -> None:
     assert structure.unflatten("ab") == ["a", 1, 2, "b", 4, 5]
 
 
-def test_masks(registry: Any) -> None:
-    tree = [Array(), 1, ("a", 2.0), True, {"k": Maybe(True)}]
-    with_ints = registry.with_policy(traced_in=(int,))
-    for one, expression, expected in (
-        (registry, ("arrays",), [1, 0, 0, 0, 0, 1]),
-        (with_ints, ("arrays",), [1, 0, 0, 0, 0, 1]),
-        (registry, ("not", ("arrays",)), [0, 1, 1, 1, 1, 0]),
-        (registry, True, [1] * 6),
-        (registry, ("path", (..., 0)), [1, 0, 1, 0, 0, 0]),
-    ):
-        assert core.tree_mask(one, tree, expression) == bytes(expected)
-    assert core.tree_mask(registry, [], True) == b""
-    with pytest.raises(ZeroDivisionError) as failed:
-        core.tree_mask(registry, tree, ("leaf", lambda x: 1 / (x != 2.0)))
-    assert failed.value.__notes__ == ["(while a filter was asked about `[2][1]`)"]
-    with pytest.raises(TypeError, match=r"must be \(registry, tree, expression\)"):
-        core.tree_mask(registry, tree)
-
-
 def take(expression: Any, leaf: Any, last: Any, asked: list[Any]) -> bool:
     """The reference, for one leaf; `last` is the one at the path -1."""
     if isinstance(expression, bool):
