@@ -179,11 +179,17 @@ def test_what_returns_something_that_runs_later(kind: str) -> None:
 
 
 HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a plain object": (lambda x: {"a": [_Record({"k": x})]}, "`result['a'][0]`, which is static (a `_Record`)"),
+    "a plain object": (
+        lambda x: {"a": [_Record({"k": x})]},
+        "`result['a'][0]`, which is static (a `_Record`)",
+    ),
     "slots": (lambda x: (x, _Slots(x)), "`result[1]`, which"),
     "objects in an object": (lambda x: _Record((1, _Slots([_Record(x)]))), "`result`, which"),
     "a static field": (lambda x: _OfStatic(x), "`result.s`, which"),
-    "a list in a static field": (lambda x: _OfStatic([1, x]), "`result.s`, which is static (a `list`)"),
+    "a list in a static field": (
+        lambda x: _OfStatic([1, x]),
+        "`result.s`, which is static (a `list`)",
+    ),
 }
 
 

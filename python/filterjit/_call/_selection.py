@@ -49,7 +49,7 @@ class HandOver(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class ArgumentSelection:
-    """Selects arguments of a call: positional ones by position, keyword ones by name."""
+    """Selects positional arguments of a call by position, and keyword arguments by name."""
 
     positions: frozenset[int] = frozenset()
     names: frozenset[str] = frozenset()
@@ -96,8 +96,8 @@ class ArgumentSelection:
         )
 
     def mark(self, parameters: Parameters, flag: int) -> Parameters:
-        """Returns `parameters` with a flag on the selected ones. Selected items of ``*args`` and
-        ``**kwargs`` become separate parameters, those of ``*args`` with names that aren't
+        """Returns `parameters` with a flag on the selected parameters. Selected items of ``*args``
+        and ``**kwargs`` become separate parameters; the names of ``*args`` items aren't
         identifiers. Raises HandOver if there would be too many."""
         names, positional_only, positional, varargs, varkw, flags = parameters
         more = max(self.positions, default=-1) + 1 - positional
@@ -154,8 +154,8 @@ NAMING = ("static_argnums", "static_argnames", "donate_argnums", "donate_argname
 def named_by(
     fun: Any, options: Mapping[str, Any]
 ) -> tuple[ArgumentSelection, ArgumentSelection, inspect.Signature | None]:
-    """Parses options of ``jax.jit``. Returns the static arguments, the donated ones, and the
-    signature to bind by: that of `fun` itself if position and name always agree, otherwise `ANY`.
+    """Parses options of ``jax.jit``. Returns the static arguments, the donated arguments, and
+    the signature to bind by: the function's own if position and name always agree, otherwise `ANY`.
     Raises HandOver if parameters can't express the selection."""
     given = list(map(options.get, NAMING))
     public = None

@@ -77,7 +77,8 @@ def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
             raise TypeError(
                 f"the result holds a tracer in `{path}`, which is static (a `{type(x).__qualname__}`), "
                 f"so it cannot leave the trace. {holds_arrays(x) or 'Make the field not static.'}"
-                + " Or jit the methods of the class, one by one." * is_class
+                + " Or jit the methods of the class, one by one."
+                * is_class
             )
 
 
