@@ -231,8 +231,10 @@ def test_a_static_result_may_hold_what_is_not_of_the_trace() -> None:
         assert jax.grad(lambda x: filter_jit(lambda x: _Record(x * x))(x).w)(3.0) == 6.0
 
 
-def test_a_result_with_attributes_that_raise(jit: Jit) -> None:
-    assert type(jit(lambda x: _Raising())(X)) is _Raising
+def test_static_objects_with_attributes_that_raise(jit: Jit) -> None:
+    f = jit(lambda r, x: (r, x))
+    for r in (_Raising(), _Raising()):
+        assert f(r, X)[0] is r
 
 
 def test_the_search_for_tracers_ends() -> None:

@@ -9,20 +9,28 @@ from typing import Any, NamedTuple
 from ._package import PACKAGE
 
 
+def look_up(x: Any, name: str) -> Any:
+    """Returns an attribute, or None if reading it raises an exception."""
+    try:
+        return getattr(x, name, None)
+    except Exception:  # a user's `__getattr__`
+        return None
+
+
 def unwrap_chain(
-    fun: Any, *names: str, lookup: Callable[[Any, str, Any], Any] = getattr
+    fun: Any, *names: str, lookup: Callable[[Any, str], Any] = look_up
 ) -> Iterator[Any]:
     """Yields `fun`, the callable it wraps, and so on: at most 100 objects, none twice.
 
     The wrapped callable is the first of the attributes `names` that holds a callable other than the
-    object itself. `lookup` replaces ``getattr``.
+    object itself. `lookup` replaces `look_up`.
     """
     seen: list[Any] = []
     while len(seen) < 100 and not any(fun is earlier for earlier in seen):
         yield fun
         seen.append(fun)
         for name in names:
-            wrapped = lookup(fun, name, None)
+            wrapped = lookup(fun, name)
             if callable(wrapped) and wrapped is not fun:
                 fun = wrapped
                 break
@@ -39,11 +47,7 @@ def innermost(fun: Any) -> Any:
 def code_of(fun: Any) -> types.CodeType | None:
     """Returns the code of the innermost function, or None if it isn't Python code."""
     fun = innermost(fun)
-    code = getattr(fun, "__code__", None) or getattr(
-        getattr(type(fun), "__call__", None),  # noqa: B004
-        "__code__",
-        None,
-    )
+    code = look_up(fun, "__code__") or look_up(look_up(type(fun), "__call__"), "__code__")
     return code if isinstance(code, types.CodeType) else None
 
 
@@ -66,7 +70,7 @@ def _parts_of(fun: Any) -> Iterator[tuple[Any, list[tuple[str, Any]]]]:
             if id(inner) in seen:
                 break
             seen.add(id(inner))
-            code = getattr(inner, "__code__", None)
+            code = look_up(inner, "__code__")
             own = code is not None and code.co_filename.startswith(PACKAGE)
             held = [] if own else closure_of(inner)
             if isinstance(inner, functools.partial):

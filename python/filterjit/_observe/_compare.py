@@ -20,6 +20,7 @@ from .._base._unwrap import (
     Held,
     codes_of,
     is_function,
+    look_up,
     unwrap_chain,
     values_in,
 )
@@ -358,9 +359,9 @@ def _is_made_again(x: Any, y: Any) -> bool:
     return False
 
 
-def _look_up(x: Any, name: str, default: Any) -> Any:
-    """Reads an attribute. For a ``functools.partial``, reads `func` in place of ``__wrapped__``."""
-    return getattr(x, "func" if isinstance(x, functools.partial) else name, default)
+def _look_up(x: Any, name: str) -> Any:
+    """Returns an attribute, or `func` of a ``functools.partial``."""
+    return look_up(x, "func" if isinstance(x, functools.partial) else name)
 
 
 @dataclasses.dataclass
