@@ -198,7 +198,7 @@ def _differences(
     lines = lines_of(
         causes, lambda x: line.format(x.place if x.path else root, x.was, x.now), compared.more
     )
-    rows = _table.NUMBER_OR_ARRAY, _table.FLAG_OR_ARRAY
+    rows = _table.NUMBER_OR_ARRAY, _table.FLAG_OR_ARRAY, _table.NUMBER_TYPE
     numbers = [x for x in causes if x._number is not None or x._row in rows]
     given = [x for x in numbers if init and x.was != "an array"]
     if given:

@@ -253,6 +253,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         CHANGES + "the carry: was the int 0, is the int 1\n"
         "  -> A Python number is static: put an array into `init`, or pass `traced=...`.$",
     ),
+    "a number of another type": (
+        lambda: lax.scan(lambda c, x: (c + 0.5, x), 0, X),
+        CHANGES + "the carry: was the int 0, is the float 0.5\n"
+        "  -> A Python number is static: put an array into `init`, or pass `traced=...`.$",
+    ),
+    "a number of another type in a static field": (
+        lambda: lax.scan(lambda c, x: (Holder(c.x, 1.5), x), Holder(X, 1), X),
+        CHANGES + "`s`: was the int 1, is the float 1.5$",
+    ),
     "a number in a static field": (
         lambda: lax.scan(lambda c, x: (Holder(c.x, (1, 3)), x), Holder(X, (1, 2)), X),
         CHANGES + "`s[1]`: was the int 2, is the int 3$",

@@ -25,7 +25,7 @@ from .._base._unwrap import (
     values_in,
 )
 from .._trees._nodes import Node, lineage, root_of
-from .._trees._registry import registry
+from .._trees._registry import NUMBERS, registry
 from . import _table
 from ._causes import Cause, cause_of, in_order
 from ._records import TraceRecord
@@ -205,9 +205,8 @@ class Comparison:
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
             self._add(_table.NEW_CLASS, path, *words)
         elif type(x) is not type(y):
-            numbers = isinstance(x, (bool, int, float)) and isinstance(y, (bool, int, float))
-            or_array = ", or an array (`jnp.asarray`), whose value may change" if numbers else ""
-            self._add_nodes(_table.TYPE, path, was, now, or_array=or_array)
+            numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._in_field
+            self._add_nodes(_table.NUMBER_TYPE if numbers else _table.TYPE, path, was, now)
         else:
             self._add_other_value(x, y, path)
 

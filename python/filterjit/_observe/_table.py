@@ -140,7 +140,10 @@ NUMBER_OR_ARRAY = Row(
     weight=2,
 )
 STATIC_OR_ARRAY = Row("type", "Pass an array on every call, or on none.", weight=2)
-TYPE = Row("type", "Pass the same type on every call{or_array}.", weight=2)
+TYPE = Row("type", "Pass the same type on every call.", weight=2)
+NUMBER_TYPE = TYPE._replace(
+    remedy=f"{TYPE.remedy} If the value changes, pass an array (`jnp.asarray`)."
+)
 
 # ---- functions among the arguments
 
