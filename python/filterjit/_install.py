@@ -200,7 +200,7 @@ def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     replacement happens when it does. A second call does nothing.
 
     If filterjit doesn't support the version of Equinox, `install` issues a ``UserWarning`` and
-    leaves Equinox unchanged. If it doesn't support that of Flax, ``flax.nnx.jit`` makes all calls.
+    leaves Equinox unchanged. With an unsupported version of Flax, ``flax.nnx.jit`` makes all calls.
 
     Arguments:
         flax: whether to replace the functions of ``flax.nnx`` and ``flax.nnx.compat``.

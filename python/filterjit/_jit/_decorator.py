@@ -219,10 +219,11 @@ def filter_jit(
             ``donate_argnums`` or ``donate_argnames``, which don't apply to pytrees. The first call
             raises it for a pattern in `traced` that matches no leaf, or a leaf other than a number
             or array.
-        TypeError: if `fun` isn't callable, or is an async or generator function; if `in_shardings`
-            or `mesh` has a wrong type; or for an option that ``jax.jit`` doesn't know. The first
-            trace raises it if `out_shardings` contains something else than shardings, or if the
-            function returns a coroutine or a generator.
+        TypeError: if `fun` isn't callable, or is an async or generator function; if `donate`,
+            `traced`, `in_shardings` or `mesh` has a wrong type; or for an option that ``jax.jit``
+            doesn't know. The first trace raises it if `out_shardings` contains something else than
+            shardings, or if the function returns a coroutine, a generator, or a static object that
+            holds a tracer.
 
     Examples:
         >>> @filter_jit
