@@ -205,9 +205,9 @@ def filter_jit(
             arrays and options. Values may differ if the program doesn't. Functions that are only
             traced or lowered aren't compared.
 
-            A difference raises a `ProcessMismatchError` on all processes, with the path or the
-            lines that differ. If only some processes fail to trace, they raise their own error, and
-            the rest a `ProcessMismatchError`.
+            A difference raises a `ProcessMismatchError` on all processes, with the first line that
+            differs. If only some processes fail to trace, they raise their own error, and the rest
+            a `ProcessMismatchError`.
         jitkwargs: more options for ``jax.jit``.
 
     Returns:
