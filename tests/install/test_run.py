@@ -346,23 +346,30 @@ def test_interactive_after_the_program(tmp_path: Path) -> None:
 
 CHILDREN = """
 import concurrent.futures, multiprocessing
-import filterjit; filterjit.install()
 import equinox as eqx
 
-def is_installed():
-    return eqx.filter_jit is filterjit.filter_jit
+@eqx.filter_jit
+def double(x):
+    return 2 * x
+
+def call(f):
+    return f(2), type(f).__name__
 
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as executor:
-        print(executor.submit(is_installed).result())
+        print(executor.submit(call, double).result())
 """
 
 
 @pytest.mark.thorough
-def test_a_spawned_child_installs_at_module_level(tmp_path: Path) -> None:
-    (tmp_path / "children.py").write_text(CHILDREN)
-    assert run("children.py", cwd=tmp_path, timeout=120).stdout == "True\n"
+@pytest.mark.parametrize(
+    ("first", "jitted"),
+    [("", "_JitWrapper"), ("import filterjit; filterjit.install()", "FilterJit")],
+)
+def test_a_spawned_child_installs_at_module_level(first: str, jitted: str, tmp_path: Path) -> None:
+    (tmp_path / "children.py").write_text(first + CHILDREN)
+    assert run_installed("children.py", cwd=tmp_path).stdout == f"(4, '{jitted}')\n"
 
 
 # ---- programs that are no script ----
