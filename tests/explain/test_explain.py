@@ -128,6 +128,8 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
     ),
     "flax static field": ((X, State(X)), (X, State(X, 2)),
         ("static", "b.size", "int 1", "int 2", "and its field not static")),
+    "a text or a list of texts": ((X, "a"), (X, ["a"]),
+        ("structure", "b", "str 'a'", "list of 1 item", "same type of container")),
     "a tuple in a static field": ((X, State(X, (1, 2))), (X, State(X, (1, 3))),
         ("static", "b.size[1]", "int 2", "int 3", "and its field not static")),
     "flax module": ((X, flax.linen.Dense(2)), (X, flax.linen.Dense(3)),

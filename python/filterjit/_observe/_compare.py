@@ -183,7 +183,7 @@ class Comparison:
             row = _table.SHARING
         elif "none" in kinds:
             row = _table.OPTIONAL
-        elif {"array", "static"} & kinds and {"list", "tuple"} & kinds:
+        elif ("array" in kinds or is_number) and {"list", "tuple"} & kinds:
             row = _table.LIST_OF_NUMBERS
         else:
             row = _table.CONTAINER
