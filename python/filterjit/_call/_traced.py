@@ -1,5 +1,6 @@
 """The results of a trace: its equations, and tracers in static values."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -66,12 +67,14 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
 
 # ---- tracers in static values ----
 
+_MOST_STATICS = 1000  # to search
+
 
 def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if a static in a result is a tracer of the current trace, or holds one in an
-    attribute. `is_class` is True if the jitted function is a class."""
+    """Raises TypeError if one of the first statics in a result is a tracer of the current trace, or
+    holds one in an attribute. `is_class` is True if the jitted function is a class."""
     assert result is not None
-    for index, x in result._statics():
+    for index, x in itertools.islice(result._statics(), _MOST_STATICS):
         if any(map(_is_of_trace, leaves_within(x))):
             path = format_path(["result", *result._key_path(index)])
             raise TypeError(
