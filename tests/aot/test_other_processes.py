@@ -219,7 +219,6 @@ def test_loading_with_fewer_devices(
 def test_the_persistent_cache(tmp_path: Path) -> None:
     """A process finds what another process compiled, as with jax.jit."""
     script = """
-jax.config.update("jax_compilation_cache_dir", folder + "/cache")
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 x = jnp.arange(6.0)
@@ -236,7 +235,8 @@ ask("save", lambda: save("cached" + str(SEED), cached, x, 9) and "saved")
 ask("portable", lambda: filter_jit(cached).lower(x, 9).compile().save(folder + "/p", portable=True))
 ask("load", lambda: load("p", x, 9))
 """
-    cache = {"JAX_ENABLE_COMPILATION_CACHE": "true"}  # off in the tests of this folder
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    cache["JAX_ENABLE_COMPILATION_CACHE"] = "true"  # off in the tests of this folder
     first, second = (answers(tmp_path, f"SEED = {seed}{script}", **cache) for seed in (10, 11))
     assert [first[name] for name in ("jit", "call", "lower", "other")] == [0, 0, 0, 0]
     assert [second[name] for name in ("jit", "call", "lower", "other")] == [1, 1, 1, 0]
