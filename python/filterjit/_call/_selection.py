@@ -16,7 +16,6 @@ from .._compat import _jax_compat
 from .._trees._filters import Filter, as_expression, depends_on_leaves, may_take_none
 from .._trees._nodes import walk
 from .._trees._registry import is_traced, registry
-from .._trees._tree_functions import tree_paths
 from ._signature import ANY, Parameters, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
@@ -246,21 +245,20 @@ class TracedNumbers:
         ValueError if a path pattern matches no leaf, or a leaf that isn't an array or a number."""
         expression = as_expression(dict(self.filters)[name], "")
         try:
-            leaves, _, groups = _core.tree_groups(registry, argument, True, (expression,), None)
+            leaves, tree, groups = _core.tree_groups(registry, argument, True, (expression,), None)
         except ValueError as e:  # a pattern that matches no leaf
             raise ValueError(f"`traced` does not fit {name!r}: {e}") from None
         if 0 not in groups and not may_take_none(expression):
-            raise self._refused(name, argument, "matches no leaf")
+            raise self._refused(name, tree.paths, "matches no leaf")
         for i, leaf in enumerate(leaves):
             if groups[i] == 0 and not is_traced(leaf):
-                path = tree_paths(argument)[i]
-                why = f"matches `{path}`, a `{type(leaf).__name__}`, which is neither an array nor a number"
-                raise self._refused(name, argument, why)
+                why = f"matches `{tree.paths[i]}`, a `{type(leaf).__name__}`, which is neither an array nor a number"
+                raise self._refused(name, tree.paths, why)
         return bytes(group == 0 for group in groups)
 
-    def _refused(self, name: str, argument: Any, why: str) -> ValueError:
-        """Returns the error for a filter that doesn't fit an argument; `why` follows "which"."""
-        paths = tree_paths(argument)
+    def _refused(self, name: str, paths: Sequence[str], why: str) -> ValueError:
+        """Returns the error for a filter that doesn't fit an argument with these paths; `why`
+        follows "which"."""
         chosen = dict(self.filters)[name]
         return ValueError(
             f"`traced` has {chosen!r} for {name!r}, which {why}: the argument has "

@@ -1,8 +1,4 @@
-"""Placements of a call's arrays, compared with its program and with earlier calls.
-
-A program on several devices needs each array placed by `in_shardings`, or on the devices of the
-committed arrays. JAX copies all other arrays in each call.
-"""
+"""Placements of a call's arrays, compared with its program and with earlier calls."""
 
 from collections.abc import Sequence
 from typing import Any
