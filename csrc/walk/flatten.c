@@ -313,7 +313,7 @@ walk_contents(Flattener *f, PyObject *object, FjNodeKind *kind, int is_static)
     }
     for (Py_ssize_t i = 0; i < c.count && result == 0; i++) {
         PyObject *child = c.items[i];
-        int is_tree = c.trees <= i && i < c.trees_end;
+        int is_tree = fj_is_tree_child(c.trees, c.trees_end, i);
         result = FJ_UNLIKELY(child == NULL) ? add_nothing(f, FJ_MISSING)
                  : FJ_UNLIKELY(c.are_dicts != NULL && c.are_dicts[i])
                      ? walk_contents(f, child, NULL, !is_tree)

@@ -98,10 +98,11 @@ fj_contents_clear(FjContents *contents)
     Py_XDECREF(contents->aux_data);
 }
 
+/* True if child `i` is a tree and not static, by `trees` and `trees_end` of FjContents. */
 static inline int
-fj_contents_is_tree(const FjContents *contents, Py_ssize_t i)
+fj_is_tree_child(Py_ssize_t trees, Py_ssize_t trees_end, Py_ssize_t i)
 {
-    return contents->trees <= i && i < contents->trees_end;
+    return trees <= i && i < trees_end;
 }
 
 /* Raises a RuntimeError: other code changed the object while it was read.  Always -1. */

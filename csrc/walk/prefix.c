@@ -149,7 +149,7 @@ walk_child(Prefix *p, const FjContents *c, Py_ssize_t i)
 {
     const FjNode *node = p->next;
     PyObject *child = c->children[i];
-    int is_tree = fj_contents_is_tree(c, i);
+    int is_tree = fj_is_tree_child(c->trees, c->trees_end, i);
     if (child != NULL && c->dict_children != NULL && c->dict_children[i]) {
         return walk_dict(p, FJ_DICT, child, !is_tree);
     }
