@@ -151,18 +151,20 @@ fj_compat_set_raised(PyObject *exception)
 #endif
 }
 
-/* Counts a C function that can recurse through Python code as three Python frames.  0, or -1
- * with RecursionError.
+/* Counts a C function that can recurse as three Python frames.  0, or -1 with RecursionError.
  *
  * These functions use much of the C stack.  Python 3.12 and 3.13 count Python and C frames
  * separately, with limits so high that this recursion would overflow the stack.  (3.11 has one
  * count for both; 3.14 measures the stack.) */
 #define FJ_COMPAT_FRAMES 3
+#if PY_VERSION_HEX < 0x030C0000
+#define py_recursion_remaining recursion_remaining
+#endif
 
 static inline int
 fj_compat_enter_frames(void)
 {
-#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+#if PY_VERSION_HEX < 0x030E0000
     PyThreadState *thread = PyThreadState_Get();
     if (thread->py_recursion_remaining <= FJ_COMPAT_FRAMES) {
         PyErr_SetString(PyExc_RecursionError,
@@ -177,9 +179,29 @@ fj_compat_enter_frames(void)
 static inline void
 fj_compat_leave_frames(void)
 {
-#if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030E0000
+#if PY_VERSION_HEX < 0x030E0000
     PyThreadState_Get()->py_recursion_remaining += FJ_COMPAT_FRAMES;
 #endif
+}
+
+/* (P) Calls a callable that can end in this very call.  Only Python frames check the depth:
+ * without them, C code would recurse until the stack overflows. */
+static inline PyObject *
+fj_compat_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *result = NULL;
+    if (PyFunction_Check(callable)) {
+        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    }
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return NULL;
+    }
+    if (fj_compat_enter_frames() == 0) {
+        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        fj_compat_leave_frames();
+    }
+    Py_LeaveRecursiveCall();
+    return result;
 }
 
 /* Looks up `name` in the MRO.  A new reference, or NULL.  Assigns a version to the class. */

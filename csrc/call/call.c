@@ -322,7 +322,7 @@ after_failure(Call *call)
     fj_compat_set_raised(exception);
 }
 
-/* Returns an Output. */
+/* Returns an Output.  The call owns the variant, which keeps each callable it has had. */
 static inline PyObject *
 call_variant(Call *call, FjVariant *variant)
 {
@@ -330,9 +330,10 @@ call_variant(Call *call, FjVariant *variant)
     if (FJ_UNLIKELY(callable == NULL)) {
         return fj_variant_is_freed();
     }
-    return PyObject_Vectorcall(callable, call->arrays.items,
-                               (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                               NULL);
+    size_t nargsf = (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    return FJ_LIKELY(Py_TYPE(callable) == call->cache->registry->state->direct)
+               ? PyObject_Vectorcall(callable, call->arrays.items, nargsf, NULL)
+               : fj_compat_call(callable, call->arrays.items, nargsf, NULL);
 }
 
 /* The last two steps: calls the variant and builds the result. */
@@ -348,7 +349,7 @@ call_and_build(Call *call)
         if (FJ_UNLIKELY(result == NULL)) {
             (void)fj_hooks_finish(call->self, variant, &call->arrays, NULL);
             call->run_by_hook =
-                FJ_LOAD_INT(variant->call_was_set) && PyErr_ExceptionMatches(PyExc_Exception);
+                FJ_LOAD_INT(variant->switched) && PyErr_ExceptionMatches(PyExc_Exception);
         }
     }
     if (FJ_UNLIKELY(call->run_by_hook)) {

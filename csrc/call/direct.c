@@ -94,8 +94,7 @@ call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_XDECREF(disabled);
     PyObject *output =
-        result < 0 ? NULL
-                   : PyObject_Vectorcall(self->jitted, copies.items, (size_t)nargs, NULL);
+        result < 0 ? NULL : fj_compat_call(self->jitted, copies.items, (size_t)nargs, NULL);
     PyObject *exception = fj_compat_get_raised(); /* none is set while arrays die */
     fj_leafbuf_clear(&copies);
     fj_compat_set_raised(exception);
@@ -111,7 +110,7 @@ call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwna
             return call_with_copies(self, args, nargs);
         }
     }
-    return PyObject_Vectorcall(self->jitted, args, nargsf, kwnames);
+    return fj_compat_call(self->jitted, args, nargsf, kwnames);
 }
 
 static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);

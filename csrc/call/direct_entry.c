@@ -399,7 +399,7 @@ fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
     }
     int timed = FJ_UNLIKELY(FJ_LOAD_INT(context->timed));
     unsigned long long before = timed ? fj_compat_now() : 0;
-    PyObject *results = PyObject_Vectorcall(entry->execute, &inputs, 1, NULL);
+    PyObject *results = fj_compat_call(entry->execute, &inputs, 1, NULL);
     if (timed) {
         *ran = fj_compat_now() - before;
     }

@@ -1,6 +1,6 @@
 /* The Python types Variant and Output.
  *
- * Python code can run in Variant.arguments and Variant.result (build.c), in Variant.finish
+ * Python code can run in Variant._arguments and _result (build.c), in Variant._finish
  * (flatten.c, and the `marker` callable), in a variant's repr, in the trace number that JAX
  * passes to fj_output_unflatten, and when references are dropped.  The array of traces moves
  * as it grows: refer to a trace by number while Python code can run. */
@@ -122,7 +122,7 @@ trace_of(const FjVariant *self, PyObject *number)
     return trace;
 }
 
-/* may_raise(trace) -> bool or None */
+/* _may_raise(trace) -> bool or None */
 static PyObject *
 variant_may_raise(PyObject *op, PyObject *number)
 {
@@ -140,7 +140,7 @@ variant_set_may_raise(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     FjVariant *self = (FjVariant *)op;
     if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "set_may_raise takes (trace, may_raise)");
+        PyErr_SetString(PyExc_TypeError, "_set_may_raise takes (trace, may_raise)");
         return NULL;
     }
     Py_ssize_t trace = trace_of(self, args[0]);
@@ -299,23 +299,35 @@ variant_arguments(PyObject *op, PyObject *arrays)
         fj_build_arguments(self->structure, items + self->function->open_leaves));
 }
 
-/* Running calls borrow the old callable: the setter must keep it alive with the variant. */
-static int
-variant_set_call(PyObject *op, PyObject *callable, void *Py_UNUSED(closure))
+/* Running calls own the variant, so it keeps the callables that they might be running. */
+static PyObject *
+variant_switch(PyObject *op, PyObject *callable)
 {
     FjVariant *self = (FjVariant *)op;
-    if (callable == NULL || !PyCallable_Check(callable)) {
+    int failed = 0;
+    if (!PyCallable_Check(callable)) {
         PyErr_SetString(PyExc_TypeError, "the `call` of a variant must be callable");
-        return -1;
+        return NULL;
     }
-    PyObject *before;
     FJ_LOCK(op);
-    FJ_STORE_INT(self->call_was_set, 1);
-    before = self->call;
-    FJ_STORE_POINTER(self->call, Py_NewRef(callable));
+    FJ_STORE_INT(self->switched, 1);
+    PyObject *before = self->call;
+    if (before != callable) {
+        if (self->former == NULL) {
+            self->former = PyList_New(0);
+        }
+        failed = self->former == NULL ||
+                 (before != NULL && PyList_Append(self->former, before) < 0);
+        if (!failed) {
+            FJ_STORE_POINTER(self->call, Py_NewRef(callable));
+            Py_XDECREF(before);
+        }
+    }
     FJ_UNLOCK();
-    Py_XDECREF(before);
-    return 0;
+    if (failed) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -332,7 +344,7 @@ static PyObject *
 variant_finish(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2) {
-        PyErr_SetString(PyExc_TypeError, "finish takes (tree, marker)");
+        PyErr_SetString(PyExc_TypeError, "_finish takes (tree, marker)");
         return NULL;
     }
     FjRegistry *registry = ((FjVariant *)op)->structure->registry;
@@ -388,6 +400,7 @@ variant_clear(PyObject *op)
 {
     FjVariant *self = (FjVariant *)op;
     Py_CLEAR(self->call);
+    Py_CLEAR(self->former);
     Py_CLEAR(self->record);
     Py_CLEAR(self->programs);
     return 0;
@@ -397,6 +410,7 @@ variant_clear(PyObject *op)
     WHAT(self->function);                                                                     \
     WHAT(self->structure);                                                                    \
     WHAT(self->call);                                                                         \
+    WHAT(self->former);                                                                       \
     WHAT(self->record);                                                                       \
     WHAT(self->programs);                                                                     \
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {                                       \
@@ -406,25 +420,27 @@ variant_clear(PyObject *op)
 FJ_GC_TYPE(variant, FjVariant, VARIANT_REFERENCES, 0, (void)0, free_memory(self))
 
 static PyMethodDef variant_methods[] = {
-    FJ_METHOD("arguments", variant_arguments, METH_O, "($self, arrays, /)",
+    FJ_METHOD("_arguments", variant_arguments, METH_O, "($self, arrays, /)",
               "Builds the function and its arguments from a tuple of arrays.\n\n"
               "Returns (function, arguments). The arguments are a list with one item per\n"
               "parameter. The Registry stands for an argument that was not given."),
-    FJ_METHOD("finish", variant_finish, METH_FASTCALL, "($self, tree, marker, /)",
+    FJ_METHOD("_finish", variant_finish, METH_FASTCALL, "($self, tree, marker, /)",
               "Flattens `tree`, the function's result in a trace. Returns an Output.\n\n"
               "If the result contains no arrays, the Output contains the array that marker()\n"
               "returns."),
-    FJ_METHOD("result", variant_result, METH_O, "($self, output, /)",
+    FJ_METHOD("_result", variant_result, METH_O, "($self, output, /)",
               "Builds the result of the function from `output`, an Output."),
-    FJ_METHOD("may_raise", variant_may_raise, METH_O, "($self, trace, /)",
+    FJ_METHOD("_may_raise", variant_may_raise, METH_O, "($self, trace, /)",
               "Returns True if a trace's program can raise while it runs, False, or None if\n"
               "unknown."),
-    FJ_METHOD("set_may_raise", variant_set_may_raise, METH_FASTCALL,
+    FJ_METHOD("_set_may_raise", variant_set_may_raise, METH_FASTCALL,
               "($self, trace, may_raise, /)",
               "Stores `may_raise`: True if the program of `trace` can raise while it runs."),
-    FJ_METHOD("add_output", variant_add_output, METH_O, "($self, structure, /)",
+    FJ_METHOD("_add_output", variant_add_output, METH_O, "($self, structure, /)",
               "Adds `structure`, of the result of a loaded program that can't raise.\n\n"
               "Returns its trace number."),
+    FJ_METHOD("_switch", variant_switch, METH_O, "($self, callable, /)",
+              "Makes `callable` the variant's `_call`, which keeps the former ones alive."),
     {NULL, NULL, 0, NULL},
 };
 
@@ -435,16 +451,15 @@ static PyMemberDef variant_members[] = {
      "The Structure of the arguments."},
     {"num_traces", T_PYSSIZET, offsetof(FjVariant, num_traces), READONLY,
      "The number of traces."},
-    {"record", T_OBJECT, offsetof(FjVariant, record), 0, "A listener's data, or None."},
-    {"programs", T_OBJECT, offsetof(FjVariant, programs), 0,
+    {"_record", T_OBJECT, offsetof(FjVariant, record), 0, "A listener's data, or None."},
+    {"_programs", T_OBJECT, offsetof(FjVariant, programs), 0,
      "The Programs of the package _call, or None in a compiled function."},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(FjVariant, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef variant_getset[] = {
-    {"call", variant_get_call, variant_set_call, "The callable, or None until it is compiled.",
-     NULL},
+    {"_call", variant_get_call, NULL, "The callable, or None until it is compiled.", NULL},
     {"hits", fj_get_total, NULL, "The number of calls that ran a program and didn't trace.",
      (void *)offsetof(FjVariant, hits)},
     {"_times", fj_times_get, NULL,

@@ -55,6 +55,8 @@ typedef struct {
     PyObject_HEAD FjStructure *function; /* of the function itself */
     FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
+    PyObject *former;                    /* list of the callables before a switch, or NULL:
+                                          * calls that own the variant can be running them */
     FjTrace *traces;                     /* append-only: no lock is needed to read them */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
@@ -64,7 +66,7 @@ typedef struct {
     FjTimes times;
     int ran;            /* a call returned without a trace, under jax.disable_jit */
     int evicted;        /* dropped by the Cache for good: never predicted */
-    int call_was_set;   /* Python has set `call`, and is asked if a call fails */
+    int switched;       /* Python has switched `call`, and is asked if a call fails */
     int run_by_hook;    /* no trace is inspected, or one can raise: the `run` hook calls it */
     PyObject *record;   /* a listener's data, or NULL */
     PyObject *programs; /* the Programs of the package _call, or NULL */

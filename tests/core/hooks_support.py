@@ -113,12 +113,12 @@ class Hooks:
         def call(arrays: tuple[Any, ...]) -> tuple[Any, Any]:
             own = this()
             assert own is not None
-            fun, arguments = own.arguments(arrays)
+            fun, arguments = own._arguments(arrays)
             return own, call_with_arguments(fun, signature, arguments)
 
         def flat(*arrays: Any) -> Any:
             own, out = call(arrays)
-            return own.finish(out, lambda: Array("marker"))
+            return own._finish(out, lambda: Array("marker"))
 
         def run(*arrays: Any) -> Any:
             out, _ = core.flatten(registry, call(arrays)[1])
@@ -130,7 +130,7 @@ class Hooks:
         self._note("run", f, variant, arrays, failed)
         if failed is not None and not self.again:
             return None
-        out = variant.call(*arrays)
+        out = variant._call(*arrays)
         self._inspect(variant, out)
         return out
 
@@ -141,8 +141,8 @@ class Hooks:
     def _inspect(self, variant: Any, output: Any) -> None:
         if not isinstance(output, core.Output) or output.trace < 0:
             return
-        if variant.may_raise(output.trace) is None and self.may_raise is not None:
-            variant.set_may_raise(output.trace, self.may_raise)
+        if variant._may_raise(output.trace) is None and self.may_raise is not None:
+            variant._set_may_raise(output.trace, self.may_raise)
 
     def failed(
         self, f: Any, exception: Any, variant: Any, arrays: Any, given: Any, is_call: bool

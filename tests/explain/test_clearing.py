@@ -65,7 +65,7 @@ def test_all_is_traced_again_after_clearing(clear: Any) -> None:
         f(X, "static"), f(X, "static")
         assert (f(X, "static") == 2).all()
         assert len(traces) == i + 1
-        assert len(f.variants) == 1 and len(f.variants[0].record.traces) == 1
+        assert len(f.variants) == 1 and len(f.variants[0]._record.traces) == 1
         (getattr(f, clear) if isinstance(clear, str) else clear)()
         assert f.variants == []
     row = row_of(f)

@@ -86,7 +86,7 @@ def test_functions_die(form: str) -> list[Any]:
     f(jnp.ones(3), token)
     variants = f._parts()[0].variants()
     assert len(variants) == 2
-    watched = [token, f, f._parts()[0], *variants, *(v.call for v in variants)]
+    watched = [token, f, f._parts()[0], *variants, *(v._call for v in variants)]
     watched += [fun] * (type(fun).__weakrefoffset__ != 0)
     return [weakref.ref(x) for x in watched]
 

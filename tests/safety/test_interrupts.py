@@ -193,7 +193,7 @@ class Operation:
         for n in self.kind.statics:
             self.call(n)
         assert self.traces <= traces + 1, "the others are still there"
-        notes = [len(v.record.traces) for v in self.f.variants]
+        notes = [len(v._record.traces) for v in self.f.variants]
         assert notes == [1] * len(notes)
 
 

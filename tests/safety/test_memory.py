@@ -128,7 +128,7 @@ class Small(Hooks):
     def _note(self, hook, *args):
         pass  # a note would keep the arguments alive
     def compile(self, f, variant):
-        out = variant.finish((), lambda: marker)
+        out = variant._finish((), lambda: marker)
         def call(*arrays):
             arrays, trace = core.output_flatten(out)
             return core.output_unflatten(trace, arrays)

@@ -175,7 +175,7 @@ def test_in_shardings_and_out_shardings(kind: Any) -> None:
                 np.testing.assert_array_equal(a, b)
                 assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
     (variant,) = f.variants
-    assert variant.call.counts["direct"] > 3, (variant.call.counts, variant.call.refusal)
+    assert variant._call.counts["direct"] > 3, (variant._call.counts, variant._call.refusal)
     # Arrays that are on no mesh, or elsewhere, are moved as before.
     moved = f(make_model(), X)[1]
     np.testing.assert_array_equal(moved, X + 1)

@@ -124,7 +124,7 @@ def test_a_training_step(mode: str, kind: Any) -> None:
     assert step.cache_info().hits >= 2
     plain = filterjit.nnx.jit(lambda x: x + 1)
     plain(jnp.ones(2))
-    assert type(step._inner.variants[0].call) is type(plain._inner.variants[0].call)
+    assert type(step._inner.variants[0]._call) is type(plain._inner.variants[0]._call)
 
 
 @KINDS

@@ -31,14 +31,14 @@ def counts(f: Any) -> dict[str, int]:
     """Returns how many calls of a jitted or compiled function went which way."""
     found: dict[str, int] = {}
     for variant in _variants(f):
-        for way, count in variant.call.counts.items():
+        for way, count in variant._call.counts.items():
             found[way] = found.get(way, 0) + count
     return found
 
 
 def refusals(f: Any) -> list[str | None]:
     """Returns why there was no plan, for each variant of a jitted function."""
-    return [variant.call.refusal for variant in _variants(f)]
+    return [variant._call.refusal for variant in _variants(f)]
 
 
 def _variants(f: Any) -> list[Any]:

@@ -84,7 +84,7 @@ class CompiledHooks(_running.RunningHooks):
     def _find_traced(self, variant: _core.Variant, names: Sequence[str]) -> None:
         array = np.zeros(())
         leaves = (array,) * (variant.function.num_leaves + variant.structure.num_leaves)
-        for name, x in zip(names, variant.arguments(leaves)[1], strict=True):
+        for name, x in zip(names, variant._arguments(leaves)[1], strict=True):
             if name in self.settings.traced.names:
                 found = leaves_of(x)
                 self._traced[name] = bytes([leaf is array for leaf in found])

@@ -177,7 +177,7 @@ class Kept:
             output = _core.flatten(self.cache.hooks.registry, result)[1]
             make = _program.decode(header, blobs, devices)
         leaves = (0,) * max(1, output.num_leaves)
-        tree = _core.output_unflatten(self.variant.add_output(output), leaves)
+        tree = _core.output_unflatten(self.variant._add_output(output), leaves)
         return make(jax.tree_util.tree_structure(tree))
 
     def write(self, find: Callable[[], Any], arrays: Sequence[Any]) -> None:

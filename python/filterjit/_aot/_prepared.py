@@ -114,12 +114,12 @@ class PreparedCall:
 
     def arguments(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the call's ``(args, kwargs)``, with `leaves` in place of arrays."""
-        arguments = self.variant.arguments(tuple(leaves))[1]
+        arguments = self.variant._arguments(tuple(leaves))[1]
         return unbind(self.cache.signature, arguments, self.registry)
 
     def result(self, tree: Any) -> Any:
         """Converts an Output to the user's tree, and returns anything else unchanged."""
-        return self.variant.result(tree) if isinstance(tree, _core.Output) else tree
+        return self.variant._result(tree) if isinstance(tree, _core.Output) else tree
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:

@@ -61,7 +61,7 @@ class CallHooks(Protocol):
         """Returns the callable of a new variant, from arrays to an Output (C checks each result).
 
         When: the cache of `f` has no variant with the Structure of the arguments. `variant` isn't
-        in the cache yet, and ``variant.call`` isn't set. If threads miss together, each calls this
+        in the cache yet, and ``variant._call`` isn't set. If threads miss together, each calls this
         hook; the first variant to enter the cache wins, and the other ones are dropped.
         """
         ...
@@ -74,10 +74,10 @@ class CallHooks(Protocol):
         failed: Exception | None,
         /,
     ) -> _core.Output | None:
-        """Calls ``variant.call`` within the context that a trace or a raising program needs, and
+        """Calls ``variant._call`` within the context that a trace or a raising program needs, and
         returns its result; None to raise `failed`, if no other program fits.
 
-        When: ``Variant.may_raise`` is true for a trace, or known for none (such as before the first
+        When: ``Variant._may_raise`` is true for a trace, or known for none (such as before the first
         trace, or after `lower`); or the variant's `call` was set and raised `failed`.
         """
         ...

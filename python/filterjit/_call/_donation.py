@@ -68,7 +68,7 @@ class Donation:
         own = variant.function.num_leaves
         count = own + variant.structure.num_leaves
         if self.arguments:
-            arguments = variant.arguments((object(),) * count)[1]
+            arguments = variant._arguments((object(),) * count)[1]
             found: set[int] = set()
             for path in self._paths(signature, arguments, missing):
                 first, number = variant.structure._span(*path)

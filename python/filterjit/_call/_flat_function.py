@@ -118,7 +118,7 @@ class FlatFunction:
         trace = _events.Trace(self._cache(), variant, arrays, hooks)
         with _events.tracing(trace):
             out = hooks.check_result(self._call_function(trace))
-            output = variant.finish(out, lambda: jnp.array(0))
+            output = variant._finish(out, lambda: jnp.array(0))
             if not jax.config.jax_disable_jit:
                 _traced.refuse_tracers(output.structure, self._is_class)
             if program is not None:
@@ -129,7 +129,7 @@ class FlatFunction:
         """Calls the user's function with tracers."""
         __tracebackhide__ = True
         variant, hooks, cache = trace.variant, trace.hooks, trace.cache
-        trace.fun, arguments = variant.arguments(trace.arrays)
+        trace.fun, arguments = variant._arguments(trace.arrays)
         for structure in (variant.function, variant.structure):
             for array in structure._held(np.ndarray):
                 _jax_compat.convert_again(array)

@@ -146,12 +146,12 @@ class FunctionHooks(_running.RunningHooks):
             make = room_for("same_on_all_processes").Comparison
             flat.before_run = make(flat.qualname, variant, settings).before_run
         if settings.shardings is not None:
-            call = variant.programs = room_for("in_shardings").ShardedCall(variant, settings, flat)
+            call = variant._programs = room_for("in_shardings").ShardedCall(variant, settings, flat)
             return call
         kwargs = dict(settings.jitkwargs)
         jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs)
-        variant.programs = Programs(flat, jitted)
-        (call,) = variant.programs.calls
+        variant._programs = Programs(flat, jitted)
+        (call,) = variant._programs.calls
         return call
 
     def misfit(

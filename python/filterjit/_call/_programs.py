@@ -37,17 +37,17 @@ class Programs:
         return False
 
     def switch_program(self, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-        """Returns `needs_other_program`, and sets ``variant.call`` to that program."""
+        """Returns `needs_other_program`, and switches ``variant._call`` to that program."""
         return False
 
 
 def programs_of(variant: _core.Variant) -> Programs:
-    assert variant.programs is not None
-    return variant.programs
+    assert variant._programs is not None
+    return variant._programs
 
 
 def calls_of(variant: _core.Variant) -> list[Any]:
-    return [variant.call] if variant.programs is None else variant.programs.calls
+    return [variant._call] if variant._programs is None else variant._programs.calls
 
 
 def _drop(variant: _core.Variant) -> None:

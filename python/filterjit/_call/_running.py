@@ -225,11 +225,11 @@ class RunningHooks(CallHooks):
             call.begin()
             self.silence(call)
             try:
-                out: _core.Output = variant.call(*arrays)
+                out: _core.Output = variant._call(*arrays)
             except Exception as e:
                 if not _calls_again(variant, e, arrays):
                     raise
-                out = variant.call(*arrays)
+                out = variant._call(*arrays)
             self.inspect_and_wait(variant, arrays, out)
             call.end()
         except BaseException:
@@ -260,11 +260,11 @@ class RunningHooks(CallHooks):
         """Inspects the program of a new trace. If it can raise, waits for it."""
         if type(output) is not _core.Output or output.trace < 0:  # jax_disable_jit
             return
-        may_raise = variant.may_raise(output.trace)
+        may_raise = variant._may_raise(output.trace)
         if may_raise is None:
             may_raise = self.inspect(variant, arrays, output.arrays)
             if may_raise is not None:
-                variant.set_may_raise(output.trace, may_raise)
+                variant._set_may_raise(output.trace, may_raise)
         if may_raise:
             for x in output.arrays:
                 if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
@@ -299,5 +299,5 @@ class RunningHooks(CallHooks):
 
 def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:
     """True if another program, for example for other shardings, must repeat a failed call."""
-    programs = variant.programs  # None after the garbage collector cleared it
+    programs = variant._programs  # None after the garbage collector cleared it
     return programs is not None and programs.switch_program(exception, arrays)

@@ -43,7 +43,7 @@ class NNXShardings(Shardings):
         # Stand-ins, because an array could occur twice, and Python numbers lack shapes.
         avals = map(_jax_compat.typeof, call.arrays)
         stand_ins = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
-        arguments = call.variant.arguments(tuple(stand_ins))[1]
+        arguments = call.variant._arguments(tuple(stand_ins))[1]
         args, kwargs = _signature.call_with_arguments(_as_call, call.signature, arguments, registry)
         positions = {id(x): i for i, x in enumerate(stand_ins)}
         specs: list[Spec] = [None] * len(stand_ins)

@@ -256,7 +256,7 @@ class _Recorder:
             of_variant.waits = contents.callbacks
             of_variant.equations = len(contents.equations)
             if sum(getattr(x, "nbytes", 0) for x in contents.constants) >= _LEAST:
-                fun = variant.arguments(tuple(arrays))[0]
+                fun = variant._arguments(tuple(arrays))[0]
                 captured = _captured.captured(contents.constants, fun)
         except Exception:  # an unexpected jaxpr must not fail the call
             logger.debug("a program could not be inspected", exc_info=True)

@@ -146,9 +146,9 @@ class VariantRecord:
 
 def record_of(variant: _core.Variant) -> VariantRecord:
     """Returns a variant's record, creating it if needed."""
-    record = variant.record
+    record = variant._record
     if record is None:
-        record = variant.record = VariantRecord()
+        record = variant._record = VariantRecord()
     assert isinstance(record, VariantRecord)
     return record
 

@@ -123,7 +123,7 @@ class Shardings:
 
     def _values(self, call: ShardingCall) -> Iterator[tuple[int, Any, Any]]:
         """Yields (index, argument, value) for each parameter with an argument."""
-        for i, argument in enumerate(call.variant.arguments(call.arrays)[1]):
+        for i, argument in enumerate(call.variant._arguments(call.arrays)[1]):
             if type(argument) is not _core.Registry:
                 yield i, argument, self._value_of(call.signature, i, argument)
 

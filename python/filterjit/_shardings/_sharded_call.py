@@ -4,12 +4,12 @@ A variant's flat ``jax.jit`` takes one spec per array. Specs depend on shapes an
 because rules look at them, and these can change within a variant. A variant therefore has a
 *program* for each combination of specs, with its own flat function and ``jax.jit``.
 
-- At first, the variant's `call` is a `ShardedCall`. The first call finds the specs, makes the
-  program, and sets `call` to the program's ``jax.jit``. Hits then take the same path as without
+- At first, the variant's `_call` is a `ShardedCall`. The first call finds the specs, makes the
+  program, and switches `_call` to the program's ``jax.jit``. Hits then take the same path as without
   shardings.
 - For new avals or a new mesh, JAX traces a program's flat function, which finds the specs from its
-  tracers and raises `_OtherSpecs` if they differ from the program's. The `run` hook then sets
-  `call` to the `ShardedCall` for good, which finds programs by avals and mesh in microseconds.
+  tracers and raises `_OtherSpecs` if they differ from the program's. The `run` hook then switches
+  `_call` to the `ShardedCall` for good, which finds programs by avals and mesh in microseconds.
 
 The specs of results are known only after a trace. A program that needs them is traced, and then
 jitted once more with them: JAX finds the trace of the flat function in its cache.
@@ -110,7 +110,6 @@ class ShardedCall(Programs):
         self.flat = flat
         self.needs_outputs = self.shardings.has_outputs or bool(flat.donated)
         self._lock = RLock()
-        # Programs live as long as the variant, because running calls don't own their `jit`.
         self._programs: list[ShardedProgram] = []
         self._by_key: dict[Any, ShardedProgram] = {}
         self.is_dispatching = False
@@ -220,11 +219,11 @@ class ShardedCall(Programs):
         with self._lock:  # another thread might be here already, or in `_find`
             self.is_dispatching = True
             self._by_key.clear()  # a loaded program can be wrong for its key
-            variant.call = self
+            variant._switch(self)
         return True
 
     def _find(self, arrays: tuple[Any, ...], is_call: bool = False) -> ShardedProgram:
-        """Returns the program for arrays. A call sets ``variant.call`` for the next one."""
+        """Returns the program for arrays. A call switches ``variant._call`` for the next one."""
         key = tuple(map(_jax_compat.typeof, arrays)), _jax_compat.abstract_mesh()
         program = self._by_key.get(key)
         if program is None or (program.is_loaded and not is_call):
@@ -236,7 +235,7 @@ class ShardedCall(Programs):
         if is_call and variant is not None:
             with self._lock:
                 self.is_dispatching = self.is_dispatching or len(self._programs) > 1
-                variant.call = self if self.is_dispatching else program.call
+                variant._switch(self if self.is_dispatching else program.call)
         return program
 
     def _program_for(
@@ -272,7 +271,7 @@ class ShardedCall(Programs):
                 options["out_shardings"] = any_trace
             del traced
         made = _jax_compat.jit(program.flat, **options)
-        with self._lock:  # don't replace a jit that another thread might be running
+        with self._lock:  # threads share the first one
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
 

@@ -33,7 +33,7 @@ def make(maxsize: int = 4096) -> Any:
 
 
 def numbers(f: Any) -> list[int]:
-    return sorted([v.arguments(())[1][0].number for v in variants(f)])
+    return sorted([v._arguments(())[1][0].number for v in variants(f)])
 
 
 @pytest.mark.parametrize("hash_of", [lambda i: i, lambda i: 0, lambda i: -i, lambda i: i << 40])

@@ -23,7 +23,7 @@ def bind(f: Any, /, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         variant, _, arrays = f._find_or_compile(*args, **kwargs)
     except TypeError:
         return None
-    names, values = f._parts()[0].signature.names, variant.arguments(arrays)[1]
+    names, values = f._parts()[0].signature.names, variant._arguments(arrays)[1]
     given = zip(names, values, strict=True)
     return {name: x for name, x in given if x is not f._hooks.registry}
 

@@ -22,7 +22,7 @@ HOOKS = pytest.mark.parametrize("hooks", [Hooks, Eager])
 
 
 def statics(f: Any) -> list[int]:
-    return sorted(v.arguments(())[1][0] for v in variants(f))
+    return sorted(v._arguments(())[1][0] for v in variants(f))
 
 
 @HOOKS
@@ -65,7 +65,7 @@ def test_traces_that_come_later() -> None:
     f = make_jit(lambda n: n, Eager(make_registry(), maxsize=2))
     f(1), f(2)
     for variant in variants(f):
-        core.output_flatten(variant.call())
+        core.output_flatten(variant._call())
     assert [v.num_traces for v in variants(f)] == [1, 1]
     assert f(3) == 3 and len(variants(f)) == 2
 
@@ -128,18 +128,18 @@ def test_insert_traced() -> None:
     f = make_jit(lambda n, x: (n, x), Hooks(make_registry(), maxsize=2))
     cache, x = f._parts()[0], Array()
     variant, _, arrays = f._find_or_compile(3, x)
-    assert arrays == (x,) and variant.arguments(arrays)[1] == [3, x]
+    assert arrays == (x,) and variant._arguments(arrays)[1] == [3, x]
     for traces in (0, 1, 1):
         assert variant.num_traces == traces
         cache.insert_traced(variant)
         assert cache.variants() == [variant] * traces
         if not traces:
-            core.output_flatten(variant.call(*arrays))  # as JAX does: the trace gets its number
+            core.output_flatten(variant._call(*arrays))  # as JAX does: the trace gets its number
     assert f(3, x) == (3, x) and cache.variants() == [variant]
     # An equal variant is in the cache.
     f._parts()[0].clear()
     equal = f._find_or_compile(3, x)[0]
-    core.output_flatten(equal.call(*arrays))
+    core.output_flatten(equal._call(*arrays))
     f(3, x)
     (first,) = cache.variants()
     cache.insert_traced(equal)
@@ -147,7 +147,7 @@ def test_insert_traced() -> None:
     # The oldest is evicted.
     f(4, x)
     new = f._find_or_compile(5, x)[0]
-    core.output_flatten(new.call(x))
+    core.output_flatten(new._call(x))
     cache.insert_traced(new)
     assert len(cache.variants()) == 2 and new in cache.variants() and first not in cache.variants()
     # One that was cleared is not inserted.
@@ -172,7 +172,7 @@ def compiled(fun: Any, *args: Any, may_raise: bool = False, **other: Any) -> tup
     cache, arrays = f._parts()
     options = Compiled(cache.hooks.registry)
     own = core.Cache(options.registry, cache.function, cache.signature, options, 1, {})
-    call, outputs = other.get("call", variant.call), other.get("outputs", variant.outputs)
+    call, outputs = other.get("call", variant._call), other.get("outputs", variant.outputs)
     inserted = own.insert_compiled(variant.structure, call, outputs, may_raise)
     g = core.FilterJit._rebuild(own, arrays)
     g.keep = f  # the callable holds it weakly
@@ -204,7 +204,7 @@ def test_compiled_elsewhere_and_evicted(may_raise: bool) -> None:
     assert f._hooks.calls == ["run"] * may_raise
     other = make_jit(lambda x, n: x, Hooks(cache.hooks.registry))
     structure = other._find_or_compile(Array(1), 4)[0].structure
-    second = cache.insert_compiled(structure, first.call, first.outputs, may_raise)
+    second = cache.insert_compiled(structure, first._call, first.outputs, may_raise)
     assert cache.variants() == [second] == [f._find_or_compile(Array(1), 4)[0]]
 
 

@@ -1,11 +1,14 @@
 """Calls: the hooks that they call, what they return, what they raise, and what they leave behind."""
 
 import functools
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from core_support import Array, Hostile, Linear, Unhashable, Value, core, make_registry
+from direct_support import Backend
 from hooks_support import Hooks, called, make_jit, variants
 from outcome_support import fail, raised
 
@@ -184,7 +187,7 @@ def test_a_trace_that_is_made_again() -> None:
         assert f(Array(value)).value == value
     assert f._hooks.calls == ["prepare", "compile", "run", "finish"]
     (variant,) = variants(f)
-    assert variant.num_traces == 2 and variant.may_raise(1) is False
+    assert variant.num_traces == 2 and variant._may_raise(1) is False
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
@@ -213,60 +216,93 @@ def test_the_end_of_a_call_that_was_not_expected_to_trace(error: Any) -> None:
 def test_a_trace_of_another_thread() -> None:
     """A call that did not expect a trace which is not inspected asks about it afterwards."""
     f, variant = called(lambda x: x, Array(1))
-    before = variant.call
+    before = variant._call
 
     def call(*arrays: Any) -> Any:
-        return core.output_unflatten(*reversed(core.output_flatten(variant.finish(*arrays, int))))
+        return core.output_unflatten(*reversed(core.output_flatten(variant._finish(*arrays, int))))
 
-    variant.call = call
+    variant._switch(call)
     del f._hooks.calls[:]
     f(Array(1))
     assert f._hooks.calls == ["finish"]
-    variant.call = before
+    variant._switch(before)
     f(Array(1))
     assert f._hooks.calls == ["finish"]
 
 
 def test_what_is_known_of_traces() -> None:
     _, variant = called(lambda x: x, Array(1))
-    assert variant.may_raise(0) is False
-    variant.set_may_raise(0, True)
-    assert variant.may_raise(0) is True
+    assert variant._may_raise(0) is False
+    variant._set_may_raise(0, True)
+    assert variant._may_raise(0) is True
     for number in (-1, 1):
-        raised(RuntimeError, variant.may_raise, number)
-        raised(RuntimeError, variant.set_may_raise, number, True)
-    raised(TypeError, variant.may_raise, "a")
-    raised(TypeError, variant.set_may_raise, 0)
+        raised(RuntimeError, variant._may_raise, number)
+        raised(RuntimeError, variant._set_may_raise, number, True)
+    raised(TypeError, variant._may_raise, "a")
+    raised(TypeError, variant._set_may_raise, 0)
 
 
-# ---- callables that are set, and called again ----
+# ---- callables that are switched, and called again ----
 
 
-def test_a_callable_that_is_set() -> None:
+def test_a_callable_that_is_switched() -> None:
     f, variant = called(lambda x: x, Array())
-    before = variant.call
+    before = variant._call
     ran: list[Any] = []
 
     def call(*arrays: Any) -> Any:
         ran.append(arrays)
         return before(*arrays)
 
-    variant.call = call
+    variant._switch(call)
     x = Array()
-    assert f(x) is x and ran == [(x,)] and variant.call is call
-    bad: list[Callable[[], Any]] = [
-        *(functools.partial(setattr, variant, "call", value) for value in (3, None)),
-        lambda: delattr(variant, "call"),
-    ]
-    for change in bad:
-        assert "must be callable" in str(raised(TypeError, change))
-    assert variant.call is call
+    assert f(x) is x and ran == [(x,)] and variant._call is call
+    for bad in (3, None):
+        assert "must be callable" in str(raised(TypeError, variant._switch, bad))
+    raised(AttributeError, setattr, variant, "_call", before)
+    assert variant._call is call
 
 
-def test_a_callable_that_was_set_and_fails() -> None:
+def test_a_call_owns_its_callable() -> None:
+    """The callable switches to another one, drops every other reference to itself, and goes on."""
+    f, variant = called(lambda x: x, Array())
+    before = variant._call
+    alive: list[bool] = []
+
+    class Switches:
+        def __call__(self, *arrays: Any) -> Any:
+            variant._switch(before)
+            gc.collect()
+            alive.append(weak() is not None)
+            return before(*arrays)
+
+    variant._switch(switches := Switches())
+    weak = weakref.ref(switches)
+    del switches
+    x = Array()
+    assert f(x) is x and f(x) is x and alive == [True]
+
+
+def in_direct(f: Any) -> Any:
+    return core.Direct(Backend().context, f, f)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, functools.partial, in_direct])
+def test_a_call_that_ends_in_itself(wrap: Callable[[Any], Any]) -> None:
+    f, variant = called(lambda x: x, Array())
+    before = variant._call
+    variant._switch(wrap(f))
+    for _ in range(3):
+        raised(RecursionError, f, Array())
+    variant._switch(before)
+    x = Array()
+    assert f(x) is x
+
+
+def test_a_switched_callable_that_fails() -> None:
     """The hook replaces it, or its error is raised."""
     f, variant = called(lambda x: x, Array())
-    before, x = variant.call, Array()
+    before, x = variant._call, Array()
     seen: list[Any] = []
     errors: list[type[BaseException]] = [KeyError, ValueError]
 
@@ -275,12 +311,12 @@ def test_a_callable_that_was_set_and_fails() -> None:
 
     def run(f: Any, variant: Any, arrays: Any, failed: Any) -> None:
         seen.append((type(failed), arrays))
-        variant.call = before
+        variant._switch(before)
 
     def fails_too(*args: Any) -> None:
         raise errors[1]
 
-    variant.call = fails
+    variant._switch(fails)
     del f._hooks.calls[:]
     raised(KeyError, f, x)
     assert f._hooks.count("run") == 1 and not seen
@@ -296,7 +332,7 @@ def test_a_callable_that_was_set_and_fails() -> None:
     g = make_jit(lambda x: 1 // x.value)
     g(Array(1))
     raised(ZeroDivisionError, g, Array(0))
-    assert g._hooks.count("run") == 1, "its callable was not set"
+    assert g._hooks.count("run") == 1, "its callable was not switched"
 
 
 # ---- outputs: what a trace returns to JAX, and the results that are built from it ----
@@ -306,16 +342,16 @@ def test_output() -> None:
     f = make_jit(lambda x: (x, 1))
     x = Array()
     variant = f._find_or_compile(x)[0]
-    output = variant.finish((x, [x]), lambda: 1 / 0)
+    output = variant._finish((x, [x]), lambda: 1 / 0)
     assert output.arrays == (x, x) and output.trace == -1
     for _ in range(2):
         assert core.output_flatten(output) == ((x, x), 0), "it keeps its number"
     again = core.output_unflatten(0, [1, 2])
-    assert variant.result(again) == (1, [2])
+    assert variant._result(again) == (1, [2])
     assert core.output_flatten(again) == ((1, 2), 0)
     for without_arrays in (1, [Unhashable()]):
-        raised(ZeroDivisionError, variant.finish, without_arrays, lambda: 1 / 0)
-    assert variant.result(variant.finish({"a": 1}, lambda: "marker")) == {"a": 1}
+        raised(ZeroDivisionError, variant._finish, without_arrays, lambda: 1 / 0)
+    assert variant._result(variant._finish({"a": 1}, lambda: "marker")) == {"a": 1}
     number = type("Number", (int,), {})(7)
     output = core.output_unflatten(number, [3])
     assert output.trace == 7 and core.output_flatten(output)[1] is number
@@ -332,8 +368,8 @@ def test_outputs_of_another_variant() -> None:
     f = make_jit(lambda x, n: [x] * n)
     f(Array(), 1), f(Array(), 2)
     one, two = (f._find_or_compile(Array(), n)[0] for n in (1, 2))
-    assert "does not belong" in str(raised(RuntimeError, two.result, one.call(Array())))
-    raised(TypeError, two.result, 3)
+    assert "does not belong" in str(raised(RuntimeError, two._result, one._call(Array())))
+    raised(TypeError, two._result, 3)
 
 
 def test_the_outputs_of_a_variant() -> None:
@@ -341,7 +377,7 @@ def test_the_outputs_of_a_variant() -> None:
     f, x = make_jit(lambda x, n: (x, [x.value], Value("s"))), Array(1)
     variant, _, arrays = f._find_or_compile(x, 3)
     assert variant.outputs == () and repr(f._find(x, 3)[1]).startswith("Structure(")
-    variant.call(*arrays)  # a trace outside of a call
+    variant._call(*arrays)  # a trace outside of a call
     assert variant.outputs[0].unflatten([x]) == (x, [1], Value("s"))
     f(x, 3), f(Array("a"), 3)
     (variant,) = variants(f)

@@ -19,7 +19,7 @@ def fun(self: Any) -> Any:
 
 F, VARIANT = called(fun, Array(1))
 REGISTRY, (CACHE, _) = F._hooks.registry, F._parts()
-STRUCTURE, CALL, OUTPUTS = VARIANT.structure, VARIANT.call, VARIANT.outputs
+STRUCTURE, CALL, OUTPUTS = VARIANT.structure, VARIANT._call, VARIANT.outputs
 CONTEXT = Backend().context
 
 # Arguments that fit, by what is called.
@@ -42,8 +42,8 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "insert_compiled": (CACHE.insert_compiled, (STRUCTURE, CALL, OUTPUTS, False)),
     "insert_traced": (CACHE.insert_traced, (VARIANT,)),
-    "arguments": (VARIANT.arguments, ((1,),)),
-    "finish": (VARIANT.finish, (1, Array)),
+    "arguments": (VARIANT._arguments, ((1,),)),
+    "finish": (VARIANT._finish, (1, Array)),
 }
 
 

@@ -61,7 +61,7 @@ def through_a_static() -> Any:
 def through_an_output() -> Any:
     s: Any = Static()
     variant = make_jit(lambda x: x)._find_or_compile(Array())[0]
-    s.output = variant.finish([Array(), s], Array)  # JAX has not flattened it
+    s.output = variant._finish([Array(), s], Array)  # JAX has not flattened it
     return s
 
 

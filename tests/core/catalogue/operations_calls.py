@@ -38,10 +38,10 @@ class Jitted:
         key = type(a.value) if arrays else None
         if key not in self.traces:
             variant = self.variant()
-            arguments = variant.arguments(arrays)[1]
+            arguments = variant._arguments(arrays)[1]
             if arguments[1] is FAILS:
                 raise ZeroDivisionError
-            out, self.traces[key] = core.output_flatten(variant.finish(arguments, Array))
+            out, self.traces[key] = core.output_flatten(variant._finish(arguments, Array))
         return core.output_unflatten(self.traces[key], out or (X,))
 
 
@@ -146,9 +146,10 @@ class Fails:
 
 def fails_once(kept: Kept, args: Any) -> None:
     (variant,) = kept.variants()
-    works, variant.call = variant.call, Fails()
+    works = variant._call
+    variant._switch(Fails())
     kept.hooks.again = True
-    kept.hooks.on["run"] = lambda f, variant, *_: setattr(variant, "call", works)
+    kept.hooks.on["run"] = lambda f, variant, *_: variant._switch(works)
 
 
 def set_bias(kept: Kept, args: Any) -> None:
@@ -195,7 +196,7 @@ def calls_of_several_variants(kept: Kept) -> Any:
 
 def failing() -> tuple[Kept, list[Any]]:
     kept, refused = Kept((X, 1), (X, cs.Hostile())), Kept((X, Y, 1))
-    refused.variants().pop().call = Fails()
+    refused.variants().pop()._switch(Fails())
     variant = kept.jit._find_or_compile(X, 1)[0]
     return kept, [
         (TypeError, kept.jit),
@@ -204,9 +205,9 @@ def failing() -> tuple[Kept, list[Any]]:
         (ZeroDivisionError, kept.jit, X, FAILS),
         (ZeroDivisionError, kept.jit, X, cs.Hostile(on_hash=fail)),
         (ZeroDivisionError, kept.jit, X, cs.Hostile(on_eq=fail)),
-        (RuntimeError, variant.result, core.output_unflatten(77, ())),
-        (ValueError, variant.arguments, (X, X, X)),
-        (ZeroDivisionError, variant.finish, [STATIC], fail),
+        (RuntimeError, variant._result, core.output_unflatten(77, ())),
+        (ValueError, variant._arguments, (X, X, X)),
+        (ZeroDivisionError, variant._finish, [STATIC], fail),
         (TypeError, core.FilterJit._rebuild, 1, 2),
         (ValueError, core.Signature, ("a",), 0, 5, False, False, b"\0"),
         (TypeError, core.Signature, ("a", 1), 0, 2, False, False, b"\0\0"),
@@ -346,11 +347,11 @@ def lookups(kept: Kept) -> Any:
 @kept(lambda: Kept(([X],)), [True, [X], 5, (X,), [Y, 1], 1, "<Variant", NAMES])
 def variants(kept: Kept) -> Any:
     variant = kept.jit._find_or_compile([X])[0]
-    wrapped, arguments = variant.arguments((X,))
-    output = variant.finish([X, 1], int)
+    wrapped, arguments = variant._arguments((X,))
+    output = variant._finish([X, 1], int)
     arrays, trace = core.output_flatten(output)
-    made = variant.result(core.output_unflatten(trace, [Y]))
-    marked = variant.finish(1, Array).arrays
+    made = variant._result(core.output_unflatten(trace, [Y]))
+    marked = variant._finish(1, Array).arrays
     text = repr(variant)[:8]
     names = core.Signature(NAMES, 0, 2, True, True, b"\1\0\0\1\0").names
     count = len(arguments)

@@ -75,7 +75,7 @@ class Constant:
 
     def __call__(self, *arrays: Any) -> Any:
         if self.trace is None:
-            out, self.trace = core.output_flatten(self.variant().finish(self.answer, Array))
+            out, self.trace = core.output_flatten(self.variant()._finish(self.answer, Array))
         else:
             out = (NEW, NEW) if self.answer[2] else (X,)
         return core.output_unflatten(self.trace, out)
@@ -174,7 +174,7 @@ def shares(variant: Any, arrays: Any, found: Any) -> bool:
 add(
     "arguments_with_sharing",
     called_with_sharing,
-    lambda variant, arrays: variant.arguments(arrays),
+    lambda variant, arrays: variant._arguments(arrays),
     shares,
 )
 add(

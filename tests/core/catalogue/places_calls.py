@@ -21,7 +21,7 @@ def watched(w: World) -> Any:
 
 
 def evicted(w: World) -> None:
-    w.hooks.on["run"] = lambda f, variant, *_: setattr(variant, "record", w.mortal(object))
+    w.hooks.on["run"] = lambda f, variant, *_: setattr(variant, "_record", w.mortal(object))
 
 
 def call_eight(w: World, tree: Any) -> Any:
@@ -52,7 +52,7 @@ def hook_of_options(w: World, name: str) -> None:
         compile = w.hooks.compile
 
         def compile_again(f: Any, variant: Any) -> Any:
-            variant.set_may_raise(variant.add_output(variant.function), False)
+            variant._set_may_raise(variant._add_output(variant.function), False)
             return compile(f, variant)
 
         w.hooks.compile = compile_again  # type: ignore[method-assign]
@@ -75,7 +75,7 @@ def call_with_a_marker(w: World, tree: Any) -> Any:
     """The function has a result without arrays too."""
     f = w.once("marked", lambda: hs.make_jit(echo, w.hooks))
     variant = f._find_or_compile(tree)[0]
-    variant.finish(1, lambda: w.answer(Array()))
+    variant._finish(1, lambda: w.answer(Array()))
     return f(tree)
 
 

@@ -25,7 +25,7 @@ def consistent(w: World) -> None:
         assert a.structure != b.structure
     for variant in variants:
         hash(variant.structure)
-        assert callable(variant.call)
+        assert callable(variant._call)
 
 
 def right(w: World, result: Any) -> bool:
