@@ -6,6 +6,8 @@ The programs are written for Equinox. Each runs twice in one process: as it is, 
 `filterjit.install()`. The two run alternately, so that other load on the machine affects both,
 and the fastest batch of steps of each counts. Unlike in dispatch.py, the time of the device is
 included: the ratio is the gain of a user.
+
+`server` is a server that gets batches of 1 to 39 rows, without and with `filterjit.pad_to`.
 """
 
 import contextlib
@@ -24,6 +26,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 import command
@@ -286,6 +289,8 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 if importlib.util.find_spec("diffrax") is not None:
     PROGRAMS |= {make.__name__: make for make in (diffrax_jitted, diffrax_bare)}
 
+SERVER = "server"
+
 # A context in which a program runs on each implementation.
 IMPLEMENTATIONS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "equinox": contextlib.nullcontext,
@@ -323,19 +328,46 @@ def measure(name: str, seconds: float) -> list[str]:
     return [str(PROGRAMS[name].__doc__), *times, f"{best['equinox'] / best['filterjit']:.1f}x"]
 
 
+def serve(padded: bool) -> float:
+    """Returns the 95th percentile of the seconds of 200 answers, compilation included."""
+    predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x), on_retrace="ignore")
+    model = eqx.nn.MLP(16, 4, 256, 3, key=jax.random.key(0))
+    random, seconds = np.random.default_rng(0), []
+    for rows in random.integers(1, 40, 200):
+        x = random.standard_normal((rows, 16), np.float32)
+        start = time.perf_counter()
+        if padded:
+            x, mask = filterjit.pad_to(x, (8, 16, 40))
+            np.asarray(predict(model, x))[mask]
+        else:
+            np.asarray(predict(model, x))
+        seconds.append(time.perf_counter() - start)
+    return float(np.percentile(seconds, 95))
+
+
+def measure_server() -> list[list[str]]:
+    head = ["milliseconds, 95th percentile", "without pad_to", "with pad_to", "ratio"]
+    without, padded = (serve(padded) for padded in (False, True))
+    label = "A server with batches of 1 to 39 rows, 200 requests"
+    row = [label, f"{1e3 * without:.1f}", f"{1e3 * padded:.1f}", f"{without / padded:.0f}x"]
+    return [head, row]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     options = command.parser(
         "Times whole programs on equinox.filter_jit and on filterjit.",
         quick="0.5 seconds a program",
         metavar="PROGRAM",
-        names=PROGRAMS,
+        names=[*PROGRAMS, SERVER],
     ).parse_args(argv)
     seconds = 0.5 if options.quick else 8.0
 
     def table() -> str:
         head = ["microseconds a step", "equinox.filter_jit", "filterjit", "equinox / filterjit"]
-        rows = [measure(name, seconds) for name in progress(options.names)]
-        return lay_out([head, *rows], markdown=options.markdown)
+        names = [name for name in options.names if name != SERVER]
+        tables = [[head, *(measure(name, seconds) for name in progress(names))]] if names else []
+        tables += [measure_server()] if SERVER in options.names else []
+        return "\n\n".join(lay_out(rows, markdown=options.markdown) for rows in tables)
 
     return command.run(table)
 

@@ -125,6 +125,7 @@ def test_all_peers_that_apply_measure_a_case():
 SCRIPTS = [
     ("sharded.py", ["mlp"], "MLP 8-32x4-8", "cores, cpu"),
     ("end_to_end.py", ["environment_step"], "An environment's step", "equinox / filterjit"),
+    ("end_to_end.py", ["server"], "A server with batches", "with pad_to"),
     ("nnx_jit.py", ["10"], "inference, 10 Variables", "Adam step, 10 Variables"),
     ("plain_jit.py", ["array", "static"], "one array", "a static argument"),
 ]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._observe._forbid import ForbiddenCompileError, allow_compile, forbid_compile
     from ._observe._report import report
     from ._observe._retraces import RetraceError, RetraceWarning
+    from ._padding import pad_to
     from ._trees._filters import Filter, is_array, is_inexact_array
     from ._trees._partition import combine, partition, partition_dict
     from ._trees._tree_functions import flatten, tree_paths, unflatten
@@ -48,6 +49,7 @@ __all__ = [
     "jit",
     "keep_programs",
     "load",
+    "pad_to",
     "partition",
     "partition_dict",
     "report",
@@ -69,6 +71,7 @@ _MODULES = {
     "_jit._plain": ("jit",),
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_observe._report": ("report",),
+    "_padding": ("pad_to",),
     "_aot._keep": ("keep_programs",),
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),

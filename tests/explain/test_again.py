@@ -210,7 +210,7 @@ TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
     "used once more": (lambda f, i: [f(str(i), X) for _ in range(2)], "`a`: different static value"),
     "a shape": (
         lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
-        "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one shape",
+        "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one of",
     ),
     "a length": (lambda f, i: f([X] * i, X), "`a`: different structure, such as a list of 6 items"),
     "a lambda": (lambda f, i: f(lambda x: x, X), "`a`: recreated function, such as the function"),

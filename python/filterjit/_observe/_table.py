@@ -217,7 +217,7 @@ HOLDS_ARRAYS = Row("identity", "{holds_arrays}", True)
 
 # ---- arrays
 
-SHAPE = Row("shape", "Pad it to one shape, or to one of a few.", True)
+SHAPE = Row("shape", "Pad it to one of a few shapes: `filterjit.pad_to(...)`.", True)
 RANK = Row(
     "shape",
     "Each number of dimensions has its own program: this is normal if there are few.",
