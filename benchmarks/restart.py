@@ -36,9 +36,8 @@ WAYS = {
     "equinox": "`eqx.filter_jit`",
     "none": "filterjit",
     "jax": "filterjit, with JAX's persistent cache",
-    "keep": "`keep_programs`, the second start",
-    "xla": "XLA's deserialization of that program alone",
     "load": "`load(path)`",
+    "xla": "XLA's deserialization of that program alone",
     "portable": "`load(path)` of a portable file",
 }
 
@@ -89,18 +88,15 @@ def one(case_name: str, way: str, path: Path) -> float:
         return 0.0
     # The attributes are read before the clock starts: reading one may import a module.
     load, jit = filterjit.load, eqx.filter_jit if way == "equinox" else filterjit.filter_jit
-    keep_programs = filterjit.keep_programs
     start = time.process_time()
-    if way == "keep":
-        keep_programs(path, version="1")
     call: Callable[..., Any] = load(path) if way in ("load", "portable") else jit(case.function)
     jax.block_until_ready(eqx.filter(call(*case.args), eqx.is_array))
     return time.process_time() - start
 
 
-def _deserialize(folder: Path) -> float:
-    """Returns the seconds that XLA takes for the executable of the kept program."""
-    with _file.opened(str(next(folder.iterdir()))) as file:
+def _deserialize(path: Path) -> float:
+    """Returns the seconds that XLA takes for the executable of a file."""
+    with _file.opened(str(path)) as file:
         length, _ = _file.read_header(file, "")["blobs"][0]
         data = file.read(length)
     device = jax.devices()[0]
@@ -121,8 +117,8 @@ def measure(case_names: Sequence[str], rounds: int, folder: Path) -> dict[str, d
     found = {}
     for case_name in progress(case_names):
         paths = {way: folder / f"{case_name}.{way}" for way in WAYS}
-        paths["xla"] = paths["keep"]
-        for way in ("save load", "save portable", "jax", "keep"):  # which writes
+        paths["xla"] = paths["load"]
+        for way in ("save load", "save portable", "jax"):  # which writes
             _in_a_process(case_name, way, paths[way.removeprefix("save ")])
         best: dict[str, float] = {}
         for _ in range(rounds):

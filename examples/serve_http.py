@@ -2,7 +2,6 @@
 
     python examples/serve_http.py build FOLDER
     python examples/serve_http.py run FOLDER --port 8000 --workers 2
-    python examples/serve_http.py run FOLDER --jit
 
 ``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
 files only, not the model. A process listens once it has loaded them: ``GET /ready`` answers 200, and no
@@ -11,14 +10,10 @@ connection is made before. ``POST
 400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
 SIGTERM ends when the requests that have begun are answered.
 
-With ``--jit`` there is no build: the server makes the model and compiles it. The first start writes
-the files in FOLDER, each one after it loads them, and one after an edit compiles again.
-
 Once a process is ready, nothing compiles in it but for a reload.
 """
 
 import argparse
-import functools
 import http.server
 import json
 import os
@@ -110,28 +105,6 @@ class Model:
         return x
 
 
-class Jitted(Model):
-    """A model that is made here. The folder keeps its programs."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        import equinox as eqx
-        import jax
-
-        import filterjit
-
-        model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
-        predict = filterjit.filter_jit(lambda model, x: jax.vmap(model)(x))
-        filterjit.keep_programs(folder, version="1")
-        self.version = f"seed {seed}"
-        self.row, self.dtype = (16,), np.dtype(np.float32)
-        self.programs = {}
-        for n in BATCHES:
-            spec = jax.ShapeDtypeStruct((n, *self.row), self.dtype)
-            program = predict.compile(model, spec)
-            self.programs[n] = functools.partial(program, model)
-        self.warm_up()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # keeps connections
     disable_nagle_algorithm = True
@@ -187,12 +160,12 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("", port), Handler, bind_and_activate=False)
         self.changed = threading.Event()
 
-    def load(self, folder: Path, seed: int | None) -> None:
+    def load(self, folder: Path) -> None:
         import filterjit
 
         try:
             with filterjit.allow_compile():  # in this thread, while others answer
-                model = Model(folder) if seed is None else Jitted(folder, seed)
+                model = Model(folder)
             if self.model is None:
                 filterjit.forbid_compile()
             self.model = model
@@ -216,24 +189,24 @@ class Server(http.server.ThreadingHTTPServer):
         self.shutdown()
 
 
-def work(folder: Path, port: int, seed: int | None) -> None:
+def work(folder: Path, port: int) -> None:
     def start(function, *arguments):
         threading.Thread(target=function, args=arguments).start()
 
     with Server(port) as server:
-        signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder, seed))
+        signal.signal(signal.SIGHUP, lambda *_: start(server.load, folder))
         signal.signal(signal.SIGTERM, lambda *_: start(server.end))
-        start(server.load, folder, seed)
+        start(server.load, folder)
         server.serve()
 
 
-def run(folder: Path, port: int, workers: int, options: list[str]) -> None:
+def run(folder: Path, port: int, workers: int) -> None:
     """Starts the workers, passes signals on to them, and starts those again that die."""
     with socket.socket() as reserved:  # keeps the port, and chooses one for 0
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("", port))
         port = reserved.getsockname()[1]
-        command = [sys.executable, __file__, "work", str(folder), "--port", str(port), *options]
+        command = [sys.executable, __file__, "work", str(folder), "--port", str(port)]
         children = [subprocess.Popen(command) for _ in range(workers)]
         ends = threading.Event()
         signal.signal(signal.SIGHUP, lambda *_: [c.send_signal(signal.SIGHUP) for c in children])
@@ -257,12 +230,10 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the model's parameters")
-    parser.add_argument("--jit", action="store_true", help="make and compile the model; no build")
     given = parser.parse_args()
-    options = ["--jit", "--seed", str(given.seed)] if given.jit else []
     if given.command == "build":
         build(given.folder, given.seed)
     elif given.command == "run":
-        run(given.folder, given.port, given.workers, options)
+        run(given.folder, given.port, given.workers)
     else:
-        work(given.folder, given.port, given.seed if given.jit else None)
+        work(given.folder, given.port)

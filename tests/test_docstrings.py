@@ -19,7 +19,6 @@ import pytest
 
 import filterjit
 from filterjit import lax
-from filterjit._call import _direct
 from support.public import (
     public_attributes,
     public_docstrings,
@@ -127,8 +126,6 @@ def test_what_is_called_first_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "keep_programs" and not _direct.are_supported():
-        pytest.skip("older versions of JAX lack what direct calls need")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = dict(NAMES)
     test = doctest.DocTestParser().get_doctest(EXAMPLES[name], names, name, None, 0)

@@ -25,7 +25,6 @@ import numpy as np
 import pytest
 
 import filterjit
-from filterjit._aot import _keep
 from filterjit._call import _direct
 from filterjit._compat import _nnx_compat
 from filterjit._observe import _forbid
@@ -65,7 +64,6 @@ ALL = {f"{block.page}:{block.line}": block for page in PAGES for block in blocks
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(_forbid, "_forbids", [])
-    monkeypatch.setattr(_keep, "_folders", [])
     yield
     jax.config.update("jax_default_matmul_precision", None)
 
@@ -88,7 +86,7 @@ def test_it_runs_and_prints_what_is_shown(name: str, capsys: pytest.CaptureFixtu
     block = ALL[name]
     if "filterjit.nnx" in block.code and not _nnx_compat.supported:
         pytest.skip("filterjit.nnx hands over all calls with this version of Flax")
-    needs_direct = 'row["direct"]' in block.code or "keep_programs" in block.code
+    needs_direct = 'row["direct"]' in block.code
     if needs_direct and not _direct.are_supported():
         pytest.skip("older versions of JAX lack what direct calls need")
     execute(block)

@@ -17,10 +17,6 @@
  * The words on the right are the *routes* that calls are counted by.  direct_entry.c says what
  * matches.
  *
- * If jax.jit is about to trace a program that was kept in a folder (_aot/_keep.py), an
- * exception ends its call.  The program is then loaded, its plan becomes an entry, and the
- * call runs that.
- *
  * Without a GIL, each thread lane (threads.h) has its own Direct, which knows the arrays of
  * its threads.  A variant's Direct passes the calls of other lanes to these.
  *
@@ -42,7 +38,7 @@ typedef struct {
     PyObject_HEAD vectorcallfunc vectorcall;
     FjDirectContext *context;
     PyObject *jitted;
-    PyObject *source; /* passed to FJ_PLAN */
+    PyObject *source; /* passed to FJ_PLAN; None if entries are only added */
     FjDirectEntries entries;
     unsigned long long counts[FJ_NUM_ROUTES];
     int lane;                  /* of its own calls */
@@ -113,16 +109,12 @@ call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwna
     return fj_compat_call(self->jitted, args, nargsf, kwnames);
 }
 
-static PyObject *run_kept(FjDirect *self, PyObject *const *args, size_t nargsf);
-
 /* Passes a call on to jax.jit.  `entry` (stolen) is for such calls, or NULL. */
 static PyObject *
 pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, size_t nargsf,
         PyObject *kwnames)
 {
     PyObject *output = call_jitted(self, args, nargsf, kwnames);
-    int is_kept = output == NULL && kwnames == NULL &&
-                  PyErr_ExceptionMatches(self->context->parts[FJ_KEPT]);
     if (entry != NULL) {
         FJ_LOCK(self);
         /* An Output without a trace number bypassed JAX (jax_disable_jit). */
@@ -134,9 +126,6 @@ pass_on(FjDirect *self, int route, FjDirectEntry *entry, PyObject *const *args, 
         }
         fj_direct_entry_release(entry);
         FJ_UNLOCK();
-    }
-    if (is_kept) {
-        return run_kept(self, args, nargsf);
     }
     (void)FJ_ADD(self->counts[route], 1);
     return output;
@@ -166,37 +155,6 @@ run_entry(FjDirect *self, FjDirectEntry *entry, PyObject *const *args, int *bega
     return output;
 }
 
-/* Called when jax.jit raised instead of tracing a kept program.  Loads the program and makes
- * the call.  If that isn't possible, jax.jit makes it after all. */
-static PyObject *
-run_kept(FjDirect *self, PyObject *const *args, size_t nargsf)
-{
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-    PyObject *kept = fj_compat_get_raised();
-    PyObject *plan = PyObject_CallMethod(kept, "load", NULL);
-    Py_DECREF(kept);
-    if (plan == NULL) {
-        return NULL;
-    }
-    if (plan == Py_None) {
-        Py_DECREF(plan);
-        (void)FJ_ADD(self->counts[FJ_ROUTE_waiting], 1);
-        return call_jitted(self, args, nargsf, NULL);
-    }
-    FjDirectEntry *entry;
-    FJ_LOCK(self);
-    entry = fj_direct_entries_keep(&self->entries, self->context, plan, args, nargs);
-    FJ_UNLOCK();
-    Py_DECREF(plan);
-    if (entry == NULL) {
-        return NULL;
-    }
-    int began;
-    PyObject *output = run_entry(self, entry, args, &began);
-    release(self, entry);
-    return output;
-}
-
 static PyObject *direct_vectorcall(PyObject *op, PyObject *const *args, size_t nargsf,
                                    PyObject *kwnames);
 
@@ -210,7 +168,7 @@ new_direct(PyTypeObject *type, PyObject *context, PyObject *jitted, PyObject *so
         self->context = (FjDirectContext *)Py_NewRef(context);
         self->jitted = Py_NewRef(jitted);
         self->source = Py_NewRef(source);
-        fj_direct_entries_init(&self->entries, self->context);
+        fj_direct_entries_init(&self->entries, self->context, source == Py_None);
         self->lane = fj_lane();
     }
     return (PyObject *)self;
@@ -325,6 +283,26 @@ direct_clear_entries(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
+direct_add(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+    FjDirect *self = of_this_lane((FjDirect *)op);
+    if (self == NULL) {
+        return NULL;
+    }
+    if (nargs != 2 || !self->entries.is_fixed || !PyTuple_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "add takes a plan and a tuple of arrays, and no source");
+        return NULL;
+    }
+    int result;
+    FJ_LOCK(self);
+    result = fj_direct_entries_add(&self->entries, self->context, args[0],
+                                   &PyTuple_GET_ITEM(args[1], 0), PyTuple_GET_SIZE(args[1]));
+    FJ_UNLOCK();
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
 direct_get_counts(PyObject *op, void *Py_UNUSED(closure))
 {
     PyObject *counts = PyDict_New();
@@ -362,6 +340,8 @@ direct_get_refusal(PyObject *op, void *Py_UNUSED(closure))
 
 static PyMethodDef direct_methods[] = {
     {"clear", direct_clear_entries, METH_NOARGS, "clear($self, /)\n--\n\nDrops the entries."},
+    FJ_METHOD("add", direct_add, METH_FASTCALL, "($self, plan, arrays, /)",
+              "Adds an entry for such arrays, if this Direct has no source."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,8 +14,7 @@ context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_KEY_TYPE)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_ARRAY)) ||
         !PyType_Check(PyTuple_GET_ITEM(args, FJ_HOST_SCALAR)) ||
-        !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS)) ||
-        !PyExceptionClass_Check(PyTuple_GET_ITEM(args, FJ_KEPT))) {
+        !PyTuple_Check(PyTuple_GET_ITEM(args, FJ_SETTINGS))) {
         PyErr_Format(PyExc_TypeError,
                      "DirectContext takes %d objects, as direct_context.h lists them",
                      (int)FJ_NUM_PARTS);

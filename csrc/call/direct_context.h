@@ -27,8 +27,6 @@ enum {
     FJ_COLLECT,       /* () -> None: frees objects that other threads couldn't free */
     FJ_CONSUME,       /* (results of an executable, handlers) -> list of arrays */
     FJ_PLAN,          /* (source, arrays) -> a plan, or a str: why not */
-    FJ_KEPT,          /* an exception that jax.jit raises when it is about to trace a kept
-                       * program: its load() returns a plan, or None to trace */
     FJ_NUM_PARTS
 };
 

@@ -4,8 +4,8 @@
  * about it (direct_entry.c).  If jax.jit makes that call, the next call that matches the entry
  * asks Python for a plan, and runs it.  New entries are recorded less and less often.  If
  * comparing calls takes as long as jax.jit would, calls pause: they are passed on without a
- * check.  A kept program has an entry from its first call until JAX's caches are cleared,
- * because jax.jit would trace.
+ * check.  If a Direct has no source to ask, for example because its programs were loaded, its
+ * entries are fixed: Python adds them, and calls don't pause.
  *
  * Python code can run in making a plan, in direct_entry.c, when JAX returns its configuration,
  * and when references are dropped.  The caller holds the arguments. */
@@ -15,18 +15,17 @@
 #define SOME 4 /* checking this many arrays takes as long as checking the configuration */
 
 void
-fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context)
+fj_direct_entries_init(FjDirectEntries *self, const FjDirectContext *context, int is_fixed)
 {
-    *self = (FjDirectEntries){.epoch = FJ_LOAD_COUNT(context->epoch), .record_at = -1};
+    *self = (FjDirectEntries){
+        .epoch = FJ_LOAD_COUNT(context->epoch), .record_at = -1, .is_fixed = is_fixed};
 }
 
 void
 fj_direct_entries_drop(FjDirectEntries *self)
 {
     while (self->count > 0) {
-        FjDirectEntry *last = self->items[--self->count];
-        self->num_kept -= last->is_kept;
-        fj_direct_entry_release(last);
+        fj_direct_entry_release(self->items[--self->count]);
     }
     PyMem_Free(self->items);
     self->items = NULL;
@@ -57,7 +56,6 @@ remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
     for (int i = 0; i < self->count; i++) {
         if (self->items[i] == entry) {
             self->count--;
-            self->num_kept -= entry->is_kept;
             memmove(self->items + i, self->items + i + 1,
                     (size_t)(self->count - i) * sizeof(FjDirectEntry *));
             fj_direct_entry_release(entry);
@@ -66,8 +64,8 @@ remove_entry(FjDirectEntries *self, FjDirectEntry *entry)
     }
 }
 
-/* (P) Inserts an entry (stolen) at the front.  Unless it is kept, it replaces the least
- * recently used learned entry.  0, or -1 with MemoryError. */
+/* (P) Inserts an entry (stolen) at the front.  Learned entries replace the least recently used
+ * one.  0, or -1 with MemoryError. */
 static int
 insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
 {
@@ -80,26 +78,23 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
     }
     self->items = items;
     FjDirectEntry *oldest = NULL;
-    if (!entry->is_kept && self->count - self->num_kept == FJ_DIRECT_ENTRIES) {
-        for (int i = 0; i < self->count; i++) {
-            oldest = self->items[i]->is_kept ? oldest : self->items[i];
-        }
+    if (!self->is_fixed && self->count == FJ_DIRECT_ENTRIES) {
+        oldest = self->items[self->count - 1];
         oldest->references++;
         remove_entry(self, oldest); /* runs no code: we hold a second reference */
     }
     memmove(self->items + 1, self->items, (size_t)self->count * sizeof(FjDirectEntry *));
     self->items[0] = entry;
     self->count++;
-    self->num_kept += entry->is_kept;
     if (oldest != NULL) {
         fj_direct_entry_release(oldest);
     }
     return 0;
 }
 
-FjDirectEntry *
-fj_direct_entries_keep(FjDirectEntries *self, FjDirectContext *context, PyObject *plan,
-                       PyObject *const *args, Py_ssize_t nargs)
+int
+fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject *plan,
+                      PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);
     FjDirectEntry *entry = NULL;
@@ -108,20 +103,14 @@ fj_direct_entries_keep(FjDirectEntries *self, FjDirectContext *context, PyObject
     }
     Py_XDECREF(configuration);
     if (entry == NULL) {
-        return NULL;
+        return -1;
     }
-    entry->is_kept = 1;
     fj_direct_entry_set_plan(entry, plan);
     if (entry->execute == NULL) { /* an error is set */
         fj_direct_entry_release(entry);
-        return NULL;
+        return -1;
     }
-    entry->references++;
-    if (insert_entry(self, entry) < 0) {
-        fj_direct_entry_release(entry);
-        return NULL;
-    }
-    return entry;
+    return insert_entry(self, entry);
 }
 
 /* (P) Asks for the plan of an entry that the caller holds.  1, 0 without a plan and with the
@@ -157,6 +146,9 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
 static void
 weigh_effort(FjDirectEntries *self, const FjDirectEffort *effort, int route, Py_ssize_t nargs)
 {
+    if (self->is_fixed) {
+        return;
+    }
     int in_vain = route == FJ_ROUTE_direct
                       ? effort->compared > SOME && effort->compared > nargs / SOME
                       : effort->checked > SOME;
@@ -186,7 +178,9 @@ takes_all(const FjDirectContext *context, PyObject *const *args, Py_ssize_t narg
 static inline Py_ssize_t
 calls_before_record(const FjDirectEntries *self, const FjDirectContext *context)
 {
-    return self->record_at < 0 ? context->after : self->record_at;
+    return self->is_fixed        ? PY_SSIZE_T_MAX
+           : self->record_at < 0 ? context->after
+                                 : self->record_at;
 }
 
 /* (P) fj_direct_entries_choose, after the checks that need no entry. */
@@ -251,7 +245,7 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
         self->epoch = epoch;
         fj_direct_entries_drop(self);
     }
-    if (self->paused_calls > 0 && self->num_kept == 0) {
+    if (self->paused_calls > 0) {
         self->paused_calls--;
         return FJ_ROUTE_paused;
     }
@@ -263,7 +257,7 @@ fj_direct_entries_choose(FjDirectEntries *self, FjDirectContext *context, PyObje
         return FJ_ROUTE_type; /* for example Python numbers that are traced */
     }
     int profiled = fj_steal_truth(PyObject_CallNoArgs(context->parts[FJ_IS_PROFILED]));
-    if (FJ_UNLIKELY(profiled != 0) && (profiled < 0 || self->num_kept == 0)) {
+    if (FJ_UNLIKELY(profiled != 0)) {
         return fj_direct_differs(FJ_ROUTE_profiler);
     }
     PyObject *configuration = PyObject_CallNoArgs(context->parts[FJ_CONFIGURATION]);

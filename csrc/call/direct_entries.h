@@ -11,7 +11,7 @@ typedef struct {
     PyObject *refusal;     /* a str, why there was no plan the last time; or NULL */
     FjDirectEntry **items; /* most recently used first */
     int count;
-    int num_kept;           /* kept items: calls that match one aren't traced */
+    int is_fixed;           /* entries are only added (fj_direct_entries_add) */
     int num_recorded;       /* calls recorded as entries */
     Py_ssize_t unmatched;   /* calls without an entry since the last recorded one */
     Py_ssize_t record_at;   /* the value of `unmatched` at which a call is recorded; -1 for
@@ -21,16 +21,17 @@ typedef struct {
     unsigned long long epoch;
 } FjDirectEntries;
 
-void fj_direct_entries_init(FjDirectEntries *entries, const FjDirectContext *context);
+void fj_direct_entries_init(FjDirectEntries *entries, const FjDirectContext *context,
+                            int is_fixed);
 
 /* (P) */
 void fj_direct_entries_drop(FjDirectEntries *entries);
 
 int fj_direct_entries_traverse(FjDirectEntries *entries, visitproc visit, void *arg);
 
-/* (P) Adds an entry for a kept program and calls like this one.  Returns a new reference. */
-FjDirectEntry *fj_direct_entries_keep(FjDirectEntries *entries, FjDirectContext *context,
-                                      PyObject *plan, PyObject *const *args, Py_ssize_t nargs);
+/* (P) Adds an entry for calls like this one, with its plan.  0, or -1 with an error. */
+int fj_direct_entries_add(FjDirectEntries *entries, FjDirectContext *context, PyObject *plan,
+                          PyObject *const *args, Py_ssize_t nargs);
 
 /* (P) Chooses the route of a call, or -1 with an error that isn't an Exception.  `source` is
  * for FJ_PLAN.  If `*found` is set (owned), run it (FJ_ROUTE_direct) or record jax.jit's call

@@ -143,7 +143,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
         return;
     }
-    if (entry->is_kept) {
+    if (!entry->has_run) { /* it was added */
         entry->trace = trace;
     }
     if (trace != entry->trace) {

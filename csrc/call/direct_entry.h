@@ -9,7 +9,6 @@
 typedef struct {
     Py_ssize_t references;
     int has_run;             /* jax.jit has made such a call */
-    int is_kept;             /* a kept program, never evicted */
     Py_ssize_t trace;        /* the trace whose program ran then */
     PyObject *configuration; /* tuple */
     PyObject *settings;      /* tuple of the values of the context's settings */

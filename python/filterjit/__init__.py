@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from . import lax as lax
     from . import nnx as nnx
     from . import sharding as sharding
-    from ._aot._keep import keep_programs
     from ._aot._load import load
     from ._base._errors import MismatchError, ProcessMismatchError, StaticArgumentError
     from ._base._switches import switches
@@ -47,7 +46,6 @@ __all__ = [
     "is_array",
     "is_inexact_array",
     "jit",
-    "keep_programs",
     "load",
     "pad_to",
     "partition",
@@ -72,7 +70,6 @@ _MODULES = {
     "_trees._partition": ("combine", "partition", "partition_dict"),
     "_observe._report": ("report",),
     "_padding": ("pad_to",),
-    "_aot._keep": ("keep_programs",),
     "_aot._load": ("load",),
     "_trees._tree_functions": ("flatten", "tree_paths", "unflatten"),
 }

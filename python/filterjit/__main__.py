@@ -81,49 +81,18 @@ def _run_program(options: argparse.Namespace) -> int:
 def _add_show(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
-        help="describe a saved program, or a folder of `keep_programs`",
-        description="Describes a file that `compiled.save` wrote, or lists the programs in a folder of "
-        "`keep_programs`: function, call, version, size and age. It loads no program.",
+        help="describe a saved program",
+        description="Describes a file that `compiled.save` wrote. It loads no program.",
     )
-    parser.add_argument("file", help="path of the file or folder")
+    parser.add_argument("file", help="path of the file")
     parser.set_defaults(run=lambda options: _with_exit_status(_show, options))
-
-
-def _add_prune(commands: Any) -> None:
-    parser = commands.add_parser(
-        "prune",
-        help="delete the programs of old versions",
-        description="Deletes the programs in a folder of `keep_programs` that are of other versions.",
-    )
-    parser.add_argument("folder", help="path of the folder")
-    parser.add_argument(
-        "--keep", action="append", required=True, metavar="VERSION",
-        help="a version to keep; can be given several times",
-    )  # fmt: skip
-    parser.set_defaults(run=lambda options: _with_exit_status(_prune, options))
-
-
-def _prune(options: argparse.Namespace) -> int:
-    from ._commands._kept import prune
-
-    try:
-        print(prune(options.folder, options.keep))
-    except OSError as e:
-        print(f"prune: {e}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _show(options: argparse.Namespace) -> int:
     from ._aot._file import info_of
 
     try:
-        if os.path.isdir(options.file):
-            from ._commands._kept import lines_of
-
-            print(*lines_of(options.file), sep="\n")
-        else:
-            print(info_of(options.file)["text"])
+        print(info_of(options.file)["text"])
     except (OSError, ValueError) as e:
         print(f"show: {e}", file=sys.stderr)
         return 1
@@ -152,7 +121,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_run(commands)
     _add_show(commands)
-    _add_prune(commands)
     for command in commands.choices.values():
         command.set_defaults(error=command.error, known=[*command._option_string_actions])
     return parser

@@ -440,15 +440,3 @@ def test_a_load_compiles_nothing(tmp_path: Path) -> None:
     with filterjit.forbid_compile():
         loaded = filterjit.load(path)
     equal(loaded(X), held(X))
-
-
-def test_versions(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    compiled = filter_jit(lambda x: x).compile(X)
-    compiled.save(path, "1")
-    info = info_of(str(path))
-    assert info["version"] == "1" and "version: 1" in info["text"]
-    equal(filterjit.load(path, "1")(X), filterjit.load(path)(X))
-    compiled.save(path)
-    with pytest.raises(ValueError, match="with the version None, and this is '1'"):
-        filterjit.load(path, "1")

@@ -78,17 +78,6 @@ class DeletedError(RuntimeError):
     pass
 
 
-class Kept(BaseException):
-    """Ends a call of a program that was kept, with its plan."""
-
-    def __init__(self, plan: Any) -> None:
-        super().__init__()
-        self.plan = plan
-
-    def load(self) -> Any:
-        return self.plan
-
-
 class DirectArray:
     """An array of JAX's: what it is never changes, except that it may be deleted."""
 
@@ -314,7 +303,7 @@ class Backend:
         parts.insert(list(self.parts).index("data"), DirectKeys)
         at = parts.index(DirectKeys) + 3
         parts[at:at] = [DirectHost, DirectScalar]
-        self.context = core.DirectContext(DirectArray, *parts, Kept)
+        self.context = core.DirectContext(DirectArray, *parts)
         self.context.enabled = True
         self.context.after = after
 

@@ -156,20 +156,3 @@ def test_a_bad_version_and_the_death_of_a_worker(server: Any) -> None:
         wait_for(port, version, times=1, workers=1)
         with contextlib.suppress(OSError):
             pids |= {ask_once(port, "GET", "/ready")[1].get("pid", dead)} - {dead}
-
-
-def test_a_server_that_is_started_again(tmp_path: Path) -> None:
-    """Nothing is built, and the second start writes no file, as it compiles nothing."""
-    model = jax.jit(jax.vmap(eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(3))))
-    x = np.linspace(-1, 1, 160, dtype=np.float32).reshape(10, 16)
-    written = []
-    for _ in range(2):
-        with serving(tmp_path, "--jit", "--seed", "3") as (process, port):
-            wait_for(port, "seed 3")
-            status, found = ask_once(port, "POST", "/predict", json.dumps({"x": x.tolist()}))
-            assert status == 200
-            np.testing.assert_allclose(model(x), found["y"], atol=1e-5)
-            process.terminate()
-            assert process.wait(timeout=60) == 0
-        written.append({file.name: file.stat().st_ino for file in tmp_path.glob("*.jit")})
-    assert len(written[0]) == 3 and written[0] == written[1]

@@ -10,7 +10,6 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import filterjit
-from filterjit._call import _direct
 from filterjit._compat import _executable_compat
 from filterjit.sharding import place
 
@@ -20,12 +19,6 @@ NEEDS = rf"needs JAX 0\.7\.2 or newer; this is JAX {re.escape(jax.__version__)}"
 
 def double(x: Any) -> Any:
     return x * 2
-
-
-@pytest.mark.skipif(_direct.are_supported(), reason="this JAX can keep programs")
-def test_keep_programs(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=NEEDS):
-        filterjit.keep_programs(tmp_path / "kept", version="1")
 
 
 @pytest.mark.skipif(_executable_compat.can_save(), reason="executables of this JAX can be saved")

@@ -1,19 +1,12 @@
-"""Descriptions of calls, for comparing programs across processes.
+"""Digests of the functions in a file, to notice that one has changed.
 
-A description is bytes, equal in every process. Two calls have the same description only if the
-traced function couldn't tell them apart:
-
-- **The function**: module, qualified name, code, defaults, closure and attributes, recursively for
-  functions in these, with the contents of arrays.
-- **The arguments**: the nodes of the Structure; static values, by the rules for statics
-  (`_trees._static_keys`); avals, shardings and layouts of the arrays.
-- **The rest**: options, JAX's settings, versions and devices.
-
-Names that a function looks up (globals, imported modules) aren't described: the user's version
-stands for these. A class is described by its name; if it's a value, also by its attributes.
+A digest is of a function's module, qualified name, code, defaults, closure and attributes,
+recursively for functions in these, with the contents of arrays. Names that a function looks up
+(globals, imported modules) aren't part of it. A class is described by its name; if it's a value,
+also by its attributes.
 
 Everything else raises Unsupported: objects compared by identity or by their own ``__eq__``, and
-code of an interactive ``__main__`` or a reloaded module.
+code of an interactive ``__main__``.
 """
 
 import enum
@@ -23,7 +16,7 @@ import os
 import struct
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -68,25 +61,6 @@ _ATOMS: dict[type, Callable[[Any], bytes]] = {
     bytes: _bytes,
 }
 
-# ---- modules ----
-
-_reloaded: set[str] = set()
-
-
-class _Watch:
-    """A finder that finds nothing, but notices reloads."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-        if target is not None:
-            _reloaded.add(name)
-
-
-def watch_modules() -> None:
-    """Starts recording reloaded modules."""
-    if _Watch not in sys.meta_path:
-        sys.meta_path.insert(0, _Watch)
-
 
 def _check_module(name: Any) -> None:
     """Raises Unsupported for a module that no version can identify."""
@@ -96,8 +70,6 @@ def _check_module(name: Any) -> None:
         is_file = main.get("__spec__") or (type(file) is str and os.path.isfile(file))
         if hasattr(sys, "ps1") or not is_file:
             raise Unsupported("an interactive `__main__` has no version: put it into a module")
-    elif name in _reloaded:
-        raise Unsupported(f"the module `{name}` was reloaded")
 
 
 # ---- values ----
@@ -378,33 +350,3 @@ def check_digests(names: Sequence[_encode.Place], digests: Sequence[str | None])
                 f"`{name}` of `{module}` is another function than when it was saved, by its code, its "
                 "defaults or its closure"
             )
-
-
-# ---- calls ----
-
-
-def describe_call(
-    cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]
-) -> Iterable[bytes]:
-    by_name = _jax_compat.settings_by_name()
-    if by_name is None:
-        raise Unsupported("this version of JAX does not tell its settings")
-    if jax.process_count() > 1:
-        raise Unsupported("several processes run it: all must load it, or none")
-    describe = Description()
-    try:
-        return [
-            describe.value([_program.machine(d) for d in jax.local_devices()[:1]]),
-            describe.value(jax.devices()),
-            describe.value([(k, x) for k, x in by_name]),
-            describe.value(_options(cache.hooks)),
-            describe.structure(variant.function, "the function"),
-            describe.structure(variant.structure, "the arguments"),
-            *map(describe.kind, arrays),
-        ]
-    except RecursionError:
-        raise Unsupported("it is nested too deeply") from None
-    except Unsupported:
-        raise
-    except Exception as e:  # from user code
-        raise Unsupported(f"it cannot be described ({type(e).__name__}: {e})") from e

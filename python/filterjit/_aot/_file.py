@@ -21,7 +21,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from .. import __version__
@@ -56,43 +56,21 @@ for _name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _READ |= getattr(os, _name, 0)
 
 
-def check_owner(at: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raises ValueError for the wrong kind, or if users besides this one and root own or can write
-    it."""
-    if not is_kind(at.st_mode):
-        raise ValueError(f"`{path}` is not a {'folder' if is_kind is stat.S_ISDIR else 'file'}")
-    if not hasattr(os, "geteuid"):
-        return
-    if at.st_uid not in (os.geteuid(), 0) or at.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError(
-            f"other users can write `{path}`, and a program in it is machine code: use a folder of "
-            "your own"
-        )
-
-
-def is_regular(path: str) -> bool:
-    """True for a regular file, but not for a link to one."""
-    return os.path.isfile(path) and not os.path.islink(path)
-
-
 @contextlib.contextmanager
-def opened(path: str, private: bool = False) -> Iterator[BinaryIO]:
-    """Opens a regular file; with `private`, one that other users can't write."""
+def opened(path: str) -> Iterator[BinaryIO]:
+    """Opens a regular file."""
     if os.path.islink(path):
         raise ValueError(f"`{path}` is a link; give the path of the file itself")
     with open(path, "rb", opener=lambda name, _: os.open(name, _READ)) as file:
-        at = os.fstat(file.fileno())
-        if not stat.S_ISREG(at.st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"`{path}` is not a regular file")
-        if private:
-            check_owner(at, path, stat.S_ISREG)
         yield file
 
 
-def read(path: str, private: bool = False) -> tuple[dict[str, Json], list[bytes]]:
+def read(path: str) -> tuple[dict[str, Json], list[bytes]]:
     """Returns the header and the blobs of a file. Raises OSError if it can't be read, ValueError if
     it's damaged or has a different format."""
-    with opened(path, private) as file:
+    with opened(path) as file:
         header = read_header(file, path)
         left = os.fstat(file.fileno()).st_size - file.tell()
         if sum(length for length, _ in header["blobs"]) != left:
@@ -155,13 +133,12 @@ def info_of(path: str) -> dict[str, Any]:
 
 
 def _text_of(info: dict[str, Any]) -> str:
-    process, version = info.get("process"), info["version"]
+    process = info.get("process")
     lines = [
         f"{info['name']}: {info['kind']} for {', '.join(info['platforms'])}, "
         f"{count(info['devices'], 'device')}, {info['nbytes']:,} bytes",
         "" if process is None else "of process {} of {}".format(*process),
         f"written by filterjit {info['filterjit']} on Python {info['python']}",
-        "" if version is None else f"version: {version}",
         *(f"  {key}: {value}" for key, value in info["machine"].items()),
         "arguments:",
         *(f"  {path}: {words}" for path, words in info["arguments"]),

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._checks import as_path, check_version
+from .._base._checks import as_path
 from .._base._package import public
 from .._call._miss import registry_for
 from .._call._selection import ArgumentSelection, TracedNumbers
@@ -31,7 +31,6 @@ _Parameter = inspect.Parameter
 @public
 def load(
     path: str | os.PathLike[str],
-    version: str | None = None,
     *,
     devices: jax.sharding.Mesh | Sequence[jax.Device] | None = None,
 ) -> Compiled:
@@ -46,7 +45,6 @@ def load(
     Arguments:
         path: the path of the file. If the program runs on the devices of several processes, each
             process saves and loads its own file.
-        version: the version that the file must have been saved with. None accepts any.
         devices: the devices to run on, or a mesh of them: as many as the program was compiled for,
             in the same order. The default is the devices with the same ids.
 
@@ -56,7 +54,7 @@ def load(
     Raises:
         OSError: if the file can't be read.
         ValueError: if ``save`` didn't write the file; if it is damaged, or is for a different
-            machine, version of JAX, number of devices or process; if its version differs; or if a
+            machine, version of JAX, number of devices or process; or if a
             class or function is missing, or a function's code, defaults or closure have changed.
         TypeError: if `devices` aren't devices.
 
@@ -67,7 +65,6 @@ def load(
         Array([2., 2.], dtype=float32)
     """
     path = as_path("load(path)", path)
-    check_version("load(..., version=...)", version)
     given = devices.devices.flat if isinstance(devices, jax.sharding.Mesh) else devices
     try:
         given = None if given is None else list(given)
@@ -81,9 +78,6 @@ def load(
         with _malformed(path):
             on = _devices_for(header, given)
             _check_machine(header["info"], on[0])
-            was = header["info"]["version"]
-            if version is not None and was != version:
-                raise Unsupported(f"it was saved with the version {was!r}, and this is {version!r}")
             for names, digests in zip(
                 (header["arguments"][0], header["result"][0]), header["functions of"], strict=True
             ):

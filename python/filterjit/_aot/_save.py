@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._checks import as_path, check_bool, check_version
+from .._base._checks import as_path, check_bool
 from .._base._files import replacing
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _records
@@ -43,14 +43,12 @@ def save(
     stage: Any,
     path: str | os.PathLike[str],
     *,
-    version: str | None = None,
     portable: bool = False,
     platforms: Sequence[str] | None = None,
 ) -> None:
     """Saves a compiled function; see `Compiled.save`. `stage` is a ``jax.stages.Compiled``, or for
     a portable file a ``jax.stages.Lowered``."""
     path = as_path("save(path)", path)
-    check_version("save(..., version=...)", version)
     check_bool("save(..., portable=...)", portable)
     if platforms is not None and not portable:
         raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
@@ -68,7 +66,6 @@ def save(
         header, blobs = _contents(prepared, stage, portable, platforms)
     except Unsupported as e:
         raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
-    header["info"]["version"] = version
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise ValueError(f"`{path}` is not a regular file")
     with replacing(path, durable=True) as file:

@@ -22,7 +22,7 @@ from .._call._events import notify
 from .._call._programs import programs_of
 from .._call._selection import HandOver
 from .._call._traced import contents
-from . import _keep, _save
+from . import _save
 from ._compiled_calls import CompiledHooks
 from ._prepared import PreparedCall, prepare, spec_of
 
@@ -154,7 +154,6 @@ class Compiled(_core.CallProxy[_P, _T]):
     def save(
         self,
         path: str | os.PathLike[str],
-        version: str | None = None,
         *,
         portable: bool = False,
         platforms: Sequence[str] | None = None,
@@ -166,7 +165,6 @@ class Compiled(_core.CallProxy[_P, _T]):
 
         Arguments:
             path: the path of the file.
-            version: a text, such as a release number, that `load` can compare.
             portable: False saves the executable, which runs on the same kind of machine with the
                 same version of JAX. True saves the program as StableHLO (``jax.export``), which is
                 compiled when it is loaded, under the mesh and JAX settings of its compilation.
@@ -179,7 +177,7 @@ class Compiled(_core.CallProxy[_P, _T]):
                 the function was itself loaded from a file.
         """
         options: dict[str, Any] = {"portable": portable, "platforms": platforms}
-        _save.save(self._prepared, self.compiled, path, version=version, **options)
+        _save.save(self._prepared, self.compiled, path, **options)
 
     @property
     def _prepared(self) -> PreparedCall:
@@ -239,21 +237,13 @@ def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
 def begin(
     f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[[], tuple[Any, PreparedCall]]:
-    """Traces and lowers a call, or loads its program from `keep_programs`. Returns a function that
-    compiles it, if needed, and returns the ``jax.stages.Compiled``. Another thread can call it."""
-    with refusing(f):
-        prepared = prepare(f, args, kwargs)
-        kept = _keep.find_kept(prepared)
-        if kept is not None and (loaded := kept.load(prepared.arrays)) is not None:
-            found = _with_specs(prepared, may_raise=False)
-            return lambda: (loaded, found)
-        lowered = trace_prepared(prepared).lower()
+    """Traces and lowers a call. Returns a function that compiles it, and returns the
+    ``jax.stages.Compiled``. Another thread can call it."""
+    lowered = trace(f, args, kwargs).lower()
 
     def finish() -> tuple[Any, PreparedCall]:
         with lowered.prepared.working():
             stage = lowered.stage.compile()
-        if kept is not None:
-            kept.write(lambda: stage, prepared.arrays)
         return stage, lowered.prepared
 
     return finish
@@ -262,7 +252,7 @@ def begin(
 def compile(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Compiled[_P, _T]:
-    """Compiles the function for a call, or loads its program from `keep_programs`."""
+    """Compiles the function for a call."""
     found: Compiled[_P, _T] = _compiled(*begin(f, args, kwargs)())
     return found
 

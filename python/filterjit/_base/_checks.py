@@ -67,12 +67,6 @@ def one_of(option: str, value: Any, words: Sequence[str], *, also: str = "") -> 
         )
 
 
-def check_version(what: str, version: Any, *, or_none: bool = True) -> None:
-    """Raises TypeError unless `version` is a str, or None with `or_none`."""
-    if not (isinstance(version, str) or (version is None and or_none)):
-        raise TypeError(f"`{what}` must be a str, such as '1.0', not {version!r}.")
-
-
 def check_bool(option: str, value: Any, *, or_none: bool = False) -> None:
     """Raises ValueError unless `value` is a bool, or None with `or_none`."""
     if not (isinstance(value, bool) or (value is None and or_none)):

@@ -21,7 +21,6 @@ MADE_BY = {
 LISTENERS = {
     "_observe._listener": "jax",
     "_nnx._lost_changes": "flax.nnx",
-    "_aot._keep": f"{PACKAGE}._aot._keep",  # only after `keep_programs` has imported it
 }
 """Modules with a `listener` for `_call._events`, each with the module that it waits for."""
 

@@ -13,40 +13,6 @@ from . import _running
 _AFTER = 16  # calls; making a plan costs about as much as several of them
 
 
-class KeptProgram(BaseException):
-    """Stops ``jax.jit`` from tracing; csrc/call/direct.c then runs a stored program. A
-    BaseException, so that JAX and user code let it pass.
-
-    Arguments:
-        load: returns the ``jax.stages.Compiled``, or None to trace after all.
-        refuse: called if the call needs ``jax.jit``; prevents a second KeptProgram.
-        arrays: the arrays of the call.
-    """
-
-    def __init__(
-        self, load: Callable[[], Any], refuse: Callable[[], None], arrays: Sequence[Any]
-    ) -> None:
-        super().__init__()
-        self._load, self._refuse, self._arrays = load, refuse, arrays
-
-    def load(self) -> tuple[Any, ...] | None:
-        """Returns the plan of the call, or None."""
-        compiled = self._load()
-        plan = None if compiled is None else plan_of_kept(compiled, self._arrays)
-        if isinstance(plan, tuple):
-            return plan
-        self._refuse()
-        return None
-
-
-def plan_of_kept(compiled: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
-    """Returns the plan of a ``jax.stages.Compiled``, or the reason for having none."""
-    try:
-        return _direct_compat.plan_of(compiled, arrays, _core.Output, must_pay=False)
-    except Exception as e:
-        return f"JAX's executable was not found ({type(e).__name__}: {e})"
-
-
 def _plan(source: Any, arrays: Sequence[Any]) -> tuple[Any, ...] | str:
     """Returns the plan of an entry, or the reason for having none, such as a trace that JAX has
     dropped, or a changed option that affects traces but not calls."""
@@ -71,7 +37,7 @@ def _make_context() -> _core.DirectContext | None:
     parts = _direct_compat.context_parts()
     if parts is None or not _jax_compat.clears_with_jax(_forget):
         return None
-    made = _core.DirectContext(*parts, _plan, KeptProgram)
+    made = _core.DirectContext(*parts, _plan)
     made.after = int(os.environ.get("FILTERJIT_DIRECT_AFTER", _AFTER))
     return made
 

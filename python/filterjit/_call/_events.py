@@ -63,18 +63,6 @@ class Listener:
     def cleared(self, cache: _core.Cache) -> None:
         """A function's programs were dropped."""
 
-    def before_trace(
-        self, observed: Callable[[], tuple[Any, Any]], arrays: Sequence[Any] | None
-    ) -> None:
-        """JAX is about to trace, for a call or ahead of time. `observed` returns the cache and the
-        variant; `arrays` are the call's, if known. Can raise `_direct.KeptProgram`."""
-
-    def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
-        """A stored program was loaded for these arrays."""
-
-    def not_kept(self, variant: _core.Variant, why: str) -> None:
-        """A variant's program isn't stored, because of `why`."""
-
     def tracing(self, trace: Trace) -> contextlib.AbstractContextManager[None]:
         """Returns a context for the whole trace. Can raise."""
         return contextlib.nullcontext()

@@ -72,7 +72,6 @@ class FlatFunction:
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
-            _events.notify("before_trace", self.observed, None)
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname

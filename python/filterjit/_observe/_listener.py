@@ -12,7 +12,7 @@ from .. import _core
 from .._call._events import Listener, Trace
 from . import _compiled_in, _forbid, _retraces
 from ._recorder import recorder
-from ._records import CompiledSignatures, Cost, TraceRecord, functions, record_of
+from ._records import CompiledSignatures, functions, record_of
 
 
 class _Observer(Listener):
@@ -53,14 +53,6 @@ class _Observer(Listener):
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         for trace in record_of(variant).traces[-1:]:
             trace.record_placements(arrays)
-
-    def loaded(self, cache: _core.Cache, variant: _core.Variant, arrays: Sequence[Any]) -> None:
-        record_of(variant).traces.append(TraceRecord.of(arrays, placed=True))
-        for cost in (cache.record.cost, record_of(variant).cost):
-            cost.add(Cost(loads=1))
-
-    def not_kept(self, variant: _core.Variant, why: str) -> None:
-        record_of(variant).not_kept = why
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
         recorder.record_program(variant, arrays, contents)

@@ -79,7 +79,6 @@ class Cost:
 
     Attributes:
         from_disk: compiles that JAX read from its persistent cache.
-        loads: programs loaded by `keep_programs`.
         tracing, compiling: seconds, including lowering in the latter. No second counts twice.
         in_hits: seconds of compiling within timed calls that didn't trace.
     """
@@ -87,7 +86,6 @@ class Cost:
     traces: int = 0
     compiles: int = 0
     from_disk: int = 0
-    loads: int = 0
     tracing: float = 0.0
     compiling: float = 0.0
     in_hits: float = 0.0
@@ -133,7 +131,6 @@ class VariantRecord:
         compiled: compilations without a trace, for new placements.
         equations: the size of the last program.
         waits: True if calls wait for the program, because it can raise.
-        not_kept: why `keep_programs` skipped a program, or None.
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
@@ -141,7 +138,6 @@ class VariantRecord:
     cost: Cost = dataclasses.field(default_factory=Cost)
     equations: int = 0
     waits: bool = False
-    not_kept: str | None = None
 
 
 def record_of(variant: _core.Variant) -> VariantRecord:

@@ -79,9 +79,7 @@ def report_of(cache: _core.Cache) -> Report:
 
 
 def _cost_columns(cost: Cost) -> dict[str, Any]:
-    return {
-        name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", "loads", *STAGES)
-    }
+    return {name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
 
 
 def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
@@ -137,8 +135,6 @@ def _remarks(variant: _core.Variant, cache: _core.Cache) -> list[str]:
             f"has {record.equations:,} equations, which take long to compile. If a Python loop made "
             "them, jax.lax.scan or fori_loop would keep one copy."
         )
-    if record.not_kept is not None:
-        remarks.append(f"is not kept: {record.not_kept}")
     for now in record.compiled[-1:]:
         paths = array_paths(variant.function, variant.structure)
         was = next((t for t in record.traces if t.placements and t.avals == now.avals), now)

@@ -28,7 +28,6 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "compiling": ("compiling", show_seconds),
     "direct": ("direct", "{:,}".format),
     "from disk": ("from_disk", "{:,}".format),
-    "loaded": ("loads", "{:,}".format),
 }
 _ALWAYS = {"calls", "hits", "traces", "tracing", "compiling"}  # even if empty
 
@@ -187,7 +186,7 @@ def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, An
     """Returns the figures outside the rows of variants: of more variants and dropped programs. None
     if there are none."""
     rest: dict[str, Any] = dict.fromkeys(TIMES)
-    for name in ("hits", "traces", "compiles", "from_disk", "loads", *TIMES, *STAGES):
+    for name in ("hits", "traces", "compiles", "from_disk", *TIMES, *STAGES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
     return rest if rest["traces"] or total(rest) > 1e-4 else None

@@ -26,7 +26,6 @@ from .. import _core
 from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
-from .._call import _direct, _events
 from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
 from .._call._settings import Settings
@@ -67,8 +66,6 @@ class ShardedProgram:
         outputs: the specs of the result's arrays; None until traced.
         jit: the ``jax.jit``, or None.
         call: `jit` or its executable, called by the variant.
-        is_loaded: True if the program was loaded (`_aot._keep`). Its `jit` has no specs of results,
-            and must never trace.
     """
 
     def __init__(self, call: "ShardedCall", inputs: tuple[Spec, ...]) -> None:
@@ -78,11 +75,10 @@ class ShardedProgram:
         self.flat: Callable[..., _core.Output] = call.flat.make(self)
         self.jit: Any = None
         self.call: Any = None
-        self.is_loaded = False
 
     def before_trace(self, arrays: tuple[Any, ...]) -> None:
         call = self._call()
-        if self.is_loaded or (call is not None and call.specs_of_tracers(arrays) != self.inputs):
+        if call is not None and call.specs_of_tracers(arrays) != self.inputs:
             raise _OtherSpecs
 
     def after_trace(self, tree: Any, output: _core.Output, arrays: tuple[Any, ...]) -> None:
@@ -226,8 +222,8 @@ class ShardedCall(Programs):
         """Returns the program for arrays. A call switches ``variant._call`` for the next one."""
         key = tuple(map(_jax_compat.typeof, arrays)), _jax_compat.abstract_mesh()
         program = self._by_key.get(key)
-        if program is None or (program.is_loaded and not is_call):
-            program = self._program_for(self.specs_of_arrays(arrays), arrays, is_call)
+        if program is None:
+            program = self._program_for(self.specs_of_arrays(arrays), arrays)
             if len(self._by_key) >= _MOST_KEYS:
                 self._by_key.clear()
             self._by_key.setdefault(key, program)
@@ -238,9 +234,7 @@ class ShardedCall(Programs):
                 variant._switch(self if self.is_dispatching else program.call)
         return program
 
-    def _program_for(
-        self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...], is_call: bool
-    ) -> ShardedProgram:
+    def _program_for(self, inputs: tuple[Spec, ...], arrays: tuple[Any, ...]) -> ShardedProgram:
         """Returns the program with these specs, and with its ``jax.jit``."""
         tried = 0
         while True:
@@ -252,17 +246,17 @@ class ShardedCall(Programs):
             program = known[tried]
             tried += 1
             try:
-                self._make_jit(program, arrays, is_call)
+                self._make_jit(program, arrays)
             except _OtherSpecs:
                 continue
             return program
 
-    def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...], is_call: bool) -> None:
+    def _make_jit(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> None:
         """Gives a program its ``jax.jit``. Raises _OtherSpecs if the result needs other specs."""
         options = dict(self.jitkwargs, donate_argnums=self.flat.donated)
         if any(spec is not None for spec in program.inputs):
             options["in_shardings"] = program.inputs
-        if self.needs_outputs and not (is_call and self._is_kept(program, arrays)):
+        if self.needs_outputs:
             # Threads that get here together share the flat function and its trace.
             traced = _jax_compat.jit(program.flat, **options).trace(*arrays)
             outputs = program.outputs
@@ -274,17 +268,6 @@ class ShardedCall(Programs):
         with self._lock:  # threads share the first one
             if program.jit is None:
                 program.jit, program.call = made, self.flat.callable_of(made)
-
-    def _is_kept(self, program: ShardedProgram, arrays: tuple[Any, ...]) -> bool:
-        """True if the call is going to load a stored program, and not trace."""
-        if program.jit is not None and not program.is_loaded:
-            return False
-        try:
-            _events.notify("before_trace", self.flat.observed, arrays)
-        except _direct.KeptProgram:
-            program.is_loaded = True
-            return True
-        return False
 
 
 def _same_memory(x: Any, y: Any) -> bool:

@@ -16,7 +16,6 @@ from direct_support import (
     DirectHost,
     DirectJit,
     Interrupt,
-    Kept,
     Sharding,
     interrupt,
     planned,
@@ -86,74 +85,49 @@ def test_forget_and_clear(backend: Backend) -> None:
     assert sharding() is None
 
 
-# ---- programs that were kept ----
+# ---- fixed entries ----
 
 
-def test_kept_programs(backend: Backend) -> None:
-    """Each is an entry from its first call on. Nothing takes its place, and its calls do not rest."""
-    jit, loads = DirectJit(backend), list[Any]()
-
-    def jitted(*arrays: Any) -> Any:
-        if len(loads) < 9:
-            program = jit.program(arrays)
-            loads.append(program.trace)
-            raise Kept((program.execute, program.handlers, (), b"\1", program.trace, False, ()))
-        return jit(*arrays)
+def test_fixed_entries(backend: Backend) -> None:
+    """They are only added: none is learned or replaced, and calls don't pause."""
+    jit, arrays = DirectJit(backend), kinds(9)
+    direct, passed = core.Direct(backend.context, jit, None), kinds(10)[9]
 
     def value(*arrays: Any) -> Any:
         (result,), trace = core.output_flatten(direct(*arrays))
         return result.value, trace
 
-    backend.context.after = 10**6
-    jitted.__dict__.update(vars(jit), program=jit.program)
-    direct, arrays = core.Direct(backend.context, jitted, jit), kinds(9)
-    expected = [(jit.program([x]).compute([x])[0].value, jit.program([x]).trace) for x in arrays]
-    assert [value(x) for x in arrays] == expected and loads == list(range(9))
-    backend.is_profiled = True
+    expected = []
+    for x in arrays:
+        program = jit.program([x])
+        plan = (program.execute, program.handlers, (), b"\1", program.trace, False, ())
+        direct.add(plan, (x,))
+        expected.append((program.compute([x])[0].value, program.trace))
     for _ in range(200):  # shardings that are compared again and again, in vain
         for x, right in zip(arrays, expected, strict=True):
             other = DirectArray(x.value, x.aval.name, Sharding("one"))
             assert value(other) == right
-    assert direct.counts == {"direct": 9 * 201} and jit.calls == 0
-    backend.is_profiled = False
-    backend.context.after = 0
-    others = [DirectArray(i, f"f16[{i}]") for i in range(6)]
-    plan_each(direct, others)
-    assert direct.num_entries == 9 + 4
-    assert [value(x) for x in arrays] == expected
-    assert backend.wrong == []
-    backend.context.after = 10**6
+    for _ in range(100):
+        value(passed)
+    assert direct.counts == {"direct": 9 * 200, "aval": 100} and jit.calls == 100
+    assert direct.num_entries == 9 and backend.wrong == []
     backend.context.forget()  # as `jax.clear_caches` does
-    loads.clear()
-    assert value(arrays[3]) == expected[3] and loads == [3] and direct.num_entries == 1
+    value(arrays[3])
+    assert direct.num_entries == 0 and jit.calls == 101
 
 
-def test_a_kept_program_that_cannot_be_loaded(backend: Backend) -> None:
-    answers: list[Any] = [None, "no plan", (1, 2), interrupt, None]
-    jit, x = DirectJit(backend), DirectArray(1)
-
-    class Fails(Kept):
-        def load(self) -> Any:
-            answer = answers.pop(0)
-            return answer() if callable(answer) else answer
-
-    raises = [True]
-
-    def jitted(*arrays: Any) -> Any:
-        if raises[0]:
-            raises[0] = False
-            raise Fails(None)
-        return jit(*arrays)
-
-    direct = core.Direct(backend.context, jitted, jit)
-    for error in (None, TypeError, TypeError, Interrupt, None):
-        raises[0] = True
-        if error is None:
-            assert core.output_flatten(direct(x))[1] == 0
-        else:
-            with pytest.raises(error):
-                direct(x)
-    assert jit.calls == 2
+@pytest.mark.parametrize("plan", ["no plan", (1, 2)])
+def test_bad_fixed_entries(backend: Backend, plan: Any) -> None:
+    jit = DirectJit(backend)
+    with pytest.raises(TypeError):
+        core.Direct(backend.context, jit, None).add(plan, (DirectArray(),))
+    for direct, args in (
+        (core.Direct(backend.context, jit, jit), (plan, ())),
+        (core.Direct(backend.context, jit, None), (plan, [])),
+    ):
+        with pytest.raises(TypeError, match="add takes a plan"):
+            direct.add(*args)
+    assert direct.num_entries == 0
 
 
 # ---- shardings and layouts ----

@@ -38,7 +38,7 @@ def simple_direct(backend: Backend, flags: bytes = b"\1", constants: Any = ()) -
     plan = lambda *_: (lambda given: given, [], constants, flags, 4, False, ())
     backend.parts["plan"] = plan
     backend.parts["consume"] = lambda results, handlers: results
-    return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), None)
+    return core.Direct(backend.context, lambda *xs: core.output_unflatten(4, xs), 1)
 
 
 def way_of_call(direct: Any, *arrays: Any) -> str:
@@ -202,7 +202,7 @@ def test_arrays_of_the_host(backend: Backend) -> None:
 def test_what_is_passed_on_is_a_copy(backend: Backend, monkeypatch: Patch) -> None:
     """Of an array of the host's, which may be read after the call, and be written meanwhile."""
     x, y, given = DirectHost(1), DirectArray(2), list[Any]()
-    direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), None)
+    direct = core.Direct(backend.context, lambda *args, **kwargs: given.append(args), 1)
 
     def is_passed_on(*arrays: Any, **kwargs: Any) -> list[bool]:
         """Whether each array itself is, and no copy."""
@@ -248,7 +248,7 @@ def test_failures_that_are_not_made_again(backend: Backend) -> None:
 
 @pytest.mark.parametrize("given", [None, (), core.output_unflatten(-1, ())])
 def test_results_that_have_not_passed_through_jax(backend: Backend, given: Any) -> None:
-    direct = core.Direct(backend.context, lambda *args: given, None)
+    direct = core.Direct(backend.context, lambda *args: given, 1)
     for _ in range(4):
         assert direct(DirectArray()) is given
     assert direct.counts == {"waiting": 4} and backend.plans == 0

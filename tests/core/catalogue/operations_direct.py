@@ -99,7 +99,7 @@ class Kept:
     """A Direct that was called with each of these arguments."""
 
     def __init__(self, *calls: Any, jitted: Any = jitted, consume: Any = consume) -> None:
-        self.context = core.DirectContext(*PARTS, consume, plan, GeneratorExit)
+        self.context = core.DirectContext(*PARTS, consume, plan)
         self.context.enabled = 1
         self.jit = core.Direct(self.context, jitted, self)
         for args in calls:
@@ -161,6 +161,18 @@ def direct_calls_that_evict(kept: Kept) -> Any:
         for _ in range(30):
             output = kept.jit(kind, Y)
     return output
+
+
+class Fixed(Kept):
+    def __init__(self) -> None:
+        super().__init__()
+        self.jit = core.Direct(self.context, jitted, None)
+
+
+@operation(Fixed, check=is_right)
+def direct_call_with_an_added_entry(kept: Kept) -> Any:
+    kept.jit.add(plan(None, (X, Y)), (X, Y))
+    return kept.jit(X, Y)
 
 
 @operation(nothing, [2, True, None])

@@ -59,7 +59,7 @@ def use_direct(
         flags = bytes([flag]) * len(arrays)
         return lambda inputs: run(jitted, inputs), [None] * len(arrays), (), flags, *numbers, ()
 
-    all_parts = {**PARTS, **parts, "plan": plan, "kept": GeneratorExit}
+    all_parts = {**PARTS, **parts, "plan": plan}
     context = core.DirectContext(*[with_trap(name, part) for name, part in all_parts.items()])
     context.enabled = 1
     compile = w.hooks.compile
