@@ -5,8 +5,10 @@ import functools
 import gc
 import inspect
 import pickle
+import textwrap
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +23,7 @@ import filterjit
 from filterjit._compat import _nnx_compat
 from support.callables import CALLABLES, ONE, TWO, Affine, decorated, scale
 from support.comparison import Jit, Traces, check, check_error, comparable, on_both
+from support.processes import run
 from support.trees import MODULES
 from support.versions import auto_mesh
 
@@ -212,6 +215,45 @@ def test_cloudpickle() -> None:
     assert power(3, TWO) == again(power)(3, TWO) == 8
     assert again(Local(3).local)(ONE)[0] == again(Local(3)).local(ONE)[0] == 3
     assert again(Jitted(3).method)(ONE) == 3
+
+
+_OF_MAIN = """
+    import sys
+    import jax.numpy as jnp
+    import filterjit
+
+    @filterjit.filter_jit
+    def one(x): return x * jnp.float32(3)
+
+    class Model:
+        @filterjit.jit(static_argnames="self")
+        def two(self, x): return one(x) + 1
+
+    @filterjit.nnx.jit
+    def three(x): return Model().two(x) + 1
+
+    if __name__ == "__main__":
+        library, = sys.argv[1:]
+        functions = [one, Model().two, three]
+        if library == "joblib":
+            from joblib import Parallel, delayed
+
+            print(*(float(y) for y in Parallel(2)(delayed(f)(2.0) for f in functions)))
+        else:
+            import multiprocessing
+
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(*(float(pool.apply(f, (2.0,))) for f in functions))
+"""
+
+
+@pytest.mark.parametrize("library", ["joblib", "multiprocessing"])
+def test_functions_of_the_main_script_in_other_processes(library: str, tmp_path: Path) -> None:
+    """joblib's workers run another main script: they need the function by value."""
+    pytest.importorskip(library)
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(_OF_MAIN))
+    assert run(script, library, timeout=120).stdout == "6.0 7.0 8.0\n"
 
 
 X = jnp.arange(2.0)

@@ -323,7 +323,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name if possible, like a function; otherwise by the wrapped function."""
-        if is_found_by_name(self):
+        if is_pickled_by_name(self, sys._getframe(1)):
             return str(self.__qualname__)
         hooks = self._hooks
         return hooks.reduce(self) or (_rebuild, (self._function, hooks.settings))
@@ -364,9 +364,16 @@ def make_filter_jit(fun: Any, settings: Settings, signature: inspect.Signature |
     return made
 
 
-def is_found_by_name(function: Any) -> bool:
-    """True if a function's module and qualified name lead to it."""
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+def is_pickled_by_name(function: Any, frame: types.FrameType) -> bool:
+    """True if a function's module and qualified name lead to it wherever the pickle is loaded.
+
+    cloudpickle loads functions of the main script in processes that run another one (joblib, ray).
+    Its pickler overrides how functions are pickled, and calls ``__reduce__`` from its `frame`.
+    """
+    module = getattr(function, "__module__", None) or ""
+    if module == "__main__" and hasattr(frame.f_locals.get("self"), "reducer_override"):
+        return False
+    found: Any = sys.modules.get(module)
     for name in getattr(function, "__qualname__", "").split("."):
         found = getattr(found, name, None)
     return found is function

@@ -3,6 +3,7 @@
 import collections
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
 from .._compat import _nnx_compat as compat
-from .._jit._filter_jit import FilterJit, is_found_by_name, own_options
+from .._jit._filter_jit import FilterJit, is_pickled_by_name, own_options
 from .._jit._plain import OF_FILTER_JIT, settings_as_in_jax
 from ._trace import (
     ONCE,
@@ -69,7 +70,8 @@ class NNXJit(_core.VariableJit):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name or by the wrapped function, like `FilterJit`."""
-        return str(self.__qualname__) if is_found_by_name(self) else (_make, self._made_of)
+        by_name = is_pickled_by_name(self, sys._getframe(1))
+        return str(self.__qualname__) if by_name else (_make, self._made_of)
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
         return self if instance is None else functools.partial(self, instance)
