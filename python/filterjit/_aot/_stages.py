@@ -279,7 +279,7 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
 def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
-        traced = jitted.trace(*arrays)
+        traced = getattr(jitted, "usual", jitted).trace(*arrays)
         may_raise = True  # if unknown
         with contextlib.suppress(Exception):
             found = contents(traced.jaxpr)
@@ -299,4 +299,4 @@ def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]
     prepared = prepare(f, args, kwargs)
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
-        return prepared.result(jitted.eval_shape(*arrays))
+        return prepared.result(getattr(jitted, "usual", jitted).eval_shape(*arrays))

@@ -76,6 +76,27 @@ class _After:
             return self.jitted(*arrays)
 
 
+class Reordered:
+    """A ``jax.jit`` that takes the arrays of a call in another order. Its calls are never direct.
+
+    `usual` is a ``jax.jit`` of the same function that takes them in the usual order, for programs
+    that are compiled ahead of time.
+    """
+
+    def __init__(self, jitted: Any, order: Sequence[int], usual: Any) -> None:
+        self._jitted, self._order, self.usual = jitted, order, usual
+
+    def __call__(self, *arrays: Any) -> Any:
+        __tracebackhide__ = True
+        return self._jitted(*[arrays[i] for i in self._order])
+
+    def trace(self, *arrays: Any) -> Any:
+        return self._jitted.trace(*[arrays[i] for i in self._order])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jitted, name)
+
+
 Before = Callable[[tuple[Any, ...], Callable[[], Any]], AbstractContextManager[None]]
 
 

@@ -78,6 +78,19 @@ class Donation:
         spared = range(own + first, own + first + number)
         return tuple(i for i in range(count) if i not in spared)
 
+    def order(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
+        """Returns the order in which ``jax.jit`` takes the arrays; empty for the usual one.
+
+        A result gets the memory of the first donated array that fits. As in Equinox, the arrays of
+        the first argument come before those of the function itself, which later calls need.
+        """
+        own = variant.function.num_leaves
+        if not own or self.mode not in ("all", "warn"):
+            return ()
+        first = own + self._first_argument(variant, signature)[1]
+        count = own + variant.structure.num_leaves
+        return (*range(own, first), *range(own), *range(first, count))
+
     def _paths(
         self, signature: _core.Signature, arguments: Sequence[Any], missing: Any
     ) -> Iterator[tuple[int, ...]]:
@@ -89,7 +102,13 @@ class Donation:
 
     def _spared(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, int]:
         """Returns (first, count) of the arrays in the arguments that the mode doesn't donate."""
-        if not self.spares_first or not (signature.positional or signature.varargs == 0):
+        return self._first_argument(variant, signature) if self.spares_first else (0, 0)
+
+    def _first_argument(
+        self, variant: _core.Variant, signature: _core.Signature
+    ) -> tuple[int, int]:
+        """Returns (first, count) of the arrays in the first argument."""
+        if not (signature.positional or signature.varargs == 0):
             return 0, 0
         path = (0,) if signature.positional else (0, 0)
         try:

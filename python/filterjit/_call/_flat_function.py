@@ -2,7 +2,7 @@
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import jax
@@ -67,16 +67,22 @@ class FlatFunction:
         paths = _errors.array_paths(variant.function, variant.structure)
         self._paths = tuple(map(_errors.format_path, paths))
 
-    def make(self, program: TracedProgram | None = None) -> Callable[..., _core.Output]:
-        """Returns a new function for ``jax.jit``, which caches traces by function."""
+    def make(
+        self, program: TracedProgram | None = None, order: Sequence[int] = ()
+    ) -> Callable[..., _core.Output]:
+        """Returns a new function for ``jax.jit``, which caches traces by function. `order` has the
+        position of each of its arrays; empty if they are in the usual order."""
+        usual = sorted(range(len(order)), key=order.__getitem__)
 
         def flat(*arrays: Any) -> _core.Output:
             __tracebackhide__ = True
+            arrays = tuple([arrays[i] for i in usual]) if order else arrays
             return self._trace(arrays, program)
 
         flat.__name__, flat.__qualname__ = self.name, self.qualname
         flat.__dict__["observed"] = self.observed
-        _jax_compat.name_arguments(flat, self.name, self._code, self._paths)
+        paths = tuple([self._paths[i] for i in order]) if order else self._paths
+        _jax_compat.name_arguments(flat, self.name, self._code, paths)
         return flat
 
     def observed(self) -> tuple[_core.Cache | None, _core.Variant | None]:

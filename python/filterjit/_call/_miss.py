@@ -17,7 +17,7 @@ from .._base._call_hooks import Failure
 from .._base._rooms import room_for
 from .._compat import _jax_compat
 from .._trees import _registry
-from . import _events, _programs, _running, _signature, _traced
+from . import _direct, _events, _programs, _running, _signature, _traced
 from ._caches import MAXSIZE, caches_of, names_of
 from ._flat_function import FlatFunction
 from ._programs import Programs, programs_of
@@ -150,6 +150,10 @@ class FunctionHooks(_running.RunningHooks):
             return call
         kwargs = dict(settings.jitkwargs)
         jitted = _jax_compat.jit(flat.make(), donate_argnums=donated, **kwargs)
+        if order := settings.donate.order(variant, cache.signature):
+            donated = tuple([i for i, position in enumerate(order) if position in donated])
+            reordered = _jax_compat.jit(flat.make(order=order), donate_argnums=donated, **kwargs)
+            jitted = _direct.Reordered(reordered, order, usual=jitted)
         variant._programs = Programs(flat, jitted)
         (call,) = variant._programs.calls
         return call
