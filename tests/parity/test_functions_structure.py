@@ -108,6 +108,14 @@ def _documented() -> Callable[[Any], Any]:
     return act
 
 
+class Acting(eqx.Module):
+    f: Any
+
+    @filterjit.filter_jit
+    def act(self, x: Any) -> Any:
+        return self.f(x)
+
+
 PLAIN = Plain(3.0)
 SHARED: dict[str, Callable[[], Any]] = {
     "lambda": lambda: lambda x: x + 1,
@@ -121,6 +129,7 @@ SHARED: dict[str, Callable[[], Any]] = {
     ),
     "partial with attributes": lambda: with_attributes(functools.partial(lambda x: x), note=1),
     "bound method": lambda: Plain.act.__get__(PLAIN),
+    "jitted method": lambda: Acting(lambda x: x + 1).act,
     "bound lambda": lambda: types.MethodType(lambda self, x: x * self.scale, Config(3.0)),
     "defaults": lambda: lambda x, s=2.0, *, t=(1, 2.0): x * s + t[1],
     "mutual recursion": _mutual,

@@ -230,7 +230,7 @@ def are_equal(x: Any, y: Any, holders: tuple[Any, Any] | None = None) -> bool:
 
 def _itself(static: Any) -> Any:
     """Returns the default key of a function in doubt: its identity."""
-    if isinstance(static, types.MethodType):
+    if isinstance(static, types.MethodType | _core.BoundMethod):
         return _identity(static.__func__), _identity(static.__self__)
     return _identity(static)
 
@@ -243,7 +243,8 @@ def _key(static: Any) -> Any:
         return _itself(static)
 
 
-_KEYED = tuple((cls, _key) for cls in (types.FunctionType, types.MethodType, functools.partial))
+_METHODS = (types.MethodType, *_core.BoundMethod.__subclasses__())
+_KEYED = tuple((cls, _key) for cls in (types.FunctionType, functools.partial, *_METHODS))
 
 registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
 

@@ -1,5 +1,6 @@
 """The types of jitted functions and methods. Their base classes in C make the calls."""
 
+import contextlib
 import inspect
 import sys
 import types
@@ -19,6 +20,7 @@ from .._call._miss import FunctionHooks
 from .._call._settings import OnRetrace, Settings, check_on_retrace
 from .._call._signature import inspect_signature
 from .._compat import _equinox_compat, _jax_compat
+from .._trees._registry import registry
 
 if TYPE_CHECKING:
     from .._aot import _stages, _warm_up
@@ -121,15 +123,31 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         @property
         def variants(self) -> list[_core.Variant]: ...
 
+    def _statics(self) -> _core.Structure | None:
+        """Returns the instance's structure. None if it holds an array or something unhashable."""
+        arrays, structure = _core.flatten(registry, self.__self__)
+        if not arrays:
+            with contextlib.suppress(TypeError):
+                hash(structure)
+                return structure
+        return None
+
+    def _key(self) -> tuple[Any, Any]:
+        """Returns the parts to compare if it's a static value."""
+        return self.__func__, self._statics() or _core.identity(self.__self__)
+
     def __eq__(self, other: object) -> bool:
-        """True if the functions are equal and the instances are the same object, as for Python's
-        bound methods."""
+        """True if the functions are equal and the instances are the same object or, as in Equinox,
+        equal and without arrays."""
         if type(other) is not BoundFilterJit:
             return NotImplemented
-        return self.__self__ is other.__self__ and self.__func__ == other.__func__
+        if self.__self__ is other.__self__ or self.__func__ != other.__func__:
+            return self.__func__ == other.__func__
+        statics = self._statics()
+        return statics is not None and statics == other._statics()
 
     def __hash__(self) -> int:
-        return hash((self.__func__, id(self.__self__)))
+        return hash((self.__func__, self._statics() or id(self.__self__)))
 
     def __repr__(self) -> str:
         return f"<bound {self.__func__!r} of {self.__self__!r}>"

@@ -21,6 +21,8 @@ tuple, list, dict                            elements or items, in order
 frozenset, set                               elements, in any order
 a type without its own ``__eq__``            identity: functions, plain objects
 a class, an enum member, a weak reference    identity
+a jitted method                              the jitted function and the instance: with an array in
+                                             it by identity, otherwise like a static value
 a dataclass, an attrs class                  the fields in its generated ``__eq__``; if inherited,
                                              all attributes
 a pydantic model, a configuration of         items, and how they are written
@@ -296,6 +298,8 @@ def static_key(cls: Any) -> Key | None:
     None for types compared by the C core's own rules, or by their ``__eq__`` and ``__hash__``."""
     if issubclass(cls, jax.Array) and cls.__module__.partition(".")[0] in ("jax", "jaxlib"):
         return _Array  # including arrays of `jax.random` keys
+    if issubclass(cls, _core.BoundMethod):
+        return operator.methodcaller("_key")
     definer = _definer_of_eq(cls)
     if definer is object:
         return None
