@@ -10,14 +10,11 @@ import jax.experimental
 import jax.experimental.layout as _layout
 import pytest
 
-from filterjit._compat import _executable_compat, _private
+from filterjit._compat import _executable_compat
 
 needs_saved_executables = pytest.mark.skipif(
     not _executable_compat.can_save(), reason="executables of this JAX cannot be saved"
 )
-
-NAMES_ARGUMENTS = _private.private("jax._src.core", "initial_result_paths") is not None
-"""Whether JAX names arguments as filterjit tells it to."""
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
 

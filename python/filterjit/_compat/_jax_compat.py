@@ -100,15 +100,28 @@ class _Source:
         self.__name__, self.__code__ = name, code
 
 
-_ARRAYS = inspect.signature(lambda *arrays: None)
+class _Paths(inspect.Signature):
+    """A signature whose parameters are paths."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        super().__init__([inspect.Parameter("arrays", inspect.Parameter.VAR_POSITIONAL)])
+        self._paths = paths
+
+    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
+        bound = super().bind(*args, **kwargs)
+        if len({*self._paths}) == len(args):
+            bound.arguments = dict(zip(self._paths, args, strict=True))
+        return bound
+
 
 
 def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
     """Tells JAX the name and code of the user's function, and a path for each array, to use in
-    errors of `flat` and of ``jax.no_tracing``. Fallback: JAX names the parameters and line of
-    `flat`."""
+    errors of `flat` and of ``jax.no_tracing``. Fallback, also for JAX before 0.7.2: a signature,
+    which takes longer for many arrays."""
     if code is not None:
-        flat.__wrapped__, flat.__signature__ = _Source(name, code), _ARRAYS
+        flat.__wrapped__ = _Source(name, code)
+    flat.__signature__ = _Paths(paths)
     debug_info = _private.private("jax._src.core", "DebugInfo")
     unknown = _private.private("jax._src.core", "initial_result_paths")
     if debug_info is None or unknown is None:
@@ -145,6 +158,15 @@ _PJIT = "jax._src.pjit"
 
 
 _trace_context = _private.private("jax._src.config", "trace_context")
+
+
+def axis_types(mesh: Any) -> dict[str, str]:
+    """Returns the type of each axis of a mesh: "Auto", "Explicit" or "Manual"."""
+    types = mesh.axis_types
+    if not isinstance(types, dict):
+        return {x: str(kind) for x, kind in zip(mesh.axis_names, types, strict=True)}
+    named = {k: (x,) if isinstance(x, str) else x for k, x in types.items()}  # before JAX 0.5
+    return {name: str(kind) for kind, names in named.items() for name in names}
 
 
 # The setting with the devices of ``jax.set_mesh``. The second name is for JAX before 0.12.

@@ -197,7 +197,7 @@ def constrain(x: Any, spec: Any) -> Any:
         raise ValueError(_NO_MESH)
     # Inside shard_map, the current mesh has Manual axes, whatever kind they are outside.
     of_axes = inside if inside is not None and inside.axis_names == mesh.axis_names else mesh
-    kinds = {n: str(k) for n, k in zip(of_axes.axis_names, of_axes.axis_types, strict=True)}
+    kinds = _jax_compat.axis_types(of_axes)
     partition = spec if isinstance(spec, PartitionSpec) else spec.spec
     explicit = keep_axes(partition, lambda axis: "Explicit" in kinds[axis])
     auto = keep_axes(partition, lambda axis: "Auto" in kinds[axis])

@@ -25,8 +25,8 @@ class Axes:
 
     @classmethod
     def of(cls, mesh: Any) -> "Axes":
-        kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
-        manual = frozenset(name for name, kind in kinds if "Manual" in str(kind))
+        kinds = _jax_compat.axis_types(mesh).items()
+        manual = frozenset(name for name, kind in kinds if "Manual" in kind)
         return cls({n: 1 if n in manual else size for n, size in mesh.shape.items()}, manual)
 
 
