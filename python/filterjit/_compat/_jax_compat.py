@@ -114,7 +114,6 @@ class _Paths(inspect.Signature):
         return bound
 
 
-
 def name_arguments(flat: Any, name: str, code: CodeType | None, paths: Sequence[str]) -> None:
     """Tells JAX the name and code of the user's function, and a path for each array, to use in
     errors of `flat` and of ``jax.no_tracing``. Fallback, also for JAX before 0.7.2: a signature,

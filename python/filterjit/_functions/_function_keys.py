@@ -243,8 +243,8 @@ def _key(static: Any) -> Any:
         return _itself(static)
 
 
-_METHODS = (types.MethodType, *_core.BoundMethod.__subclasses__())
-_KEYED = tuple((cls, _key) for cls in (types.FunctionType, functools.partial, *_METHODS))
+_METHODS: tuple[type, ...] = (types.MethodType, *_core.BoundMethod.__subclasses__())
+_KEYED = tuple([(cls, _key) for cls in (types.FunctionType, functools.partial, *_METHODS)])
 
 registry: _core.Registry = _registry.registry.with_policy(keyed=_KEYED)
 

@@ -87,7 +87,9 @@ def _check(specs: Sequence[Spec], arrays: Sequence[Any]) -> None:
 def _is_auto(spec: Spec) -> bool:
     """True if placing arrays keeps their type, because the mesh has no Explicit axes."""
     mesh = spec.mesh if isinstance(spec, jax.sharding.NamedSharding) else mesh_in_force()
-    return mesh is not None and all("Auto" in kind for kind in _jax_compat.axis_types(mesh).values())
+    return mesh is not None and all(
+        "Auto" in kind for kind in _jax_compat.axis_types(mesh).values()
+    )
 
 
 def _as_call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
