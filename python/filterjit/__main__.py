@@ -1,6 +1,7 @@
 """The command line: ``filterjit`` or ``python -m filterjit``."""
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run",
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
-        usage="%(prog)s [-h] [--jax] [--report] [--explain] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
+        usage="%(prog)s [-h] [--jax] [--report] [--explain] [--compare] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
         description=(
             "Runs a script, a module or a text as python does, but replaces equinox.filter_jit by "
             "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
@@ -34,19 +35,35 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="print to stderr why, whenever a jitted function compiles again",
     )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help=(
+            "run the program four times, without and with filterjit, and print which is faster and "
+            "if the output differs; the program must end by itself, and can be repeated"
+        ),
+    )
+    parser.add_argument(
+        "--times", type=int, metavar="N", default=1, help="with --compare: repeat the four runs"
+    )
+    # For the runs of --compare:
+    parser.add_argument("--measured", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
     parser.add_argument("-c", metavar="CODE", help="run a text instead of a script")
     parser.set_defaults(run=_run_program)
 
 
 _EXPECTED = {"-m": "-m MODULE", "-c": "-c CODE"}
-_OPTIONS = {"--jax", "--report", "--explain"}
+_OPTIONS = {"--jax", "--report", "--explain", "--compare", "--times"}
 
 
 def _split_run(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits the arguments of `run` from the program's: ``-m``, ``-c`` or the script, and the
     rest."""
     for i, argument in enumerate(argv[1:], 1):
+        if argv[i - 1] == "--times":
+            continue
         if argument == "--":
             return [*argv[:i]], [*argv[i + 1 :]]
         if argument == "-" or not argument.startswith("-") or argument[:2] in ("-m", "-c"):
@@ -72,10 +89,28 @@ def _run_program(options: argparse.Namespace) -> int:
     if not kind.startswith("-") and program[0].endswith(".ipynb"):
         options.error("a notebook is not a script: call `filterjit.install()` in its first cell")
 
+    if options.compare:
+        return _compare(program, kind, options)
+
     from ._commands import _run
 
     _run.run(program, kind, options)
     return 0
+
+
+def _compare(program: list[str], kind: str, options: argparse.Namespace) -> int:
+    if options.report or options.explain:
+        options.error("--compare prints no report: leave out --report and --explain")
+    if kind == "-":
+        options.error("the program runs several times, and standard input can be read only once")
+    if options.times < 1:
+        options.error("--times must be at least 1")
+
+    from ._commands import _pays
+
+    given = [kind if kind in ("-m", "-c") else "--", *program]
+    compare = functools.partial(_pays.compare, given, jax=options.jax, times=options.times)
+    return _with_exit_status(lambda _: compare(), options)
 
 
 def _add_show(commands: Any) -> None:

@@ -110,6 +110,7 @@ def test_a_program_that_has_no_direct_calls_says_why() -> None:
     assert "the program has effects or callbacks" in row["passed_on"]
 
 
+@has_direct_calls
 def test_calls_are_timed_on_request(timed: None) -> None:
     @filter_jit
     def f(x: Any) -> Any:
@@ -158,7 +159,7 @@ def test_seconds_of_a_nested_function_are_its_own(timed: None) -> None:
     assert again["traces"] == 1 and again["compiles"] == inner["compiles"] + 1
     assert again["variants"][0]["compiles"] == again["compiles"]
     assert again["compiling"] > inner["compiling"]
-    assert again["compiling"] - inner["compiling"] + again["dispatch"] <= wall
+    assert again["compiling"] - inner["compiling"] <= wall
 
 
 def test_programs_of_jax_jit_are_not_attributed() -> None:
@@ -179,6 +180,7 @@ def test_programs_of_jax_jit_are_not_attributed() -> None:
     assert others["compiles"] > before[1]["compiles"]
 
 
+@has_direct_calls
 def test_a_program_that_can_raise_has_no_dispatch(timed: None) -> None:
     @filter_jit
     def f(x: Any, checked: bool) -> Any:
@@ -189,7 +191,8 @@ def test_a_program_that_can_raise_has_no_dispatch(timed: None) -> None:
     row = row_of(f)
     assert row["hits"] == 3 and row["dispatch"] is None is row["variants"][0]["dispatch"]
     assert "not measured" not in str(f.report())
-    f(X, False), f(X, False)
+    for _ in range(20):
+        f(X, False)
     row = row_of(f)
     times = {v["label"]: v["dispatch"] for v in row["variants"]}
     assert times == {"checked=True": None, "checked=False": row["dispatch"]}
@@ -204,15 +207,18 @@ def figures(text: str, column: str) -> list[float]:
     found = []
     for line in lines[1:]:
         cell = re.search(r"([\d.,]+)( s| ms)?$", line[:end])
-        assert cell is not None, line
-        found.append(float(cell[1].replace(",", "")) * (1000 if cell[2] == " s" else 1))
+        assert cell is not None or line[end - 1] == " ", line
+        number, unit = ("0", None) if cell is None else cell.groups()
+        found.append(float(number.replace(",", "")) * (1000 if unit == " s" else 1))
     return found
 
 
+@has_direct_calls
 def test_rows_of_variants_add_up(timed: None) -> None:
     f = filter_jit(lambda x, n: x * n, on_retrace="ignore")
     for n in range(8):
-        f(X, n), f(X, n)
+        for _ in range(20):
+            f(X, n)
     f.clear_cache()
     for n in range(8):
         f(X, n)
@@ -505,18 +511,18 @@ def test_waiting_is_not_dispatch(timed: None) -> None:
     assert "waiting" in str(f.report())
 
 
-def test_a_program_that_only_jax_jit_runs_is_part_of_dispatch(timed: None) -> None:
+def test_calls_that_jax_jit_makes_are_not_split_into_program_and_dispatch(timed: None) -> None:
     f, x = filter_jit(lambda x: svd(x)), jnp.ones((10, 10))
     for _ in range(5):  # none of them is direct
         f(x)
-    assert row_of(f)["program"] is None and row_of(f)["dispatch"] > 0
+    assert row_of(f)["program"] is row_of(f)["dispatch"] is None
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ((), "pass `--jax`"),
-        pytest.param(("--jax",), "Dispatch of 4 hits", marks=pytest.mark.slow),
+        pytest.param(("--jax",), "`run --compare` tells whether", marks=pytest.mark.slow),
     ],
 )
 def test_a_program_of_jax_alone(options: tuple[str, ...], words: str, tmp_path: Path) -> None:

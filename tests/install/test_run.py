@@ -123,7 +123,7 @@ def test_options_of_jax_can_still_be_set(tmp_path: Path) -> None:
     ours = run_installed("--report", "--explain", "devices.py", cwd=tmp_path)
     assert ours.stdout == "3 float64 float64\n"
     assert "was the int 1, is the int 2" in ours.stderr and "__main__.<lambda>" in ours.stderr
-    assert ours.stderr.splitlines()[-1].endswith("No call was timed.")
+    assert ours.stderr.splitlines()[-1].endswith("`run --compare` tells whether filterjit pays.")
 
 
 def test_report(program: Path) -> None:
@@ -138,16 +138,13 @@ def test_report(program: Path) -> None:
     table = {row[0]: dict(zip(lines[1], row, strict=True)) for row in rows}
     row = table["__main__.f"]
     assert [row[name] for name in ("calls", "hits", "traces")] == ["3", "1", "2"]
-    for name in ("dispatch", "tracing", "compiling"):
+    for name in ("tracing", "compiling"):
         number, unit = row[name].split()
         assert float(number) >= 0 and unit in ("s", "ms")
     assert float(row["compiling"].split()[0]) > 0
     row = table["__main__.kind"]
     assert [row[name] for name in ("calls", "hits", "traces")] == ["2", "0", "2"]
-    assert re.match(
-        r"Dispatch of 1 hit took [\d.]+ ms, [\d.]+% of the time without tracing ",
-        report.splitlines()[-1],
-    )
+    assert report.splitlines()[-1].startswith("`run --compare` tells whether filterjit pays. `run")
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ import os
 import pkgutil
 import runpy
 import sys
-import time
 import types
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -41,8 +40,12 @@ def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
         kind: ``-m``, ``-c``, or anything else for a script.
         options: the options of the command.
     """
-    begin = time.perf_counter()
-    install(jax=options.jax)
+    if options.measured:
+        from . import _pays
+
+        _pays.record(options.measured)
+    if not options.plain:
+        install(jax=options.jax)
     switches.explain = switches.explain or options.explain
     if options.report:
         after_import("jax", _start_report)
@@ -55,7 +58,7 @@ def run(argv: Sequence[str], kind: str, options: argparse.Namespace) -> None:
         raise
     finally:
         if options.report:
-            _print_report(options, begin, time.perf_counter())
+            _print_report(options)
 
 
 def _start_report() -> None:
@@ -67,18 +70,16 @@ def _start_report() -> None:
     switches.time_calls = True
 
 
-def _print_report(options: argparse.Namespace, begin: float, end: float) -> None:
+def _print_report(options: argparse.Namespace) -> None:
     """Prints the report, without affecting the exit status."""
     import_module("jax")  # first: hooks that wait for JAX import the modules below
 
-    from .._observe._recorder import recorder
     from .._observe._report import report
     from .._observe._report_output import advise
 
     found = report()
-    seconds = end - (begin if recorder.first is None else recorder.first)
     sys.stdout.flush()
-    advice = advise(found, seconds, explained=options.explain, jax=options.jax)
+    advice = advise(found, explained=options.explain, jax=options.jax)
     print(found, advice, sep="\n", file=sys.stderr)
 
 

@@ -101,7 +101,6 @@ def call_under_way() -> tuple[FunctionRecord | None, _core.Variant | None, tuple
 
 class _Recorder:
     def __init__(self) -> None:
-        self.first: float | None = None  # the start of the first trace
         self.other_programs = Cost()  # of programs outside filterjit
         # By line: operations outside jitted functions.
         self.operations: dict[tuple[str, int], Cost] = {}
@@ -198,7 +197,6 @@ class _Recorder:
 
         `on_purpose` marks work ahead of time, which isn't a retrace."""
         stack = self._thread.stack
-        self.first = time.perf_counter() if self.first is None else self.first
         work = _Work(record, (record.cost, record_of(variant).cost), on_purpose)
         _running.defer(lambda: self._end(stack, work))
         stack.append(work)

@@ -115,10 +115,10 @@ class Times(NamedTuple):
         return self.ran / self.runs * self.hits * 1e-9 if self.runs else None
 
     @property
-    def dispatch(self) -> float:
-        """All other seconds except waiting; with executables, if no call was direct."""
+    def dispatch(self) -> float | None:
+        """All other seconds except waiting; None without direct calls."""
         if not self.runs:
-            return self.hit * 1e-9
+            return None
         others = self.hit - self.around - self.ran / self.runs * (self.hits - self.runs)
         return (self.around - self.ran + max(0.0, others)) * 1e-9
 

@@ -87,9 +87,10 @@ def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str,
     times = Times(*counted)
     if not (times.hits or functions.timed):
         return dict.fromkeys(TIMES)
+    # A program that can raise might run in JAX's part of the call.
+    dispatch = None if waits else times.dispatch
     return {
-        # A program that can raise might run in JAX's part of the call.
-        "dispatch": None if waits else max(0.0, times.dispatch - cost.in_hits),
+        "dispatch": dispatch and max(0.0, dispatch - cost.in_hits),
         "program": None if waits else times.program,
         "waiting": times.waited * 1e-9,
     }

@@ -8,7 +8,7 @@ from typing import Any
 from .._base import _versions
 from .._base._package import public_type
 from .._terminal._text import shorten, table
-from ._wording import count, file_and_line, shorten_name, show_seconds
+from ._wording import file_and_line, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
 TIMES = ("dispatch", "program", "waiting")  # of hits
@@ -57,8 +57,8 @@ class Report:
 
         ``dispatch``, ``program`` and ``waiting`` are times of hits, or None if not measured (see
         `switches.time_calls`). ``program`` is the time in the executable, which on many devices
-        only starts the program. If ``jax.jit`` makes all calls, it is None, and ``dispatch``
-        includes it. ``waiting`` is for programs that can raise.
+        only starts the program. If ``jax.jit`` makes all calls, both are None, because it doesn't
+        tell them apart. ``waiting`` is for programs that can raise.
 
         ``direct`` counts the calls that went straight to their executable (see `switches.direct`),
         and ``passed_on`` the calls through ``jax.jit``, by reason. ``cause`` says why a function
@@ -141,13 +141,11 @@ class Report:
         return found
 
 
-def advise(report: Report, seconds: float, *, explained: bool, jax: bool) -> str:
-    """Returns the line below the report of ``filterjit run``: the share of dispatch in the steady
-    state, and how to explain retraces.
+def advise(report: Report, *, explained: bool, jax: bool) -> str:
+    """Returns the line below the report of ``filterjit run``: other commands that help.
 
     Arguments:
-        report: a report with timed calls.
-        seconds: the time since the first trace began.
+        report: the report.
         explained: True if each retrace was explained.
         jax: True if `filterjit.jit` replaced ``jax.jit``.
     """
@@ -156,18 +154,7 @@ def advise(report: Report, seconds: float, *, explained: bool, jax: bool) -> str
     if not functions:
         more = " For functions of `jax.jit`, pass `--jax`."
         return "No jitted function was called." + more * bool(others.get("compiles") and not jax)
-    dispatch, program, waiting = (sum(f[name] or 0.0 for f in functions) for name in TIMES)
-    hits = sum(f["hits"] for f in functions if f["dispatch"] is not None)
-    built = sum(f[name] for f in (*functions, others) if f for name in STAGES)
-    # The remaining time belongs to calls, and to Python code and devices between them.
-    steady = max(seconds - built, dispatch + program + waiting)
-    said = "No call was timed."
-    if hits:
-        said = (
-            f"Dispatch of {count(hits, 'hit')} took {show_seconds(dispatch)}, "
-            f"{dispatch / steady if steady > 0 else 0.0:.1%} of the time without tracing and "
-            "compiling."
-        )
+    said = "`run --compare` tells whether filterjit pays."
     if not explained and any(f["traces"] > f["functions"] for f in functions):
         said += " `run --explain` tells why functions were traced again."
     return said
