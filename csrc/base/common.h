@@ -50,6 +50,23 @@ fj_steal_truth(PyObject *result)
     return truth;
 }
 
+/* (P) Calls a callable that might end in this very call.  Python frames check the depth.
+ * Without them, C code would recurse until the stack overflows. */
+static inline PyObject *
+fj_call_nested(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *result = NULL;
+    if (Py_EnterRecursiveCall(" in a jitted call")) {
+        return NULL;
+    }
+    if (fj_compat_enter_frames() == 0) {
+        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+        fj_compat_leave_frames();
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
 /* PyList_Append that steals `item` and returns -1 for NULL, an earlier error. */
 static inline int
 fj_list_steal(PyObject *list, PyObject *item)

@@ -184,26 +184,6 @@ fj_compat_leave_frames(void)
 #endif
 }
 
-/* (P) Calls a callable that can end in this very call.  Only Python frames check the depth:
- * without them, C code would recurse until the stack overflows. */
-static inline PyObject *
-fj_compat_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
-{
-    PyObject *result = NULL;
-    if (PyFunction_Check(callable)) {
-        return PyObject_Vectorcall(callable, args, nargsf, kwnames);
-    }
-    if (Py_EnterRecursiveCall(" in a jitted call")) {
-        return NULL;
-    }
-    if (fj_compat_enter_frames() == 0) {
-        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-        fj_compat_leave_frames();
-    }
-    Py_LeaveRecursiveCall();
-    return result;
-}
-
 /* Looks up `name` in the MRO.  A new reference, or NULL.  Assigns a version to the class. */
 static inline PyObject *
 fj_compat_type_lookup(PyTypeObject *type, PyObject *name)

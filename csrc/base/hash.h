@@ -10,6 +10,8 @@ fj_hash_address(const void *address)
     return (Py_uhash_t)((uintptr_t)address >> 4);
 }
 
+_Static_assert(sizeof(Py_uhash_t) == 8, "the shifts and factors are for 64 bits");
+
 /* Mixes `value` into `hash`, depending on order: a round of xxHash, as in CPython's tuples. */
 static inline Py_uhash_t
 fj_hash_mix(Py_uhash_t hash, Py_uhash_t value)

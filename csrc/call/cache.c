@@ -248,8 +248,9 @@ cache_variants(PyObject *op, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* insert_compiled(structure, call, outputs, may_raise) -> Variant.  The trace of an Output of
- * `call` is an index into `outputs`, the results' Structures. */
+/* insert_compiled(structure, call, outputs, may_raise) -> Variant, which the Cache doesn't
+ * have if it has an equal one.  The trace of an Output of `call` is an index into `outputs`,
+ * the results' Structures. */
 static PyObject *
 cache_insert_compiled(PyObject *op, PyObject *args)
 {
@@ -279,8 +280,7 @@ cache_insert_compiled(PyObject *op, PyObject *args)
         failed = fj_variant_add_output(variant, PyTuple_GET_ITEM(outputs, i),
                                        may_raise ? FJ_MAY_RAISE_YES : FJ_MAY_RAISE_NO) < 0;
     }
-    if (failed || fj_cache_add(self, variant) < 0 ||
-        fj_cache_insert_traced(self, variant) < 0) {
+    if (failed || fj_cache_insert_traced(self, variant) < 0) {
         Py_CLEAR(variant);
     }
     return (PyObject *)variant;

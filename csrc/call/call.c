@@ -49,8 +49,9 @@ typedef struct {
 
 /* ---- bind ---- */
 
-/* 0, or -1 with an error or if the arguments don't fit. */
-static int
+/* Also collects the arrays of the function itself.  0, or -1 with an error or if the arguments
+ * don't fit. */
+static inline int
 bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjSignature *signature = call->cache->signature;
@@ -62,7 +63,14 @@ bind_arguments(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
     memset(call->arguments, 0, (size_t)signature->num_parameters * sizeof(PyObject *));
     int fits = fj_bind(signature, args, nargs, kwnames, call->arguments, &call->packed);
     call->misfits = fits == 0;
-    return fits > 0 ? 0 : -1;
+    if (FJ_UNLIKELY(fits <= 0)) {
+        return -1;
+    }
+    PyObject *own = call->self->arrays;
+    Py_ssize_t count = PyTuple_GET_SIZE(own);
+    return FJ_LIKELY(count == 0)
+               ? 0
+               : fj_leafbuf_extend(&call->arrays, ((PyTupleObject *)own)->ob_item, count);
 }
 
 /* ---- match ---- */
@@ -127,7 +135,7 @@ flatten_arguments(Call *call)
  *
  * For a call, the new variant is in the cache before it is traced.  So concurrent
  * threads share one callable, and JAX makes all but the first wait for the trace. */
-static FjStructure *
+static FJ_NOINLINE FjStructure *
 find_variant(Call *call, FjGoal goal)
 {
     FjStructure *structure = NULL;
@@ -145,7 +153,7 @@ find_variant(Call *call, FjGoal goal)
         fj_compat_leave_frames();
     }
     if (found == 0 && goal != FJ_FIND) {
-        call->variant = compile_variant(call, structure, goal == FJ_MAKE_CALL);
+        call->variant = compile_variant(call, structure, goal == FJ_FIND_OR_ADD);
         found = call->variant == NULL ? -1 : 1;
     }
     Py_LeaveRecursiveCall();
@@ -153,17 +161,6 @@ find_variant(Call *call, FjGoal goal)
         Py_CLEAR(structure);
     }
     return structure;
-}
-
-/* Collects the arrays of the function itself.  0, or -1 with MemoryError. */
-static int
-push_own_arrays(Call *call)
-{
-    PyObject *own = call->self->arrays;
-    Py_ssize_t count = PyTuple_GET_SIZE(own);
-    return FJ_LIKELY(count == 0)
-               ? 0
-               : fj_leafbuf_extend(&call->arrays, ((PyTupleObject *)own)->ob_item, count);
 }
 
 static FjMatch
@@ -231,7 +228,7 @@ match_arguments(Call *call)
             PyErr_Clear();
         }
     }
-    FjStructure *structure = find_variant(call, FJ_MAKE_CALL);
+    FjStructure *structure = find_variant(call, FJ_FIND_OR_ADD);
     if (structure == NULL) {
         return -1;
     }
@@ -240,38 +237,6 @@ match_arguments(Call *call)
         fj_cache_set_next(call->cache, call->last, call->variant);
     }
     return 0;
-}
-
-/* ---- build ---- */
-
-/* Builds the user's tree from an Output of the variant's callable (stolen). */
-static PyObject *
-build_result(Call *call, PyObject *result)
-{
-    FjVariant *variant = call->variant;
-    FjOutput *output = (FjOutput *)result;
-    PyObject *tree = NULL;
-    FjStructure *structure = fj_variant_output_structure(variant, result);
-    if (FJ_UNLIKELY(structure == NULL)) {
-        goto done;
-    }
-    /* With a Structure, the Output bypassed JAX (jax_disable_jit) and has no trace. */
-    if (FJ_UNLIKELY(output->structure != NULL)) {
-        call->uncompiled = 1;
-    }
-    int is_new = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
-                 call->uncompiled ||
-                 fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
-    if (FJ_UNLIKELY(is_new && !call->run_by_hook) &&
-        fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
-        goto done;
-    }
-    call->ran = output->ran;
-    call->waited = output->waited;
-    tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
-done:
-    Py_DECREF(result);
-    return tree;
 }
 
 /* ---- call ---- */
@@ -331,9 +296,43 @@ call_variant(Call *call, FjVariant *variant)
         return fj_variant_is_freed();
     }
     size_t nargsf = (size_t)call->arrays.count | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    return FJ_LIKELY(Py_TYPE(callable) == call->cache->registry->state->direct)
+    int checks_depth = Py_TYPE(callable) == call->cache->registry->state->direct ||
+                       PyFunction_Check(callable);
+    return FJ_LIKELY(checks_depth)
                ? PyObject_Vectorcall(callable, call->arrays.items, nargsf, NULL)
-               : fj_compat_call(callable, call->arrays.items, nargsf, NULL);
+               : fj_call_nested(callable, call->arrays.items, nargsf, NULL);
+}
+
+/* ---- build ---- */
+
+/* Builds the user's tree from an Output of the variant's callable (stolen). */
+static PyObject *
+build_result(Call *call, PyObject *result)
+{
+    FjVariant *variant = call->variant;
+    FjOutput *output = (FjOutput *)result;
+    PyObject *tree = NULL;
+    FjStructure *structure = fj_variant_output_structure(variant, result);
+    if (FJ_UNLIKELY(structure == NULL)) {
+        goto done;
+    }
+    /* With a Structure, the Output bypassed JAX (jax_disable_jit) and has no trace. */
+    if (FJ_UNLIKELY(output->structure != NULL)) {
+        call->uncompiled = 1;
+    }
+    int is_new = FJ_LOAD_SIZE(variant->num_traces) != call->traces_before ||
+                 call->uncompiled ||
+                 fj_variant_trace_may_raise(variant, output->trace) != FJ_MAY_RAISE_NO;
+    if (FJ_UNLIKELY(is_new && !call->run_by_hook) &&
+        fj_hooks_finish(call->self, variant, &call->arrays, output) < 0) {
+        goto done;
+    }
+    call->ran = output->ran;
+    call->waited = output->waited;
+    tree = fj_build_tree(structure, ((PyTupleObject *)output->arrays)->ob_item);
+done:
+    Py_DECREF(result);
+    return tree;
 }
 
 /* The last two steps: calls the variant and builds the result. */
@@ -371,14 +370,14 @@ call_and_build(Call *call)
 
 /* Initializes `call` for bind_arguments, which sets `arguments`.  0, or -1 with the error of
  * hooks.prepare and nothing to release. */
-static int
-start_call(Call *call, FjFilterJit *self)
+static inline int
+start_call(Call *call, FjFilterJit *self, FjArgumentsHook *hook)
 {
     if (fj_hooks_prepare(self) < 0) {
         return -1;
     }
     call->self = self;
-    call->hook = NULL;
+    call->hook = hook;
     call->cache = self->cache;
     call->last = NULL;
     call->variant = NULL;
@@ -394,17 +393,20 @@ start_call(Call *call, FjFilterJit *self)
 static inline void
 remember(Call *call, int failed)
 {
-    FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant,
-              *variant = *next;
-    int is_there = !FJ_FREE_THREADED && call->cache->last[0][0] == variant;
-    if (variant != NULL && !is_there && !FJ_LOAD_INT(variant->evicted) &&
-        (!failed || fj_variant_is_kept(variant))) {
-        *next = NULL;
-        fj_cache_set_last(call->cache, variant);
+    FjVariant **next = failed && call->last != NULL ? &call->last : &call->variant;
+    FjVariant *variant = *next;
+    if (!FJ_FREE_THREADED && call->cache->last[0][0] == variant) {
+        return;
     }
+    if (variant == NULL || FJ_LOAD_INT(variant->evicted) ||
+        (failed && !fj_variant_is_kept(variant))) {
+        return;
+    }
+    *next = NULL;
+    fj_cache_set_last(call->cache, variant);
 }
 
-static void
+static inline void
 end_call(Call *call)
 {
     fj_leafbuf_clear(&call->arrays);
@@ -428,43 +430,24 @@ after_error(Call *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnam
     return other;
 }
 
-/* Looks up the variant without a prediction.  Returns a new tuple: see FjGoal. */
-static PyObject *
-find(Call *call, FjGoal goal)
-{
-    FjStructure *structure = find_variant(call, goal);
-    PyObject *variant = call->variant == NULL ? Py_None : (PyObject *)call->variant;
-    return structure == NULL ? NULL
-                             : Py_BuildValue("(ONN)", variant, structure,
-                                             fj_leafbuf_as_tuple(&call->arrays));
-}
-
 PyObject *
-fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, FjGoal goal, PyObject *const *args,
-             Py_ssize_t nargs, PyObject *kwnames)
+fj_call_with_hook(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
+                  Py_ssize_t nargs, PyObject *kwnames)
 {
     Call call;
     PyObject *result = NULL, *other = NULL;
-    if (FJ_UNLIKELY(start_call(&call, self) < 0)) {
+    if (FJ_UNLIKELY(start_call(&call, self, hook) < 0)) {
         return NULL;
     }
-    call.hook = hook;
     if (FJ_LIKELY(bind_arguments(&call, args, nargs, kwnames) == 0 &&
-                  push_own_arrays(&call) == 0)) {
-        if (FJ_UNLIKELY(goal != FJ_MAKE_CALL)) {
-            result = find(&call, goal);
-        }
-        else if (FJ_LIKELY(match_arguments(&call) == 0)) {
-            (void)fj_count(&call.cache->calls);
-            result = call_and_build(&call);
-        }
+                  match_arguments(&call) == 0)) {
+        (void)fj_count(&call.cache->calls);
+        result = call_and_build(&call);
     }
     if (FJ_UNLIKELY(result == NULL)) {
-        other = after_error(&call, args, nargs, kwnames, goal == FJ_MAKE_CALL);
+        other = after_error(&call, args, nargs, kwnames, 1);
     }
-    if (FJ_LIKELY(goal == FJ_MAKE_CALL)) {
-        remember(&call, result == NULL);
-    }
+    remember(&call, result == NULL);
     end_call(&call);
     if (FJ_UNLIKELY(other != NULL)) {
         result = PyObject_Vectorcall(other, args, (size_t)nargs, kwnames);
@@ -476,6 +459,32 @@ fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, FjGoal goal, PyObject *co
 PyObject *
 fj_call(PyObject *op, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    return fj_call_from((FjFilterJit *)op, NULL, FJ_MAKE_CALL, args,
-                        PyVectorcall_NARGS(nargsf), kwnames);
+    return fj_call_with_hook((FjFilterJit *)op, NULL, args, PyVectorcall_NARGS(nargsf),
+                             kwnames);
+}
+
+/* ---- look-ups without a call ---- */
+
+PyObject *
+fj_call_find(FjFilterJit *self, FjGoal goal, PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames)
+{
+    Call call;
+    FjStructure *structure = NULL;
+    PyObject *found = NULL;
+    if (start_call(&call, self, NULL) < 0) {
+        return NULL;
+    }
+    if (bind_arguments(&call, args, nargs, kwnames) == 0) {
+        structure = find_variant(&call, goal);
+    }
+    if (structure == NULL) {
+        (void)after_error(&call, args, nargs, kwnames, 0);
+    }
+    else {
+        PyObject *variant = call.variant == NULL ? Py_None : (PyObject *)call.variant;
+        found = Py_BuildValue("(ONN)", variant, structure, fj_leafbuf_as_tuple(&call.arrays));
+    }
+    end_call(&call);
+    return found;
 }

@@ -20,15 +20,19 @@ struct FjArgumentsHook {
     FjLeafBuf objects; /* initially empty */
 };
 
+/* Makes a call.  `hook` can be NULL.  Returns NULL without an error if the hook gives the call
+ * up.  The caller holds `self` and the arguments. */
+PyObject *fj_call_with_hook(FjFilterJit *self, FjArgumentsHook *hook, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames);
+
+/* What to do without a variant. */
 typedef enum {
-    FJ_MAKE_CALL,
-    /* Look up the variant without a call: returns a new tuple (variant or None, Structure of
-     * the arguments, arrays). */
-    FJ_FIND,
-    FJ_FIND_OR_COMPILE /* compile a missing variant, but cache it nowhere */
+    FJ_FIND,            /* nothing */
+    FJ_FIND_OR_COMPILE, /* compile one, but cache it nowhere */
+    FJ_FIND_OR_ADD      /* compile one and add it to the Cache, as a call does */
 } FjGoal;
 
-/* Makes a call or a look-up.  `hook` can be NULL.  Returns NULL without an error if the hook
- * gives the call up.  The caller holds `self` and the arguments. */
-PyObject *fj_call_from(FjFilterJit *self, FjArgumentsHook *hook, FjGoal goal,
-                       PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+/* Looks up the variant without a call.  Returns a new tuple (variant or None, Structure of the
+ * arguments, arrays). */
+PyObject *fj_call_find(FjFilterJit *self, FjGoal goal, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames);

@@ -90,7 +90,7 @@ call_with_copies(FjDirect *self, PyObject *const *args, Py_ssize_t nargs)
     }
     Py_XDECREF(disabled);
     PyObject *output =
-        result < 0 ? NULL : fj_compat_call(self->jitted, copies.items, (size_t)nargs, NULL);
+        result < 0 ? NULL : fj_call_nested(self->jitted, copies.items, (size_t)nargs, NULL);
     PyObject *exception = fj_compat_get_raised(); /* none is set while arrays die */
     fj_leafbuf_clear(&copies);
     fj_compat_set_raised(exception);
@@ -106,7 +106,7 @@ call_jitted(FjDirect *self, PyObject *const *args, size_t nargsf, PyObject *kwna
             return call_with_copies(self, args, nargs);
         }
     }
-    return fj_compat_call(self->jitted, args, nargsf, kwnames);
+    return fj_call_nested(self->jitted, args, nargsf, kwnames);
 }
 
 /* Passes a call on to jax.jit.  `entry` (stolen) is for such calls, or NULL. */

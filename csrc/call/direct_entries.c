@@ -105,8 +105,7 @@ fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject 
     if (entry == NULL) {
         return -1;
     }
-    fj_direct_entry_set_plan(entry, plan);
-    if (entry->execute == NULL) { /* an error is set */
+    if (fj_direct_entry_set_plan(entry, plan) < 0) {
         fj_direct_entry_release(entry);
         return -1;
     }
@@ -129,7 +128,7 @@ make_plan(FjDirectEntries *self, const FjDirectContext *context, PyObject *sourc
             Py_XSETREF(self->refusal, Py_NewRef(plan));
         }
         else {
-            fj_direct_entry_set_plan(entry, plan); /* or an error is set */
+            (void)fj_direct_entry_set_plan(entry, plan); /* below, no plan is as an error */
         }
     }
     int made = fj_direct_differs(entry->execute != NULL);

@@ -125,7 +125,7 @@ set_puts(FjDirectEntry *entry, const char *flags, PyObject *puts)
     return 0;
 }
 
-void
+int
 fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
 {
     PyObject *execute, *handlers, *constants, *flags, *puts;
@@ -134,30 +134,30 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
     if (!fj_expect_tuple(plan, "plan") ||
         !PyArg_ParseTuple(plan, "OO!O!SnpO!", &execute, &PyList_Type, &handlers, &PyTuple_Type,
                           &constants, &flags, &trace, &checks_deleted, &PyTuple_Type, &puts)) {
-        return;
+        return -1;
     }
     if (entry->execute != NULL) { /* code run by the parser made a plan */
-        return;
+        return 0;
     }
     if (PyBytes_GET_SIZE(flags) != entry->num_arguments) {
         PyErr_SetString(PyExc_ValueError, "a plan has one flag for each argument");
-        return;
+        return -1;
     }
     if (!entry->has_run) { /* it was added */
         entry->trace = trace;
     }
     if (trace != entry->trace) {
         PyErr_SetString(PyExc_ValueError, "a plan is that of the recorded call");
-        return;
+        return -1;
     }
     if (set_puts(entry, PyBytes_AS_STRING(flags), puts) < 0) {
-        return;
+        return -1;
     }
     Py_ssize_t num_results = PyList_GET_SIZE(handlers);
     entry->results = PyMem_Calloc((size_t)num_results, sizeof(void *));
     if (entry->results == NULL) {
         PyErr_NoMemory();
-        return;
+        return -1;
     }
     for (Py_ssize_t i = 0; i < entry->num_arguments; i++) {
         entry->arguments[i].is_read = PyBytes_AS_STRING(flags)[i] & 1;
@@ -178,6 +178,7 @@ fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan)
             Py_CLEAR(entry->arguments[i].layout);
         }
     }
+    return 0;
 }
 
 /* ---- matching a call with an entry ---- */
@@ -399,7 +400,7 @@ fj_direct_entry_run(const FjDirectEntry *entry, const FjDirectContext *context,
     }
     int timed = FJ_UNLIKELY(FJ_LOAD_INT(context->timed));
     unsigned long long before = timed ? fj_compat_now() : 0;
-    PyObject *results = fj_compat_call(entry->execute, &inputs, 1, NULL);
+    PyObject *results = fj_call_nested(entry->execute, &inputs, 1, NULL);
     if (timed) {
         *ran = fj_compat_now() - before;
     }

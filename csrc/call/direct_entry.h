@@ -35,8 +35,8 @@ FjDirectEntry *fj_direct_entry_new(const FjDirectContext *context, PyObject *con
 /* Sets an entry's plan: (execute, handlers, constants, flags, trace, checks_deleted, puts).
  * `flags` has a byte per argument: 1 if the program reads it, plus 2 if its layout matters.
  * `puts` has (aval, sharding, devices) for each host value that the program reads, in order.
- * If `execute` is then NULL, an error is set. */
-void fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
+ * 0 (also if the entry has a plan by this time), or -1 with an error and no plan. */
+int fj_direct_entry_set_plan(FjDirectEntry *entry, PyObject *plan);
 
 /* (P) Drops a reference.  Keeps the current exception, if any. */
 void fj_direct_entry_release(FjDirectEntry *entry);

@@ -186,14 +186,14 @@ filter_jit_parts(PyObject *op, PyObject *Py_UNUSED(ignored))
 static PyObject *
 filter_jit_find(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return fj_call_from((FjFilterJit *)op, NULL, FJ_FIND, args, nargs, kwnames);
+    return fj_call_find((FjFilterJit *)op, FJ_FIND, args, nargs, kwnames);
 }
 
 static PyObject *
 filter_jit_find_or_compile(PyObject *op, PyObject *const *args, Py_ssize_t nargs,
                            PyObject *kwnames)
 {
-    return fj_call_from((FjFilterJit *)op, NULL, FJ_FIND_OR_COMPILE, args, nargs, kwnames);
+    return fj_call_find((FjFilterJit *)op, FJ_FIND_OR_COMPILE, args, nargs, kwnames);
 }
 
 static PyMethodDef filter_jit_methods[] = {

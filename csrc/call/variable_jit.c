@@ -66,8 +66,9 @@ pass_guards(FjVariableJit *self, PyObject **reason)
         if (value == NULL) {
             return -1;
         }
-        Py_DECREF(value); /* only its address is compared */
-        if (FJ_UNLIKELY(value != PyTuple_GET_ITEM(guard, 2))) {
+        int passes = value == PyTuple_GET_ITEM(guard, 2);
+        Py_DECREF(value);
+        if (FJ_UNLIKELY(!passes)) {
             *reason = Py_NewRef(PyTuple_GET_ITEM(guard, 3));
             return 0;
         }
@@ -184,8 +185,13 @@ take_escape(FjVariableJit *self)
     PyObject *exception = fj_compat_get_raised();
     PyObject *reason = PyObject_Str(exception);
     Py_DECREF(exception);
-    if (reason != NULL && PyObject_SetAttrString((PyObject *)self, "_reason", reason) < 0) {
-        Py_CLEAR(reason);
+    if (reason != NULL) {
+        PyObject *before;
+        FJ_LOCK(self);
+        before = self->reason;
+        FJ_STORE_POINTER(self->reason, Py_NewRef(reason));
+        FJ_UNLOCK();
+        Py_XDECREF(before);
     }
     return reason;
 }
@@ -195,8 +201,7 @@ static PyObject *
 make_call(VariableCall *call, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FjVariableJit *self = call->self;
-    PyObject *result =
-        fj_call_from(self->inner, &call->hook, FJ_MAKE_CALL, args, nargs, kwnames);
+    PyObject *result = fj_call_with_hook(self->inner, &call->hook, args, nargs, kwnames);
     if (FJ_UNLIKELY(result == NULL)) {
         if (PyErr_Occurred()) {
             call->reason = take_escape(self);

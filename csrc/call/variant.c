@@ -36,30 +36,27 @@ update_run_by_hook(FjVariant *self)
 {
     int inspected = 0, raises = 0;
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {
-        inspected |= self->traces[i].may_raise != FJ_MAY_RAISE_UNKNOWN;
-        raises |= self->traces[i].may_raise == FJ_MAY_RAISE_YES;
+        inspected |= self->traces->items[i].may_raise != FJ_MAY_RAISE_UNKNOWN;
+        raises |= self->traces->items[i].may_raise == FJ_MAY_RAISE_YES;
     }
     FJ_STORE_INT(self->run_by_hook, raises || !inspected);
 }
 
-/* Doubles the capacity for traces.  0, or -1 with MemoryError.
- *
- * The old array stays until the variant dies, because other threads can be reading it.  The
- * item before the first trace of an array links to the old array. */
+/* Doubles the capacity for traces.  0, or -1 with MemoryError. */
 static int
 grow_traces(FjVariant *self)
 {
     Py_ssize_t larger = self->traces_capacity == 0 ? 2 : self->traces_capacity * 2;
-    FjTrace *traces = PyMem_Malloc((size_t)(larger + 1) * sizeof(FjTrace));
+    FjTraces *traces = PyMem_Malloc(sizeof(FjTraces) + (size_t)larger * sizeof(FjTrace));
     if (traces == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    traces->structure = (FjStructure *)self->traces;
-    if (self->num_traces > 0) {
-        memcpy(traces + 1, self->traces, (size_t)self->num_traces * sizeof(FjTrace));
+    traces->former = self->traces;
+    for (Py_ssize_t i = 0; i < self->num_traces; i++) {
+        traces->items[i] = self->traces->items[i];
     }
-    FJ_STORE_POINTER(self->traces, traces + 1);
+    FJ_STORE_POINTER(self->traces, traces);
     self->traces_capacity = larger;
     return 0;
 }
@@ -68,9 +65,9 @@ static void
 free_memory(FjVariant *self)
 {
     while (self->traces != NULL) {
-        FjTrace *block = self->traces - 1;
-        self->traces = (FjTrace *)block->structure;
-        PyMem_Free(block);
+        FjTraces *traces = self->traces;
+        self->traces = traces->former;
+        PyMem_Free(traces);
     }
     for (int i = 0; i < FJ_LANES; i++) {
         fj_known_free(self->known[i][0]);
@@ -85,7 +82,7 @@ add_trace(FjVariant *self, FjStructure *structure, FjMayRaise may_raise)
     FJ_LOCK(self);
     if (self->num_traces < self->traces_capacity || grow_traces(self) == 0) {
         trace = self->num_traces;
-        self->traces[trace] =
+        self->traces->items[trace] =
             (FjTrace){(FjStructure *)Py_NewRef((PyObject *)structure), may_raise};
         FJ_STORE_SIZE(self->num_traces, trace + 1);
         update_run_by_hook(self);
@@ -149,7 +146,7 @@ variant_set_may_raise(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     FJ_LOCK(self);
-    FJ_STORE_INT(self->traces[trace].may_raise, may_raise);
+    FJ_STORE_INT(self->traces->items[trace].may_raise, may_raise);
     update_run_by_hook(self);
     FJ_UNLOCK();
     Py_RETURN_NONE;
@@ -170,8 +167,8 @@ fj_variant_output_structure(const FjVariant *self, PyObject *op)
     FjStructure *structure = output->structure;
     if (structure == NULL && output->trace >= 0 &&
         output->trace < FJ_LOAD_SIZE(self->num_traces)) {
-        const FjTrace *traces = FJ_LOAD_POINTER(self->traces);
-        structure = traces[output->trace].structure;
+        const FjTraces *traces = FJ_LOAD_POINTER(self->traces);
+        structure = traces->items[output->trace].structure;
     }
     if (structure == NULL || structure->open_leaves > PyTuple_GET_SIZE(output->arrays)) {
         return (FjStructure *)PyErr_Format(PyExc_RuntimeError,
@@ -386,10 +383,10 @@ variant_get_outputs(PyObject *op, void *Py_UNUSED(closure))
 {
     FjVariant *self = (FjVariant *)op;
     Py_ssize_t count = FJ_LOAD_SIZE(self->num_traces);
-    const FjTrace *traces = FJ_LOAD_POINTER(self->traces);
+    const FjTraces *traces = FJ_LOAD_POINTER(self->traces);
     PyObject *outputs = PyTuple_New(count);
     for (Py_ssize_t i = 0; outputs != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)traces[i].structure));
+        PyTuple_SET_ITEM(outputs, i, Py_NewRef((PyObject *)traces->items[i].structure));
     }
     return outputs;
 }
@@ -414,7 +411,7 @@ variant_clear(PyObject *op)
     WHAT(self->record);                                                                       \
     WHAT(self->programs);                                                                     \
     for (Py_ssize_t i = 0; i < self->num_traces; i++) {                                       \
-        WHAT(self->traces[i].structure);                                                      \
+        WHAT(self->traces->items[i].structure);                                               \
     }
 
 FJ_GC_TYPE(variant, FjVariant, VARIANT_REFERENCES, 0, (void)0, free_memory(self))

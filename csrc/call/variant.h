@@ -51,13 +51,19 @@ typedef struct {
     int may_raise;          /* an FjMayRaise */
 } FjTrace;
 
+/* The former, smaller block stays until the variant dies: other threads can be reading it. */
+typedef struct FjTraces {
+    struct FjTraces *former;
+    FjTrace items[];
+} FjTraces;
+
 typedef struct {
     PyObject_HEAD FjStructure *function; /* of the function itself */
     FjStructure *structure;              /* of the arguments */
     PyObject *call;                      /* NULL until compiled */
     PyObject *former;                    /* list of the callables before a switch, or NULL:
                                           * calls that own the variant can be running them */
-    FjTrace *traces;                     /* append-only: no lock is needed to read them */
+    FjTraces *traces;                    /* append-only: no lock is needed to read them */
     Py_ssize_t num_traces;
     Py_ssize_t traces_capacity;
     uint64_t last_used;      /* the Cache's clock at the last use */
@@ -91,8 +97,8 @@ FjVariant *fj_variant_new(FjState *state, FjStructure *function, FjStructure *st
 static inline FjMayRaise
 fj_variant_trace_may_raise(const FjVariant *variant, Py_ssize_t trace)
 {
-    const FjTrace *traces = FJ_LOAD_POINTER(variant->traces);
-    return (FjMayRaise)FJ_LOAD_INT(traces[trace].may_raise);
+    const FjTraces *traces = FJ_LOAD_POINTER(variant->traces);
+    return (FjMayRaise)FJ_LOAD_INT(traces->items[trace].may_raise);
 }
 
 /* Adds a trace of a program compiled elsewhere.  Returns its number, or -1 with an error if

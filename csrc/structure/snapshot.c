@@ -57,7 +57,7 @@ add_part(FjSnapshot *self, FjSnapshotCode code, PyObject *object, Py_hash_t hash
                                           .hash = hash,
                                           .end = index + 1,
                                           .code = (uint8_t)code,
-                                          .immutable = code == FJ_PART_INERT};
+                                          .flags = code == FJ_PART_INERT ? FJ_PART_FIXED : 0};
     return index;
 }
 
@@ -88,7 +88,6 @@ add_ancestor(FjSnapshot *self, PyObject *value, uint32_t levels)
 {
     Py_ssize_t index = add_part(self, FJ_PART_ANCESTOR, value, (Py_hash_t)levels);
     if (index >= 0) {
-        self->parts[index].children = levels;
         self->cyclic = 1;
     }
     return index;
@@ -126,7 +125,7 @@ take_items(FjSnapshot *self, FjSnapshotCode code, PyObject *value, PyObject *ite
     if (index >= 0) {
         FjSnapshotPart *part = &self->parts[index];
         part->children = (uint32_t)count;
-        part->deep = ancestors->depth % FJ_SNAPSHOT_DEEP == 0;
+        part->flags = ancestors->depth % FJ_SNAPSHOT_DEEP == 0 ? FJ_PART_DEEP : 0;
     }
     for (Py_ssize_t i = 0; i < count && index >= 0; i++) {
         if (take(self, PyTuple_GET_ITEM(items, i), field, ancestors) < 0) {
@@ -242,13 +241,12 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     if (index >= 0) { /* different objects compare by their own __eq__ */
         self->parts[index].kind = (FjNodeKind *)Py_NewRef((PyObject *)contents);
         self->parts[index].hash = hash;
-        self->parts[index].children = 0;
     }
     return index;
 }
 
-/* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `stays`: see snapshot.h.
- */
+/* Takes a value by its key.  Steals `key` (NULL: an earlier error).  `stays`: FJ_PART_STAYS or
+ * 0. */
 static Py_ssize_t
 take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
          const Ancestors *ancestors)
@@ -257,8 +255,8 @@ take_key(FjSnapshot *self, PyObject *value, PyObject *key, int stays,
     Py_XDECREF(key);
     Py_ssize_t index = take_items(self, FJ_PART_KEY, value, items, 1, ancestors);
     if (index >= 0) {
-        self->parts[index].stays = (uint8_t)stays;
-        self->python_free &= stays;
+        self->parts[index].flags |= (uint8_t)stays;
+        self->python_free &= stays != 0;
     }
     return index;
 }
@@ -293,14 +291,13 @@ take_by_kind(FjSnapshot *self, PyObject *value, FjNodeKind *kind, int field,
     int stays = kind->key_is_contents && fj_static_has_no_attributes(value);
     PyObject *key = fj_static_key(kind->key, value);
     stays = stays && fj_static_has_no_attributes(value);
-    Py_ssize_t index = take_key(self, value, key, stays, ancestors);
-    if (index >= 0) {
-        self->parts[index].empty_dict = Py_TYPE(value)->tp_dictoffset != 0;
-    }
-    return index;
+    int flags = !stays                               ? 0
+                : Py_TYPE(value)->tp_dictoffset != 0 ? FJ_PART_STAYS | FJ_PART_EMPTY_DICT
+                                                     : FJ_PART_STAYS;
+    return take_key(self, value, key, flags, ancestors);
 }
 
-/* Drops the mutable objects inside an immutable value: nothing compares them by address.
+/* Drops the mutable objects inside a fixed value: nothing compares them by address.
  * Types such as Flax's HashableMapping check that nobody else holds them. */
 static void
 forget_inside(FjSnapshot *self, Py_ssize_t index)
@@ -332,7 +329,8 @@ take_by_type(FjSnapshot *self, PyObject *value, int field, const Ancestors *ance
     int immutable = kind == NULL ? -1 : fj_static_kind_is_immutable(kind, value);
     Py_ssize_t index = immutable < 0 ? -1 : take_by_kind(self, value, kind, field, ancestors);
     if (index >= 0 && immutable) {
-        self->parts[index].immutable = 1;
+        self->parts[index].flags |= FJ_PART_FIXED;
+        self->parts[index].flags &= (uint8_t)~FJ_PART_STAYS; /* nothing looks inside */
         self->parts[index].kind = (FjNodeKind *)Py_XNewRef((PyObject *)kind->contents);
         self->python_free = python_free;
         forget_inside(self, index);
@@ -356,10 +354,10 @@ take_container(FjSnapshot *self, PyObject *value, FjStaticRule rule, int field,
         return take_items(self, FJ_PART_DICT, value, dict_items(value), field, ancestors);
     case FJ_SET_ITEMS:
         index = take_items(self, FJ_PART_SET, value, set_items(value), field, ancestors);
-        if (index >= 0) {
-            self->parts[index].stays = PyFrozenSet_CheckExact(value);
-            self->python_free &= self->parts[index].stays;
+        if (index >= 0 && PyFrozenSet_CheckExact(value)) {
+            self->parts[index].flags |= FJ_PART_STAYS;
         }
+        self->python_free &= PyFrozenSet_CheckExact(value);
         return index;
     default:
         return take_by_type(self, value, field, ancestors);

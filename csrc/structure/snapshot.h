@@ -38,19 +38,23 @@ typedef enum {
     FJ_PART_KEY       /* a value of a type with a key: the key */
 } FjSnapshotCode;
 
+enum {
+    FJ_PART_FIXED = 1, /* nothing changes what the value equals */
+    FJ_PART_STAYS = 2, /* KEY, SET: the value itself is fixed, its contents might not be */
+    FJ_PART_EMPTY_DICT = 4, /* KEY: STAYS only while the value's __dict__ is empty */
+    FJ_PART_DEEP = 8        /* the depth is a multiple of FJ_SNAPSHOT_DEEP */
+};
+
 typedef struct {
-    PyObject *object;   /* the value, owned; NULL inside an immutable value */
-    PyTypeObject *type; /* of the value, owned; NULL for INERT and ANCESTOR */
-    FjNodeKind *kind;   /* FIELDS, OWN, immutable KEY: FjNodeKind.contents, owned; or NULL */
+    PyObject *object;         /* the value, owned; NULL inside a fixed value */
+    PyTypeObject *type;       /* of the value, owned; NULL for INERT and ANCESTOR */
+    FjNodeKind *kind;         /* FIELDS, OWN, fixed KEY: FjNodeKind.contents, owned; or NULL */
     struct FjSnapshot *equal; /* of a value last found equal by Python code; or NULL */
-    Py_hash_t hash;
-    uint32_t children; /* their number; the levels of an ANCESTOR */
-    uint32_t end;      /* the first part after the subtree */
-    uint8_t code;      /* an FjSnapshotCode */
-    uint8_t immutable; /* nothing changes what the value equals */
-    uint8_t stays;     /* KEY, SET: the value itself is immutable, its contents might not be */
-    uint8_t empty_dict; /* KEY: `stays` only holds while the value's __dict__ is empty */
-    uint8_t deep;       /* the depth is a multiple of FJ_SNAPSHOT_DEEP */
+    Py_hash_t hash;           /* of an ANCESTOR: how many levels up it is */
+    uint32_t children;        /* their number */
+    uint32_t end;             /* the first part after the subtree */
+    uint8_t code;             /* an FjSnapshotCode */
+    uint8_t flags;
 } FjSnapshotPart;
 
 /* A comparison checks the stack at multiples of this depth: see FJ_STRUCTURE_DEEP. */

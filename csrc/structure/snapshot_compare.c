@@ -94,8 +94,7 @@ static int
 equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
 {
     const FjSnapshotPart *x = &a->parts[i], *y = &b->parts[k];
-    if (x->code != y->code || x->hash != y->hash || x->children != y->children ||
-        x->type != y->type) {
+    if (x->code != y->code || x->hash != y->hash || x->type != y->type) {
         return 0;
     }
     switch (x->code) {
@@ -110,6 +109,9 @@ equal_parts(const FjSnapshot *a, uint32_t i, const FjSnapshot *b, uint32_t k)
         return 1;
     default:
         break;
+    }
+    if (x->children != y->children) {
+        return 0;
     }
     if (Py_EnterRecursiveCall(" while comparing static values")) {
         return -1;
@@ -182,7 +184,7 @@ is_new(const Comparison *c, PyObject *object)
 static inline const FjSnapshotPart *
 match_child(const Comparison *c, const FjSnapshotPart *part, PyObject *value, int *result)
 {
-    if (FJ_LIKELY(value == part->object && part->immutable)) {
+    if (FJ_LIKELY(value == part->object && (part->flags & FJ_PART_FIXED))) {
         return c->snapshot->parts + part->end;
     }
     *result = match_part(c, part, value);
@@ -271,7 +273,7 @@ have_equal_items(FjRegistry *registry, PyObject *a, PyObject *b)
     return PyDict_GET_SIZE(a) == PyDict_GET_SIZE(b);
 }
 
-/* True if inert fields show that `value` equals an immutable part's object.  Python code then
+/* True if inert fields show that `value` equals a fixed part's object.  Python code then
  * doesn't need to compare the keys. */
 static int
 has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *value)
@@ -294,20 +296,21 @@ has_equal_fields(const FjSnapshot *self, const FjSnapshotPart *part, PyObject *v
     return b != NULL;
 }
 
-/* Matches an immutable value by its contents, the children.  Leaves others to Python code. */
+/* Matches a value that stays by its contents, the children.  Leaves others to Python code. */
 static int
 match_itself(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
 {
     int result = 1;
     const FjSnapshotPart *end = c->snapshot->parts + part->end;
-    if (part->immutable && has_equal_fields(c->snapshot, part, value)) {
+    if ((part->flags & FJ_PART_FIXED) && has_equal_fields(c->snapshot, part, value)) {
         return 1;
     }
-    if (!part->stays || value != part->object ||
-        (part->empty_dict && !fj_static_has_no_attributes(value))) {
+    int has_empty_dict = part->flags & FJ_PART_EMPTY_DICT;
+    if (!(part->flags & FJ_PART_STAYS) || value != part->object ||
+        (has_empty_dict && !fj_static_has_no_attributes(value))) {
         return leave(c, part, value);
     }
-    if (part->empty_dict && is_new(c, value)) {
+    if (has_empty_dict && is_new(c, value)) {
         fj_record_add(c->record, value, FJ_IN_EMPTY_DICT, &value, 0);
     }
     for (const FjSnapshotPart *child = part + 1; child != NULL && child < end;) {
@@ -362,7 +365,7 @@ match_deep(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     return result;
 }
 
-/* Matches a value that isn't the object of an immutable part.  Only the objects of the parts,
+/* Matches a value that isn't the object of a fixed part.  Only the objects of the parts,
  * which the snapshot holds, can be recorded. */
 static int
 match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
@@ -379,8 +382,8 @@ match_part(const Comparison *c, const FjSnapshotPart *part, PyObject *value)
     if (Py_TYPE(value) != part->type) {
         return 0;
     }
-    return FJ_UNLIKELY(part->deep) ? match_deep(c, part, value)
-                                   : match_container(c, part, value);
+    return FJ_UNLIKELY(part->flags & FJ_PART_DEEP) ? match_deep(c, part, value)
+                                                   : match_container(c, part, value);
 }
 
 /* Matches the value that the snapshot was taken of.  Records it if it is the same. */

@@ -25,8 +25,10 @@ typedef struct {
      * An instance in the buffer or the Structure keeps the type alive while no Python code of
      * a reader can change its class. */
     const PyTypeObject *array_type, *static_type;
-    int array_flags;    /* of this argument's array nodes: FJ_NODE_NUMBERS or 0 */
-    const char *choice; /* an FjChoose's answer for this argument */
+    int traces_numbers; /* some numbers in this argument can be arrays */
+    uint16_t
+        array_flags;    /* of array nodes: FJ_NODE_NUMBERS if this one can be a number, or 0 */
+    const char *choice; /* an FjChoose's answer for this argument, a byte per leaf; or NULL */
     Py_ssize_t next_choice, num_choices;
     PyObject *is_leaf; /* borrowed, or NULL */
     /* For call arguments: the numbered objects (Sharing in structure.h), and their numbers. */
@@ -41,7 +43,7 @@ add_array(Flattener *f, PyObject *object)
     if (node == NULL) {
         return -1;
     }
-    node->flags |= (uint16_t)f->array_flags;
+    node->flags |= f->array_flags;
     f->structure->all_leaves++;
     f->structure->open_leaves++;
     return fj_leafbuf_push(f->arrays, object);
@@ -108,15 +110,12 @@ add_ref(Flattener *f, uint32_t number)
     return node == NULL ? -1 : 0;
 }
 
-/* In `array_flags`: an FjChoose selects leaves.  Selected leaves get FJ_NODE_NUMBERS. */
-#define CHOOSING (1 << 16)
-
 /* Looks up the choice for the next leaf. */
 static void
 take_choice(Flattener *f)
 {
     int chosen = f->next_choice < f->num_choices && f->choice[f->next_choice];
-    f->array_flags = CHOOSING | (chosen ? FJ_NODE_NUMBERS : 0);
+    f->array_flags = chosen ? FJ_NODE_NUMBERS : 0;
     f->next_choice++;
 }
 
@@ -127,7 +126,7 @@ code_among_numbers(Flattener *f, const FjNodeKind *kind)
     const FjRegistry *registry = f->structure->registry;
     int is_leaf =
         kind->code == FJ_ARRAY || kind->code == FJ_STATIC || kind->code == FJ_MAYBE_ARRAY;
-    if (is_leaf && (f->array_flags & CHOOSING)) {
+    if (is_leaf && f->choice != NULL) {
         take_choice(f);
     }
     return kind->code == FJ_STATIC && (f->array_flags & FJ_NODE_NUMBERS) &&
@@ -141,8 +140,8 @@ code_among_numbers(Flattener *f, const FjNodeKind *kind)
 static inline FjKindCode
 code_of(Flattener *f, const FjNodeKind *kind)
 {
-    return FJ_UNLIKELY(f->array_flags != 0) ? code_among_numbers(f, kind)
-                                            : fj_registry_code(f->structure->registry, kind);
+    return FJ_UNLIKELY(f->traces_numbers) ? code_among_numbers(f, kind)
+                                          : fj_registry_code(f->structure->registry, kind);
 }
 
 static int
@@ -399,10 +398,10 @@ walk(Flattener *f, PyObject *object)
         kind = fj_registry_cached_kind(f->registry, Py_TYPE(object));
         if (FJ_LIKELY(kind != NULL && (kind->code == FJ_ARRAY || kind->code == FJ_STATIC))) {
             if (!f->is_tree_structure && code_of(f, kind) != FJ_ARRAY) {
-                f->static_type = f->array_flags & CHOOSING ? NULL : Py_TYPE(object);
+                f->static_type = f->choice != NULL ? NULL : Py_TYPE(object);
                 return add_static(f, object, 0);
             }
-            f->array_type = f->array_flags & CHOOSING ? NULL : Py_TYPE(object);
+            f->array_type = f->choice != NULL ? NULL : Py_TYPE(object);
             return add_array(f, object);
         }
     }
@@ -477,7 +476,9 @@ note_identities(FjStructure *structure)
 static int
 walk_argument(Flattener *f, PyObject *argument, int flags)
 {
-    f->array_flags = flags & FJ_TRACED_ARGUMENT ? FJ_NODE_NUMBERS : 0;
+    f->traces_numbers = flags & FJ_TRACED_ARGUMENT;
+    f->array_flags = f->traces_numbers ? FJ_NODE_NUMBERS : 0;
+    f->choice = NULL;
     f->array_type = f->static_type = NULL;
     return argument == NULL             ? add_nothing(f, FJ_MISSING)
            : flags & FJ_STATIC_ARGUMENT ? add_static(f, argument, FJ_NODE_ARGUMENT)
@@ -496,7 +497,7 @@ walk_chosen(Flattener *f, PyObject *argument, PyObject *choice)
     f->choice = PyBytes_AS_STRING(choice);
     f->num_choices = PyBytes_GET_SIZE(choice);
     f->next_choice = 0;
-    f->array_flags = CHOOSING;
+    f->traces_numbers = 1;
     f->array_type = f->static_type = NULL;
     int result = walk(f, argument);
     if (result == 0 && f->next_choice != f->num_choices) {

@@ -316,16 +316,19 @@ fj_known_add(FjKnownArgument *argument, const FjStructure *structure, const FjNo
     FjRecord *record = &argument->record;
     if (record->failed || (type != NULL && Py_TYPE(object) != type)) {
         record->failed = 1;
+        return;
     }
-    else if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
-        /* A constant tuple is known by its address, a static by its snapshot. */
+    if (object == node->aux || (node->flags & FJ_NODE_ITSELF)) {
+        return; /* a constant tuple is known by its address, a static by its snapshot */
     }
-    else if (type == &PyDict_Type) {
+    if (type == &PyDict_Type) {
         add_dict(argument, node->aux, node->arity, object);
     }
+    else if (node->code == FJ_MODULE) {
+        add_module(argument, node, object);
+    }
     else if (fj_node_has_kind(node) && node->code != FJ_NAMEDTUPLE) {
-        node->code == FJ_MODULE ? add_module(argument, node, object)
-                                : add_object(argument, node, object, num_arrays);
+        add_object(argument, node, object, num_arrays);
     }
     else if (PyList_CheckExact(object) || PyTuple_Check(object)) {
         fj_record_add_items(record, object, PyTuple_Check(object) ? FJ_IN_TUPLE : FJ_IN_LIST);

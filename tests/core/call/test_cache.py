@@ -206,6 +206,8 @@ def test_compiled_elsewhere_and_evicted(may_raise: bool) -> None:
     structure = other._find_or_compile(Array(1), 4)[0].structure
     second = cache.insert_compiled(structure, first._call, first.outputs, may_raise)
     assert cache.variants() == [second] == [f._find_or_compile(Array(1), 4)[0]]
+    cache.insert_compiled(structure, first._call, first.outputs, may_raise)
+    assert cache.variants() == [second], "it has an equal one"
 
 
 @pytest.mark.parametrize(
