@@ -12,7 +12,6 @@
 #include "walk/build.h"
 #include "walk/flatten.h"
 #include "walk/prefix.h"
-#include "tree/inspect.h"
 
 static int
 structure_traverse(PyObject *op, visitproc visit, void *arg)
@@ -174,6 +173,35 @@ structure_leaves(PyObject *op, PyObject *hole)
     return leaves;
 }
 
+/* Returns a new reference. */
+static PyObject *
+node_detail(const FjStructure *self, const FjNode *node)
+{
+    if (fj_node_has_kind(node) && fj_node_kind(node)->names != NULL) {
+        return PyTuple_GetSlice(fj_node_kind(node)->names, 0, node->arity);
+    }
+    if (node->code == FJ_REF) {
+        return fj_path_of_node(self, self->identities[fj_node_number(node)]);
+    }
+    PyObject *value = node->code == FJ_ARGUMENTS ? node->aux : fj_structure_value(node);
+    return Py_NewRef(value == NULL ? Py_None : value);
+}
+
+/* Returns (kind, arity, type or None, detail, key). */
+static PyObject *
+describe_node(const FjStructure *self, uint32_t index, PyObject *key)
+{
+    const FjNode *node = &self->nodes[index];
+    const char *kind = node->flags & FJ_NODE_LEAVES
+                           ? (node->code == FJ_LIST ? "list of leaves" : "tuple of leaves")
+                           : fj_code_info[node->code].name;
+    PyObject *type = (PyObject *)self->info[index].type;
+    PyObject *detail = node_detail(self, node);
+    return detail == NULL ? NULL
+                          : Py_BuildValue("(sIONO)", kind, node->arity,
+                                          type == NULL ? Py_None : type, detail, key);
+}
+
 /* Stores the keys of a node's children in `keys`, a list with one item per node. */
 static int
 store_keys(FjStructure *self, uint32_t index, PyObject *keys)
@@ -198,8 +226,7 @@ structure_nodes(PyObject *op, PyObject *Py_UNUSED(ignored))
     PyObject *keys = none == NULL ? NULL : PySequence_Repeat(none, self->count);
     PyObject *list = keys == NULL ? NULL : PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < self->count; i++) {
-        if (fj_list_steal(list,
-                          fj_structure_describe_node(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
+        if (fj_list_steal(list, describe_node(self, i, PyList_GET_ITEM(keys, i))) < 0 ||
             store_keys(self, i, keys) < 0) {
             Py_CLEAR(list);
         }
@@ -242,6 +269,74 @@ structure_paths(PyObject *op, void *Py_UNUSED(closure))
         paths = fj_keep_first(op, &self->paths, paths);
     }
     return Py_XNewRef(paths);
+}
+
+/* True for numbers, text and None. */
+static int
+is_atom(FjRegistry *registry, PyObject *value)
+{
+    FjStaticRule rule = fj_static_rule(registry, Py_TYPE(value));
+    return rule == FJ_BY_VALUE || rule == FJ_FLOAT_BITS || rule == FJ_COMPLEX_BITS;
+}
+
+static PyObject *
+structure_statics(PyObject *op, PyObject *args)
+{
+    const FjStructure *self = (const FjStructure *)op;
+    int with_aux = 0;
+    if (!PyArg_ParseTuple(args, "|p:_statics", &with_aux)) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
+        const FjNode *node = &self->nodes[i];
+        if ((node->code == FJ_STATIC || (with_aux && node->code == FJ_CUSTOM)) &&
+            !is_atom(self->registry, fj_structure_value(node)) &&
+            fj_list_steal(list, Py_BuildValue("(IO)", i, fj_structure_value(node))) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+structure_held(PyObject *op, PyObject *type)
+{
+    FjStructure *self = (FjStructure *)op;
+    if (!PyType_Check(type)) {
+        PyErr_Format(PyExc_TypeError, "expected a type, not %R", type);
+        return NULL;
+    }
+    PyObject *list = fj_structure_hash(self) < 0 ? NULL : PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < self->count; i++) {
+        const FjSnapshot *snapshot = self->info[i].snapshot;
+        for (uint32_t part = 0; list != NULL && snapshot != NULL && part < snapshot->count;
+             part++) {
+            PyObject *value = snapshot->parts[part].object;
+            if (value != NULL && PyObject_TypeCheck(value, (PyTypeObject *)type) &&
+                PyList_Append(list, value) < 0) {
+                Py_CLEAR(list);
+            }
+        }
+    }
+    return list;
+}
+
+/* _equal_nodes(index, other, other_index): (P) compares two nodes without their children. */
+static PyObject *
+structure_equal_nodes(PyObject *op, PyObject *args)
+{
+    FjStructure *self = (FjStructure *)op, *other;
+    Py_ssize_t i, j;
+    if (!PyArg_ParseTuple(args, "nO!n:_equal_nodes", &i, Py_TYPE(op), &other, &j)) {
+        return NULL;
+    }
+    if (i < 0 || i >= self->count || j < 0 || j >= other->count) {
+        PyErr_SetString(PyExc_IndexError, "no such node");
+        return NULL;
+    }
+    int equal = fj_structure_equal_nodes(self, (uint32_t)i, other, (uint32_t)j);
+    return equal < 0 ? NULL : PyBool_FromLong(equal);
 }
 
 static PyObject *
@@ -367,31 +462,17 @@ static PyMethodDef structure_methods[] = {
               "Returns the paths of the open leaves (in a jitted call's arguments: of the\n"
               "arrays), in the form of `_key_path`."),
     FJ_METHOD(
-        "_lineage", fj_structure_lineage, METH_O, "($self, index, /)",
-        "Returns a list of (index, node) from the root to the node at `index`, with nodes\n"
-        "in the form of `_nodes`."),
-    FJ_METHOD("_span", fj_structure_span, METH_FASTCALL, "($self, /, *path)",
-              "Returns the range of leaves below a node: (first, count). The path is child\n"
-              "numbers, from the root down. Raises IndexError if a child doesn't exist."),
-    FJ_METHOD("_types", fj_structure_types, METH_NOARGS, "($self, /)",
-              "Returns the set of the classes of the nodes."),
-    FJ_METHOD(
-        "_statics", fj_structure_statics, METH_VARARGS, "($self, with_aux=False, /)",
+        "_statics", structure_statics, METH_VARARGS, "($self, with_aux=False, /)",
         "Returns a list of (index, value) of all statics except str, bytes, numbers and\n"
         "None and, `with_aux`, of all custom nodes and their aux data."),
-    FJ_METHOD("_held", fj_structure_held, METH_O, "($self, type, /)",
+    FJ_METHOD("_held", structure_held, METH_O, "($self, type, /)",
               "Returns a list of the instances of a type among the statics and in their\n"
               "compared contents. Can hash the structure, and then raise the error of a\n"
               "``__hash__``."),
-    FJ_METHOD(
-        "_differences", fj_structure_differences, METH_VARARGS,
-        "($self, other, avals, other_avals, most, /)",
-        "Returns (list, more) of the nodes that differ from another structure's. The list\n"
-        "contains (index, other index, leaf, other leaf): the numbers of the nodes and of\n"
-        "the next leaves. It contains at most `most` pairs of arrays and `most` pairs of\n"
-        "other nodes; `more` counts the rest. Also compares `avals` and `other_avals` if\n"
-        "they are tuples with an item per leaf. A node with a comparison that raises\n"
-        "differs."),
+    FJ_METHOD("_equal_nodes", structure_equal_nodes, METH_VARARGS,
+              "($self, index, other, other_index, /)",
+              "Returns True if a node equals a node of another structure, apart from its\n"
+              "children."),
     FJ_METHOD("_has_static_leaves", structure_has_static_leaves, METH_NOARGS, "($self, /)",
               "Returns True if a leaf is static. Static fields and static arguments aren't\n"
               "leaves."),

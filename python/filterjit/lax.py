@@ -22,6 +22,7 @@ from ._base._errors import format_path, short_repr
 from ._base._package import public
 from ._compat import _flax_compat, _jax_compat
 from ._trees._filters import Expression, as_expression, or_none
+from ._trees._nodes import Nodes
 from ._trees._registry import NUMBERS, leaves_of, registry
 
 __all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
@@ -213,7 +214,7 @@ def _differences(
 
 def _changed_in_place(one: _Tree, other: _Tree) -> list[Any] | None:
     """Returns the path of a static in `one` that was changed in place, or None."""
-    pairs, _ = one.structure._differences(other.structure, None, None, 1)
+    pairs, _ = Nodes(one.structure).differences(Nodes(other.structure))
     return one.structure._key_path(pairs[0][0]) if pairs else None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from .. import _core
 from .._base._checks import one_of
 from .._base._errors import short_repr
+from .._trees._nodes import Nodes
 from ._selection import NO_ARGUMENTS, ArgumentSelection, check_names
 
 _MODES = ("all", "all-except-first", "warn", "warn-except-first", "none")
@@ -70,13 +71,12 @@ class Donation:
         if self.arguments:
             arguments = variant._arguments((object(),) * count)[1]
             found: set[int] = set()
+            nodes = Nodes(variant.structure)
             for path in self._paths(signature, arguments, missing):
-                first, number = variant.structure._span(*path)
-                found.update(range(own + first, own + first + number))
-            return tuple(sorted(found))
-        first, number = self._spared(variant, signature)
-        spared = range(own + first, own + first + number)
-        return tuple(i for i in range(count) if i not in spared)
+                found.update(nodes.span(*path))
+            return tuple(own + i for i in sorted(found))
+        spared = self._spared(variant, signature)
+        return tuple(i for i in range(count) if i - own not in spared)
 
     def order(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, ...]:
         """Returns the order in which ``jax.jit`` takes the arrays; empty for the usual one.
@@ -87,7 +87,7 @@ class Donation:
         own = variant.function.num_leaves
         if not own or self.mode not in ("all", "warn"):
             return ()
-        first = own + self._first_argument(variant, signature)[1]
+        first = own + len(self._first_argument(variant, signature))
         count = own + variant.structure.num_leaves
         return (*range(own, first), *range(own), *range(first, count))
 
@@ -100,21 +100,19 @@ class Donation:
                 if i >= 0 and signature.names[i] in self.arguments.names:
                     yield (i,)
 
-    def _spared(self, variant: _core.Variant, signature: _core.Signature) -> tuple[int, int]:
-        """Returns (first, count) of the arrays in the arguments that the mode doesn't donate."""
-        return self._first_argument(variant, signature) if self.spares_first else (0, 0)
+    def _spared(self, variant: _core.Variant, signature: _core.Signature) -> range:
+        """Returns the arrays in the arguments that the mode doesn't donate."""
+        return self._first_argument(variant, signature) if self.spares_first else range(0)
 
-    def _first_argument(
-        self, variant: _core.Variant, signature: _core.Signature
-    ) -> tuple[int, int]:
-        """Returns (first, count) of the arrays in the first argument."""
+    def _first_argument(self, variant: _core.Variant, signature: _core.Signature) -> range:
+        """Returns the arrays in the first argument."""
         if not (signature.positional or signature.varargs == 0):
-            return 0, 0
+            return range(0)
         path = (0,) if signature.positional else (0, 0)
         try:
-            return variant.structure._span(*path)
+            return Nodes(variant.structure).span(*path)
         except IndexError:  # *args is empty
-            return 0, 0
+            return range(0)
 
 
 NO_DONATION = Donation()

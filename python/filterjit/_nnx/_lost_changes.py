@@ -13,6 +13,7 @@ import jax
 from .. import _core
 from .._call._events import Listener, TracedCall, name_of, stack_level
 from .._compat import _flax_compat, _jax_compat
+from .._trees._nodes import types_of
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -48,7 +49,7 @@ def _variables_in(names: Sequence[str], arguments: Sequence[Any]) -> Variables |
 def _has_variables(structure: _core.Structure) -> bool:
     """True if arguments of this structure contain a Variable."""
     cls = _flax_compat.variable_type()
-    return cls is not None and any(issubclass(x, cls) for x in structure._types())
+    return cls is not None and any(issubclass(x, cls) for x in types_of(structure))
 
 
 class _LostChanges(Listener):

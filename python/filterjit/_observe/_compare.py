@@ -24,7 +24,7 @@ from .._base._unwrap import (
     unwrap_chain,
     values_in,
 )
-from .._trees._nodes import Node, lineage, root_of
+from .._trees._nodes import Node, Nodes, root_of
 from .._trees._registry import NUMBERS, registry
 from . import _table
 from ._causes import Cause, cause_of, in_order
@@ -47,14 +47,11 @@ _DEFINE_EQ = ", or define `__eq__` and `__hash__` in its class"
 
 MOST_NODES = 24  # arrays, and other nodes, to look at
 
-_Nodes = list[tuple[int, Node]]
-
 # ---- two structures ----
 
 
 class Comparison:
-    """The differences between two structures. The C core finds the nodes that differ, and only
-    these become Python objects.
+    """The differences between two structures.
 
     `causes` are the differences, the most important first, without `more` further ones. `was` and
     `now` are the structures of a compiled program and of a call. `cache` is the function's cache,
@@ -77,10 +74,11 @@ class Comparison:
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
         self._in_field = self._all_in_field = in_field  # in a static field of its class
-        pairs, self.more = was._differences(now, avals_was, avals_now, most)
-        for i, j, array_was, array_now in pairs:
-            nodes = lineage(was, i, array_was), lineage(now, j, array_now)
-            self._compare_nodes(*nodes, [*path, *now._key_path(nodes[1][-1][0])])
+        nodes_was, nodes_now = Nodes(was), Nodes(now)
+        pairs, self.more = nodes_was.differences(nodes_now, avals_was, avals_now, most)
+        for i, j in pairs:
+            lineages = nodes_was.lineage(i), nodes_now.lineage(j)
+            self._compare_nodes(*lineages, [*path, *now._key_path(j)])
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
             remedy = of_number(cache, numbers)  # one option for all
             self.causes = [
@@ -110,12 +108,12 @@ class Comparison:
         words = describe_node(was, self.avals_was), describe_node(now, self.avals_now)
         self._add(row, path, *words, **filled)
 
-    def _compare_nodes(self, of_was: _Nodes, of_now: _Nodes, path: list[Any]) -> None:
-        was, now = of_was[-1][1], of_now[-1][1]
+    def _compare_nodes(self, of_was: list[Node], of_now: list[Node], path: list[Any]) -> None:
+        was, now = of_was[-1], of_now[-1]
         if was.kind == now.kind == "array":
             return self._compare_arrays(was.array, now.array, path)
         self._in_field = self._all_in_field or (
-            len(of_now) > 1 and _is_static_field(of_now[-2][1].type, now.key)
+            len(of_now) > 1 and _is_static_field(of_now[-2].type, now.key)
         )
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from .. import _core
 from .._base._errors import format_path, short_repr
 from .._base._unwrap import is_function
-from .._trees._nodes import Node, lineage
+from .._trees._nodes import Node, Nodes
 from .._trees._registry import registry
 from ._compare import Comparison
 from ._wording import LONGEST, briefly, describe_node, place_of
@@ -42,16 +42,16 @@ def _differences(
 ) -> dict[str, str]:
     """Describes the nodes that differ from `first`, by path. Adds `first`'s own to `of_first`."""
     found = {}
-    for i, j, *arrays in first._differences(other, None, None, _MOST_NODES)[0]:
-        of_first.setdefault(*_place_and_text(first, i, arrays[0]))
-        place, text = _place_and_text(other, j, arrays[1])
+    nodes, other_nodes = Nodes(first), Nodes(other)
+    for i, j in nodes.differences(other_nodes, most=_MOST_NODES)[0]:
+        of_first.setdefault(*_place_and_text(nodes, i))
+        place, text = _place_and_text(other_nodes, j)
         found[place] = text
     return found
 
 
-def _place_and_text(structure: _core.Structure, index: int, array: int) -> tuple[str, str]:
-    node = lineage(structure, index, array)[-1][1]
-    return format_path(structure._key_path(index)), _text(node)
+def _place_and_text(nodes: Nodes, index: int) -> tuple[str, str]:
+    return format_path(nodes.structure._key_path(index)), _text(nodes[index])
 
 
 def told_apart(values: Sequence[dict[str, str]]) -> list[str]:

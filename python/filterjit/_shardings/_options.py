@@ -10,6 +10,7 @@ import jax
 from .. import _core
 from .._base._arrays import is_spec
 from .._call._selection import check_names
+from .._trees._nodes import Nodes
 from ._place import is_value, specs_of
 from ._specs import Spec
 
@@ -138,10 +139,10 @@ class Shardings:
         """Returns the positions of arrays in arguments with rules or a tree of specs."""
         own = call.variant.function.num_leaves
         found: list[int] = []
+        nodes = Nodes(call.variant.structure)
         for i, _, value in self._values(call):
             if value is not None and not is_spec(value):
-                first, count = call.variant.structure._span(i)
-                found += range(own + first, own + first + count)
+                found += (own + array for array in nodes.span(i))
         return found
 
     def specs_of_outputs(
