@@ -3,21 +3,20 @@
     python examples/serve_http.py build FOLDER
     python examples/serve_http.py run FOLDER --port 8000 --workers 2
 
-``build`` compiles the model for batches of 1, 8 and 64 and writes a file for each. ``run`` needs these
-files only, not the model. A process listens once it has loaded them: ``GET /ready`` answers 200, and no
+``build`` compiles the model for batches of 1, 8 and 64 and saves them in one file. ``run`` needs this
+file only, not the model. A process listens once it has loaded it: ``GET /ready`` answers 200, and no
 connection is made before. ``POST
 /predict`` takes ``{"x": [[...], ...]}``, any number of rows, and answers ``{"y": [[...], ...]}``, or
-400 with the reason. After another ``build``, SIGHUP loads the new files while the old ones answer.
+400 with the reason. After another ``build``, SIGHUP loads the new file while the old one answers.
 SIGTERM ends when the requests that have begun are answered.
 
-Once a process is ready, nothing compiles in it but for a reload.
+Nothing traces or compiles in ``run``.
 """
 
 import argparse
 import http.server
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -41,43 +40,39 @@ def build(folder: Path, seed: int) -> None:
     model = eqx.nn.MLP(16, 4, 32, depth=4, key=jax.random.key(seed))
     predict = filterjit.filter_jit(lambda x: jax.vmap(model)(x))
     version = f"{time.time_ns()}"
-    (folder / version).mkdir(parents=True)
-    for n in BATCHES:
-        spec = jax.ShapeDtypeStruct((n, 16), np.float32)
-        predict.compile(spec).save(folder / version / f"{n}.jit")
-    # The version changes in one step: no server loads files of two versions.
+    folder.mkdir(parents=True, exist_ok=True)
+    batches = [jax.ShapeDtypeStruct((n, 16), np.float32) for n in BATCHES]
+    errors = predict.warm_up_all([((batch,), {}) for batch in batches])
+    assert not errors, errors
+    assert predict.save(folder / f"{version}.jit") == len(BATCHES)
     (folder / "new").write_text(version)
-    os.replace(folder / "new", folder / "current")
-    for old in sorted(folder.glob("[0-9]*"))[:-2]:  # a server may still load the one before
-        shutil.rmtree(old)
+    os.replace(folder / "new", folder / "current")  # in one step
+    for old in sorted(folder.glob("[0-9]*.jit"))[:-2]:  # a server may still load the one before
+        old.unlink()
 
 
 class Model:
-    """The files of one version. A batch is padded to the next size that was compiled."""
+    """The file of one version. A batch is padded to the next size that was compiled."""
 
     def __init__(self, folder: Path) -> None:
         import filterjit
 
         self.version = (folder / "current").read_text()
-        files = (folder / self.version).glob("*.jit")
-        loaded = sorted([(int(file.stem), filterjit.load(file)) for file in files])
-        self.programs = dict(loaded)
-        ((spec,), _) = loaded[0][1].args_info
-        self.row, self.dtype = spec.shape[1:], spec.dtype
-        self.warm_up()
-
-    def warm_up(self) -> None:
-        for n in self.programs:
+        self.predict = filterjit.load(folder / f"{self.version}.jit")
+        specs = [spec for (spec,), _ in self.predict.signatures]
+        self.sizes = sorted(spec.shape[0] for spec in specs)
+        self.row, self.dtype = specs[0].shape[1:], specs[0].dtype
+        for n in self.sizes:
             self(np.zeros((n, *self.row), self.dtype))  # the first call of each is slower
 
     def __call__(self, x):
         found = []
         while len(x):
-            n = next((n for n in self.programs if n >= len(x)), max(self.programs))
+            n = next((n for n in self.sizes if n >= len(x)), self.sizes[-1])
             padded = np.zeros((n, *self.row), self.dtype)
             rows = min(n, len(x))
             padded[:rows] = x[:rows]
-            found.append(np.asarray(self.programs[n](padded))[:rows])
+            found.append(np.asarray(self.predict(padded))[:rows])
             x = x[rows:]
         return np.concatenate(found)
 
@@ -164,11 +159,8 @@ class Server(http.server.ThreadingHTTPServer):
         import filterjit
 
         try:
-            with filterjit.allow_compile():  # in this thread, while others answer
-                model = Model(folder)
-            if self.model is None:
-                filterjit.forbid_compile()
-            self.model = model
+            filterjit.forbid_compile()
+            self.model = Model(folder)
         except Exception as e:  # the old one goes on
             sys.stderr.write(f"cannot load {folder}: {e}\n")  # in one go, beside other workers
         self.changed.set()

@@ -82,8 +82,8 @@ def _misspelt(name: str) -> str:
 
 
 def test_the_functions_are_found() -> None:
-    found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install", "load"}
-    found |= {"FilterJit.warm_up_all", "Compiled.save", "Lowered.save"}
+    found = {"filter_jit", "jit", "nnx.jit", "nnx.cached_partial", "install"}
+    found |= {"FilterJit.warm_up_all", "Lowered.save"}
     found |= {"sharding.fsdp", "sharding.place"}
     assert found <= FUNCTIONS.keys()
     assert len(OPTIONS) > 70
@@ -175,7 +175,7 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
             ("cached_partial", "filterjit.nnx.cached_partial"),
             ("Compiled", "filterjit.types.Compiled"),
             ("explain", "f.explain(...)"),
-            ("save", "f.compile(...).save(path)"),
+            ("save", "f.save(path)"),
         )
     ),
     (lambda: filterjit.filter_grad, AttributeError, "; keep `equinox.filter_grad`"),
@@ -220,13 +220,8 @@ BOOLS = [
 
 def _with_bool(name: str, option: str, value: Any) -> None:
     fun = FUNCTIONS[name]
-    owner, _, method = name.rpartition(".")
     if name == "combine":
         fun(MODEL, **{option: value})
-    elif owner == "Compiled":
-        getattr(JITTED.lower(MODEL, 1.0).compile(), method)("unwritten", **{option: value})
-    elif name == "load":
-        fun("unread", **{option: value})
     else:
         fun(**{option: value})
 
@@ -238,7 +233,7 @@ def test_what_is_no_bool(name: str, option: str) -> None:
 
 
 def test_options_that_are_bools_are_found() -> None:
-    assert {name for name, _ in BOOLS} >= {*("filter_jit", "install", "combine", "Compiled.save")}
+    assert {name for name, _ in BOOLS} >= {"filter_jit", "install", "combine"}
 
 
 def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ _ELSEWHERE = {
 }
 _METHODS = {
     **{name: f"f.{name}(...)" for name in ("cache_info", "compile", "explain", "lower", "warm_up")},
-    "save": "f.compile(...).save(path)",
+    "save": "f.save(path)",
 }
 
 

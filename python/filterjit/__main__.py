@@ -117,7 +117,7 @@ def _add_show(commands: Any) -> None:
     parser = commands.add_parser(
         "show",
         help="describe a saved program",
-        description="Describes a file that `compiled.save` wrote. It loads no program.",
+        description="Lists the signatures in a file that `f.save` wrote. It loads no program.",
     )
     parser.add_argument("file", help="path of the file")
     parser.set_defaults(run=lambda options: _with_exit_status(_show, options))

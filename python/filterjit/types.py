@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._aot._load import Loaded
     from ._aot._stages import Compiled, Lowered, Traced
     from ._base._switches import Switches
     from ._core import Structure, Variant
@@ -18,6 +19,7 @@ __all__ = [
     "Compiled",
     "Explanation",
     "FilterJit",
+    "Loaded",
     "Lowered",
     "Report",
     "Structure",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "_aot._load": ("Loaded",),
     "_aot._stages": ("Compiled", "Lowered", "Traced"),
     "_base._switches": ("Switches",),
     "_core": ("Structure", "Variant"),

@@ -199,7 +199,7 @@ def test_the_last_one_rules_and_close_ends() -> None:
 def test_a_portable_file_is_compiled_when_it_is_loaded(tmp_path: Path) -> None:
     """It is no damaged file."""
     path = tmp_path / "program.jit"
-    filterjit.filter_jit(lambda x: x * 2).compile(ones(3)).save(path, portable=True)
+    filterjit.filter_jit(lambda x: x * 2).lower(ones(3)).save(path)
     with forbid_compile(), pytest.raises(ForbiddenCompileError, match=REMEDY):
         filterjit.load(path)
 

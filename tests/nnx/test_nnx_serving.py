@@ -56,7 +56,8 @@ def test_saved_functions(tmp_path: Path) -> None:
     model.eval()
     jitted = filterjit.nnx.jit(lambda model, x, scale: model(x) * scale)
     serve = filterjit.filter_jit(lambda x, scale: model(x) * scale, traced=("scale",))
-    serve.compile(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0).save(paths["serve"])
+    serve.warm_up(jax.ShapeDtypeStruct((3, 4), np.float32), 1.0)
+    serve.save(paths["serve"])
     expected = [np.asarray(jitted(model, x, scale)) for scale in (1.0, 2.5)]
     for scale, y in zip((1.0, 2.5), expected, strict=True):  # it is traced, as by nnx.jit
         np.testing.assert_allclose(serve(x, scale), y, rtol=1e-6)
@@ -69,7 +70,9 @@ def test_saved_functions(tmp_path: Path) -> None:
         y = model(x)
         return y, nnx.state(model)
 
-    filterjit.filter_jit(step).lower(state, x).compile().save(paths["step"])
+    jitted_step = filterjit.filter_jit(step)
+    jitted_step.warm_up(state, x)
+    jitted_step.save(paths["step"])
     model, call = net(1), filterjit.nnx.jit(lambda model, x: model(x))
     call(model, x)
     expected += [call(model, x), model.layers[1].mean[...], model.layers[2].rngs.count[...]]

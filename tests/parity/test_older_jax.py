@@ -25,10 +25,11 @@ def double(x: Any) -> Any:
 
 @pytest.mark.skipif(_executable_compat.can_save(), reason="executables of this JAX can be saved")
 def test_save(tmp_path: Path) -> None:
-    compiled = filterjit.filter_jit(double).compile(X)
-    with pytest.raises(ValueError, match=f"{NEEDS}; pass portable=True"):
-        compiled.save(tmp_path / "double.jit")
-    compiled.save(tmp_path / "double.jit", portable=True)
+    f = filterjit.filter_jit(double)
+    f.warm_up(X)
+    with pytest.raises(RuntimeError, match=NEEDS):
+        f.save(tmp_path / "double.jit")
+    f.lower(X).save(tmp_path / "double.jit")
     assert filterjit.load(tmp_path / "double.jit")(X).tolist() == [2, 2, 2, 2]
 
 

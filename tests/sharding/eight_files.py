@@ -62,21 +62,21 @@ CASES: list[tuple[str | None, str | None, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("portable", [False, True], ids=["executable", "portable"])
 @pytest.mark.parametrize(("lowered", "saved", "options"), CASES)
-def test_files(
-    lowered: str, saved: str, options: dict[str, Any], portable: bool, tmp_path: Path
-) -> None:
+def test_files(lowered: str, saved: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """The loaded function is called under the mesh of the trace, as a hit is."""
+    f = filter_jit(depends_on_the_mesh, **options)
     with CONTEXTS.get(lowered, contextlib.nullcontext)():
         now = jax.sharding.get_abstract_mesh()
         x = X if now.empty else jax.device_put(X, P("a"))
-        compiled = filter_jit(depends_on_the_mesh, **options).lower(x).compile()
-        expected = compiled(x)
+        expected = f(x)
     with CONTEXTS.get(saved, contextlib.nullcontext)():
-        compiled.save(tmp_path / "file", portable=portable)
+        assert f.save(tmp_path / "file") == 1
         loaded = filterjit.load(tmp_path / "file")
-    found = loaded(x)
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
-        assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
-        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    for _ in range(2):
+        with CONTEXTS.get(lowered, contextlib.nullcontext)():
+            found = loaded(x)
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            assert a.sharding.is_equivalent_to(b.sharding, a.ndim)
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b))

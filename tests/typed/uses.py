@@ -174,10 +174,10 @@ def test_stages(tmp_path: pathlib.Path) -> None:
     assert_type(counted(X), dict[str, int])
     assert_type(compiled.as_text(), str | None)
     assert compiled.cost_analysis() is not None
-    compiled.save(tmp_path / "scale", platforms=None)
+    assert_type(scale.save(tmp_path / "scale"), int)
     loaded = filterjit.load(tmp_path / "scale")
     assert loaded(X, 2.0).shape == (3,)
-    saved: filterjit.types.Compiled[[jax.Array, float], jax.Array] = loaded
+    saved: filterjit.types.Loaded[[jax.Array, float], jax.Array] = loaded
     assert_type(saved(X, 2.0), jax.Array)
     assert scale.eval_shape(X, 2.0) == spec
     scale.warm_up(spec, 3.0)
@@ -192,7 +192,7 @@ def test_stages(tmp_path: pathlib.Path) -> None:
 def wrong_stages(compiled: filterjit.types.Compiled[[jax.Array], jax.Array], net: Net) -> None:
     compiled("x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
     compiled.sav("file")  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
-    compiled.save("file", portabel=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    count.save("file", portable=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     count.lower(X).compile()(X, X)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
     net.loss.lower(X).compile()(X)  # type: ignore[call-arg, arg-type] # pyright: ignore[reportCallIssue]
 

@@ -291,6 +291,24 @@ def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
     return jax.sharding.Mesh(grid, names, axis_types=types)
 
 
+def encode_settings(settings: dict[str, Any]) -> Json:
+    """Encodes JAX's settings. Raises Unsupported."""
+    coder = Coder(jax.devices())
+    return [coder.encode({k: setting(x) for k, x in settings.items()}), coder.names]
+
+
+def decode_settings(encoded: Json) -> dict[str, Any]:
+    codes, names = encoded
+    found: dict[str, Any] = Coder(jax.devices(), names).decode(codes)
+    return found
+
+
+def setting(x: Any) -> Any:
+    """Returns a setting as it is compared: all empty meshes are one."""
+    is_mesh = isinstance(x, (jax.sharding.Mesh, jax.sharding.AbstractMesh))
+    return None if is_mesh and x.empty else x
+
+
 # ---- structures ----
 
 
@@ -308,13 +326,9 @@ def encode_structure(
             codes += _encode_node(coder, registry, node)
         except (Unsupported, RecursionError) as e:
             why = "it is nested too deeply" if isinstance(e, RecursionError) else e
-            problems.append(f"  `{format_path(path) or what}`: {why}")
+            problems.append(f"`{format_path(path) or what}`: {why}")
     if problems:
-        raise ValueError(
-            f"a file cannot hold these parts of {what}:\n" + "\n".join(problems) + "\n"
-            "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and "
-            "functions and classes that are found in a module by their names."
-        )
+        raise Unsupported(f"a file cannot hold these parts of {what}: {'; '.join(problems)}")
     return [coder.names, codes]
 
 

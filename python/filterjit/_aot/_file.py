@@ -6,10 +6,10 @@ A file is a head of fixed size, a JSON header, and binary blobs:
     2 bytes   the version of this format, little-endian
     8 bytes   the length of the header, little-endian
     32 bytes  SHA-256 of the header and the 18 bytes above
-    header    ``info`` about the file, structures and static values (`_encode`), the lengths and
-              SHA-256 of the blobs
-    blobs     the program; its large constants, if JAX stores these outside the executable; and the
-              arrays in the function itself
+    header    ``info`` about the file, structures and static values (`_encode`), the lengths,
+              SHA-256 and unpacked lengths of the blobs
+    blobs     packed by zlib: for each signature, the program, and its large constants, if JAX
+              stores these outside the executable; then the arrays in the function itself
 
 A file contains no pickle, and reading one imports nothing. The digests detect damage. They don't
 authenticate the author: a loaded program does whatever its author wrote.
@@ -21,6 +21,7 @@ import json
 import os
 import stat
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -29,7 +30,8 @@ from .._observe._wording import count
 from ._encode import Json
 
 _MAGIC = b"\x89FJIT\r\n\x1a"
-_FORMAT = 7
+_FORMAT = 8
+_MOST_SMALLER = 1100  # times: zlib packs at most so well
 _HEAD = struct.Struct("<8sHQ32s")
 
 
@@ -37,10 +39,14 @@ _HEAD = struct.Struct("<8sHQ32s")
 
 
 def chunks(header: dict[str, Json], blobs: Sequence[bytes]) -> list[bytes]:
-    sizes = [[len(blob), hashlib.sha256(blob).hexdigest()] for blob in blobs]
+    found, sizes = [], []
+    for blob in blobs:
+        packed = zlib.compress(blob, 1)
+        found.append(packed)
+        sizes.append([len(packed), hashlib.sha256(packed).hexdigest(), len(blob)])
     text = json.dumps({**header, "blobs": sizes}, separators=(",", ":")).encode()
     start = _MAGIC + struct.pack("<HQ", _FORMAT, len(text))
-    return [start, hashlib.sha256(start + text).digest(), text, *blobs]
+    return [start, hashlib.sha256(start + text).digest(), text, *found]
 
 
 # ---- reading ----
@@ -73,19 +79,26 @@ def read(path: str) -> tuple[dict[str, Json], list[bytes]]:
     with opened(path) as file:
         header = read_header(file, path)
         left = os.fstat(file.fileno()).st_size - file.tell()
-        if sum(length for length, _ in header["blobs"]) != left:
+        if sum(length for length, _, _ in header["blobs"]) != left:
             raise damaged(path, "it has another size than when it was written")
-        blobs = [file.read(length) for length, _ in header["blobs"]]
-    for blob, (_, digest) in zip(blobs, header["blobs"], strict=True):
+        packed = [file.read(length) for length, _, _ in header["blobs"]]
+    blobs = []
+    for blob, (_, digest, size) in zip(packed, header["blobs"], strict=True):
         if hashlib.sha256(blob).hexdigest() != digest:
             raise damaged(path, "a checksum is wrong")
+        try:
+            blobs.append(zlib.decompressobj().decompress(blob, size + 1))
+        except zlib.error as e:
+            raise malformed(path, e) from None
+        if len(blobs[-1]) != size:
+            raise malformed(path, ValueError("the size of a blob"))
     return header, blobs
 
 
 def read_header(file: BinaryIO, path: str) -> dict[str, Json]:
     head = file.read(_HEAD.size)
     if head[:8] != _MAGIC:
-        raise ValueError(f"`{path}` was not written by filterjit's `compiled.save`.")
+        raise ValueError(f"`{path}` was not written by filterjit's `f.save`.")
     if len(head) < _HEAD.size:
         raise damaged(path, "it ends within its head")
     _, version, length, digest = _HEAD.unpack(head)
@@ -100,8 +113,10 @@ def read_header(file: BinaryIO, path: str) -> dict[str, Json]:
         raise damaged(path, "the checksum of its header is wrong")
     try:
         header = dict(json.loads(text))
-        for length, digest in header["blobs"]:
-            if type(length) is not int or length < 0 or type(digest) is not str:
+        for length, digest, size in header["blobs"]:
+            if not (type(length) is type(size) is int and min(length, size) >= 0):
+                raise TypeError("blobs")
+            if type(digest) is not str or size > length * _MOST_SMALLER + 64:
                 raise TypeError("blobs")
     except Exception as e:
         raise malformed(path, e) from None
@@ -140,9 +155,11 @@ def _text_of(info: dict[str, Any]) -> str:
         "" if process is None else "of process {} of {}".format(*process),
         f"written by filterjit {info['filterjit']} on Python {info['python']}",
         *(f"  {key}: {value}" for key, value in info["machine"].items()),
-        "arguments:",
-        *(f"  {path}: {words}" for path, words in info["arguments"]),
-        "results:" if info["results"] else "",
-        *(f"  {path or 'the result'}: {words}" for path, words in info["results"]),
     ]
+    for i, one in enumerate(info["signatures"], 1):
+        lines += [
+            f"signature {i}:",
+            *(f"  {path}: {words}" for path, words in one["arguments"]),
+            *(f"  {path or 'the result'} -> {words}" for path, words in one["results"]),
+        ]
     return "\n".join(filter(None, lines))

@@ -16,6 +16,7 @@ from .._call._miss import FunctionHooks
 from .._call._programs import programs_of
 from .._call._settings import Settings
 from .._compat import _jax_compat
+from .._observe._records import record_of
 from .._trees._tree_functions import flatten
 
 
@@ -79,8 +80,8 @@ def unbind(
 class PreparedCall:
     """A call of a jitted function, before it runs.
 
-    `arrays` are arrays or specs, beginning with those in the function itself. `program` is the
-    lowered program; None before that, and in a loaded function, which has only some `settings`.
+    `arrays` are arrays or specs, beginning with those in the function itself. `record` is the
+    TraceRecord of the trace, and `program` the lowered program; None before that.
     """
 
     name: str
@@ -89,6 +90,7 @@ class PreparedCall:
     variant: _core.Variant
     arrays: tuple[Any, ...]
     settings: Settings
+    record: Any = None
     program: Any = None
     may_raise: bool = True
 
@@ -120,6 +122,10 @@ class PreparedCall:
     def result(self, tree: Any) -> Any:
         """Converts an Output to the user's tree, and returns anything else unchanged."""
         return self.variant._result(tree) if isinstance(tree, _core.Output) else tree
+
+    def record_compiled(self) -> None:
+        """Records that JAX has compiled the program, for `save`."""
+        record_of(self.variant).warmed.append(self.record)
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:

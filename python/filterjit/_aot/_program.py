@@ -7,6 +7,7 @@ different fields, executables can't be saved.
 import functools
 import hashlib
 import itertools
+import os
 import platform
 import re
 from collections.abc import Callable, Sequence
@@ -60,40 +61,33 @@ def _unknown() -> Unsupported:
 
 
 def encode(
-    name: str, stage: Any, result: Json, exported: Any = None
-) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and the blobs of a file. Raises Unsupported.
+    stage: Any,
+    specs: Sequence[Any] | None = None,
+    exported: Any = None,
+    serialize: Callable[[dict[str, Any]], bytes] | None = None,
+) -> tuple[dict[str, Json], list[bytes], jax.Device]:
+    """Returns the entry and the blobs of a signature, and one of its devices. Raises Unsupported.
 
-    `stage` is the ``jax.stages.Compiled``; for a portable program the ``jax.stages.Lowered``, and
-    `exported` the ``jax.export.Exported`` with its bytes. `result` is the encoded structure of the
-    result.
+    `stage` is the ``jax.stages.Compiled``, and `specs` are those of all arrays, beginning with
+    those in the function itself. For a portable program, `stage` is the ``jax.stages.Lowered``,
+    and `exported` the ``jax.export.Exported`` with its bytes. `serialize` returns the bytes of
+    an executable, from its parts.
     """
     shardings, devices = placement(stage)
     coder = Coder(devices)
     constants: list[Blob] = []
     program: Json = {}
     if exported is None:
-        program, blob = _encode_executable(stage, coder)
+        assert serialize is not None
+        program, fields = _encode_executable(stage, coder)
+        blob = serialize(fields)
         constants = [encode_array(x) for x in _executable_compat.executable_constants(stage)]
-        platforms = [jax.devices()[0].platform]
     else:
-        platforms, blob = list(exported[0].platforms), exported[1]
+        blob = exported[1]
     infos = jax.tree_util.tree_leaves(stage.args_info)
-    header: dict[str, Json] = {
-        "info": {  # for `show`
-            "name": name,
-            "kind": "executable" if exported is None else "portable",
-            "filterjit": __version__,
-            "python": platform.python_version(),
-            "machine": machine(devices[0]),
-            "platforms": platforms,
-            "devices": len(devices),
-            "arguments": [],
-            "results": [],
-        },
+    entry: dict[str, Json] = {
         "devices": [device.id for device in devices],
-        "result": result,
-        "specs": coder.encode(  # of all arrays, beginning with those in the function itself
+        "specs": coder.encode(
             [
                 # Symbolic dimensions are text here. The program has the symbols.
                 (
@@ -105,21 +99,22 @@ def encode(
                 for info, sharding in zip(infos, shardings, strict=True)
             ]
         ),
+        "placed": specs and [x.sharding is not None for x in specs],
+        "weak": specs and [x.weak_type for x in specs],
         "program": program,
         "constants": [array for array, _ in constants],
     }
     processes = [device.process_index for device in devices]
     if len(set(processes)) > 1:
-        header["info"]["process"] = [jax.process_index(), jax.process_count()]
-        header["processes"] = processes  # by device
-    return header, [blob, *(data for _, data in constants)]
+        entry["processes"] = processes  # by device
+    return entry, [blob, *(data for _, data in constants)], devices[0]
 
 
-def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
-    """Returns the fields of a ``jax.stages.Compiled``, and its serialized executable."""
+def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, dict[str, Any]]:
+    """Returns the encoded parts of a ``jax.stages.Compiled``, and the parts."""
     parts = _executable_compat.executable_parts(compiled)
     if parts is None or parts.keys() - {*_TYPES, *_NOTHING, *_OTHERS}:
-        raise Unsupported(f"{_unknown()}; pass portable=True")
+        raise _unknown()
     for name, what in _NOTHING.items():
         if parts.get(name):
             raise Unsupported(f"JAX cannot serialize it: it has {what}")
@@ -129,7 +124,7 @@ def _encode_executable(compiled: Any, coder: Coder) -> tuple[Json, bytes]:
         "devices": list(parts["device_list"]),
         "custom calls": sorted(set(_TARGET.findall(compiled.as_text() or ""))),
     }
-    return coder.encode(fields), _executable_compat.serialized(parts)
+    return coder.encode(fields), parts
 
 
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
@@ -149,16 +144,16 @@ def _unregistered(target: str) -> Unsupported:
 
 
 def decode(
-    header: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
+    entry: dict[str, Json], blobs: Sequence[bytes], devices: Sequence[jax.Device]
 ) -> Callable[[Any], jax.stages.Compiled]:
-    """Loads the executable of a file. Returns a function from the treedef of a trace's Output to
-    the ``jax.stages.Compiled``. `devices` replace the program's devices, in order.
+    """Loads the executable of a signature. Returns a function from the treedef of a trace's Output to
+    the ``jax.stages.Compiled``. `devices` are the program's, in order.
 
     Raises Unsupported, or any exception for invalid data. The returned function raises ValueError
     for a wrong number of arrays in the result.
     """
     with _jax_compat.enable_x64(True), _jax_compat.no_mesh():
-        arrays, coder = header["constants"], Coder(devices)
+        arrays, coder = entry["constants"], Coder(devices)
         constants = [
             decode_array(array, blob, None, None)
             for array, blob in zip(arrays, blobs[1 : 1 + len(arrays)], strict=True)
@@ -167,9 +162,9 @@ def decode(
             jax.stages.ArgInfo(
                 jax.core.ShapedArray(shape, _encode.decode_dtype(dtype)), bool(donated)
             )
-            for shape, dtype, donated, _ in coder.decode(header["specs"])
+            for shape, dtype, donated, _ in coder.decode(entry["specs"])
         )
-        parts = {**coder.decode(header["program"]), "all_args_info": None}
+        parts = {**coder.decode(entry["program"]), "all_args_info": None}
         on, numbers = parts.pop("devices"), parts["kept_var_idx"]
         targets = parts.pop("custom calls")
         for name, kind in _TYPES.items():
@@ -187,12 +182,9 @@ def decode(
         ):
             raise ValueError("not an executable of these arguments")
         placed = list(map(jax.device_put, constants, parts["input_shardings"]))
-        moved = [device.id for device in devices] != header["devices"]
         register(targets)
         try:
-            make = _executable_compat.load_executable(
-                blobs[0], on, moved, parts, placed, (infos, {})
-            )
+            make = _executable_compat.load_executable(blobs[0], on, parts, placed, (infos, {}))
         except jax.errors.JaxRuntimeError as e:
             for target in targets:
                 if f" {target} " in str(e):
@@ -209,10 +201,9 @@ def decode(
     return compiled
 
 
-def described(structure: _core.Structure, arrays: Sequence[Any]) -> list[list[str]]:
-    """Returns (path, description) of each array and static value, for `show`."""
+def described(structure: _core.Structure, avals: Sequence[Aval]) -> list[list[str]]:
+    """Returns (path, description) of each array and static value."""
     found: list[list[str]] = []
-    avals = list(map(Aval.of, arrays))
     for node, path in walk(structure):
         if not node.arity and node.kind != "arguments":
             found.append([format_path(path), describe_node(node, avals)])
@@ -260,10 +251,16 @@ def machine(device: jax.Device) -> dict[str, str]:
         "platform version": str(getattr(device.client, "platform_version", "")),
         "device": device.device_kind,
         "machine": f"{platform.system()}-{platform.machine()}",
+        "XLA_FLAGS": " ".join(sorted(_flags())),
     }
     if device.platform == "cpu":
         found["processor"] = _processor()
     return found
+
+
+def _flags() -> set[str]:
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    return {flag for flag in flags if not flag.startswith("--xla_dump_")}
 
 
 @functools.cache

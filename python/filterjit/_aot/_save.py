@@ -1,26 +1,41 @@
-"""Saves compiled functions to files."""
+"""Saves the programs of a jitted function to a file."""
 
 import contextlib
 import inspect
 import os
-from collections.abc import Sequence
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
 
-from .. import _core
-from .._base._checks import as_path, check_bool
+from .. import __version__, _core
+from .._base import _errors
+from .._base._arrays import Aval
+from .._base._checks import as_path
 from .._base._files import replacing
+from .._base._versions import needs
+from .._call import _events, _running
+from .._call._caches import names_of
+from .._call._programs import programs_of
+from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
-from .._observe import _records
+from .._observe._records import TraceRecord, record_of
+from .._observe._wording import count, list_first
 from . import _describe, _encode, _file, _program
 from ._encode import Json, Unsupported
-from ._prepared import PreparedCall
+from ._prepared import PreparedCall, is_spec
 
 NEEDS_FLATBUFFERS = "portable files need `flatbuffers`: pip install flatbuffers"
+_CAN_HOLD = (
+    "A file can hold numbers, strings, containers, enums, dataclasses, dtypes, and functions and "
+    "classes that are found in a module by their names."
+)
+_MOST = 12  # signatures in a warning
 
 
-class Program:
+class Lowering:
     """A traced program and JAX's settings at that time. Replaces a ``jax.jit`` in ``jax.export``,
     which would retrace the function."""
 
@@ -38,20 +53,241 @@ class Program:
         raise AssertionError("it is not called")
 
 
-def save(
+class _File:
+    """The header and the blobs of a file, from one signature to the next.
+
+    Structures and settings that several signatures share are written once."""
+
+    def __init__(self, name: str, registry: _core.Registry) -> None:
+        self.name, self.registry = name, registry
+        self.signatures: list[dict[str, Json]] = []
+        self.described: list[dict[str, Json]] = []  # for `show`
+        self.structures: list[Json] = []
+        self.settings: list[Json] = []
+        self.blobs: list[bytes] = []
+        self.device: jax.Device | None = None
+        self._numbers: dict[_core.Structure, int] = {}
+
+    def structure(self, structure: _core.Structure, what: str) -> int:
+        """Returns the number of a structure in the file. Raises Unsupported."""
+        if structure in self._numbers:
+            return self._numbers[structure]
+        encoded = _encode.encode_structure(self.registry, structure, what)
+        try:
+            _encode.decode_tree(encoded)
+        except Exception as e:
+            raise Unsupported(
+                f"{what} cannot be built of other leaves, as `load` does ({type(e).__name__}: {e}). JAX asks "
+                "that the functions that a class is registered with take any leaves"
+            ) from e
+        digests = _describe.digests_of(encoded[0])
+        self.structures.append([encoded, digests])
+        return self._numbers.setdefault(structure, len(self.structures) - 1)
+
+    def add(
+        self,
+        variant: _core.Variant,
+        stage: Any,
+        specs: Sequence[Any],
+        settings: dict[str, Any] | None,
+        exported: Any = None,
+        serialize: Any = None,
+    ) -> None:
+        """Adds a signature. Raises Unsupported."""
+        result = variant.outputs[stage.out_tree.node_data()[1]]  # by trace number
+        arguments = self.structure(variant.structure, "the arguments")
+        numbers = arguments, self.structure(result, "the result")
+        encoded = settings and _encode.encode_settings(settings)
+        of_file = None if exported else specs
+        entry, blobs, self.device = _program.encode(stage, of_file, exported, serialize)
+        if encoded is not None and encoded not in self.settings:
+            self.settings.append(encoded)
+        at = None if encoded is None else self.settings.index(encoded)
+        self.signatures.append({**entry, "structures": numbers, "settings": at})
+        self.blobs += blobs
+        own = variant.function.num_leaves
+        self.described.append(
+            {
+                "arguments": _program.described(variant.structure, list(map(Aval.of, specs[own:]))),
+                "results": _program.described(
+                    result, list(map(Aval.of, _executable_compat.results_of(stage)))
+                ),
+            }
+        )
+
+    def write(
+        self,
+        path: str,
+        own: Sequence[Any],
+        settings: Settings,
+        signature: inspect.Signature,
+        platforms: Sequence[str] | None = None,
+    ) -> None:
+        """Writes the file. `own` are the function's arrays; `platforms` those of a portable file.
+        Raises Unsupported."""
+        assert self.device is not None
+        arrays = [_program.encode_array(x) for x in own]
+        info: dict[str, Json] = {
+            "name": self.name,
+            "kind": "portable" if platforms else "executable",
+            "filterjit": __version__,
+            "python": platform.python_version(),
+            "machine": _program.machine(self.device),
+            "platforms": list(platforms or [self.device.platform]),
+            "devices": max(len(one["devices"]) for one in self.signatures),
+            "signatures": self.described,
+        }
+        if any("processes" in one for one in self.signatures):
+            info["process"] = [jax.process_index(), jax.process_count()]
+        header = {
+            "info": info,
+            "functions": settings.functions,
+            # Numbers that were traced as part of an argument are arrays now, and stay traced.
+            "traced": {
+                k: True if chosen is True else "**" for k, chosen in settings.traced.filters
+            },
+            "numbers traced": settings.numbers_traced,
+            "static": [sorted(settings.static.positions), sorted(settings.static.names)],
+            "signature": [
+                [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
+                for p in signature.parameters.values()
+            ],
+            "structures": self.structures,
+            "settings": self.settings,
+            "signatures": self.signatures,
+            "own": [array for array, _ in arrays],
+        }
+        blobs = [*self.blobs, *(data for _, data in arrays)]
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+            raise ValueError(f"`{path}` is not a regular file")
+        with replacing(path, durable=True) as file:
+            file.writelines(_file.chunks(header, blobs))
+
+
+# ---- all programs of a function ----
+
+
+def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
+    """Saves all programs of a function; see `FilterJit.save`."""
+    path = as_path("save(path)", path)
+    if not _executable_compat.can_save():
+        raise RuntimeError(needs("`save`", "0.7.2"))
+    cache, own = f._parts()
+    fun: Any = f._function
+    name = str(f.__dict__.get("__qualname__") or names_of(fun)[1])
+    file = _File(name, cache.hooks.registry)
+    refused: list[tuple[str, str]] = []
+    executables: list[Any] = []
+    for array, keys in zip(own, _errors.array_paths(cache.function, None), strict=True):
+        if isinstance(array, jax.Array) and array.is_deleted():
+            path_in_f = _errors.format_path(keys)
+            raise ValueError(f"`{name}` cannot be saved: its array `{path_in_f}` was donated.")
+    avals = list(map(Aval.of, own))
+    for variant in cache.variants():
+        for specs, record in _signatures_of(variant):
+            if [*map(Aval.of, specs[: len(own)])] != avals:
+                continue  # of an equal function with other arrays
+            try:
+                found = _find(cache, variant, specs, record)
+                if found is None:
+                    continue
+                stage, serialize = found
+                executable = stage.runtime_executable()
+                if not any(executable is x for x in executables):
+                    file.add(variant, stage, specs, record.context, serialize=serialize)
+                    executables.append(executable)
+            except Unsupported as e:
+                structure, own_count = variant.structure, variant.function.num_leaves
+                entries = _program.described(structure, record.avals[own_count:])
+                text = list_first([f"{k}={x}" for k, x in entries if "." not in k], 4)
+                refused.append((text, str(e)))
+    if not file.signatures:
+        held = [x for x in jax.tree_util.tree_leaves(fun) if is_spec(x)]
+        nothing = "it has compiled nothing: call it or `warm_up` first"
+        why = f"it holds {held[0]}, which has no values" if held else nothing
+        why = refused[0][1] if refused else why
+        raise ValueError(f"`{name}` cannot be saved: {why}.")
+    settings = f._hooks.settings
+    signature = f._given_signature or inspect.signature(fun, follow_wrapped=False)
+    try:
+        file.write(path, own, settings, signature)
+    except Unsupported as e:
+        raise ValueError(f"`{name}` cannot be saved: {e}.") from None
+    if refused:
+        total = len(refused) + len(file.signatures)
+        lines = list_first([f"  ({text}): {why}" for text, why in refused], _MOST, "\n")
+        warnings.warn(
+            f"`{name}` was saved without {len(refused)} of {count(total, 'signature')}:\n{lines}\n"
+            + _CAN_HOLD,
+            stacklevel=_events.stack_level(),
+        )
+    return len(file.signatures)
+
+
+def _signatures_of(variant: _core.Variant) -> Iterator[tuple[tuple[Any, ...], TraceRecord]]:
+    """Yields the specs of each program that a variant has compiled, and its record."""
+    record, seen = record_of(variant), set()
+    for one in (*record.traces, *record.compiled, *record.warmed):
+        if one.placements is None:  # it has never been compiled
+            continue
+        pairs = zip(one.avals, one.placements, strict=True)
+        specs = tuple(_jax_compat.spec_of(x, at[0] if at and at[1] else None) for x, at in pairs)
+        key = (*((x.shape, x.dtype, x.weak_type, x.sharding) for x in specs), *one.context.values())
+        if key not in seen:
+            seen.add(key)
+            yield specs, one
+
+
+def _find(
+    cache: _core.Cache, variant: _core.Variant, specs: tuple[Any, ...], record: TraceRecord
+) -> tuple[Any, Callable[[dict[str, Any]], bytes]] | None:
+    """Returns the ``jax.stages.Compiled`` that JAX has for a signature, and a function that
+    serializes its executable. None if JAX has dropped it."""
+    no_trace = _running.Running(None)
+    with record.settings():
+        try:
+            no_trace.begin()
+            jitted, arrays = programs_of(variant).find(specs)
+            traced = jitted.trace(*arrays)
+        except _running.WouldTrace:
+            return None
+        finally:
+            no_trace.end()
+        lowered = traced.lower()
+        compiled = lowered.compile()
+
+    def again() -> bytes:
+        call = _running.Running(variant)
+        try:
+            call.begin()
+            _events.notify("ahead_of_time", cache, variant)
+            with record.settings():
+                return _executable_compat.compile_again(lowered)
+        except _executable_compat.NotSerializable as e:
+            raise Unsupported("JAX cannot serialize its executable") from e
+        finally:
+            call.end()
+
+    def serialize(parts: dict[str, Any]) -> bytes:
+        if not record_of(variant).cost.from_disk:  # otherwise kernels would be missing
+            with contextlib.suppress(_executable_compat.NotSerializable):
+                return _executable_compat.serialized(parts)
+        return again()
+
+    return compiled, serialize
+
+
+# ---- portable files ----
+
+
+def save_portable(
     prepared: PreparedCall,
     stage: Any,
     path: str | os.PathLike[str],
-    *,
-    portable: bool = False,
-    platforms: Sequence[str] | None = None,
+    platforms: Iterable[str] | None,
 ) -> None:
-    """Saves a compiled function; see `Compiled.save`. `stage` is a ``jax.stages.Compiled``, or for
-    a portable file a ``jax.stages.Lowered``."""
+    """Saves a lowered program; see `Lowered.save`. `stage` is the ``jax.stages.Lowered``."""
     path = as_path("save(path)", path)
-    check_bool("save(..., portable=...)", portable)
-    if platforms is not None and not portable:
-        raise ValueError("`save(..., platforms=...)` is for portable files: pass portable=True.")
     if platforms is not None:
         names = () if isinstance(platforms, str) else tuple(platforms)
         if not (names and all(isinstance(name, str) for name in names)):
@@ -60,72 +296,21 @@ def save(
                 f"{platforms!r}."
             )
         platforms = names
-    if prepared.program is None:
-        raise ValueError(f"`{prepared.name}` was loaded from a file; copy that file.")
+    file = _File(prepared.name, prepared.registry)
     try:
-        header, blobs = _contents(prepared, stage, portable, platforms)
-    except Unsupported as e:
-        raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise ValueError(f"`{path}` is not a regular file")
-    with replacing(path, durable=True) as file:
-        file.writelines(_file.chunks(header, blobs))
-
-
-def _contents(
-    prepared: PreparedCall,
-    stage: Any,
-    portable: bool,
-    platforms: Sequence[str] | None,
-) -> tuple[dict[str, Json], list[bytes]]:
-    """Returns the header and blobs of a file. Raises Unsupported, or ValueError with paths."""
-    registry, variant, settings = prepared.registry, prepared.variant, prepared.settings
-    result = variant.outputs[stage.out_tree.node_data()[1]]  # by trace number
-    arguments = _encode.encode_structure(registry, variant.structure, "the arguments")
-    exported = None
-    if portable:
         _program.placement(stage)  # first, because it can raise Unsupported
         exported = _export(prepared, platforms)
-        if isinstance(stage, jax.stages.Lowered) and exported[0].nr_devices > 1:
+        if exported[0].nr_devices > 1:
             raise Unsupported(
-                f"it runs on {exported[0].nr_devices} devices. Compile it, and save that"
+                f"it runs on {exported[0].nr_devices} devices. Compile it, and save the function"
             )
-    elif _records.record_of(variant).cost.from_disk:
-        raise Unsupported(
-            "JAX loaded it from its persistent compilation cache, and XLA cannot serialize such "
-            "an executable again. Set `jax_enable_compilation_cache` to False first, or pass "
-            "portable=True"
-        )
-    nodes = _encode.encode_structure(registry, result, "the result")
-    for what, encoded in ("the arguments", arguments), ("the result", nodes):
-        try:
-            _encode.decode_tree(encoded)
-        except Exception as e:
-            raise Unsupported(
-                f"{what} cannot be built of other leaves, as `load` does ({type(e).__name__}: {e}). JAX asks "
-                "that the functions that a class is registered with take any leaves"
-            ) from e
-    header, blobs = _program.encode(prepared.name, stage, nodes, exported)
-    own = [_program.encode_array(x) for x in prepared.function_arrays]
-    header["info"] |= {
-        "arguments": _program.described(variant.structure, prepared.arrays[len(own) :]),
-        "results": _program.described(result, _executable_compat.results_of(stage)),
-    }
-    header |= {
-        "functions": settings.functions,
-        # Numbers that were traced as part of an argument are arrays now, and stay traced.
-        "traced": {k: True if chosen is True else "**" for k, chosen in settings.traced.filters},
-        "numbers traced": settings.numbers_traced,
-        "static": [sorted(settings.static.positions), sorted(settings.static.names)],
-        "signature": [
-            [p.name, p.kind.name, p.default is not inspect.Parameter.empty]
-            for p in prepared.signature.parameters.values()
-        ],
-        "arguments": arguments,
-        "functions of": [_describe.digests_of(names) for names, _ in (arguments, nodes)],
-        "own": [array for array, _ in own],
-    }
-    return header, [*blobs, *(data for _, data in own)]
+        file.add(prepared.variant, stage, prepared.arrays, None, exported)
+        own, settings = prepared.function_arrays, prepared.settings
+        if specs := [x for x in own if is_spec(x)]:
+            raise Unsupported(f"the function holds {specs[0]}, which has no values")
+        file.write(path, own, settings, prepared.signature, exported[0].platforms)
+    except Unsupported as e:
+        raise ValueError(f"`{prepared.name}` cannot be saved: {e}.") from None
 
 
 def export_module() -> Any:

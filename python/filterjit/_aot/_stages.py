@@ -17,14 +17,17 @@ from .. import _core
 from .._base import _errors
 from .._base._generic import _P, _T
 from .._base._package import public_type
+from .._call import _direct
 from .._call._caches import names_of
 from .._call._events import notify
 from .._call._programs import programs_of
 from .._call._selection import HandOver
 from .._call._traced import contents
+from .._compat import _executable_compat
+from .._observe._records import TraceRecord
 from . import _save
-from ._compiled_calls import CompiledHooks
-from ._prepared import PreparedCall, prepare, spec_of
+from ._compiled_calls import CompiledHooks, Program
+from ._prepared import PreparedCall, place_of, prepare, spec_of
 
 # Attributes of jax.stages that are trees of the arguments or results.
 _INPUTS = frozenset({"args_info", "in_avals", "input_formats", "input_layouts", "input_shardings"})
@@ -73,7 +76,7 @@ class Traced(_Stage, Generic[_P, _T]):
 
     def lower(self, **options: Any) -> "Lowered[_P, _T]":
         """Returns a `Lowered`. `options` go to ``jax.stages.Traced.lower``."""
-        prepared = dataclasses.replace(self.prepared, program=_save.Program(self.stage))
+        prepared = dataclasses.replace(self.prepared, program=_save.Lowering(self.stage))
         with prepared.working():
             return Lowered(self.stage.lower(**options), prepared)
 
@@ -91,7 +94,7 @@ class Lowered(_Stage, Generic[_P, _T]):
     def compile(
         self, compiler_options: dict[str, Any] | None = None, **options: Any
     ) -> "Compiled[_P, _T]":
-        """Compiles the program and returns a `Compiled`, which can be called, inspected and saved.
+        """Compiles the program and returns a `Compiled`, which can be called and inspected.
 
         Without compiler options, calling the jitted function with these arguments doesn't compile
         a second time.
@@ -105,6 +108,8 @@ class Lowered(_Stage, Generic[_P, _T]):
         """
         with self.prepared.working():
             compiled = self.stage.compile(compiler_options=compiler_options, **options)
+        if not (compiler_options or options):
+            self.prepared.record_compiled()
         return _compiled(compiled, self.prepared)
 
     def save(self, path: str | os.PathLike[str], *, platforms: Sequence[str] | None = None) -> None:
@@ -119,17 +124,18 @@ class Lowered(_Stage, Generic[_P, _T]):
                 default is the current one.
 
         Raises:
-            ValueError: like `Compiled.save`; or if the program runs on several devices.
+            ValueError: if a file can't hold a static value (the message names its path), if JAX
+                can't export the program, or if it runs on several devices.
         """
-        _save.save(self.prepared, self.stage, path, portable=True, platforms=platforms)
+        _save.save_portable(self.prepared, self.stage, path, platforms)
 
 
 @final
 class Compiled(_core.CallProxy[_P, _T]):
     """A function compiled ahead of time, for one structure of its arguments.
 
-    ``filter_jit(f).lower(...).compile()`` and `filterjit.load` return it. It has the attributes of
-    a ``jax.stages.Compiled``, in the user's trees.
+    ``filter_jit(f).lower(...).compile()`` returns it. It has the attributes of a
+    ``jax.stages.Compiled``, in the user's trees.
 
     A call raises `MismatchError` for arguments with a different structure, shape, dtype or static
     value. The message names the argument.
@@ -150,34 +156,6 @@ class Compiled(_core.CallProxy[_P, _T]):
         cls, function: _core.FilterJit, stage: Any, prepared: PreparedCall
     ) -> "Compiled[_P, _T]":
         return super().__new__(cls, function, _Stage(stage, prepared))
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        portable: bool = False,
-        platforms: Sequence[str] | None = None,
-    ) -> None:
-        """Saves the compiled function to a file, for `filterjit.load`.
-
-        An existing file is replaced in one step: even after a crash, the file is the old or the new
-        one.
-
-        Arguments:
-            path: the path of the file.
-            portable: False saves the executable, which runs on the same kind of machine with the
-                same version of JAX. True saves the program as StableHLO (``jax.export``), which is
-                compiled when it is loaded, under the mesh and JAX settings of its compilation.
-            platforms: the platforms that a portable file runs on, such as ``("cpu", "cuda")``. The
-                default is the current one.
-
-        Raises:
-            ValueError: if a file can't hold a static value (the message names its path); if JAX
-                can't serialize the program, for example because it calls back into Python; or if
-                the function was itself loaded from a file.
-        """
-        options: dict[str, Any] = {"portable": portable, "platforms": platforms}
-        _save.save(self._prepared, self.compiled, path, **options)
 
     @property
     def _prepared(self) -> PreparedCall:
@@ -220,17 +198,14 @@ class Compiled(_core.CallProxy[_P, _T]):
 
 def _compiled(stage: Any, prepared: PreparedCall) -> Compiled[Any, Any]:
     cache, variant = prepared.cache, prepared.variant
+    jit_id = _errors.jit_id_of(variant)
     hooks = CompiledHooks(
-        prepared.settings,
-        prepared.name,
-        prepared.signature,
-        stage,
-        prepared.may_raise,
-        _errors.jit_id_of(variant),
+        prepared.settings, prepared.name, prepared.signature, prepared.may_raise, jit_id
     )
     name = f"{cache.record.name} (compiled)"
     f = hooks.make_filter_jit(cache.function, prepared.function_arrays, name, prepared.f._function)
-    hooks.insert_variant(f, variant.structure, variant.outputs)
+    call = _direct.wrap(_executable_compat.compiled_call(stage), stage)
+    hooks.insert_variant(f, [Program.of(variant.structure, stage)], call, variant.outputs)
     return Compiled(f, stage, prepared)
 
 
@@ -244,6 +219,7 @@ def begin(
     def finish() -> tuple[Any, PreparedCall]:
         with lowered.prepared.working():
             stage = lowered.stage.compile()
+        lowered.prepared.record_compiled()
         return stage, lowered.prepared
 
     return finish
@@ -282,17 +258,15 @@ def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
         traced = getattr(jitted, "usual", jitted).trace(*arrays)
         may_raise = True  # if unknown
         with contextlib.suppress(Exception):
-            found = contents(traced.jaxpr)
-            may_raise = found.callbacks
-            notify("inspected", prepared.variant, prepared.arrays, found)
-    return Traced(traced, _with_specs(prepared, may_raise))
-
-
-def _with_specs(prepared: PreparedCall, may_raise: bool) -> PreparedCall:
-    """Replaces the arguments' arrays by specs."""
+            program = contents(traced.jaxpr)
+            may_raise = program.callbacks
+            notify("inspected", prepared.variant, prepared.arrays, program)
     own = prepared.function_arrays
-    specs = map(spec_of, prepared.arrays[len(own) :])
-    return dataclasses.replace(prepared, arrays=(*own, *specs), may_raise=may_raise)
+    record = TraceRecord.of(prepared.arrays)
+    record.placements = tuple(map(place_of, prepared.arrays))
+    arrays = (*own, *map(spec_of, prepared.arrays[len(own) :]))
+    found = dataclasses.replace(prepared, arrays=arrays, may_raise=may_raise, record=record)
+    return Traced(traced, found)
 
 
 def eval_shape(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

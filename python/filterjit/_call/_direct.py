@@ -1,5 +1,6 @@
 """Direct calls: hits that run their executable without ``jax.jit`` (csrc/call/direct.c)."""
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -10,6 +11,7 @@ from .._base._switches import on_switch
 from .._compat import _direct_compat, _jax_compat
 from . import _running
 
+_MOST_ENTRIES = 1024  # of a function with added entries
 _AFTER = 16  # calls; making a plan costs about as much as several of them
 
 
@@ -111,6 +113,20 @@ def wrap(jitted: Any, source: Any = None, before: Before | None = None) -> Any:
     if before is not None:
         jitted = _After(before, jitted)
     return jitted if _context is None else _core.Direct(_context, jitted, source)
+
+
+def with_entries(function: Any) -> Any:
+    """Returns a callable that runs the program of an entry (`add_entry`), or calls `function`."""
+    return function if _context is None else _core.Direct(_context, function, None)
+
+
+def add_entry(call: Any, stage: Any, arrays: tuple[Any, ...]) -> None:
+    """Adds an entry for such arrays to a result of `with_entries`, if its programs can run so."""
+    if isinstance(call, _core.Direct) and call.num_entries < _MOST_ENTRIES:
+        with contextlib.suppress(Exception):  # a deleted array, or a private name has changed
+            plan = _direct_compat.plan_of(stage, arrays, _core.Output, must_pay=False)
+            if isinstance(plan, tuple):
+                call.add(plan, arrays)
 
 
 def jitted_of(call: Any) -> Any:

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -127,12 +129,75 @@ def results_of(stage: Any) -> list[Any]:
     return list(stage._executable.out_avals)
 
 
+class NotSerializable(Exception):
+    """XLA can't serialize an executable: one that it has deserialized, which lacks its kernels on
+    the CPU, or one that has run and sorts."""
+
+
 def serialized(parts: dict[str, Any]) -> bytes:
-    """Serializes an executable."""
+    """Serializes an executable. Raises NotSerializable."""
     executable = parts["xla_executable"]
-    if hasattr(executable, "serialize"):  # JAX 0.8.2 and newer
-        return bytes(executable.serialize())
-    return bytes(parts["backend"].serialize_executable(executable))
+    try:
+        if hasattr(executable, "serialize"):  # JAX 0.8.2 and newer
+            return bytes(executable.serialize())
+        return bytes(parts["backend"].serialize_executable(executable))
+    except jax.errors.JaxRuntimeError as e:
+        raise NotSerializable from e
+
+
+_compiling = threading.RLock()
+_numbers = itertools.count()
+
+
+def compile_again(lowered: Any) -> bytes:
+    """Compiles a ``jax.stages.Lowered`` again, or finds it in JAX's persistent cache, and returns
+    its serialized executable.
+
+    JAX's cache has complete executables, but nothing can serialize the ones that it returns.
+    Therefore this thread's reads of the cache are recorded.
+
+    Fallback: it is compiled, and raises NotSerializable if it came from the cache.
+    """
+    compiler = _private.private("jax._src.compiler")
+    cache = _private.private("jax._src.compilation_cache")
+    # JAX finds no program with this option, which the compiler doesn't see.
+    name, found, thread = f"filterjit {next(_numbers)}", [], threading.get_ident()
+    compile_or_get = getattr(compiler, "compile_or_get_cached", None)
+    read = getattr(cache, "get_executable_and_time", None)
+    if compile_or_get is None or read is None:
+        raise NotSerializable
+
+    def compile_without_option(
+        backend: Any, module: Any, devices: Any, options: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        if threading.get_ident() == thread:
+            overrides = options.env_option_overrides
+            options.env_option_overrides = [x for x in overrides if x[0] != name]
+        return compile_or_get(backend, module, devices, options, *args, **kwargs)
+
+    def read_and_record(key: str, options: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
+        files = cache._get_cache(backend) if threading.get_ident() == thread else None
+        if files is not None:
+            packed = files.get(key)
+            if packed is not None:
+                whole = cache.decompress_executable(packed)
+                found.append(cache.extract_executable_and_time(whole)[0])
+        return read(key, options, backend, *args, **kwargs)
+
+    with _compiling:
+        try:
+            compiler.compile_or_get_cached = compile_without_option
+            cache.get_executable_and_time = read_and_record
+            compiled = lowered.compile(compiler_options={name: "1"})
+        finally:
+            compiler.compile_or_get_cached = compile_or_get
+            cache.get_executable_and_time = read
+    if found:
+        return bytes(found[-1])
+    parts = executable_parts(compiled)
+    if parts is None:
+        raise NotSerializable
+    return serialized(parts)
 
 
 def executable_constants(compiled: Any) -> list[Any]:
@@ -156,7 +221,6 @@ def _unloaded_type() -> Any:
 def load_executable(
     data: bytes,
     devices: Sequence[Any],
-    moved: bool,
     parts: dict[str, Any],
     constants: Sequence[Any],
     args_info: Any,
@@ -165,8 +229,7 @@ def load_executable(
     ``jax.stages.Compiled``.
 
     `parts` are from `executable_parts`, with executable, backend and devices to be replaced.
-    `moved` is True if it was compiled for different devices. `constants` are from
-    `executable_constants`.
+    `constants` are from `executable_constants`.
 
     Fallback: None, and saved executables can't be loaded.
     """
@@ -176,14 +239,7 @@ def load_executable(
         return None
     on = device_list(tuple(devices))
     client = devices[0].client
-    assigned: dict[str, Any] = {}
-    if moved:  # otherwise XLA would run it on its original devices
-        make_options = _private.private("jax._src.compiler", "get_compile_options")
-        if make_options is None:
-            return None
-        assignment = {"num_partitions": len(devices), "device_assignment": [list(devices)]}
-        assigned["compile_options"] = make_options(num_replicas=1, **assignment)
-    executable = client.deserialize_executable(data, executable_devices=on, **assigned)
+    executable = client.deserialize_executable(data, executable_devices=on)
     parts = {**parts, "xla_executable": executable, "backend": client, "device_list": on}
     names = {field.name for field in dataclasses.fields(unloaded_type)}
     if not names <= parts.keys():

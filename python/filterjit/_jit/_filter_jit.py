@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import os
 import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +24,12 @@ from .._compat import _equinox_compat, _jax_compat
 from .._trees._registry import registry
 
 if TYPE_CHECKING:
-    from .._aot import _stages, _warm_up
+    from .._aot import _save, _stages, _warm_up
     from .._observe import _causes, _explain, _report, _report_output
     from .._shardings import _options
 else:  # not needed for calls
     _stages, _warm_up = LazyModule("_aot._stages"), LazyModule("_aot._warm_up")
+    _save = LazyModule("_aot._save")
     _options = LazyModule("_shardings._options")
     _explain, _report = LazyModule("_observe._explain"), LazyModule("_observe._report")
 
@@ -118,6 +120,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
     if TYPE_CHECKING:  # attributes of the FilterJit
 
         def report(self) -> _report_output.Report: ...
+        def save(self, path: str | os.PathLike[str]) -> int: ...
         def cache_info(self) -> _report.CacheInfo: ...
         def clear_cache(self) -> None: ...
         @property
@@ -200,7 +203,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         """Traces and lowers the function for these arguments, without running it.
 
         ``jax.ShapeDtypeStruct`` can replace any array. Returns a `Lowered`; its ``compile`` returns
-        a callable that can be saved. A function of `filterjit.jit` returns ``jax.jit``'s result.
+        a callable. A function of `filterjit.jit` returns ``jax.jit``'s result.
         Examples:
             >>> f = filter_jit(lambda x, n: n * x)
             >>> compiled = f.lower(jax.ShapeDtypeStruct((2,), jnp.float32), 3).compile()
@@ -226,13 +229,11 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called and
-        saved. In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
+        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called. In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
         ``ValueError``.
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
-            >>> f.compile(jnp.ones(2), 3).save('times.jit')
-            >>> filterjit.load('times.jit')(jnp.ones(2), 3)
+            >>> f.compile(jnp.ones(2), 3)(jnp.ones(2), 3)
             Array([3., 3.], dtype=float32)
         """
         return _stages.compile(self, args, kwargs)
@@ -279,6 +280,34 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             {}
         """
         return _warm_up.warm_up_all(self, (), signatures, threads)
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Saves every program that the function has compiled to a file, for `filterjit.load`.
+
+        These are the programs of calls, ``compile``, ``warm_up`` and ``warm_up_all``. An existing
+        file is replaced in one step: even after a crash, it is the old or the new one. Arrays in
+        the function itself are written as they are now.
+
+        A signature isn't written if a file can't hold one of its static values, or if its program
+        calls back into Python. One warning names each of these. Returns the number of signatures
+        in the file.
+
+        Arguments:
+            path: the path of the file.
+
+        Raises:
+            ValueError: if nothing can be written; the old file stays. Or if an array in the
+                function itself was donated.
+            RuntimeError: if JAX is older than 0.7.2.
+        Examples:
+            >>> f = filter_jit(lambda x: x + 1)
+            >>> f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32))
+            >>> f.save('add.jit')
+            1
+            >>> filterjit.load('add.jit')(jnp.ones(2))
+            Array([2., 2.], dtype=float32)
+        """
+        return _save.save(self, path)
 
     def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.

@@ -51,9 +51,14 @@ class NNXJit(_core.VariableJit):
     def __getattr__(self, name: str) -> Any:
         if name in ("upstream", "__wrapped__"):
             raise AttributeError(name)
-        if name in ("compile", "save"):
+        if name == "save":
             raise AttributeError(
-                f"`nnx.jit` has no `{name}`: `warm_up` compiles before the first call, and "
+                "`nnx.jit` has no `save`: split the model (`nnx.split`), and `filter_jit` a function of "
+                "its state"
+            )
+        if name == "compile":
+            raise AttributeError(
+                "`nnx.jit` has no `compile`: `warm_up` compiles before the first call, and "
                 "`lower(...).compile()` returns what that of Flax does"
             )
         return getattr(self.upstream, name)

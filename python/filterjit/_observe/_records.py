@@ -40,13 +40,16 @@ _MANY = 16  # functions with the same code, before collecting garbage to find dr
 
 @dataclasses.dataclass
 class TraceRecord:
-    """The dependencies of one trace. `context` has JAX's settings and the mesh, by name.
-    `placements` of the call's arrays are None until the program has run. `number` increases with
-    each trace."""
+    """The dependencies of one trace. `context` has JAX's settings and the mesh, by name, and
+    `settings` returns a context with these. `placements` of the call's arrays are None until the
+    program has run or was compiled ahead of time. `number` increases with each trace."""
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
     placements: tuple[Placed, ...] | None = None
+    settings: Callable[[], Any] = dataclasses.field(
+        default_factory=_jax_compat.settings, compare=False
+    )
     number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
 
     @classmethod
@@ -129,12 +132,14 @@ class VariantRecord:
 
     Attributes:
         compiled: compilations without a trace, for new placements.
+        warmed: compilations ahead of time.
         equations: the size of the last program.
         waits: True if calls wait for the program, because it can raise.
     """
 
     traces: list[TraceRecord] = dataclasses.field(default_factory=list)
     compiled: list[TraceRecord] = dataclasses.field(default_factory=list)
+    warmed: list[TraceRecord] = dataclasses.field(default_factory=list)
     cost: Cost = dataclasses.field(default_factory=Cost)
     equations: int = 0
     waits: bool = False
