@@ -23,6 +23,8 @@
 #   make analyze   gcc -fanalyzer and clang-tidy
 #   make versions  all tests on CPython 3.11 to 3.15, each with the newest JAX
 #   make every-jax the README's program, ratios and some tests with JAX 0.4.38 to the newest
+#   make peer-tests  PEER=lineax: the tests of a peer, as they are and with filterjit in place;
+#                  PEER_ARGS='-n 4' goes to pytest
 #   make windows-check  compiles the core for Windows, with clang; runs nothing
 #   make sdist     builds the sdist and runs tests from it
 #   make instructions  counts the core's instructions and holds them to bounds
@@ -40,7 +42,7 @@ SOURCES := $(C_FILES) setup.py pyproject.toml
 # Tests that PYTEST_ARGS names run alone.
 NAMED := $(filter tests/%,$(PYTEST_ARGS))
 
-.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions every-jax instructions windows-check sdist clean
+.PHONY: help demo demo-distributed test test-slow test-core lint docs bench fuzz mutants sanitize valgrind tsan coverage analyze versions every-jax peer-tests instructions windows-check sdist clean
 
 help:
 	@sed -n '1d;/^$$/q;s/^# \{0,1\}//p' Makefile
@@ -104,6 +106,9 @@ versions:
 every-jax:
 	.ci/every_jax $(CI_ARGS)
 
+peer-tests: $(VENV)/.peers
+	$(BIN)/python .ci/peer_tests $(PEER) $(PEER_ARGS)
+
 $(VENV)/.installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	FILTERJIT_TESTING=1 $(BIN)/python -m pip install --quiet --editable '.[test]'
@@ -111,6 +116,10 @@ $(VENV)/.installed: $(SOURCES)
 
 $(VENV)/.lint: pyproject.toml | $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	touch $@
+
+$(VENV)/.peers: pyproject.toml | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet beartype scipy tqdm
 	touch $@
 
 $(VENV)/.mutants: pyproject.toml | $(VENV)/.installed

@@ -57,12 +57,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 match os.environ["PEER"]:
-    case "equinox":
-        filterjit.install()
     case "flax":
         install_flax()
     case "jax":
         jax.jit = jit
+    case _:
+        filterjit.install()
 
 if __name__ == "__main__":  # runs the file of tests that is the first argument
     file = sys.argv[1]

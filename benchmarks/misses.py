@@ -100,6 +100,20 @@ def _variables() -> Any:
     return Net()
 
 
+class _Layer(eqx.Module):
+    weight: jax.Array
+    words: list[str] = eqx.field(static=True)
+
+
+def _returned() -> Row:
+    layers = [_Layer(jnp.ones(2), [f"word {i}" for i in range(50_000)]) for _ in range(100)]
+
+    def function(tree: Any, x: Any, static: Any) -> Any:
+        return _apply(static, x), layers
+
+    return Row("a result of 100 layers, each with 50,000 static words", function, None)
+
+
 def _rows() -> dict[str, Callable[[], Row]]:
     def of_transformer() -> Row:
         case = cases.CASES["transformer"]()
@@ -128,6 +142,7 @@ def _rows() -> dict[str, Callable[[], Row]]:
         ),
         "dict": lambda: Row("dict of 10,000 arrays", used_weight, cases.dict_of(10_000).args[0]),
         "nnx": nnx_row,
+        "returned": _returned,
     }
 
 
@@ -167,7 +182,10 @@ def _flat(row: Row, tree: Any, x: Any, static: Any) -> Callable[[], Any]:
         def build(leaves: Any) -> Any:
             return eqx.combine(jtu.tree_unflatten(treedef, leaves), statics)
 
-    jitted = jax.jit(lambda leaves, x: row.function(build(leaves), x, static))
+    def of_arrays(leaves: Any, x: Any) -> Any:
+        return jtu.tree_leaves(row.function(build(leaves), x, static))
+
+    jitted = jax.jit(of_arrays)
     return lambda: jitted(leaves, x)
 
 

@@ -45,7 +45,15 @@ LEFT_OUT = {
     "_jit._plain": set(),
     "_trees._partition": set(),
 }
-OBSERVE = ("_compiled_in", "_forbid", "_listener", "_recorder", "_records", "_retraces", "_wording")
+OBSERVE = (
+    "_forbid",
+    "_listener",
+    "_plain_objects",
+    "_recorder",
+    "_records",
+    "_retraces",
+    "_wording",
+)
 
 
 def left_out(name: str, found: set[str]) -> set[Any]:

@@ -210,7 +210,8 @@ has_no_hash(PyObject *value)
     return Py_TYPE(value)->tp_hash == PyObject_HashNotImplemented;
 }
 
-/* Takes a value with its own __eq__ and no key.  An unhashable field compares by identity. */
+/* Takes a value with its own __eq__ and no key.  A field whose __hash__ raises
+ * compares by identity. */
 static Py_ssize_t
 take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
              const Ancestors *ancestors)
@@ -223,7 +224,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     FjSnapshotCode code = FJ_PART_OWN;
     if (hash == -1) {
         if (PyErr_Occurred()) {
-            if (!field || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+            if (!field || !PyErr_ExceptionMatches(PyExc_Exception) ||
+                PyErr_ExceptionMatches(PyExc_MemoryError)) {
                 Py_XDECREF(fields);
                 return -1;
             }

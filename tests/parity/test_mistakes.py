@@ -28,7 +28,7 @@ from jax.sharding import PartitionSpec as P  # noqa: F401 (mistakes name what is
 import filterjit
 from filterjit import Filter, filter_jit, lax, load, partition  # noqa: F401
 from filterjit._base._errors import leaves_within
-from filterjit._observe import _compiled_in
+from filterjit._observe import _plain_objects
 from filterjit.sharding import ShardingRules, place  # noqa: F401
 from support.comparison import Jit
 from support.versions import auto_mesh
@@ -178,66 +178,13 @@ def test_what_returns_something_that_runs_later(kind: str) -> None:
         [coroutine.close() for coroutine in made]
 
 
-HELD: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a plain object": (
-        lambda x: {"a": [_Record({"k": x})]},
-        "`result['a'][0]`, which is static (a `_Record`)",
-    ),
-    "slots": (lambda x: (x, _Slots(x)), "`result[1]`, which"),
-    "objects in an object": (lambda x: _Record((1, _Slots([_Record(x)]))), "`result`, which"),
-    "a static field": (lambda x: _OfStatic(x), "`result.s`, which"),
-    "a list in a static field": (
-        lambda x: _OfStatic([1, x]),
-        "`result.s`, which is static (a `list`)",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_a_result_that_holds_tracers_is_refused(name: str) -> None:
-    """By decision. Equinox returns some, and raises JAX's errors for others."""
-    fun, path = HELD[name]
-    f = filter_jit(lambda x: fun(2 * x))
-    for _ in range(2):
-        with pytest.raises(TypeError, match=f"^the result holds a tracer in {re.escape(path)}"):
-            f(X)
-    assert f.report().as_dict()["functions"][0]["traces"] == 0
-
-
-LEFT_TO_JAX: dict[str, Callable[[Any], Any]] = {
-    "a closure": lambda x: lambda: x,
-    "a partial": lambda x: functools.partial(jnp.add, x, 1),
-    "map": lambda x: map(jnp.sin, [x]).__next__,
-}
-
-
-@pytest.mark.parametrize("name", LEFT_TO_JAX)
-def test_a_tracer_in_a_function_is_an_error_where_it_is_used(name: str, jit: Jit) -> None:
-    function = jit(LEFT_TO_JAX[name])(X)
-    with pytest.raises(jax.errors.UnexpectedTracerError):
-        jnp.sin(function())
-
-
-def test_a_static_result_may_hold_what_is_not_of_the_trace() -> None:
-    def outer(x: Any) -> Any:
-        record = _Record([x])
-        record.w.append(record)
-        out, y = filter_jit(lambda r, x: (r, r.w[0] + x))(record, x)
-        assert out is record
-        return y
-
-    assert jax.jit(outer)(X).tolist() == [2.0, 2.0]
-    with jax.disable_jit():
-        assert jax.grad(lambda x: filter_jit(lambda x: _Record(x * x))(x).w)(3.0) == 6.0
-
-
 def test_static_objects_with_attributes_that_raise(jit: Jit) -> None:
     f = jit(lambda r, x: (r, x))
     for r in (_Raising(), _Raising()):
         assert f(r, X)[0] is r
 
 
-def test_the_search_for_tracers_ends() -> None:
+def test_the_search_for_arrays_ends() -> None:
     assert len(list(leaves_within([[*range(10_000)], [_Record([*range(10_000)])]]))) == 100
 
 
@@ -246,12 +193,6 @@ class _Raising:
         raise ValueError(name)
 
     def __call__(self) -> None: ...
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["s"])
-@dataclasses.dataclass
-class _OfStatic:
-    s: Any
 
 
 class _Model:
@@ -293,10 +234,10 @@ class _Frozen:
         (lambda: _Record().method, True), (_Frozen, False), (_Settings, False),
     ],
 )  # fmt: skip
-def test_an_object_whose_arrays_are_compiled_in_is_told_once_a_class(
+def test_an_object_whose_arrays_are_plain_objects_is_told_once_a_class(
     make: Any, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_compiled_in, "_warned", weakref.WeakSet())
+    monkeypatch.setattr(_plain_objects, "_warned", weakref.WeakSet())
     f = filter_jit(lambda m, x: x)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

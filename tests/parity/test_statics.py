@@ -70,6 +70,25 @@ def test_own_equality_is_asked_besides_the_contents() -> None:
     assert len(f.variants) == 2
 
 
+class _RaisesInHash:
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+
+class _AndHasEquality(_RaisesInHash):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _AndHasEquality)
+
+    __hash__ = _RaisesInHash.__hash__
+
+
+@pytest.mark.parametrize("cls", [_RaisesInHash, _AndHasEquality])
+def test_a_static_field_whose_hash_raises(cls: type, jit: Jit) -> None:
+    f, static = jit(lambda h: h.x * 2), cls()
+    for _ in range(2):
+        assert f(Holder(ONE, static)) == 2 * ONE
+
+
 asked: list[Any] = []
 
 

@@ -37,8 +37,9 @@ class Trace:
 
 
 class TracedCall(NamedTuple):
-    """The parameters `names` of the user's function and their `arguments`, with tracers."""
+    """The user's function, its parameters `names` and their `arguments`, with tracers."""
 
+    fun: Any
     cache: _core.Cache
     hooks: Any
     structure: _core.Structure

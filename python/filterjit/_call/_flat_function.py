@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,7 +13,7 @@ from .._base import _errors
 from .._base._call_hooks import CallHooks
 from .._base._unwrap import code_of
 from .._compat import _jax_compat
-from . import _direct, _events, _running, _signature, _traced
+from . import _direct, _events, _running, _signature
 from ._caches import names_of
 
 _jax_compat.hide_from_tracebacks(__file__)
@@ -62,7 +61,6 @@ class FlatFunction:
         self.signature = cache.signature
         self.registry = hooks.registry
         self.donated = donated
-        self._is_class = isinstance(f._function, type)
         self._code = code_of(f._function)
         paths = _errors.array_paths(variant.function, variant.structure)
         self._paths = tuple(map(_errors.format_path, paths))
@@ -124,8 +122,6 @@ class FlatFunction:
         with _events.tracing(trace):
             out = hooks.check_result(self._call_function(trace))
             output = variant._finish(out, lambda: jnp.array(0))
-            if not jax.config.jax_disable_jit:
-                _traced.refuse_tracers(output.structure, self._is_class)
             if program is not None:
                 program.after_trace(out, output, arrays)
             return output
@@ -149,5 +145,5 @@ class FlatFunction:
         if cache is None:
             return call()
         names = self.signature.names
-        watched = _events.TracedCall(cache, hooks, variant.structure, names, arguments)
+        watched = _events.TracedCall(trace.fun, cache, hooks, variant.structure, names, arguments)
         return _events.call_watched(call, watched)

@@ -1,18 +1,7 @@
-"""The results of a trace: its equations, and tracers in static values."""
+"""The equations and constants of a trace."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import jax
-
-from .. import _core
-from .._base._errors import format_path, holds_arrays, leaves_within
-from .._compat import _jax_compat
-
-_jax_compat.hide_from_tracebacks(__file__)
-
-# ---- the equations and the constants of a program ----
 
 
 class Contents(NamedTuple):
@@ -63,27 +52,3 @@ def _jaxprs(root: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
                 for equation in jaxpr.eqns:
                     if equation.params:
                         todo.extend(equation.params.values())
-
-
-# ---- tracers in static values ----
-
-_MOST_STATICS = 1000  # to search
-
-
-def refuse_tracers(result: _core.Structure | None, is_class: bool) -> None:
-    """Raises TypeError if one of the first statics in a result is a tracer of the current trace, or
-    holds one in an attribute. `is_class` is True if the jitted function is a class."""
-    assert result is not None
-    for index, x in itertools.islice(result._statics(), _MOST_STATICS):
-        if any(map(_is_of_trace, leaves_within(x))):
-            path = format_path(["result", *result._key_path(index)])
-            raise TypeError(
-                f"the result holds a tracer in `{path}`, which is static (a `{type(x).__qualname__}`), "
-                f"so it cannot leave the trace. {holds_arrays(x) or 'Make the field not static.'}"
-                + " Or jit the methods of the class, one by one."
-                * is_class
-            )
-
-
-def _is_of_trace(x: Any) -> bool:
-    return isinstance(x, jax.core.Tracer) and _jax_compat.is_of_current_trace(x)

@@ -3,14 +3,14 @@
 import contextlib
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 
 from .. import _core
-from .._call._events import Listener, Trace
-from . import _compiled_in, _forbid, _retraces
+from .._call._events import Listener, Trace, TracedCall
+from . import _forbid, _plain_objects, _retraces
 from ._recorder import recorder
 from ._records import CompiledSignatures, functions, record_of
 
@@ -48,7 +48,12 @@ class _Observer(Listener):
         on_retrace = hooks.settings.on_retrace
         _retraces.before_trace(on_retrace, trace.cache, trace.fun, trace.variant, trace.record)
         if hooks.decorator == "filter_jit":
-            _compiled_in.warn_of_objects(trace.variant)
+            _plain_objects.warn_of_arguments(trace.variant)
+
+    def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:
+        if watched.hooks.decorator != "filter_jit" or jax.config.jax_disable_jit:
+            return None
+        return lambda out: _plain_objects.warn_of_result(watched.fun, out)
 
     def ran(self, variant: _core.Variant, arrays: Sequence[Any]) -> None:
         for trace in record_of(variant).traces[-1:]:

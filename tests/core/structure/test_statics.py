@@ -204,7 +204,6 @@ def test_same_static_and_is_immutable(registry: Any) -> None:
     bad = Hostile()
     pair = frozenset([bad, 1]), frozenset([Hostile(), 1])
     bad.on_hash = lambda: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        core.same_static(registry, *pair)
+    assert not core.same_static(registry, *pair)
     with pytest.raises(ZeroDivisionError):  # of the question whether the key is "immutable"
         core.flatten(registry, Box([1], aux=Keyed(Hostile(on_eq=lambda: 1 / 0))))

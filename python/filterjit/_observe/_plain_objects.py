@@ -1,5 +1,6 @@
-"""Warns if arrays are compiled in, because the object that holds them is static: an object with
-``__array__``, such as another library's tensor, or a plain object with arrays in attributes."""
+"""Warns of static objects that hold arrays: plain objects with arrays in attributes, and objects with
+``__array__``, such as another library's tensors. In an argument, their arrays are compiled in. In a
+result, they hold tracers."""
 
 import contextlib
 import types
@@ -7,21 +8,25 @@ import warnings
 import weakref
 from typing import Any
 
+import jax
+
 from .. import _core
-from .._base._errors import format_path, holds_arrays, is_array_like
+from .._base._errors import attributes_of, format_path, holds_arrays, is_array_like
 from .._base._package import is_library_class
 from .._call._events import stack_level
+from .._compat import _jax_compat
 
 _TEXT = "{} is static, so the values in this `{}` are compiled in, and later changes are not seen. "
 _ARRAY_LIKE = (
     "{} is a `{}`, which is static: its values are compiled in, and later changes are not seen. "
     "Pass `np.asarray(...)` of it, which is traced."
 )
+_WITHOUT_ATTRIBUTES = {type(None), bool, int, float, complex, str, bytes}
 _warned: "weakref.WeakSet[type]" = weakref.WeakSet()
 _looked_at: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-def warn_of_objects(variant: _core.Variant) -> None:
+def warn_of_arguments(variant: _core.Variant) -> None:
     """Warns, once per class, that a program contains the arrays of an object that might change and
     equals only itself. Looks at each object once."""
     for structure, root in ((variant.function, ["the function"]), (variant.structure, [])):
@@ -33,6 +38,35 @@ def warn_of_objects(variant: _core.Variant) -> None:
                 where = f"`{format_path([*root, *path])}`" if path else root[0]
                 text = text.format(where, type(x).__qualname__)
                 warnings.warn(text, stacklevel=stack_level())
+
+
+def warn_of_result(fun: Any, out: Any) -> None:
+    """Warns if a leaf of a trace's result has a tracer in an attribute. JAX raises its own error if
+    the tracer is used later."""
+    try:
+        leaves = jax.tree_util.tree_leaves(out)
+        # A large result has few types.
+        types_with_attributes = {type(x) for x in leaves} - _WITHOUT_ATTRIBUTES
+        for i, x in enumerate(leaves if types_with_attributes else ()):
+            if type(x) in types_with_attributes and _holds_tracer(x):
+                path, _ = jax.tree_util.tree_leaves_with_path(out)[i]
+                break
+        else:
+            return
+    except Exception:  # from a user's flatten function; the call raises it
+        return
+    where = f"result{jax.tree_util.keystr(path)}"
+    text = f"`{where}` is static (a `{type(x).__qualname__}`), and holds a tracer, which can't be used after the trace. {holds_arrays(x)}"
+    if isinstance(fun, type):
+        text += " Or jit the methods of the class, one by one."
+    warnings.warn(text, stacklevel=stack_level())
+
+
+def _holds_tracer(x: Any) -> bool:
+    return any(
+        isinstance(value, jax.core.Tracer) and _jax_compat.is_of_current_trace(value)
+        for _, value in attributes_of(x)
+    )
 
 
 def _warning_of(x: Any) -> str:
@@ -49,7 +83,7 @@ def _warning_of(x: Any) -> str:
 
 def _is_new(x: Any) -> bool:
     """True the first time for each object, and always without weak references or a hash."""
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(Exception):  # for example from a user's __hash__
         if x in _looked_at:
             return False
         _looked_at.add(x)
