@@ -84,8 +84,8 @@ CALLING: dict[str, tuple[Any, str]] = {
         "(argument `x` is a NumPy array of dtype <U1, which JAX"),
 
 
-    "compiled.save(3)": (TypeError, f"`save(path)` {PATH} 3"),
-    "compiled.save('x.jit', portable=True, platforms=())": (TypeError,
+    "f.save(3)": (TypeError, f"`save(path)` {PATH} 3"),
+    "f.lower(MODEL, X).save('x.jit', platforms=())": (TypeError,
         "such as ('cpu', 'cuda'), not ()"),
     "load('none.jit')": (FileNotFoundError, "'none.jit'"),
 }  # fmt: skip
@@ -278,15 +278,15 @@ def messages(program: Callable[[], Any]) -> str:
     return "\n".join([*raised, *(str(w.message) for w in warned)])
 
 
-def compiled_step() -> Any:
+def jitted_step() -> Any:
     def step(x: jax.Array) -> jax.Array:
         return (x * x).sum()
 
-    return filter_jit(step).compile(X)
+    return filter_jit(step)
 
 
 def loaded(folder: Path) -> Any:
-    compiled_step().save(folder / "step.jit", portable=True)
+    jitted_step().lower(X).save(folder / "step.jit")
     return filterjit.load(folder / "step.jit")
 
 
@@ -330,8 +330,8 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], str]] = {
     "nnx.jit(traced=)": (lambda: filterjit.nnx.jit(len, traced=("x",)), "numbers are traced"),
     "nnx.jit(static_argnmes=)": (
         lambda: filterjit.nnx.jit(len, static_argnmes="x"), "Did you mean 'static_argnames'"),
-    "grad of a compiled program": (lambda: jax.grad(compiled_step())(X), "step` is a compiled program"),
-    "nnx.jit(f).save": (lambda: filterjit.nnx.jit(len).save, "`warm_up` compiles before"),
+    "grad of a compiled program": (lambda: jax.grad(jitted_step().compile(X))(X), "step` is a compiled program"),
+    "nnx.jit(f).save": (lambda: filterjit.nnx.jit(len).save, "split the model"),
     "from filterjit import filter_grad": (
         lambda: exec("from filterjit import filter_grad"), "keep `equinox.filter_grad`"),
 }  # fmt: skip
