@@ -61,7 +61,15 @@ def test_counts_and_times_of_a_function_and_its_variants() -> None:
     assert [variants["n=2)"][k] for k in ("hits", "traces", "compiles")] == [2, 1, 1]
     assert [variants["n=3)"][k] for k in ("hits", "traces", "compiles")] == [0, 2, 2]
     assert sum(map(build_seconds, row["variants"])) == pytest.approx(build_seconds(row))
-    assert variants["n=2)"]["arrays"][-1] == "float32[3]"
+    (shape,) = variants["n=2)"]["shapes"]
+    assert shape["arrays"][-1] == "float32[3]"
+    labels = {s["label"] for s in variants["n=3)"]["shapes"]}
+    assert labels == {"x=float32[3]", "x=float16[3]"}
+    for variant in variants.values():
+        costs = [[s[k] for k in ("traces", "compiles")] for s in variant["shapes"]]
+        assert costs == [[1, 1]] * variant["traces"]
+        built = sum(map(build_seconds, variant["shapes"]))
+        assert built == pytest.approx(build_seconds(variant))
     assert row_of(f)["compiles"] == 3
     json.dumps(f.report().as_dict())
 
@@ -270,8 +278,33 @@ def test_variants_are_called_by_what_differs(name: str) -> None:
     for a, b in calls:
         f(a, b, X)
     found = [v["label"] for v in row_of(f)["variants"]]
-    assert sorted(re.sub(r"variant \d", "variant n", label) for label in found) == labels
     assert len({*found}) == len(calls)
+    assert sorted(re.sub(r"variant \d", "variant n", label) for label in found) == labels
+
+
+def test_each_shape_has_a_row() -> None:
+    f = filter_jit(lambda x, n: x["b"] * n, on_retrace="ignore")
+    for n in (1, 2):
+        for size in range(1, 3 + 5 * (n == 2)):
+            f({"a": jnp.ones(3), "b": jnp.ones(size)}, n)
+    rows = [line.strip().split("  ")[0] for line in str(f.report()).splitlines()]
+    assert {"n=1", "n=2", "x['b']=float32[1]", "2 other shapes"} <= {*rows}
+    assert sum(row.startswith("x['b']=float32[") for row in rows) == 7
+
+
+def test_functions_of_one_place_that_differ_by_shape_only() -> None:
+    def make() -> Any:
+        return filter_jit(lambda of_a_place: of_a_place + 1)
+
+    f, g = make(), make()
+    f(jnp.ones(4)), g(jnp.ones(5))
+    labels = [
+        v["label"]
+        for v in in_all(
+            "test_functions_of_one_place_that_differ_by_shape_only.<locals>.make.<locals>.<lambda>"
+        )["variants"]
+    ]
+    assert sorted(labels) == ["of_a_place=float32[4]", "of_a_place=float32[5]"]
 
 
 def test_what_tells_variants_apart_comes_first_in_their_names() -> None:

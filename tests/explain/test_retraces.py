@@ -40,6 +40,10 @@ def test_each_retrace_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert [f"was the int {i}, is the int {i + 1}" in text for i, text in enumerate(said[:7])] == (
         [True] * 7
     )
+    assert [text.count("\n") > 0 for text in said] == [True] * 3 + [False] * 4 + [True] * 3
+    begin, _, cause = said[3].partition(" because ")
+    assert begin == "`jitted.<locals>.f`: compiles again"
+    assert cause == "`b`: different static value: was the int 3, is the int 4"
 
 
 def test_warn() -> None:

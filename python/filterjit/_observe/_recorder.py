@@ -216,6 +216,7 @@ class _Recorder:
         work, is_done = None, False
         try:
             work = self.work(record, variant)
+            work.costs = (*work.costs, new.cost)
             work.tracing = True
             yield
             functions.traced.add(record.key)

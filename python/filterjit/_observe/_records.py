@@ -42,7 +42,8 @@ _MANY = 16  # functions with the same code, before collecting garbage to find dr
 class TraceRecord:
     """The dependencies of one trace. `context` has JAX's settings and the mesh, by name, and
     `settings` returns a context with these. `placements` of the call's arrays are None until the
-    program has run or was compiled ahead of time. `number` increases with each trace."""
+    program has run or was compiled ahead of time. `number` increases with each trace. `cost` is
+    the cost of the trace and of the program compiled after it."""
 
     avals: tuple[Aval, ...]
     context: dict[str, Any]
@@ -51,6 +52,7 @@ class TraceRecord:
         default_factory=_jax_compat.settings, compare=False
     )
     number: int = dataclasses.field(default_factory=itertools.count().__next__, compare=False)
+    cost: "Cost" = dataclasses.field(default_factory=lambda: Cost(), compare=False)
 
     @classmethod
     def of(cls, arrays: Sequence[Any], placed: bool = False) -> "TraceRecord":
@@ -357,6 +359,7 @@ class _Functions:
         kept_alive: caches to keep until the report of `filterjit run`.
         lock: held to change a `Cost` or a total.
         streaks: first compilations of the functions made by one place of the program, by their key.
+        explained: the causes logged last, and how often in a row, by the same key.
         by_code: caches by the user's code, each with the codes of everything its function wraps.
             Finds the caches of a recreated function.
     """
@@ -367,6 +370,7 @@ class _Functions:
         self.lock = RLock()
         self.streaks: dict[Any, Streaks] = {}
         self.traced: set[Any] = set()
+        self.explained: dict[Any, tuple[tuple[Key, ...], int]] = {}
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
         self._refs: set[_CacheRef] = set()

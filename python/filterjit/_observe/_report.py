@@ -10,11 +10,11 @@ from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
 from .._call._programs import calls_of
 from . import _retraces
-from ._labels import labels_of
+from ._labels import Program, labels_of
 from ._placement import compare_placements
 from ._recorder import recorder
 from ._records import Cost, FunctionRecord, Times, functions, record_of
-from ._report_output import STAGES, TIMES, Report, total
+from ._report_output import COSTS, TIMES, Report, total
 
 _OFTEN = 100  # calls that deserve a remark
 _LARGE = 1000  # equations that do
@@ -79,7 +79,7 @@ def report_of(cache: _core.Cache) -> Report:
 
 
 def _cost_columns(cost: Cost) -> dict[str, Any]:
-    return {name: getattr(cost, name) for name in ("traces", "compiles", "from_disk", *STAGES)}
+    return {name: getattr(cost, name) for name in COSTS}
 
 
 def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str, float | None]:
@@ -96,16 +96,32 @@ def _times(counted: Sequence[int], cost: Cost, waits: bool = False) -> dict[str,
     }
 
 
-def _variant_row(variant: _core.Variant) -> dict[str, Any]:
+def _variant_row(variant: _core.Variant, cache: _core.Cache) -> dict[str, Any]:
     record = record_of(variant)
     return {
         "arguments": repr(variant.structure).removeprefix("Structure(").removesuffix(")"),
-        "arrays": [str(aval) for aval in record.traces[-1].avals] if record.traces else [],
+        "shapes": _shape_rows(variant, cache),
         "hits": variant.hits,
         "direct": _counts(variant)["direct"],
         **_times(variant._times, record.cost, record.waits),
         **_cost_columns(record.cost),
     }
+
+
+def _programs(variant: _core.Variant, cache: _core.Cache) -> list[Program]:
+    """Returns the variant's structure with the avals of each of its traces."""
+    own = cache.function.num_leaves
+    return [(variant.structure, trace.avals[own:]) for trace in record_of(variant).traces]
+
+
+def _shape_rows(variant: _core.Variant, cache: _core.Cache) -> list[dict[str, Any]]:
+    """Returns a row for each trace of a variant: one for each combination of shapes and dtypes."""
+    traces = record_of(variant).traces
+    rows = [
+        {"label": label, "arrays": [*map(str, trace.avals)], **_cost_columns(trace.cost)}
+        for label, trace in zip(labels_of(_programs(variant, cache)), traces, strict=True)
+    ]
+    return sorted(rows, key=total, reverse=True)
 
 
 def _times_of_function(
@@ -170,9 +186,15 @@ def _passed_on(variant: _core.Variant) -> Counter[str]:
 
 def _function_row(whole: FunctionRecord, caches: list[_core.Cache]) -> dict[str, Any]:
     """Returns a row for the functions with one name and place, `whole` in total."""
-    found = [(v, cache, _variant_row(v)) for cache in caches for v in cache.variants()]
+    found = [(v, cache, _variant_row(v, cache)) for cache in caches for v in cache.variants()]
     found.sort(key=lambda one: total(one[2]), reverse=True)
-    labels = labels_of([variant for variant, _, _ in found])
+    programs = [_programs(v, cache) for v, cache, _ in found]
+    labels = labels_of(
+        [
+            of_variant[0] if len(of_variant) == 1 else (v.structure, ())
+            for (v, _, _), of_variant in zip(found, programs, strict=True)
+        ]
+    )
     variants = [{"label": label, **row} for label, (_, _, row) in zip(labels, found, strict=True)]
     remarks = list(dict.fromkeys(text for v, cache, _ in found for text in _remarks(v, cache)))
     remarks += [whole.captured] if whole.captured else []

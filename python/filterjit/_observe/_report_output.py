@@ -11,6 +11,7 @@ from .._terminal._text import shorten, table
 from ._wording import file_and_line, shorten_name, show_seconds
 
 STAGES = ("tracing", "compiling")
+COSTS = ("traces", "compiles", "from_disk", *STAGES)
 TIMES = ("dispatch", "program", "waiting")  # of hits
 _HEADING = "filterjit: where the time of jitted functions went, most expensive first"
 _VARIANTS = 5  # rows for one function's variants
@@ -87,16 +88,16 @@ class Report:
 
     def _rows(self) -> list[list[str]]:
         """Returns the table's cells, beginning with the heads."""
-        rows: list[tuple[str, dict[str, Any]]] = []
+        rows: _Rows = []
         for function in self._functions:
             many = f" (x{function['functions']:,})" if function["functions"] > 1 else ""
             rows.append((shorten_name(function["name"]) + many, function))
             variants = function["variants"]
             shown = variants[:_VARIANTS]
             rest = _rest(function, shown) if variants else None
-            if len(variants) > 1 or rest is not None:
-                labels = _shorten_labels([v["label"] for v in shown])
-                rows += [("  " + label, v) for label, v in zip(labels, shown, strict=True)]
+            has_rows = len(variants) > 1 or rest is not None
+            for label, v in _labelled(shown, "  "):
+                rows += [(label, v)] * has_rows + _shapes(v["shapes"], "    " if has_rows else "  ")
             if rest is not None:
                 others = len(variants) - len(shown)
                 rows.append((f"  {others} other variants" if others else "  other programs", rest))
@@ -160,20 +161,33 @@ def advise(report: Report, *, explained: bool, jax: bool) -> str:
     return said
 
 
-def _shorten_labels(labels: list[str]) -> list[str]:
-    """Cuts labels to 38 characters, and adds numbers to equal ones."""
-    cut = [shorten(text, 38) for text in labels]
+_Rows = list[tuple[str, dict[str, Any]]]
+
+
+def _labelled(rows: list[dict[str, Any]], indent: str) -> _Rows:
+    """Returns rows with their labels, cut to 38 characters. Adds numbers to equal ones."""
+    cut = [shorten(row["label"], 38) for row in rows]
     return [
-        text if cut.count(text) == 1 else f"{i}: {label[:32]}..."
-        for i, (text, label) in enumerate(zip(cut, labels, strict=True), 1)
+        (indent + (text if cut.count(text) == 1 else f"{i}: {row['label'][:32]}..."), row)
+        for i, (text, row) in enumerate(zip(cut, rows, strict=True), 1)
     ]
+
+
+def _shapes(rows: list[dict[str, Any]], indent: str) -> _Rows:
+    """Returns a row for each of several shapes, and one for all after the first few."""
+    if len(rows) < 2:
+        return []
+    more = rows[_VARIANTS:]
+    costs = {name: sum(row[name] for row in more) for name in COSTS}
+    others = [(f"{indent}{len(more)} other shapes", costs)] if more else []
+    return _labelled(rows[:_VARIANTS], indent) + others
 
 
 def _rest(function: dict[str, Any], shown: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the figures outside the rows of variants: of more variants and dropped programs. None
     if there are none."""
     rest: dict[str, Any] = dict.fromkeys(TIMES)
-    for name in ("hits", "traces", "compiles", "from_disk", *TIMES, *STAGES):
+    for name in ("hits", *COSTS, *TIMES):
         if function[name] is not None:
             rest[name] = max(0, function[name] - sum(v[name] or 0 for v in shown))
     return rest if rest["traces"] or total(rest) > 1e-4 else None

@@ -38,6 +38,7 @@ _WORTH = 10  # traces that deserve a sentence
 _SELDOM = 10  # calls; a program called more often has paid for its trace
 _SHARE = 0.9  # of the comparisons
 _MOST_CAUSES = 3
+_OFTEN = 4  # compilations in a row for the same causes, to explain them in one line
 
 
 @public
@@ -92,7 +93,7 @@ def before_trace(
         return
     is_retrace = not explanation.causes[0].is_of_function
     if switches.explain or (is_retrace and on_retrace == "log"):
-        logger.warning("%s", explanation)
+        logger.warning("%s", _text_to_log(explanation, cache.record))
     if not is_retrace:
         return  # a new function
     if on_retrace == "warn":
@@ -101,6 +102,17 @@ def before_trace(
         raise RetraceError(str(explanation))
     elif callable(on_retrace):
         on_retrace(explanation)
+
+
+def _text_to_log(explanation: "Explanation", record: FunctionRecord) -> str:
+    """Returns the explanation, cut to one line for functions of libraries, and from the fourth
+    compilation in a row for the same causes on."""
+    causes, n = functions.explained.get(record.key, ((), 0))
+    n = n + 1 if causes == explanation.kinds else 1
+    functions.explained[record.key] = explanation.kinds, n
+    lines = str(explanation).splitlines()
+    is_brief = n >= _OFTEN or not _is_for_user(record)
+    return " ".join(map(str.strip, lines[:2])) if is_brief else "\n".join(lines)
 
 
 def _tell_of_many(
