@@ -312,8 +312,19 @@ def sizes(f: Any) -> tuple[int, int, int]:
     return before, between, f._cache_size()
 
 
+def size_of_placements(jit: Any) -> list[int]:
+    f, found = jit(lambda x: x + 1), []
+    placed = jax.device_put(X, jax.sharding.NamedSharding(auto_mesh("x"), P("x")))
+    for x in (X, X, X[:1], jax.device_put(X, jax.devices()[0]), placed, X):
+        f(x)
+        found.append(f._cache_size())
+    assert jit is jax.jit or f.cache_info().programs == found[-1]
+    return found
+
+
 USED_BY_LIBRARIES: dict[str, Callable[[Any], Any]] = {
     "_cache_size and _clear_cache": lambda jit: sizes(jit(lambda x: x + 1)),
+    "_cache_size of placements": size_of_placements,
     "_fun": lambda jit: jit(named)._fun is named,
     "_jit_info": lambda jit: jit(named, static_argnames="x")._jit_info.static_argnames,
     "clear_cache": lambda jit: jit(named).clear_cache(),

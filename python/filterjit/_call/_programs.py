@@ -50,6 +50,16 @@ def calls_of(variant: _core.Variant) -> list[Any]:
     return [variant._call] if variant._programs is None else variant._programs.calls
 
 
+def count(cache: _core.Cache) -> int:
+    """Returns the number of a function's programs, as ``_cache_size`` of ``jax.jit`` does. Traces
+    ahead of time count too."""
+    found = _jax_compat.count_programs(getattr(cache.hooks, "upstream", None))
+    for variant in cache.variants():
+        jitted = map(_direct.jitted_of, calls_of(variant))
+        found += max(variant.num_traces, sum(map(_jax_compat.count_programs, jitted)))
+    return found
+
+
 def _drop(variant: _core.Variant) -> None:
     """Drops a variant's programs from JAX and from direct calls."""
     for call in calls_of(variant):

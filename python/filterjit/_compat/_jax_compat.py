@@ -257,6 +257,12 @@ def clears_with_jax(clear: Callable[[], None]) -> bool:
     return True
 
 
+def count_programs(jitted: Any) -> int:
+    """Returns the number of programs of a ``jax.jit``. Fallback: 0, and traces count."""
+    count = _private.private_attribute(jitted, "_cache_size")
+    return 0 if count is None else int(count())
+
+
 def drop_programs(jitted: Any) -> None:
     """Drops the programs of a ``jax.jit`` function, without its `clear_cache`, after which JAX
     would

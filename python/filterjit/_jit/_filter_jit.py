@@ -330,19 +330,19 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         return _report.report_of(self._parts()[0])
 
     def cache_info(self) -> "_report.CacheInfo":
-        """Returns CacheInfo(hits, misses, variants, maxsize).
+        """Returns CacheInfo(hits, misses, variants, maxsize, programs).
 
         Examples:
             >>> f = filter_jit(lambda x: x + 1)
             >>> ys = [f(jnp.ones(2)) for _ in range(3)]
             >>> f.cache_info()
-            CacheInfo(hits=2, misses=1, variants=1, maxsize=4096)
+            CacheInfo(hits=2, misses=1, variants=1, maxsize=4096, programs=1)
         """
         return _report.cache_info(self._parts()[0])
 
     def _cache_size(self) -> int:
         """Returns the number of programs, like ``_cache_size`` of ``jax.jit``."""
-        return sum(variant.num_traces for variant in self.variants)
+        return _programs.count(self._parts()[0])
 
     def clear_cache(self) -> None:
         """Drops all compiled programs of the function, which it shares with equal functions jitted

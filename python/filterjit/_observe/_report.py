@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
+from .._call import _programs
 from .._call._programs import calls_of
 from . import _retraces
 from ._labels import Program, labels_of
@@ -45,17 +46,20 @@ class CacheInfo(NamedTuple):
             parameters or have an unhashable static leaf.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
+        programs: compiled programs, for all shapes, dtypes and placements of arrays.
     """
 
     hits: int
     misses: int
     variants: int
     maxsize: int
+    programs: int
 
 
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants, calls, hits = len(cache.variants()), cache.calls, cache.hits
-    return CacheInfo(hits, max(0, calls - hits), variants, cache.maxsize)
+    programs = _programs.count(cache)
+    return CacheInfo(hits, max(0, calls - hits), variants, cache.maxsize, programs)
 
 
 @public
