@@ -44,11 +44,12 @@ import numpy as np
 
 from . import _core
 from ._base._arrays import is_tracing, placement
-from ._base._errors import ProcessMismatchError
+from ._base._errors import ProcessMismatchError, array_paths, format_path, short_repr
 from ._base._locks import RLock
 from ._call._programs import Programs, programs_of
 from ._call._settings import Settings
 from ._compat import _executable_compat, _jax_compat
+from ._trees._nodes import walk
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -130,8 +131,20 @@ class Comparison:
                     with contextlib.suppress(Exception):  # this process raises `e` in any case
                         _Wait(client, processes, self._name, raised=raised).run(call)
                 raise
-            _Wait(client, processes, self._name, program=_text_of(lowered)).run(call)
+            program, about = _text_of(lowered), _arguments_in_words(variant, arrays)
+            _Wait(client, processes, self._name, program=program, about=about).run(call)
         self._compared.add(key)
+
+
+def _arguments_in_words(variant: _core.Variant, arrays: Sequence[Any]) -> dict[str, str]:
+    """Describes the arrays and statics of a call by path, for messages."""
+    paths = [*map(format_path, array_paths(variant.function, variant.structure))]
+    found = {path: str(_jax_compat.typeof(x)) for path, x in zip(paths, arrays, strict=True)}
+    for node, path in walk(variant.structure):
+        if node.statics:
+            shown = ", ".join(short_repr(x) for x in node.statics)
+            found[format_path(path)] = _cut(_ADDRESS.sub("", shown))
+    return found
 
 
 def _makes_call_fail(programs: Programs, exception: Exception, arrays: tuple[Any, ...]) -> bool:
@@ -180,8 +193,9 @@ class _Wait:
         name: str,
         program: str = "",
         raised: str = "",
+        about: dict[str, str] | None = None,
     ) -> None:
-        self.client = client
+        self.client, self.about = client, about or {}
         self.processes, self.name, self.program, self.raised = processes, name, program, raised
         text = program or f"{name} {raised}"
         self.digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -226,7 +240,8 @@ class _Wait:
                     )
                 if not (text or is_leader):
                     text = f"{self.place}/text/{self.id}"
-                    data = zlib.compress(self.program.encode("utf-8", "backslashreplace"))
+                    sent = json.dumps([self.name, self.about, self.program])
+                    data = zlib.compress(sent.encode("utf-8", "backslashreplace"))
                     self.client.key_value_set_bytes(f"{text}/text", data)
         finally:
             self.client.key_value_delete(self.mine)
@@ -281,15 +296,28 @@ class _Wait:
         others = [x for x in entries if x.digest != self.digest and x.process != self.me]
         numbers = sorted({x.process for x in others})
         who = f"process{'es' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-        lines = [f"{who} and process {self.me} are about to run different programs:"]
+        lines = [
+            f"{who} and process {self.me} are about to run different programs of `{self.name}`:"
+        ]
         for x in entries:
             what = x.raised or f"runs the program {x.digest[:16]}"
             lines.append(f"process {x.process} {what}")
         for other in [x for x in others if not (x.raised or self.raised)][:1]:
             for _, value in self.client.key_value_dir_get_bytes(f"{self.place}/text/{other.id}/"):
-                a, b = _first_difference(self.program, zlib.decompress(value).decode())
-                lines.append(f"{a} on process {self.me}, {b} on process {other.process}")
+                there = json.loads(zlib.decompress(value))
+                for a, b in self._differences(*there):
+                    lines.append(f"{a} on process {self.me}, {b} on process {other.process}")
         return "\n  ".join(lines) + "\nAll processes must run the same program."
+
+    def _differences(self, name: str, about: dict[str, str], program: str) -> Iterator[Any]:
+        """Yields pairs of texts: the function, its first arguments, and the line that differ."""
+        if name != self.name:
+            yield f"`{self.name}`", f"`{name}`"
+        elif differ := [x for x in (*self.about, *about) if self.about.get(x) != about.get(x)]:
+            for path in [*dict.fromkeys(differ)][:3]:
+                here, there = (found.get(path, "nothing") for found in (self.about, about))
+                yield f"`{path}` is {here}", there
+        yield _first_difference(self.program, program)
 
 
 def _first_difference(here: str, there: str) -> tuple[str, str]:

@@ -119,6 +119,8 @@ def check_disagree() -> None:
     text = raised(f, x, {"scale": 5.0 + (index == 1), "name": "a"})
     assert "process 1 and process 0" in text and text.count("runs the program ") == count, text
     assert "dense<5.0" in text and "dense<6.0" in text, text
+    assert "different programs of `check_disagree.<locals>.<lambda>`" in text, text
+    assert "`config['scale']` is 5.0 on process 0, 6.0 on process 1" in text, text
     f(x, {"scale": 4.0, "name": "a"})  # all goes on
     last = count - 1
     text = raised(f, x, {"scale": 7.0, "name": "a", **({"new": 1} if index == last else {})})

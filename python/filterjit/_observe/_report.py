@@ -46,7 +46,8 @@ class CacheInfo(NamedTuple):
             parameters or have an unhashable static leaf.
         variants: static structures with compiled programs.
         maxsize: the maximum of `variants`.
-        programs: compiled programs, for all shapes, dtypes and placements of arrays.
+        programs: compiled programs for all shapes, dtypes and placements, as ``_cache_size`` of
+            ``jax.jit`` counts them: NumPy arrays count as another placement.
     """
 
     hits: int
