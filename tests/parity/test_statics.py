@@ -56,6 +56,25 @@ def test_order_of_a_static_dict(jit: Jit, ours: bool) -> None:
     assert f(Holder(ONE, one)) == ["a", "b"] and list(jit(lambda d: list(d))(two)) == ["a", "b"]
 
 
+class _Broken:
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return 3  # the default
+        raise KeyError("not set")
+
+    def __set__(self, instance: Any, value: Any) -> None: ...
+
+
+def test_a_dataclass_whose_field_cannot_be_read_equals_itself(jit: Jit) -> None:
+    @dataclasses.dataclass
+    class Config:
+        n: int = 2
+        m: int = _Broken()  # type: ignore[assignment]
+
+    f, h = jit(lambda h: h.s.n), Holder(ONE, Config())
+    assert [f(h), f(h)] == [2, 2]
+
+
 def test_own_equality_is_asked_besides_the_contents() -> None:
     """Of a class with the contents of a list, which says that two lists of equal items differ."""
 

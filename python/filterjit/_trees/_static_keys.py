@@ -160,9 +160,12 @@ def _fields(names: list[str]) -> Key:
 
     def fields(x: Any) -> Any:
         try:
-            return get(x)
-        except AttributeError:
-            return tuple(getattr(x, name, _ABSENT) for name in names)
+            try:
+                return get(x)
+            except AttributeError:
+                return tuple([getattr(x, name, _ABSENT) for name in names])
+        except Exception:  # from a property: the value equals only itself
+            return _core.identity(x)
 
     return fields
 
