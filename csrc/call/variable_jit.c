@@ -375,6 +375,7 @@ static PyMethodDef jit_methods[] = {
     FJ_METHOD("_nodes", jit_nodes, METH_O, "($self, tree, /)",
               "Returns a tuple of the Variables and Pytrees in a tree, each once, in call\n"
               "order. Raises ValueError if a call with the tree would be handed over."),
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

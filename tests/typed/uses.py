@@ -78,6 +78,33 @@ def wrong_options() -> None:
     filter_jit(3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
 
 
+@filterjit.nnx.jit
+def scaled(x: jax.Array, factor: float = 2.0) -> jax.Array:
+    return x * factor
+
+
+class Linear:
+    @filterjit.nnx.jit(static_argnames=("self", "train"))
+    def loss(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+        return x
+
+
+def test_nnx() -> None:
+    assert_type(scaled(X, factor=3.0), jax.Array)
+    assert_type(Linear().loss(X, train=True), jax.Array)
+    assert_type(scaled.explain(X), filterjit.types.Explanation)
+    assert_type(filterjit.nnx.cached_partial(scaled, X)(factor=3.0), jax.Array)
+    f: filterjit.nnx.NNXJit[[jax.Array, float], jax.Array] = scaled
+    assert f.cache_info().variants == 2
+
+
+def wrong_nnx() -> None:
+    scaled("x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    scaled.explain(X, fcator=3.0)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    Linear().loss(X, trian=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+    filterjit.nnx.jit(len, donate="x")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+
+
 def takes_a_jitted_function(f: FilterJit[[jax.Array, float], jax.Array]) -> jax.Array:
     return f(X, 2.0)
 
@@ -187,6 +214,18 @@ def test_stages(tmp_path: pathlib.Path) -> None:
     net = Net(2)
     assert_type(net.loss.lower(spec).compile()(net, X), jax.Array)
     assert_type(Net.loss.trace(net, spec).lower().compile()(net, X), jax.Array)
+
+
+def test_specs_instead_of_arrays() -> None:
+    spec: jax.ShapeDtypeStruct = jax.eval_shape(lambda: X)
+    assert_type(scale.compile(spec, 2.0)(X, 2.0), jax.Array)
+    scale.warm_up(x=spec, factor=2.0)
+    Net(2).loss.warm_up(spec, train=True)
+
+
+def wrong_explanations(net: Net) -> None:
+    scale.explain("x", 2.0)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    net.loss.explain(X, trian=True)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def wrong_stages(compiled: filterjit.types.Compiled[[jax.Array], jax.Array], net: Net) -> None:

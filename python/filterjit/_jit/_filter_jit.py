@@ -12,7 +12,7 @@ from jax import tree_util as jtu
 
 from .. import _core
 from .._base._checks import positive_int
-from .._base._generic import _P, _S, _T
+from .._base._generic import _P, _S, _T, takes_specs
 from .._base._later import LazyModule
 from .._base._rooms import import_room
 from .._call import _programs
@@ -76,24 +76,35 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
     def _function(self) -> Any:
         return types.MethodType(self.__func__._function, self.__self__)
 
-    def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
+    @takes_specs
+    def lower(
+        self, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> "_stages.Lowered[Concatenate[_S, _P], _T]":
         """Traces and lowers the method for these arguments. Returns a `Lowered`; see
         FilterJit.lower."""
         return self.__func__.lower(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
-    def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[Concatenate[_S, _P], _T]":
+    @takes_specs
+    def trace(
+        self, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> "_stages.Traced[Concatenate[_S, _P], _T]":
         """Traces the method for these arguments. Returns a `Traced`; see FilterJit.trace."""
         return self.__func__.trace(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
-    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
+    @takes_specs
+    def compile(
+        self, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> "_stages.Compiled[Concatenate[_S, _P], _T]":
         """Compiles the method for these arguments. Returns a `Compiled`; see FilterJit.compile."""
         return self.__func__.compile(self.__self__, *args, **kwargs)  # type: ignore[return-value]
 
-    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+    @takes_specs
+    def eval_shape(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays."""
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
+    @takes_specs
+    def warm_up(self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         """Compiles the method for these arguments, to make calls with them hits; see
         FilterJit.warm_up."""
         self.__func__.warm_up(self.__self__, *args, **kwargs)
@@ -112,7 +123,7 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         """
         return _warm_up.warm_up_all(self.__func__, (self.__self__,), signatures, threads)
 
-    def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
+    def explain(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "_causes.Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.
         Returns an `Explanation`. Traces and runs nothing."""
         return self.__func__.explain(self.__self__, *args, **kwargs)
@@ -199,7 +210,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     def __repr__(self) -> str:
         return f"<{self._hooks.decorator} of {self._function!r}>"
 
-    def lower(self, /, *args: Any, **kwargs: Any) -> "_stages.Lowered[_P, _T]":
+    @takes_specs
+    def lower(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "_stages.Lowered[_P, _T]":
         """Traces and lowers the function for these arguments, without running it.
 
         ``jax.ShapeDtypeStruct`` can replace any array. Returns a `Lowered`; its ``compile`` returns
@@ -215,7 +227,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             return lowered
         return _stages.trace(self, args, kwargs).lower()
 
-    def trace(self, /, *args: Any, **kwargs: Any) -> "_stages.Traced[_P, _T]":
+    @takes_specs
+    def trace(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "_stages.Traced[_P, _T]":
         """Traces the function for these arguments, without running it.
 
         Takes the same arguments as `lower`, and returns a `Traced`. A function of `filterjit.jit`
@@ -226,11 +239,12 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             return traced
         return _stages.trace(self, args, kwargs)
 
-    def compile(self, /, *args: Any, **kwargs: Any) -> "_stages.Compiled[_P, _T]":
+    @takes_specs
+    def compile(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "_stages.Compiled[_P, _T]":
         """Compiles the function for these arguments, without running it.
 
-        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called. In `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise
-        ``ValueError``.
+        Takes the same arguments as `lower`, and returns a `Compiled`, which can be called. In
+        `filterjit.jit`, arguments and results that only ``jax.jit`` supports raise ``ValueError``.
         Examples:
             >>> f = filterjit.jit(lambda x, n: x * n, static_argnames='n')
             >>> f.compile(jnp.ones(2), 3)(jnp.ones(2), 3)
@@ -238,7 +252,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         """
         return _stages.compile(self, args, kwargs)
 
-    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+    @takes_specs
+    def eval_shape(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         """Returns the result of a call, with jax.ShapeDtypeStruct in place of arrays.
 
         Takes the same arguments as `lower`. Compiles and runs nothing.
@@ -250,7 +265,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             return upstream.eval_shape(*args, **kwargs)
         return _stages.eval_shape(self, args, kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
+    @takes_specs
+    def warm_up(self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         """Compiles the function for these arguments, to make calls with them hits.
 
         Takes the same arguments as `lower`. Raises any error of the trace or the compilation.
@@ -309,7 +325,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
         """
         return _save.save(self, path)
 
-    def explain(self, /, *args: Any, **kwargs: Any) -> "_causes.Explanation":
+    def explain(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "_causes.Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.
 
         Returns an `Explanation`. Traces and runs nothing.

@@ -2,17 +2,20 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard, TypeVar, cast
 
 from .._base._checks import check_callable
+from .._base._generic import _P, _T
 from .._base._package import public
 from .._compat import _nnx_compat as compat
 from ._nnx_jit import NNXJit, new_jit
 from ._trace import GraphFunction
 
+_R = TypeVar("_R")
+
 
 @functools.partial(public, module="filterjit.nnx")
-class CachedJit(NNXJit):
+class CachedJit(NNXJit[_P, _T]):
     """An `NNXJit` that shares another one's programs. Its first arguments are Flax's clones.
 
     Attributes:
@@ -36,7 +39,7 @@ class CachedJit(NNXJit):
         return self._traced.finish(answer, args, kwargs, self.count)
 
 
-def _is_covered(f: Any) -> bool:
+def _is_covered(f: Any) -> TypeGuard[NNXJit]:
     return (
         compat.supported
         and isinstance(f, NNXJit)
@@ -64,8 +67,11 @@ def _make(f: Any, count: int, partial: Callable[..., Any]) -> CachedJit:
 
 @functools.partial(public, module="filterjit.nnx")
 def cached_partial(
-    f: Any, *cached_args: Any, graph: bool | None = None, graph_updates: bool | None = None
-) -> Any:
+    f: Callable[..., _R],
+    *cached_args: Any,
+    graph: bool | None = None,
+    graph_updates: bool | None = None,
+) -> functools.partial[_R]:
     """Returns a partial of a jitted function with cached first arguments, like
     ``flax.nnx.cached_partial``.
 
@@ -100,9 +106,10 @@ def cached_partial(
     check_callable("nnx.cached_partial(f)", f)
     modes = {"graph": graph, "graph_updates": graph_updates}
     if not _is_covered(f):
-        return compat.upstream_cached_partial(f, *cached_args, **modes)
+        return cast(functools.partial[_R], compat.upstream_cached_partial(f, *cached_args, **modes))
     partial, clones = compat.cached_partial(f.upstream, *cached_args, **modes)
     if not _holds_only_variables(f, clones):
-        return compat.upstream_cached_partial(f, *cached_args, **modes)
-    jitted = _make(f, len(clones), partial)
-    return functools.update_wrapper(functools.partial(jitted, *clones), f, updated=())
+        return cast(functools.partial[_R], compat.upstream_cached_partial(f, *cached_args, **modes))
+    found = functools.partial(_make(f, len(clones), partial), *clones)
+    functools.update_wrapper(found, f, updated=())
+    return found

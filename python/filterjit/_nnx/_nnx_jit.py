@@ -5,12 +5,23 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from .. import _core
 from .._base._call_hooks import Failure
 from .._base._checks import NOT_GIVEN
 from .._base._errors import is_of_key
+from .._base._generic import _P, _S, _T, takes_specs
 from .._base._package import advising, public
 from .._base._rooms import import_room
 from .._call._as_in_jax import MISFIT, NO_KEY, AsInJax, hand_over
@@ -38,8 +49,12 @@ if TYPE_CHECKING:
     from .._observe._report_output import Report
 
 
+_Q = ParamSpec("_Q")
+_R = TypeVar("_R")
+
+
 @functools.partial(public, module="filterjit.nnx")
-class NNXJit(_core.VariableJit):
+class NNXJit(_core.VariableJit[_P, _T]):
     """A function returned by `jit`. `upstream` is ``flax.nnx.jit``'s own result for the same
     function and options. `handed_over` counts the calls that `upstream` made, by reason."""
 
@@ -66,11 +81,11 @@ class NNXJit(_core.VariableJit):
     def __repr__(self) -> str:
         return f"<nnx.jit of {self._traced.fun!r}>"
 
-    def __copy__(self) -> "NNXJit":
+    def __copy__(self) -> Self:
         """Returns the function itself, as for any function."""
         return self
 
-    def __deepcopy__(self, memo: Any) -> "NNXJit":
+    def __deepcopy__(self, memo: Any) -> Self:
         return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -78,6 +93,12 @@ class NNXJit(_core.VariableJit):
         by_name = is_pickled_by_name(self, sys._getframe(1))
         return str(self.__qualname__) if by_name else (_make, self._made_of)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None, /) -> Self: ...
+    @overload
+    def __get__(
+        self: Callable[Concatenate[_S, _Q], _R], instance: _S, owner: Any = None, /
+    ) -> Callable[_Q, _R]: ...
     def __get__(self, instance: Any, owner: Any = None, /) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
@@ -103,19 +124,23 @@ class NNXJit(_core.VariableJit):
 
     # ---- methods ----
 
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    @takes_specs
+    def lower(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         """Traces and lowers the function for these arguments. Returns ``flax.nnx.jit``'s result."""
         return self.upstream.lower(*args, **kwargs)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    @takes_specs
+    def trace(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         """Traces the function for these arguments. Returns ``flax.nnx.jit``'s result."""
         return self.upstream.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    @takes_specs
+    def eval_shape(self, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
         """Returns ``flax.nnx.jit``'s result, with jax.ShapeDtypeStruct in place of arrays."""
         return self.upstream.eval_shape(*args, **kwargs)
 
-    def warm_up(self, /, *args: Any, **kwargs: Any) -> None:
+    @takes_specs
+    def warm_up(self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         """Compiles the function for these arguments, to make calls with them hits.
 
         ``jax.ShapeDtypeStruct`` can replace any array, even in a Module (``nnx.eval_shape``).
@@ -138,7 +163,7 @@ class NNXJit(_core.VariableJit):
         found: dict[int, Exception] = self._inner.warm_up_all(signatures, threads=threads)
         return found
 
-    def explain(self, *args: Any, **kwargs: Any) -> "Explanation":
+    def explain(self, /, *args: _P.args, **kwargs: _P.kwargs) -> "Explanation":
         """Predicts whether a call with these arguments is a hit, or explains why it compiles.
         Returns an `Explanation`. Traces and runs nothing."""
         found: Explanation = self._inner.explain(*args, **kwargs)
@@ -180,6 +205,31 @@ class NNXHooks(AsInJax):
         if failure.variant is None and is_of_key(failure.exception):
             return HandOver(NO_KEY)
         return super().translate(failure)
+
+
+class _Options(TypedDict, total=False):
+    in_shardings: Any
+    out_shardings: Any
+    static_argnums: int | Iterable[int] | None
+    static_argnames: str | Iterable[str] | None
+    donate_argnums: int | Iterable[int] | None
+    donate_argnames: str | Iterable[str] | None
+    keep_unused: bool
+    device: Any
+    backend: str | None
+    inline: bool
+    graph: bool | None
+    graph_updates: bool | None
+    on_retrace: OnRetrace
+    maxsize: int
+
+
+@overload
+def jit(fun: Callable[_P, _T], **options: Unpack[_Options]) -> NNXJit[_P, _T]: ...
+
+
+@overload
+def jit(**options: Unpack[_Options]) -> Callable[[Callable[_P, _T]], NNXJit[_P, _T]]: ...
 
 
 @functools.partial(public, module="filterjit.nnx")
