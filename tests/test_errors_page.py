@@ -21,6 +21,7 @@ EXAMPLE = re.compile(r"^```(?:pycon|text)\n(.*?)^```$", re.M | re.S)
 NOT_SHOWN: list[tuple[str, str, str]] = [
     ("csrc/base/", "", "the core's use by filterjit's own code"),
     ("csrc/call/", "", "the core's use by filterjit's own code"),
+    ("__init__.py", "", "a checkout that is not built"),
     ("_base/_rooms.py", "", "a package that a part was taken out of"),
     (
         "csrc/structure/",

@@ -1,8 +1,11 @@
 """The modules of the package: which a start does without, and how they are called."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
+import filterjit
 from support.processes import run_code
 
 # What is called, in this order, and a module that is imported then.
@@ -59,6 +62,19 @@ OBSERVE = (
 def left_out(name: str, found: set[str]) -> set[Any]:
     """Returns the ends of the names of `name` and of the modules in it, of those that are found."""
     return {x[len(name) :] for x in found if x == name or x.startswith(name + ".")}
+
+
+def test_a_checkout_that_is_not_built(tmp_path: Path) -> None:
+    source = Path(filterjit.__file__).parent
+    ignore = shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    shutil.copytree(source, tmp_path / "filterjit", ignore=ignore)
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from filterjit import jit
+    """
+    done = run_code(code, tmp_path, status=1)
+    assert "ImportError: filterjit's C core isn't built for this Python" in done.stderr
 
 
 def test_what_is_imported_when_it_is_used() -> None:

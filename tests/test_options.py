@@ -180,6 +180,11 @@ ELSEWHERE: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (lambda: filterjit.filter_grad, AttributeError, "; keep `equinox.filter_grad`"),
     (lambda: filterjit.vmap, AttributeError, "; keep `jax.vmap`"),
+    (lambda: filterjit.nnx.value_and_grad, AttributeError, "'; keep `flax.nnx.value_and_grad`"),
+    (lambda: filterjit.is_aray, AttributeError, "'is_aray'. Did you mean 'is_array'?"),
+    (lambda: filterjit.install(nnx=True), TypeError, "'nnx'. Pass `flax`"),
+    (lambda: filterjit.jit(fun=example), TypeError, "'fun'. Pass the function by position."),
+    (lambda: filterjit.filter_jit(example, foo=1), TypeError, "There are 'fun', 'donate', "),
 ]
 
 
@@ -250,6 +255,12 @@ def test_switches(monkeypatch: pytest.MonkeyPatch) -> None:
         filterjit.switches.explian = True  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"`filterjit\.switches\.direct` must be a bool"):
         filterjit.switches.direct = "no"  # type: ignore[assignment]
+
+
+def test_a_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FILTERJIT_EXPLIAN", "1")
+    with pytest.warns(UserWarning, match=r"no effect\. Did you mean 'FILTERJIT_EXPLAIN'\?"):
+        Switches()
 
 
 TRUE_OR_FALSE = {

@@ -86,9 +86,22 @@ _METHODS = {
 }
 
 
+def _import_core() -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(f"{__name__}._core")
+    except ModuleNotFoundError:
+        raise ImportError(
+            "filterjit's C core isn't built for this Python. In a checkout, run `pip install -e .`."
+        ) from None
+
+
 if not TYPE_CHECKING:  # type checkers report names that aren't imported above
 
     def __getattr__(name: str) -> Any:
+        if name == "_core":
+            return _import_core()
         from ._base._rooms import import_room, look_up
 
         if name in _PUBLIC_MODULES:

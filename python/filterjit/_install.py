@@ -25,7 +25,7 @@ from typing import Any
 from ._base._after_import import AfterImport
 from ._base._checks import check_bool
 from ._base._locks import RLock
-from ._base._package import public
+from ._base._package import advising, public
 
 _lock = RLock()
 
@@ -190,7 +190,12 @@ _flax = _Peer("flax.nnx", _changes_of_flax)
 _jax = _Peer("jax", _changes_of_jax)
 
 
+_OTHERS = dict.fromkeys(("nnx", "flax_nnx"), "Pass `flax`, which is True by default.")
+_OTHERS["equinox"] = "It always replaces `equinox.filter_jit`."
+
+
 @public
+@functools.partial(advising, others=_OTHERS)
 def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
     """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
     ``flax.nnx.cached_partial`` by their counterparts in `filterjit.nnx`, in the whole program.

@@ -493,6 +493,21 @@ def test_versions_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (_versions.warning() is not None) == is_newer, version
 
 
+def test_versions_that_are_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _versions.too_old() is None
+    monkeypatch.setattr(jax, "__version__", "0.4.37")
+    assert "JAX 0.4.37 is older than 0.4.38" in _versions.describe()
+    monkeypatch.setattr("flax.__version__", "0.12.7")
+    assert "Flax 0.12.7 makes all calls of `nnx.jit`" in _versions.describe()
+    code = """
+        import jax
+        jax.__version__ = "0.4.37"
+        import filterjit
+        filterjit.jit, filterjit.filter_jit
+    """
+    assert run_code(code).stderr.count("UserWarning: JAX 0.4.37 is older than 0.4.38") == 1
+
+
 # ---- the text ----
 
 

@@ -205,6 +205,14 @@ def test_unknown_jit_options_run_on_equinox(monkeypatch: pytest.MonkeyPatch) -> 
         assert not runs_on_filterjit(f)
 
 
+def test_the_private_name_that_tests_use() -> None:
+    with filterjit.install():
+        f = eqx.filter_jit(lambda x: x + 1)
+        sizes = [f._cached._cache_size(), f(jnp.ones(1)), f._cached._cache_size()]
+        f._cached._clear_cache()  # type: ignore[attr-defined]
+        assert [*sizes[::2], f._cached._cache_size()] == [0, 1, 0]  # type: ignore[attr-defined]
+
+
 def test_unknown_name() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         filterjit.nothing  # noqa: B018

@@ -498,3 +498,9 @@ def test_shardings_of_parameters_that_are_left_out() -> None:
     """Where ``jax.jit`` raises."""
     f = filterjit.jit(lambda a, b=1.0: a * b, in_shardings=(DEVICE, None))
     assert f(x).tolist() == x.tolist() and f(x, b=2.0).tolist() == (2 * x).tolist()
+
+
+def test_explain_names_what_cannot_be_hashed() -> None:
+    f = filterjit.jit(lambda x, n: x, static_argnames="n")
+    with pytest.raises(filterjit.StaticArgumentError, match="argument `n` is static, but"):
+        f.explain(x, [1])

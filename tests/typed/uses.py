@@ -95,7 +95,7 @@ def test_nnx() -> None:
     assert_type(scaled.explain(X), filterjit.types.Explanation)
     assert_type(filterjit.nnx.cached_partial(scaled, X)(factor=3.0), jax.Array)
     f: filterjit.nnx.NNXJit[[jax.Array, float], jax.Array] = scaled
-    assert f.cache_info().variants == 2
+    assert_type(f.cache_info().hits, int)
 
 
 def wrong_nnx() -> None:

@@ -48,7 +48,8 @@ def known_options(
                 f"{function}() got an unexpected keyword argument {name!r}."
                 + (
                     (name in others and f" {others[name]}")
-                    or did_you_mean(name, [*known, *others])
+                    or did_you_mean(name, known)
+                    or did_you_mean(name, others)
                     or f" There are {', '.join(map(repr, known))}."
                 )
             )

@@ -9,6 +9,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from ._checks import did_you_mean
+
 PACKAGE = __name__.partition(".")[0]
 
 MADE_BY = {
@@ -53,9 +55,12 @@ def look_up(variables: dict[str, Any], modules: dict[str, tuple[str, ...]], name
     public = variables["__name__"]
     module = next((module for module, names in modules.items() if name in names), None)
     if module is None:
-        owners = (x for x in ("equinox", "jax") if name in vars(sys.modules.get(x, object)))
+        peers = ("flax.nnx",) if public.endswith(".nnx") else ("equinox", "jax")
+        owners = (x for x in peers if name in vars(sys.modules.get(x, object)))
         instead = "".join(f"; keep `{owner}.{name}`" for owner in owners)
-        text = f"module {public!r} has no attribute {name!r}{instead}"
+        names = [n for names in modules.values() for n in names] + variables.get("__all__", [])
+        question = "" if instead else did_you_mean(name, names).replace(" D", ". D")
+        text = f"module {public!r} has no attribute {name!r}{instead}{question}"
         # In a `from` statement, Python replaces the text of an AttributeError.
         is_from = sys._getframe(2).f_code.co_name == "_handle_fromlist"
         is_from = is_from and name[0] != "_"

@@ -23,6 +23,16 @@ def _initial(name: str) -> bool:
     return _WORDS.get(given.lower(), default)
 
 
+def _warn_of_typos() -> None:
+    known = [name.upper() for name in _DEFAULTS]
+    for variable in os.environ:
+        name = variable.removeprefix("FILTERJIT_")
+        if name not in (variable, *known) and (question := did_you_mean(name, known, 0.75)):
+            question = question.replace("'", "'FILTERJIT_", 1)
+            text = f"The environment variable {variable} has no effect.{question}"
+            warnings.warn(text, stacklevel=3)
+
+
 class Switches:
     """Process-wide settings of all jitted functions. `filterjit.switches` is the only instance.
 
@@ -56,6 +66,7 @@ class Switches:
         set_(self, "_listeners", {})
         for name in _DEFAULTS:
             set_(self, name, _initial(name))
+        _warn_of_typos()
 
     def __setattr__(self, name: str, value: bool) -> None:
         if name not in _DEFAULTS:

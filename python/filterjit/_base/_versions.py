@@ -9,17 +9,23 @@ from .. import _core
 
 # The newest JAX that passed all tests. Newer ones should work: each private name has a fallback.
 TESTED_JAX = "0.12.0"
+OLDEST_JAX = "0.4.38"
+OLDEST_FLAX = "0.12.8"  # that `nnx.jit` replaces
 
 
 def jax_version() -> str | None:
     """Returns JAX's version, or None if it isn't installed."""
-    version = getattr(sys.modules.get("jax"), "__version__", None)
+    return _version("jax")
+
+
+def _version(library: str) -> str | None:
+    version = getattr(sys.modules.get(library), "__version__", None)
     if version is not None:
         return str(version)
     from importlib import metadata
 
     try:
-        return metadata.version("jax")
+        return metadata.version(library)
     except metadata.PackageNotFoundError:
         return None
 
@@ -31,7 +37,7 @@ def needs(what: str, version: str) -> str:
 
 def warning() -> str | None:
     """Returns a warning about an untested JAX or an unknown Python, or None."""
-    version, said = jax_version(), []
+    version, said = jax_version(), [*filter(None, [too_old()])]
     if version is not None and _release(version) > _release(TESTED_JAX):
         said.append(
             f"JAX {version} is newer than {TESTED_JAX}, the newest version that filterjit was tested with."
@@ -43,13 +49,29 @@ def warning() -> str | None:
     return " ".join(said) or None
 
 
+def too_old() -> str | None:
+    """Returns a warning about a JAX that isn't supported, or None."""
+    version = jax_version()
+    if version is None or not (0, 0, 0) < _release(version) < _release(OLDEST_JAX):
+        return None
+    return f"JAX {version} is older than {OLDEST_JAX}, the oldest version that filterjit supports."
+
+
+def old_flax() -> str | None:
+    """Returns a text about a Flax that makes all calls of `nnx.jit`, or None."""
+    version = _version("flax")
+    if version is None or _release(version) >= _release(OLDEST_FLAX):
+        return None
+    return f"Flax {version} makes all calls of `nnx.jit`, which needs Flax {OLDEST_FLAX} or newer."
+
+
 def describe() -> str:
-    """Returns the versions of filterjit, JAX and Python, and the warning."""
+    """Returns the versions of filterjit, JAX and Python, and warnings."""
     from .. import __version__
 
     jax = jax_version()
     shown = f"JAX {jax}" if jax is not None else "no JAX"
-    lines = [f"filterjit {__version__} ({shown}, {_python()})", warning()]
+    lines = [f"filterjit {__version__} ({shown}, {_python()})", warning(), old_flax()]
     return "\n".join(filter(None, lines))
 
 

@@ -81,9 +81,7 @@ def _check_jitkwargs(jitkwargs: dict[str, Any]) -> None:
         if name in jitkwargs:
             raise ValueError(f"`filter_jit` has no `{name}`: {instead}")
     names = dict.fromkeys(option_names(filter_jit) + option_names(_jax_compat.jit))
-    known_options(
-        "filter_jit", jitkwargs, ["fun", *(x for x in names if x not in _REFUSED)], _REFUSED
-    )
+    known_options("filter_jit", jitkwargs, [x for x in names if x not in _REFUSED], _REFUSED)
     check_bool("filter_jit(..., keep_unused=...)", jitkwargs.get("keep_unused", False))
     for name, expected, is_one in _JIT_OPTIONS:
         value = jitkwargs.get(name)

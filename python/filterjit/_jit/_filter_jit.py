@@ -369,6 +369,11 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     """The same under ``jax.jit``'s private name."""
 
     @property
+    def _cached(self) -> "FilterJit[_P, _T]":
+        """Equinox's private name for the ``jax.jit`` of a function, of which tests use these two."""
+        return self
+
+    @property
     def variants(self) -> list[_core.Variant]:
         """The list of its variants, one per static structure in the cache."""
         return self._parts()[0].variants()

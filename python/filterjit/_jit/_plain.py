@@ -37,7 +37,7 @@ OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
     "traced": "Leave it out: numbers are traced, unless `static_argnames` names their argument.",
     **dict.fromkeys(("functions", "mesh", "same_on_all_processes"), "`filter_jit` has it."),
-    **dict.fromkeys(("func", "function", "f"), "Pass the function by position."),
+    **dict.fromkeys(("fun", "func", "function", "f"), "Pass the function by position."),
 }
 
 

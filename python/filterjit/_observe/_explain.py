@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from .. import _core
-from .._base._errors import array_paths, format_path, is_deleted
+from .._base._errors import add_path, array_paths, format_path, is_deleted
 from .._base._unwrap import innermost, is_function
 from .._call._miss import FunctionHooks
 from .._call._programs import programs_of
@@ -30,7 +30,10 @@ def explain(
     f: _core.FilterJit, fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Explanation:
     """Explains why a call of `f`, which jits `fun`, is a hit or not. Traces and runs nothing."""
-    variant, structure, arrays = f._find(*args, **kwargs)
+    try:
+        variant, structure, arrays = f._find(*args, **kwargs)
+    except Exception as e:
+        raise add_path(e) from None
     cache, _ = f._parts()
     paths = array_paths(cache.function, structure)
     deleted = [path for path, x in zip(paths, arrays, strict=True) if is_deleted(x)]
