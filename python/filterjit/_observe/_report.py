@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from .. import _core
 from .._base._errors import array_paths, format_path
 from .._base._package import public, public_type
-from .._call import _programs
 from .._call._programs import calls_of
+from .._call._programs import count as count_programs
 from . import _retraces
 from ._labels import Program, labels_of
 from ._placement import compare_placements
@@ -59,7 +59,7 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: _core.Cache) -> CacheInfo:
     variants, calls, hits = len(cache.variants()), cache.calls, cache.hits
-    programs = _programs.count(cache)
+    programs = count_programs(cache)
     return CacheInfo(hits, max(0, calls - hits), variants, cache.maxsize, programs)
 
 
