@@ -32,6 +32,9 @@ from support.public import public_names
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MESSAGES = ROOT / "docs" / "errors.md"
+# Sessions that go on from the first block of MESSAGES.
+OTHER_MESSAGES = ROOT / "tests" / "messages.md"
 
 
 class Block(NamedTuple):
@@ -112,7 +115,7 @@ def sessions(page: Path) -> list[Session]:
     return [Session(page, title, text) for title, text in found]
 
 
-SESSIONS = [session for page in PAGES for session in sessions(page)]
+SESSIONS = [session for page in [*PAGES, OTHER_MESSAGES] for session in sessions(page)]
 # Some texts are JAX's.
 new_jax = pytest.mark.skipif(jax.__version_info__ < (0, 12), reason="JAX says it otherwise")
 
@@ -153,7 +156,8 @@ def said_by(source: str, line: int, names: dict[str, Any], want: str) -> tuple[b
 
 def check(session: Session) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(blocks(session.page)[0].code, "begin.py", "exec"), names)
+    begin = MESSAGES if session.page == OTHER_MESSAGES else session.page
+    exec(compile(blocks(begin)[0].code, "begin.py", "exec"), names)
     examples = doctest.DocTestParser().get_examples(session.text)
     for example in examples:
         is_loud, said = said_by(example.source, example.lineno, names, example.want)
@@ -190,7 +194,7 @@ def test_a_session_with_devices(session: Session) -> None:
 def test_all_code_is_found() -> None:
     """A fence that is indented, or that names Python in another way, would not be run."""
     assert len(ALL) >= 10
-    for page in PAGES:
+    for page in [*PAGES, OTHER_MESSAGES]:
         fences = re.findall(r"^ *(?:```+|~~~+) *(.*?)$", page.read_text(), re.M)[::2]
         languages = {fence.partition(" ")[0] for fence in fences}
         assert languages <= {"python", "text", "console", "pycon"}

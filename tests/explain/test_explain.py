@@ -1,6 +1,6 @@
 """Why a call compiles again: each cause is provoked by a real program, and must be explained.
 
-docs/errors.md has a program for each cause. The cases here are those that its programs do not have.
+docs/errors.md and tests/messages.md have a program for each cause. The cases here are those that its programs do not have.
 Each case calls a function twice. The test compares the explanation of the second call, made before
 it, with what the call then does.
 """

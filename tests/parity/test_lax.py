@@ -226,7 +226,7 @@ def test_numbers_are_traced_where_the_option_says() -> None:
     assert comparable(found) == comparable(jnp.asarray(6))
 
 
-# ---- mistakes: tests/test_pages.py runs those on docs/errors.md ----
+# ---- mistakes: tests/test_pages.py runs those in tests/messages.md ----
 
 fori = functools.partial(lax.fori_loop, 0, 3)
 CHANGES = "`lax.scan`: `f` must return the carry with the same structure and the same statics:\n  "

@@ -2,7 +2,7 @@
 path in it, shows what was wrong, and says what to do.
 
 A mistake is written as a program writes it. The words that follow it are those of the message, in
-order; ``...`` stands for any others. Those on docs/errors.md are run by tests/test_pages.py, and
+order; ``...`` stands for any others. Those in tests/messages.md are run by tests/test_pages.py, and
 options that are misspelt, or no bool, by tests/test_options.py. Programs that need more than an
 expression are in PROGRAMS, each with a pattern of what it says.
 """

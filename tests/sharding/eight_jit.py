@@ -281,7 +281,7 @@ def test_an_array_that_is_donated_twice_on_other_meshes() -> None:
 
 
 def _errors() -> dict[str, tuple[Any, tuple[Any, ...], type[Exception], str]]:
-    """Returns calls that raise, and what. Those on docs/errors.md are run by
+    """Returns calls that raise, and what. Those in tests/messages.md are run by
     tests/test_pages.py."""
     a, b = (jax.device_put(X, device) for device in jax.devices()[:2])
     both = {"a": a}, b

@@ -167,7 +167,7 @@ ERRORS: list[tuple[dict[Any, Any], str]] = [
 
 @pytest.mark.parametrize(("rules", "match"), ERRORS)
 def test_errors(rules: Any, match: str) -> None:
-    """Besides those on docs/errors.md, which tests/test_pages.py runs."""
+    """Besides those in tests/messages.md, which tests/test_pages.py runs."""
     with pytest.raises(ValueError, match=match):
         place(make_model(), ShardingRules(rules), mesh_of(shape=(2, 4)))
 

@@ -1,4 +1,4 @@
-"""Runs the tests of this folder, and the sessions of docs/errors.md that need several devices, in
+"""Runs the tests of this folder, and the sessions of tests/test_pages.py that need several devices, in
 processes where JAX has eight.
 
 JAX reads how many devices the CPU has when it starts, so tests that need several cannot run in a

@@ -1,6 +1,6 @@
 """The table of causes why a function compiles again, with remedies.
 
-docs/errors.md shows a program for each row. Many differences are normal: a flag has two programs.
+docs/errors.md and tests/messages.md show a program for each row. Many differences are normal: a flag has two programs.
 Remedies therefore say what is normal, and advise arrays only for numbers.
 """
 
