@@ -20,7 +20,7 @@ import jax.tree_util as jtu
 import pytest
 
 import filterjit
-from filterjit._call import _traced
+from filterjit._call import _miss
 from filterjit._compat import (
     _equinox_compat,
     _executable_compat,
@@ -338,7 +338,7 @@ def test_jax_that_does_not_tell_of_its_programs(monkeypatch: pytest.MonkeyPatch)
     def refuse(jaxpr: Any) -> Any:
         raise NotImplementedError
 
-    monkeypatch.setattr(_traced, "contents", refuse)
+    monkeypatch.setattr(_miss, "contents", refuse)
     f = filterjit.filter_jit(lambda x: jax.lax.fori_loop(0, 50, lambda _, y: jnp.tanh(y @ x), x))
     for _ in range(2):
         assert f(jnp.eye(400)).is_ready()

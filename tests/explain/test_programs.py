@@ -11,7 +11,7 @@ import pytest
 from explain_support import X, row_of
 
 from filterjit import filter_jit
-from filterjit._call import _traced
+from filterjit._call import _trace
 
 
 def looped(x: Any) -> Any:
@@ -35,7 +35,7 @@ def test_nested_programs_count_once() -> None:
         return x * 2 + 1
 
     traced = filter_jit(lambda x: inner(inner(inner(x)))).trace(X)
-    assert len(_traced.contents(traced.jaxpr).equations) == 3 + 2
+    assert len(_trace.contents(traced.jaxpr).equations) == 3 + 2
 
 
 def test_captured_arrays_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -112,7 +112,7 @@ def leak(x: Any) -> Any:
 # A call, what its error and the notes say, and what they do not say.
 SAID: dict[str, tuple[Callable[..., Any], str, str]] = {
     "endless recursion": (lambda: endless(X), f"(endless at {__file__}:", "argument `"),
-    "a leaked tracer": (lambda: leak(X), f"{__file__}:", "_flat_function.py"),
+    "a leaked tracer": (lambda: leak(X), f"{__file__}:", "_trace.py"),
     "a shape": (
         lambda: filter_jit(lambda n: jnp.zeros(n), **NUMBERS)(3),
         "argument `n` is 3, and has no value in the trace since the option `traced` is ('n',)",

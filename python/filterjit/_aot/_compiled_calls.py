@@ -13,8 +13,8 @@ from .._base import _errors
 from .._base._arrays import Aval, placement
 from .._base._call_hooks import Failure
 from .._base._errors import MismatchError
-from .._call import _direct, _events, _running, _signature
-from .._call._miss import marked, registry_for
+from .._call import _direct, _events, _signature
+from .._call._miss import RunningHooks, marked, registry_for
 from .._call._settings import Settings
 from .._compat import _executable_compat, _jax_compat
 from .._observe import _causes, _compare
@@ -101,7 +101,7 @@ def _fits(expected: Sequence[Any], shape: Sequence[int]) -> bool:
 
 
 @dataclasses.dataclass(eq=False)
-class CompiledHooks(_running.RunningHooks):
+class CompiledHooks(RunningHooks):
     """The hooks of a compiled or loaded function. They raise if a call would need a new program.
 
     `settings` are the function's, as far as a loaded function has them. `jit_id` identifies errors

@@ -22,7 +22,7 @@ from .._call._caches import names_of
 from .._call._events import notify
 from .._call._programs import programs_of
 from .._call._selection import HandOver
-from .._call._traced import contents
+from .._call._trace import contents
 from .._compat import _executable_compat
 from .._observe._records import TraceRecord
 from . import _save

@@ -81,7 +81,7 @@ class Listener:
         """A call ran a program for the first time."""
 
     def inspected(self, variant: _core.Variant, arrays: Sequence[Any], contents: Any) -> None:
-        """A new program's jaxpr is available, as `_traced.Contents`."""
+        """A new program's jaxpr is available, as `_trace.Contents`."""
 
     def handed_over(self, cache: _core.Cache, counts: Counter[str]) -> None:
         """A call went to ``jax.jit`` or ``nnx.jit``. `counts` has these calls by reason."""

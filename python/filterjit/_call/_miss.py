@@ -1,10 +1,18 @@
-"""`FunctionHooks`: the Python code of a call, above all of a miss.
+"""The hooks that the C core calls: the Python code of a call, above all of a miss.
 
-A miss creates a variant: a ``jax.jit`` of a flat function from arrays to arrays. The variant holds
-the static values. `FunctionHooks.run` makes the call that traces and compiles it.
+In the order of a function's first call:
+
+1. `FunctionHooks.prepare` finds or makes the cache of the function;
+2. `FunctionHooks.compile` makes the ``jax.jit`` of a new variant: of a flat function from arrays to
+   arrays (`_trace`). The variant holds the static values;
+3. `RunningHooks.run` makes the call that traces and compiles it, and each call of a program that can
+   raise. If JAX retraces in any other call, `RunningHooks.finish` follows it;
+4. `FunctionHooks.inspect` finds out if the new program can raise;
+5. `RunningHooks.failed` turns an exception into the user's error, or falls back.
 """
 
 import inspect
+import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -13,16 +21,17 @@ import jax
 
 from .. import _core
 from .._base import _errors
-from .._base._call_hooks import Failure
+from .._base._call_hooks import CallHooks, Failure
 from .._base._rooms import room_for
 from .._compat import _jax_compat
 from .._trees import _registry
-from . import _direct, _events, _programs, _running, _signature, _traced
+from . import _direct, _events, _programs, _signature
 from ._caches import MAXSIZE, caches_of, names_of
-from ._flat_function import FlatFunction
 from ._programs import Programs, programs_of
+from ._running import Running, end_begun_by_traces, ignore_callbacks, ignore_donation
 from ._selection import STATIC, check_names
 from ._settings import Settings
+from ._trace import FlatFunction, contents
 
 _jax_compat.hide_from_tracebacks(__file__)
 _jax_compat.hide_from_tracebacks(_signature.__file__)
@@ -45,10 +54,125 @@ def marked(parameters: _signature.Parameters, settings: Settings) -> _signature.
     return settings.static.mark(parameters, STATIC) if settings.static else parameters
 
 
+class RunningHooks(CallHooks):
+    """The hooks of failed calls, and of calls that aren't plain hits; see `CallHooks`."""
+
+    settings: Any
+
+    # ---- methods of subclasses ----
+
+    misfit: Callable[[_core.FilterJit, tuple[Any, ...], dict[str, Any]], TypeError]
+    """Returns the error of arguments that don't fit the signature."""
+
+    translate: Callable[[Failure], BaseException | str]
+    """Returns the exception to raise, or a reason to let `other` make the call."""
+
+    other: Callable[[_core.FilterJit, str], Callable[..., Any]]
+    """Returns a function that makes the call instead."""
+
+    inspect: Callable[[_core.Variant, tuple[Any, ...], tuple[Any, ...]], bool | None]
+    """Returns True if the new program can raise; None if it's too early to tell."""
+
+    # ---- called by the C core ----
+
+    def run(
+        self,
+        f: _core.FilterJit,
+        variant: _core.Variant,
+        arrays: tuple[Any, ...],
+        failed: Exception | None,
+        /,
+    ) -> _core.Output | None:
+        __tracebackhide__ = True
+        if failed is not None and not _calls_again(variant, failed, arrays):
+            return None
+        call = Running(variant)
+        try:
+            call.begin()
+            self.silence(call)
+            try:
+                out: _core.Output = variant._call(*arrays)
+            except Exception as e:
+                if not _calls_again(variant, e, arrays):
+                    raise
+                out = variant._call(*arrays)
+            self.inspect_and_wait(variant, arrays, out)
+            call.end()
+        except BaseException:
+            call.end()
+            raise
+        return out
+
+    def silence(self, call: Running) -> None:
+        """Silences JAX's own messages until `call` ends."""
+        ignore_callbacks(call)
+        if self.settings.donate.is_quiet:
+            ignore_donation(call)
+
+    def finish(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
+    ) -> None:
+        try:
+            if output is not None:
+                self.inspect_and_wait(variant, arrays, output)
+            end_begun_by_traces(variant)
+        except BaseException:
+            end_begun_by_traces(variant)
+            raise
+
+    def inspect_and_wait(
+        self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output
+    ) -> None:
+        """Inspects the program of a new trace. If it can raise, waits for it."""
+        if type(output) is not _core.Output or output.trace < 0:  # jax_disable_jit
+            return
+        may_raise = variant._may_raise(output.trace)
+        if may_raise is None:
+            may_raise = self.inspect(variant, arrays, output.arrays)
+            if may_raise is not None:
+                variant._set_may_raise(output.trace, may_raise)
+        if may_raise:
+            for x in output.arrays:
+                if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
+                    start = time.perf_counter_ns()
+                    x.block_until_ready()
+                    output.waited = time.perf_counter_ns() - start
+                    break
+
+    def failed(
+        self,
+        f: _core.FilterJit,
+        exception: Exception | None,
+        variant: _core.Variant | None,
+        arrays: tuple[Any, ...],
+        given: tuple[tuple[Any, ...], dict[str, Any]] | None,
+        is_call: bool,
+        /,
+    ) -> BaseException | Callable[..., Any]:
+        if given is not None:
+            try:
+                exception = self.misfit(f, *given)
+            except Exception as e:  # evaluating the signature's annotations
+                exception = e
+        assert exception is not None
+        answer = _events.error_of(
+            self.translate(Failure(f, exception, variant, arrays, given is not None))
+        )
+        if isinstance(answer, BaseException):
+            return answer
+        return self.other(f, answer) if is_call else exception
+
+
+def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:
+    """True if another program, for example for other shardings, must repeat a failed call."""
+    programs = variant._programs  # None after the garbage collector cleared it
+    return programs is not None and programs.switch_program(exception, arrays)
+
+
 _RUN_LATER = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
 
 
-class FunctionHooks(_running.RunningHooks):
+class FunctionHooks(RunningHooks):
     """The hooks of a jitted function; see `CallHooks`. `registry` classifies the arguments, and
     ``_registry.registry`` the function itself."""
 
@@ -178,7 +302,7 @@ class FunctionHooks(_running.RunningHooks):
             jitted, arrays = programs_of(variant).find(arrays)
             # Avals find the same trace as arrays, at half the price.
             traced = jitted.trace(*map(_jax_compat.typeof, arrays))
-            found = _traced.contents(traced.jaxpr)
+            found = contents(traced.jaxpr)
             raises = found.callbacks
         except Exception:
             return True  # unknown; waiting is always correct

@@ -8,7 +8,7 @@ from .. import _core
 from .._base._package import public
 from .._compat import _equinox_compat, _jax_compat
 from . import _direct, _events
-from ._flat_function import FlatFunction
+from ._trace import FlatFunction
 
 
 class Programs:

@@ -1,10 +1,8 @@
 """`Running`: a call that traces, compiles, or runs a program that can raise.
 
 Settings and measurements that last for such a call register their clean-up with `Running.defer`.
-The hook ``run`` makes all calls of programs that can raise, or that nobody has inspected.
-
-If JAX retraces in any other call, only the trace knows: it begins a `Running`, and the hook
-``finish`` ends it. The trace can't raise an exception to restart the call in `run`: JAX never
+The hook ``run`` begins and ends a `Running`. If JAX retraces in any other call, only the trace knows:
+it begins a `Running`, and the hook ``finish`` ends it. The trace can't raise an exception to restart the call in `run`: JAX never
 caches a trace that failed at first, and direct calls look it up in JAX's cache.
 """
 
@@ -13,18 +11,13 @@ import logging
 import os
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from .. import _core
-from .._base._call_hooks import CallHooks, Failure
 from .._base._locks import RLock
 from .._compat import _jax_compat
-from . import _events
 
 _jax_compat.hide_from_tracebacks(__file__)
 
@@ -84,7 +77,7 @@ def under_way(variant: _core.Variant) -> Running | None:
     return innermost if is_own else None
 
 
-def _end_begun_by_traces(variant: _core.Variant) -> None:
+def end_begun_by_traces(variant: _core.Variant) -> None:
     """Ends the calls that a variant's traces began: one, or more if the inspection retraced."""
     while (call := under_way(variant)) is not None and call.begun_by_trace:
         call.end()
@@ -186,118 +179,3 @@ def ignore_donation(call: Running) -> None:
     call.defer(leave)
     filters.__enter__()
     warnings.filterwarnings("ignore", message=_UNUSED)
-
-
-class RunningHooks(CallHooks):
-    """The hooks of failed calls, and of calls that aren't plain hits; see `CallHooks`."""
-
-    settings: Any
-
-    # ---- methods of subclasses ----
-
-    misfit: Callable[[_core.FilterJit, tuple[Any, ...], dict[str, Any]], TypeError]
-    """Returns the error of arguments that don't fit the signature."""
-
-    translate: Callable[[Failure], BaseException | str]
-    """Returns the exception to raise, or a reason to let `other` make the call."""
-
-    other: Callable[[_core.FilterJit, str], Callable[..., Any]]
-    """Returns a function that makes the call instead."""
-
-    inspect: Callable[[_core.Variant, tuple[Any, ...], tuple[Any, ...]], bool | None]
-    """Returns True if the new program can raise; None if it's too early to tell."""
-
-    # ---- called by the C core ----
-
-    def run(
-        self,
-        f: _core.FilterJit,
-        variant: _core.Variant,
-        arrays: tuple[Any, ...],
-        failed: Exception | None,
-        /,
-    ) -> _core.Output | None:
-        __tracebackhide__ = True
-        if failed is not None and not _calls_again(variant, failed, arrays):
-            return None
-        call = Running(variant)
-        try:
-            call.begin()
-            self.silence(call)
-            try:
-                out: _core.Output = variant._call(*arrays)
-            except Exception as e:
-                if not _calls_again(variant, e, arrays):
-                    raise
-                out = variant._call(*arrays)
-            self.inspect_and_wait(variant, arrays, out)
-            call.end()
-        except BaseException:
-            call.end()
-            raise
-        return out
-
-    def silence(self, call: Running) -> None:
-        """Silences JAX's own messages until `call` ends."""
-        ignore_callbacks(call)
-        if self.settings.donate.is_quiet:
-            ignore_donation(call)
-
-    def finish(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output | None, /
-    ) -> None:
-        try:
-            if output is not None:
-                self.inspect_and_wait(variant, arrays, output)
-            _end_begun_by_traces(variant)
-        except BaseException:
-            _end_begun_by_traces(variant)
-            raise
-
-    def inspect_and_wait(
-        self, variant: _core.Variant, arrays: tuple[Any, ...], output: _core.Output
-    ) -> None:
-        """Inspects the program of a new trace. If it can raise, waits for it."""
-        if type(output) is not _core.Output or output.trace < 0:  # jax_disable_jit
-            return
-        may_raise = variant._may_raise(output.trace)
-        if may_raise is None:
-            may_raise = self.inspect(variant, arrays, output.arrays)
-            if may_raise is not None:
-                variant._set_may_raise(output.trace, may_raise)
-        if may_raise:
-            for x in output.arrays:
-                if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer):
-                    start = time.perf_counter_ns()
-                    x.block_until_ready()
-                    output.waited = time.perf_counter_ns() - start
-                    break
-
-    def failed(
-        self,
-        f: _core.FilterJit,
-        exception: Exception | None,
-        variant: _core.Variant | None,
-        arrays: tuple[Any, ...],
-        given: tuple[tuple[Any, ...], dict[str, Any]] | None,
-        is_call: bool,
-        /,
-    ) -> BaseException | Callable[..., Any]:
-        if given is not None:
-            try:
-                exception = self.misfit(f, *given)
-            except Exception as e:  # evaluating the signature's annotations
-                exception = e
-        assert exception is not None
-        answer = _events.error_of(
-            self.translate(Failure(f, exception, variant, arrays, given is not None))
-        )
-        if isinstance(answer, BaseException):
-            return answer
-        return self.other(f, answer) if is_call else exception
-
-
-def _calls_again(variant: _core.Variant, exception: Exception, arrays: tuple[Any, ...]) -> bool:
-    """True if another program, for example for other shardings, must repeat a failed call."""
-    programs = variant._programs  # None after the garbage collector cleared it
-    return programs is not None and programs.switch_program(exception, arrays)

@@ -23,7 +23,7 @@ from .. import _core
 from .._base._later import LazyModule
 from .._call import _running
 from .._call._events import Trace, users_line
-from .._call._traced import Contents
+from .._call._trace import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
 from ._records import Cost, FunctionRecord, TraceRecord, functions, record_of

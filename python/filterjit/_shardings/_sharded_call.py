@@ -26,9 +26,9 @@ from .. import _core
 from .._base import _errors
 from .._base._arrays import is_tracing, placement, same_spec
 from .._base._locks import RLock
-from .._call._flat_function import FlatFunction
 from .._call._programs import Programs
 from .._call._settings import Settings
+from .._call._trace import FlatFunction
 from .._compat import _jax_compat
 from .._trees import _registry
 from ._options import ShardingCall, Shardings
