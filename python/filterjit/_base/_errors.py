@@ -198,7 +198,7 @@ def _how_to_hash(x: Any) -> str:
 
 def jit_id_of(variant: _core.Variant | None) -> bytes:
     """Returns the `jit_id` for `_equinox_compat.runtime_error`, or b"" if the variant has none."""
-    jit_id: bytes = getattr(getattr(variant, "programs", None), "jit_id", b"")
+    jit_id: bytes = getattr(getattr(variant, "_programs", None), "jit_id", b"")
     return jit_id
 
 

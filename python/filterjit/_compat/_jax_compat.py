@@ -211,7 +211,9 @@ def _states() -> dict[str, Any]:
     module = _private.private("jax._src.config")
     if (found := getattr(module, "config_states", None)) is None:  # JAX 0.5.3 and newer have it
         state = getattr(module, "State", ())
-        found = {x._name: x for x in vars(module).values() if isinstance(x, state)}
+        found = {
+            x._name: x for x in getattr(module, "__dict__", {}).values() if isinstance(x, state)
+        }
     return dict(found)
 
 
