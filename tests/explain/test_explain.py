@@ -23,11 +23,14 @@ import numpy as np
 import optax
 import pytest
 from explain_support import jitted
+from jax.sharding import PartitionSpec as P
 
 import filterjit
 import filterjit.nnx
 from filterjit import filter_jit
+from filterjit._observe import _compare
 from filterjit.types import Explanation
+from support.versions import auto_mesh
 
 KEY = jax.random.key(0)
 X = jnp.ones(2)
@@ -54,6 +57,29 @@ class Plain:
 
     def method(self, x: Any) -> Any:
         return x
+
+
+class Jitted:
+    @filter_jit
+    def method(self, x: Any) -> Any:
+        return x
+
+
+def int_lambda() -> Any:
+    return lambda x: int(x)
+
+
+@jax.tree_util.register_pytree_node_class
+class Aux:
+    def __init__(self, aux: Any, x: Any = X) -> None:
+        self.aux, self.x = aux, x
+
+    def tree_flatten(self) -> Any:
+        return (self.x,), self.aux
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+        return cls(aux, *children)
 
 
 class State(flax.struct.PyTreeNode):
@@ -138,6 +164,22 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         ("structure", "b", "'a'", "'c'", "same keys")),
     "a string that differs late": ((X, f"{'a' * 100}b{'c' * 100}"), (X, f"{'a' * 100}d{'c' * 100}"),
         ("static", "b", "the str 'aaaaaa...aaaaaaaaaaaaaaabccc", "...aaaaaaaaaaaaaaadccc", "few")),
+    "a jitted method of another instance": ((X, Jitted().method), (X, Jitted().method),
+        ("bound method", "b", "`Jitted.method` of the Jitted", "of the Jitted", "Pass the instance")),
+    "a lambda in aux data": ((X, Aux(closing_over(2))), (X, Aux(closing_over(3))),
+        ("recreated", "b", "aux data the function", "another `n`", "pass `n` as an argument")),
+    "a lambda deep in aux data": ((X, Aux((1, int_lambda()))), (X, Aux((1, int_lambda()))),
+        ("recreated", "b[1]", "aux data the function", "the same code", 'functions="structure"')),
+    "a number in aux data": ((X, Aux((1, 2))), (X, Aux((1, 3))),
+        ("static", "b[1]", "aux data the int 2", "int 3", "If the function only computes")),
+    "the order of a static dict": ((X, State(X, {"a": 1, "b": 2})), (X, State(X, {"b": 2, "a": 1})),
+        ("static", "b.size", "a dict of 'a', 'b'", "one in the order 'b', 'a'", "same order")),
+    "the order of a dict in one": ((X, State(X, [{"a": 1, "b": 2}])), (X, State(X, [{"b": 2, "a": 1}])),
+        ("static", "b.size[0]", "a dict of 'a', 'b'", "one in the order 'b', 'a'", "same order")),
+    "a list of numbers": ((X, [1.0, 2.0]), (X, [1.0, 3.0]),
+        ("static", "b[1]", "float 2.0", "float 3.0", "pass `jnp.asarray(b)`, one array")),
+    "a dict of numbers": ((X, {1: 2.0}), (X, {1: 3.0}),
+        ("static", "b[1]", "float 2.0", "float 3.0", "make it an array")),
     "a dataclass that differs late": ((X, Names(("a" * 100, "b"))), (X, Names(("a" * 100, "c"))),
         ("static", "b", "Names(names=('a...aaa", "aaaa', 'c'))", "pass that as an")),
 }  # fmt: skip
@@ -172,6 +214,44 @@ def test_causes(name: str) -> None:
     assert f.explain(*second).hit and f.explain(*first).hit
     (told,) = at_the_trace
     check(told.causes[0], expected)
+
+
+def test_a_number_in_a_module_of_nnx() -> None:
+    class Model(flax.nnx.Module):
+        def __init__(self, n: int) -> None:
+            self.n, self.w = n, flax.nnx.Param(X)
+
+    f = filterjit.nnx.jit(lambda model, k=1: model.w[...] * model.n, static_argnames="k")
+    f(Model(2))
+    assert "static_argnames" not in only(f.explain(Model(3))).remedy
+    assert "static_argnames" in f.explain(Model(2), 3).causes[0].remedy
+
+
+def test_a_wrapper_is_explained_by_the_names_of_its_function() -> None:
+    def named(x: Any, y: Any) -> Any:
+        return y
+
+    f = filterjit.jit(functools.wraps(named)(lambda *args: named(*args)))
+    f(X, X)
+    assert only(f.explain(X, X[:1])).path == "y"
+
+
+def test_meshes() -> None:
+    on_mesh = jax.device_put(X, jax.sharding.NamedSharding(auto_mesh("a"), P("a")))
+    called, warm = filter_jit(lambda x: x), filter_jit(lambda x: x)
+    called(X), warm.warm_up(jax.ShapeDtypeStruct(X.shape, X.dtype))
+    for f, remedy in ((called, "Place it once"), (warm, "Give the ShapeDtypeStruct")):
+        check(only(f.explain(on_mesh)), ("mesh", "x", "on no mesh", "on a mesh of a=1", remedy))
+        assert "P(None" not in str(f.explain(on_mesh))
+
+
+def test_a_class_of_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (type("Config", (), {"__module__": "__main__"}) for _ in range(2))
+    f, _ = jitted()
+    f(X, one())
+    assert "outside the loop" in only(f.explain(X, two())).remedy
+    monkeypatch.setattr(_compare, "is_notebook", lambda: True)
+    assert "Each run of a cell" in only(f.explain(X, two())).remedy
 
 
 def test_configuration() -> None:
@@ -242,7 +322,7 @@ def test_two_instances_and_their_methods_are_not_recreated() -> None:
     )
     check(
         only(filter_jit(two.method).explain(X)),
-        ("bound method", "the function", "Plain.method", "Plain.method", "`__eq__`"),
+        ("bound method", "the function", "Plain.method", "Plain.method", "Pass the instance"),
     )
     filter_jit(mlp())(X)
     cause = only(filter_jit(mlp(jax.nn.gelu)).explain(X))

@@ -370,3 +370,47 @@ def test_an_attribute_that_another_library_has() -> None:
 
 def test_grad_of_a_loaded_program(tmp_path: Path) -> None:
     assert "step` is a compiled program" in messages(lambda: jax.grad(loaded(tmp_path))(X))
+
+
+def test_an_operation_with_a_list_of_numbers() -> None:
+    for f in (
+        filterjit.filter_jit(lambda m, x: x["a"] + m),
+        filterjit.filter_jit(lambda m, x: m - x["a"]),
+    ):
+        with pytest.raises(TypeError, match="unsupported operand") as info:
+            f(jnp.ones(2), {"a": [1.0, 2.0]})
+        assert any(
+            "argument `x['a']` is a list of numbers" in note for note in info.value.__notes__
+        )
+
+
+def test_an_object_with_arrays_as_a_static_self_of_jit() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.rate, self.w = 1.0, jnp.ones(2)
+
+        @functools.partial(filterjit.jit, static_argnames="self")
+        def step(self, x: Any) -> Any:
+            return self.w * x
+
+        @filterjit.jit
+        def traced(self, x: Any) -> Any:
+            return self.w * x
+
+    with pytest.warns(UserWarning, match=r"`self` is static.*later changes are not seen"):
+        Trainer().step(1.0)
+    with pytest.raises(TypeError) as info:
+        Trainer().traced(1.0)
+    assert any("later changes to an object's attributes" in x for x in info.value.__notes__)
+
+
+def test_a_warning_in_a_filter_vmap_has_the_users_line() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.w = jnp.ones(2)
+
+    held = Held()
+    f = filterjit.filter_jit(lambda x, h: x)
+    with pytest.warns(UserWarning, match="is static") as found:
+        eqx.filter_vmap(f, in_axes=(0, None))(jnp.ones(2), held)
+    assert found[0].filename == __file__

@@ -248,6 +248,19 @@ def _memory_of(x: Any) -> int:
         return id(x)
 
 
+def _static_lists(structure: _core.Structure) -> list[list[Any]]:
+    """Returns the paths of lists of static numbers."""
+    rows, todo, found = structure._nodes(), [[]], []  # type: ignore[var-annotated]
+    for (kind, arity, _, _, key), (_, _, _, value, _) in zip(
+        rows, [*rows[1:], rows[0]], strict=True
+    ):
+        path = todo.pop() + [key] * (key is not None)
+        todo += [path] * arity
+        if kind == "list" and arity and type(value) in (int, float):
+            found.append(path)
+    return found
+
+
 _NUMPY = {bool: np.bool_, int: np.integer, float: np.floating}
 
 
@@ -255,6 +268,13 @@ def name_untraceable(
     exception: BaseException, variant: _core.Variant, arrays: Sequence[Any], traced: Any
 ) -> BaseException:
     """Names, in notes, NumPy values that JAX can't trace, and a traced number that it must know."""
+    if "'list'" in str(exception) and "unsupported operand" in str(exception):
+        lists = [format_path(path) for path in _static_lists(variant.structure)]
+        for name in lists[:3]:
+            exception.add_note(
+                f"(argument `{name}` is a list of numbers, which are static. Pass "
+                f"`jnp.asarray({name})`, one array)"
+            )
     paths = array_paths(variant.function, variant.structure)
     _, _, missed = str(exception).partition(" depends on the value")
     for path, x in zip(paths, arrays, strict=False):

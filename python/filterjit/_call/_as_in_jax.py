@@ -1,6 +1,7 @@
 """The hooks of `filterjit.jit` and `filterjit.nnx.jit`, which behave like ``jax.jit``."""
 
 import collections
+import re
 import types
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +156,8 @@ def hand_over(
         )
         if takes and "<class 'numpy." not in str(e):
             but = ", but does not update Variables" * getattr(f._hooks, "updates_modules", False)
+            if re.search(r"of type <class '\w+\.", str(e)) and takes == "takes":
+                but += ": it doesn't see later changes to an object's attributes"
             e.add_note(
                 f"(`filterjit.filter_jit` {takes} values that are not arrays, as static{but})"
             )

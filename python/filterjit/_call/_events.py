@@ -158,9 +158,11 @@ _FILTERJIT_AND_JAX = (PACKAGE + os.sep, os.path.dirname(jax.__file__) + os.sep)
 
 
 def stack_level() -> int:
-    """Returns the `stacklevel` of the innermost frame outside filterjit and JAX."""
+    """Returns the `stacklevel` of the innermost frame outside filterjit, JAX and Equinox."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_FILTERJIT_AND_JAX):
+    equinox = getattr(sys.modules.get("equinox"), "__file__", None)  # the caller in a filter_vmap
+    inner = _FILTERJIT_AND_JAX + ((os.path.dirname(equinox) + os.sep,) if equinox else ())
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inner):
         level, frame = level + 1, frame.f_back
     return level
 

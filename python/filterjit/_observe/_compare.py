@@ -14,7 +14,7 @@ import jax
 
 from .. import _core
 from .._base._arrays import Aval
-from .._base._errors import array_paths, format_path, holds_arrays, short_repr
+from .._base._errors import array_paths, format_path, holds_arrays
 from .._base._package import is_library_class
 from .._base._unwrap import (
     Held,
@@ -24,6 +24,7 @@ from .._base._unwrap import (
     unwrap_chain,
     values_in,
 )
+from .._terminal._notebook import is_notebook
 from .._trees._nodes import Node, Nodes, root_of
 from .._trees._registry import NUMBERS, registry
 from . import _table
@@ -74,13 +75,15 @@ class Comparison:
         self.avals_was, self.avals_now = avals_was, avals_now
         self.causes: list[Cause] = []
         self._in_field = self._all_in_field = in_field  # in a static field of its class
+        self._in_list = False
+        self._all_in_lists = True
         nodes_was, nodes_now = Nodes(was), Nodes(now)
         pairs, self.more = nodes_was.differences(nodes_now, avals_was, avals_now, most)
         for i, j in pairs:
             lineages = nodes_was.lineage(i), nodes_now.lineage(j)
             self._compare_nodes(*lineages, [*path, *now._key_path(j)])
         if numbers := [cause._number for cause in self.causes if cause._number is not None]:
-            remedy = of_number(cache, numbers)  # one option for all
+            remedy = of_number(cache, numbers, in_list=self._all_in_lists)  # one option for all
             self.causes = [
                 cause if cause._number is None else dataclasses.replace(cause, remedy=remedy)
                 for cause in self.causes
@@ -115,6 +118,7 @@ class Comparison:
         self._in_field = self._all_in_field or (
             len(of_now) > 1 and _is_static_field(of_now[-2].type, now.key)
         )
+        self._in_list = len(of_now) > 1 and of_now[-2].kind in ("list", "tuple")
         if was.kind != now.kind:
             self._compare_kinds(was, now, path)
         elif was.kind == "static":
@@ -124,7 +128,7 @@ class Comparison:
         elif was.type is not now.type:
             names = class_name(was.type), class_name(now.type)
             if names[0] == names[1]:
-                self._add(_table.NEW_CLASS, path, f"`{names[0]}`", _NEW_CLASS)
+                self._add(_new_class(now.type), path, f"`{names[0]}`", _NEW_CLASS)
             else:
                 self._add(_table.OTHER_CLASS, path, f"`{names[0]}`", f"`{names[1]}`")
         elif was.kind in ("dict", "ordered_dict", "default_dict", "module"):
@@ -136,8 +140,12 @@ class Comparison:
         elif self._is_changed(was.detail, now.detail):
             self._add_changed(path, f"aux data {shorten(now.detail)}")
         else:
-            x, y = in_words(was.detail, now.detail, short_repr)
-            self._add(row_of(now.detail)._replace(kind="static"), path, f"aux data {x}", y)
+            known = len(self.causes)
+            self._compare_statics(was, now, path)
+            self.causes[known:] = [
+                dataclasses.replace(cause, was=f"aux data {cause.was}")
+                for cause in self.causes[known:]
+            ]
 
     def _compare_jitted(self, was: _core.Cache, now: _core.Cache, path: list[Any]) -> None:
         found = Comparison(self.registry, was.function, now.function, path, most=self.most)
@@ -198,10 +206,10 @@ class Comparison:
         elif is_function(x) and is_function(y):
             self._add_other_function(x, y, path)
         elif isinstance(x, type) and isinstance(y, type) and _same_name(x, y):
-            self._add(_table.NEW_CLASS, path, describe(x), _NEW_CLASS)
+            self._add(_new_class(y), path, describe(x), _NEW_CLASS)
         elif type(x) is not type(y) and _same_name(type(x), type(y)):
             words = f"an instance of `{class_name(type(x))}`", f"one of {_NEW_CLASS}"
-            self._add(_table.NEW_CLASS, path, *words)
+            self._add(_new_class(type(y)), path, *words)
         elif type(x) is not type(y):
             numbers = isinstance(x, NUMBERS) and isinstance(y, NUMBERS) and not self._in_field
             self._add_nodes(_table.NUMBER_TYPE if numbers else _table.TYPE, path, was, now)
@@ -211,9 +219,8 @@ class Comparison:
     def _add_other_function(self, x: Any, y: Any, path: list[Any]) -> None:
         row, was, now = _table.OTHER_FUNCTION, describe(x), describe(y)
         filled: dict[str, str] = {}
-        if isinstance(x, types.MethodType) and getattr(y, "__func__", None) is x.__func__:
-            own = "" if holds_arrays(y.__self__) else _DEFINE_EQ
-            row, filled = _table.METHOD, {"define_eq": own}
+        if isinstance(x, _METHODS) and getattr(y, "__func__", None) is x.__func__:
+            row = _table.METHOD
             if is_library_class(type(y.__self__)):
                 row, filled = _table.METHOD_OF_LIBRARY, {"holder": _holder_of(path)}
         elif (place := _where_recreated(x, y)) is not None:
@@ -258,6 +265,10 @@ class Comparison:
         if found := self._differences_within(x, y, path):
             self.causes += found
             return
+        if (found_order := _other_order(x, y, path)) is not None:
+            where, was, now = found_order
+            words = f"a dict of {_list_keys([*was])}", f"one in the order {_list_keys([*now])}"
+            return self._add(_table.ORDER._replace(kind="static"), where, *words)
         row, filled = row_of(y, self._in_field), {}
         is_object = not isinstance(x, type | enum.Enum) and dtype_of(x) is None
         if is_object and getattr(type(x), "__eq__", None) is object.__eq__:
@@ -268,6 +279,7 @@ class Comparison:
         self._add(row, path, *in_words(x, y, describe), **filled)
         if type(y) in (int, float, complex) and not self._in_field:
             self.causes[-1] = dataclasses.replace(self.causes[-1], _number=path)
+            self._all_in_lists &= self._in_list
 
     def _differences_within(self, x: Any, y: Any, path: list[Any]) -> list[Cause]:
         """Returns the differences between two static pytrees; none for leaves."""
@@ -281,6 +293,27 @@ class Comparison:
             if found:
                 break
         return found
+
+
+_METHODS = (types.MethodType, _core.BoundMethod)
+
+
+def _new_class(cls: type) -> Row:
+    """Returns the row for a class that was defined again."""
+    of_cell = is_notebook() and cls.__module__ == "__main__" and "<locals>" not in cls.__qualname__
+    return _table.CELL_CLASS if of_cell else _table.NEW_CLASS
+
+
+def _other_order(x: Any, y: Any, path: list[Any]) -> tuple[list[Any], Any, Any] | None:
+    """Returns the first dicts within two statics that have the same keys in another order."""
+    if type(x) is not type(y) or not isinstance(x, dict | list | tuple) or len(x) != len(y):
+        return None
+    if not isinstance(x, dict):
+        x, y = dict(enumerate(x)), dict(enumerate(y))
+    if x.keys() == y.keys() and [*x] != [*y]:
+        return path, x, y
+    found = (_other_order(x[key], y[key], [*path, (key,)]) for key in x if key in y)
+    return next((one for one in found if one is not None), None)
 
 
 def _is_static_field(cls: Any, name: Any) -> bool:
@@ -410,7 +443,18 @@ def compare_traces(
 ) -> list[Cause]:
     """Explains why JAX retraces a call with the avals and configuration of `now`, given an earlier
     trace of the same static structure."""
-    return _compare_arrays(cache, structure, was.avals, now.avals) + _compare_contexts(was, now)
+    causes = _compare_arrays(cache, structure, was.avals, now.avals) + _compare_contexts(was, now)
+    return _of_specs(causes, was)
+
+
+def _of_specs(causes: list[Cause], was: TraceRecord) -> list[Cause]:
+    """Replaces the remedy for meshes if the program was traced ahead of time."""
+    return [
+        dataclasses.replace(cause, remedy=_table.NO_SHARDING)
+        if was.placements is None and cause._row is _table.MESH and cause.was == _where(None)
+        else cause
+        for cause in causes
+    ]
 
 
 def _compare_arrays(
@@ -454,7 +498,7 @@ def compare_programs(
     ).differences
     of_function = _compare_arrays(cache, None, avals_was[:own], avals_now[:own])
     causes = [*found.causes, *of_function, *_compare_contexts(trace_was, trace_now)]
-    return Differences(in_order(causes), found.more)
+    return Differences(in_order(_of_specs(causes, trace_was)), found.more)
 
 
 def _where(sharding: Any) -> str:
@@ -462,4 +506,5 @@ def _where(sharding: Any) -> str:
     if sharding is None:
         return "on no mesh"
     axes = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
-    return f"{sharding.spec} on a mesh of {axes}"
+    spec = f"{sharding.spec} " * any(x is not None for x in sharding.spec)  # of explicit axes
+    return f"{spec}on a mesh of {axes}"

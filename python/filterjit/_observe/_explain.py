@@ -1,6 +1,8 @@
 """Explains a call: compares it with the function's compiled programs and their traces."""
 
+import contextlib
 import dataclasses
+import inspect
 import operator
 import re
 from collections.abc import Sequence
@@ -100,7 +102,26 @@ def explain_trace(
             if trace.placements is not None and not compare_traces(cache, structure, trace, now)
         ]
         causes = min(placed, key=len, default=[])
-    return Explanation(name, not causes, tuple(causes), number, _more=more)
+    return Explanation(name, not causes, _by_name(causes, cache, fun), number, _more=more)
+
+
+def _by_name(causes: Sequence[Cause], cache: _core.Cache, fun: Any) -> tuple[Cause, ...]:
+    """Renames ``args[1]`` of a `functools.wraps` wrapper to the parameter of the function in it."""
+    signature, known = cache.signature, {}
+    if signature.varargs >= 0 and hasattr(fun, "__wrapped__"):
+        with contextlib.suppress(TypeError, ValueError):
+            inner = list(inspect.signature(fun).parameters)
+            args, first = signature.names[signature.varargs], signature.varargs
+            known = {f"{args}[{i}]": name for i, name in enumerate(inner[first:])}
+    renamed = [(re.match(r"\w+\[\d+\]", cause.path), cause) for cause in causes]
+    return tuple(
+        [
+            dataclasses.replace(cause, path=known[at[0]] + cause.path[at.end() :])
+            if at and at[0] in known
+            else cause
+            for at, cause in renamed
+        ]
+    )
 
 
 _distance = operator.attrgetter("distance")

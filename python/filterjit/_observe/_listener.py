@@ -47,7 +47,7 @@ class _Observer(Listener):
             return
         on_retrace = hooks.settings.on_retrace
         _retraces.before_trace(on_retrace, trace.cache, trace.fun, trace.variant, trace.record)
-        if hooks.decorator == "filter_jit":
+        if hooks.decorator in ("filter_jit", "jit"):
             _plain_objects.warn_of_arguments(trace.variant)
 
     def watches(self, watched: TracedCall) -> Callable[[Any], None] | None:

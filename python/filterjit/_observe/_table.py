@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from .. import _core
+from .._base._errors import format_path
 from .._base._unwrap import is_function
 from .._compat import _jax_compat
 from ._wording import dtype_of
@@ -96,6 +97,9 @@ GIVEN = Row(
 NEW_CLASS = Row(
     "class", "Define the class once, outside the loop: each definition is a new class.", True, 20
 )
+CELL_CLASS = Row(
+    "class", "Each run of a cell defines its classes anew: this is normal in a notebook.", weight=20
+)
 OTHER_CLASS = Row(
     "class", "Pass the same class on every call: each class has its own program.", weight=20
 )
@@ -153,7 +157,7 @@ OTHER_FUNCTION = Row(
 METHOD = Row(
     "bound method",
     "Pass the instance and call its method inside the jitted function, or make its class an "
-    "equinox.Module{define_eq}.",
+    "equinox.Module.",
     True,
 )
 JITTED_AGAIN = Row("recreated", "Jit it once, outside the loop.", True)
@@ -249,6 +253,7 @@ TYPE_OF_SPEC = Row(
 )
 SHARDING = Row("sharding", "Place it the same way on every call: `jax.device_put(x, sharding)`.")
 DEVICE = SHARDING._replace(kind="device")
+NO_SHARDING = "Give the ShapeDtypeStruct the array's `sharding=`."
 PLACED = (MESH, TYPE_OF_SPEC, SHARDING, DEVICE)
 
 
@@ -281,15 +286,30 @@ def decorator_of(cache: _core.Cache) -> str:
     return str(getattr(cache.hooks, "decorator", ""))
 
 
+def _static_names(cache: _core.Cache) -> list[str]:
+    static = cache.hooks.settings.static
+    return [
+        *static.names,
+        *(x for i, x in enumerate(cache.signature.names) if i in static.positions),
+    ]
+
+
 def of_number(
-    cache: _core.Cache | None, paths: Collection[Sequence[Any]], in_field: bool = False
+    cache: _core.Cache | None,
+    paths: Collection[Sequence[Any]],
+    in_field: bool = False,
+    in_list: bool = False,
 ) -> str:
     """Returns the remedy for numbers that change, at paths in the function's arguments. `in_field`
-    is True for a field that its class declares static."""
+    is True for a field that its class declares static, `in_list` for items of lists or tuples."""
     how = "make it an array (`jnp.asarray`)" + ", and its field not static" * in_field
+    if in_list and len(lists := {format_path(path[:-1]) for path in paths}) == 1:
+        how = f"pass `jnp.asarray({min(lists)})`, one array"
     names = sorted({path[0] for path in paths if path})
     if cache is not None and names and {*names} <= {*cache.signature.names}:
         if decorator_of(cache) in ("jit", "nnx.jit"):
+            if not {*names} <= {*_static_names(cache)}:
+                return NUMBER.remedy.format(how=how)
             how = "leave it out of `static_argnames` and `static_argnums`, so that it is traced"
         elif decorator_of(cache) == "filter_jit" and all(len(path) == 1 for path in paths):
             listed = ", ".join(f'"{name}"' for name in names)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
 from .._base._errors import short_repr
 from .._base._package import is_installed
 from .._base._unwrap import code_of, is_function
@@ -95,7 +96,7 @@ def describe(x: Any, most: int = _WIDTH) -> str:
         return str(x)
     if isinstance(x, enum.Enum):
         return f"`{x}`"
-    if isinstance(x, types.MethodType):
+    if isinstance(x, types.MethodType | _core.BoundMethod):
         name = getattr(x.__func__, "__qualname__", None) or shorten(x.__func__)  # any callable
         return f"`{name}` of the {class_name(type(x.__self__))} at {id(x.__self__):#x}"
     if isinstance(x, (int, float, complex, str, bytes)):
