@@ -65,6 +65,9 @@ class Jitted:
         return x
 
 
+JITTED = Jitted(), Jitted()
+
+
 def int_lambda() -> Any:
     return lambda x: int(x)
 
@@ -164,8 +167,8 @@ CASES: dict[str, tuple[A, A, tuple[str, str, str, str, str]]] = {
         ("structure", "b", "'a'", "'c'", "same keys")),
     "a string that differs late": ((X, f"{'a' * 100}b{'c' * 100}"), (X, f"{'a' * 100}d{'c' * 100}"),
         ("static", "b", "the str 'aaaaaa...aaaaaaaaaaaaaaabccc", "...aaaaaaaaaaaaaaadccc", "few")),
-    "a jitted method of another instance": ((X, Jitted().method), (X, Jitted().method),
-        ("bound method", "b", "`Jitted.method` of the Jitted", "of the Jitted", "Pass the instance")),
+    "a jitted method in a field": ((X, State(X, JITTED[0].method)), (X, State(X, JITTED[1].method)),
+        ("bound method", "b.size", "`Jitted.method` of the Jitted", "of the Jitted", "Pass the instance")),
     "a lambda in aux data": ((X, Aux(closing_over(2))), (X, Aux(closing_over(3))),
         ("recreated", "b", "aux data the function", "another `n`", "pass `n` as an argument")),
     "a lambda deep in aux data": ((X, Aux((1, int_lambda()))), (X, Aux((1, int_lambda()))),
