@@ -5,7 +5,8 @@
  * asks Python for a plan, and runs it.  New entries are recorded less and less often.  If
  * comparing calls takes as long as jax.jit would, calls pause: they are passed on without a
  * check.  If a Direct has no source to ask, for example because its programs were loaded, its
- * entries are fixed: Python adds them, and calls don't pause.
+ * entries are fixed: Python adds them, and calls don't pause.  There can be many.  One
+ * argument tells most of them apart, and is compared first.
  *
  * Python code can run in making a plan, in direct_entry.c, when JAX returns its configuration,
  * and when references are dropped.  The caller holds the arguments. */
@@ -92,6 +93,25 @@ insert_entry(FjDirectEntries *self, FjDirectEntry *entry)
     return 0;
 }
 
+/* Chooses the argument that differs from the new entry's in most other entries. */
+static void
+choose_telling(FjDirectEntries *self, const FjDirectEntry *added)
+{
+    int most = 0;
+    for (Py_ssize_t i = 0; i < added->num_arguments; i++) {
+        int differ = 0;
+        for (int j = 0; j < self->count; j++) {
+            const FjDirectEntry *entry = self->items[j];
+            differ += i < entry->num_arguments &&
+                      entry->arguments[i].aval != added->arguments[i].aval;
+        }
+        if (differ > most) {
+            most = differ;
+            self->telling = i;
+        }
+    }
+}
+
 int
 fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject *plan,
                       PyObject *const *args, Py_ssize_t nargs)
@@ -109,6 +129,7 @@ fj_direct_entries_add(FjDirectEntries *self, FjDirectContext *context, PyObject 
         fj_direct_entry_release(entry);
         return -1;
     }
+    choose_telling(self, entry);
     return insert_entry(self, entry);
 }
 
@@ -182,6 +203,37 @@ calls_before_record(const FjDirectEntries *self, const FjDirectContext *context)
                                  : self->record_at;
 }
 
+/* (P) Returns the aval of the telling argument, or the shape of a NumPy array (new reference);
+ * NULL if no fixed entry can be ruled out by it, or with an error. */
+static PyObject *
+hint_of(const FjDirectEntries *self, const FjDirectContext *context, PyObject *const *args,
+        Py_ssize_t nargs)
+{
+    if (!self->is_fixed || self->count < 2 || self->telling >= nargs) {
+        return NULL;
+    }
+    PyObject *value = args[self->telling], *type = (PyObject *)Py_TYPE(value);
+    PyObject *hint =
+        type == context->parts[FJ_ARRAY_TYPE]   ? fj_direct_ask(context, FJ_GET_AVAL, value)
+        : type == context->parts[FJ_HOST_ARRAY] ? PyObject_GetAttrString(value, "shape")
+                                                : NULL;
+    return hint;
+}
+
+/* (P) True if an entry can match a call with this hint. */
+static int
+may_match(const FjDirectEntries *self, const FjDirectEntry *entry, PyObject *hint)
+{
+    if (hint == NULL || self->telling >= entry->num_arguments) {
+        return 1;
+    }
+    const FjDirectArgument *argument = &entry->arguments[self->telling];
+    if (!PyTuple_CheckExact(hint)) {
+        return argument->aval == hint && argument->host == NULL;
+    }
+    return argument->shape != NULL && fj_direct_equal(argument->shape, hint) != 0;
+}
+
 /* (P) fj_direct_entries_choose, after the checks that need no entry. */
 static int
 find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configuration,
@@ -189,8 +241,16 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
 {
     int route = FJ_ROUTE_waiting;
     FjDirectEffort effort = {0, 0}; /* of all comparisons */
+    PyObject *hint = hint_of(self, context, args, nargs);
+    if (hint == NULL && PyErr_Occurred() && fj_direct_differs(route) < 0) {
+        return -1;
+    }
     for (int i = 0; i < self->count; i++) {
         FjDirectEntry *entry = self->items[i];
+        if (!may_match(self, entry, hint)) {
+            route = FJ_ROUTE_aval;
+            continue;
+        }
         entry->references++;
         route = fj_direct_entry_matches(entry, context, configuration, args, nargs, &effort);
         if (route == FJ_ROUTE_direct) {
@@ -200,12 +260,16 @@ find_entry(FjDirectEntries *self, FjDirectContext *context, PyObject *configurat
                 self->items[0] = entry;
             }
             *found = entry;
-            return route;
+            break;
         }
         fj_direct_entry_release(entry);
         if (route < 0) {
-            return route;
+            break;
         }
+    }
+    Py_XDECREF(hint);
+    if (route < 0 || *found != NULL) {
+        return route;
     }
     weigh_effort(self, &effort, route, nargs);
     if (!takes_all(context, args, nargs)) {

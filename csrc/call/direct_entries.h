@@ -12,6 +12,7 @@ typedef struct {
     FjDirectEntry **items; /* most recently used first */
     int count;
     int is_fixed;           /* entries are only added (fj_direct_entries_add) */
+    Py_ssize_t telling;     /* the argument that tells fixed entries apart best */
     int num_recorded;       /* calls recorded as entries */
     Py_ssize_t unmatched;   /* calls without an entry since the last recorded one */
     Py_ssize_t record_at;   /* the value of `unmatched` at which a call is recorded; -1 for

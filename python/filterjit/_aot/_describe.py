@@ -1,18 +1,20 @@
-"""Digests of the functions in a file, to notice that one has changed.
+"""Digests of the functions and classes in a file, to notice that one has changed.
 
-A digest is of a function's module, qualified name, code, defaults, closure and attributes,
-recursively for functions in these, with the contents of arrays. Names that a function looks up
-(globals, imported modules) aren't part of it. A class is described by its name; if it's a value,
-also by its attributes.
+- **A function**: module, qualified name, code, defaults, closure and attributes, recursively for
+  functions in these, with the contents of arrays.
+- **A class**: fields, plain attributes and the code of its methods, with its bases, up to the first
+  class of an installed package.
 
-Everything else raises Unsupported: objects compared by identity or by their own ``__eq__``, and
-code of an interactive ``__main__``.
+Names that code looks up (globals, imported modules) aren't part of a digest, and neither is the code
+of installed packages. A value that equals itself alone is described by its class if an installed
+package holds it, and otherwise raises Unsupported.
 """
 
+import dataclasses
 import enum
 import functools
 import hashlib
-import os
+import inspect
 import struct
 import sys
 import types
@@ -24,7 +26,7 @@ import jax
 from .. import _core
 from .._base._arrays import Aval
 from .._base._errors import format_path, short_repr
-from .._base._package import is_library
+from .._base._package import is_installed, is_library
 from .._call._as_in_jax import _Opaque
 from .._compat import _executable_compat, _jax_compat
 from .._trees import _contents, _static_keys
@@ -60,16 +62,6 @@ _ATOMS: dict[type, Callable[[Any], bytes]] = {
     str: _text,
     bytes: _bytes,
 }
-
-
-def _check_module(name: Any) -> None:
-    """Raises Unsupported for a module that no version can identify."""
-    if name == "__main__":
-        main = _contents.dict_of(sys.modules.get(name))
-        file = main.get("__file__")
-        is_file = main.get("__spec__") or (type(file) is str and os.path.isfile(file))
-        if hasattr(sys, "ps1") or not is_file:
-            raise Unsupported("an interactive `__main__` has no version: put it into a module")
 
 
 # ---- values ----
@@ -118,6 +110,9 @@ class Description:
             return tagged(found[0], *map(self.value, found[1]))
         if cls.__module__.startswith("filterjit.") and (names := _fields(cls)):
             return tagged("ours", self.name_of(cls), *(self.value(getattr(x, n)) for n in names))
+        if dataclasses.is_dataclass(x) and hasattr(x, "__dict__"):
+            columns = map(self.value, _encode._columns(vars(x)))  # also fields that == ignores
+            return tagged("fields", self.name_of(cls), *columns)
         if callable(x) and (named := self._in_library(x)) is not None:
             return named
         if callable(x) and (options := _jax_compat.jit_options(x)) is not None:
@@ -127,7 +122,7 @@ class Description:
             if type(contents) is not _IDENTITY:
                 return tagged("static", self.name_of(cls), self.value(contents))
         raise Unsupported(
-            f"{short_repr(x)} of type `{cls.__qualname__}`, which equals itself alone"
+            f"{short_repr(x)} of type `{cls.__qualname__}`, which a file cannot describe"
         )
 
     def array(self, x: Any) -> bytes:
@@ -168,7 +163,6 @@ class Description:
         return tagged("named", _text(module), _text(name)) if is_there else None
 
     def _function(self, f: types.FunctionType) -> bytes:
-        _check_module(f.__module__)
         name = (self.value(f.__module__), _text(f.__qualname__), code(f.__code__))
         if self._in_library(f) is not None:
             return tagged("function", *name)
@@ -199,6 +193,8 @@ class Description:
         try:
             return tagged("held", self.value(key), self.tree(x))
         except Unsupported as e:
+            if is_installed(f.__code__.co_filename):  # such as the sentinels of JAX
+                return tagged("object", _text(type(x).__qualname__))
             raise Unsupported(f"{what} of `{f.__qualname__}`: {e}") from None
 
     def name_of(self, cls: Any) -> bytes:
@@ -206,7 +202,6 @@ class Description:
         names = cls.__module__, cls.__qualname__
         if is_library(names[0]) and "<locals>" not in names[1]:
             return tagged("named", *map(_text, names))
-        _check_module(names[0])
         try:
             if _encode._find(names) is cls:
                 return tagged("class", *map(_text, names))
@@ -217,7 +212,6 @@ class Description:
     def _class(self, cls: Any) -> bytes:
         if (named := self._in_library(cls)) is not None:
             return named
-        _check_module(cls.__module__)
         attributes = [
             tagged("attribute", _text(name), self._attribute(name, x))
             for name, x in vars(cls).items()
@@ -329,24 +323,85 @@ def _constant(x: Any) -> bytes:
     return Description().value(x)
 
 
-# ---- functions in a file ----
+# ---- classes ----
 
 
-def digests_of(names: Sequence[_encode.Place]) -> list[str | None]:
-    """Returns a digest of each named function, and None for classes."""
-    found = map(_encode._find, names)
-    return [None if isinstance(x, type) else _digest(x) for x in found]
+def _class_code(cls: type) -> bytes:
+    """Describes a class and its bases, up to the first class of an installed package."""
+    found = []
+    for base in cls.__mro__:
+        if is_library(base.__module__):
+            break
+        parts = [_text(base.__module__), _text(base.__qualname__)]
+        for name, x in vars(base).items():
+            if name == "__dataclass_fields__":
+                for field in x.values():
+                    flags = field.init, field.compare, field.kw_only
+                    parts += [_text(field.name), _or_class((flags, field.default))]
+            elif name in ("__init__", "__eq__", "__hash__", "__repr__") and _is_generated(x):
+                continue
+            elif not (name.startswith("__") and name.endswith("__")) or callable(x):
+                parts += [_text(name), _method(x)]
+        found.append(tagged("base", *parts))
+    return tagged("code", *found)
+
+
+def _is_generated(x: Any) -> bool:
+    return getattr(getattr(x, "__code__", None), "co_filename", "") == "<string>"
+
+
+def _method(x: Any) -> bytes:
+    """Describes an attribute of a class: a function by its code and defaults."""
+    for name in ("__func__", "fget", "func", "method", "__wrapped__"):
+        inner = inspect.getattr_static(x, name, None)
+        if inner is not None and not isinstance(x, (type, types.FunctionType)):
+            inner = getattr(x, name, None)
+            return tagged("around", _text(type(x).__qualname__), _method(inner))
+    if isinstance(x, types.FunctionType):
+        defaults = _or_class((x.__defaults__, x.__kwdefaults__))
+        held = [_cell(cell) for cell in x.__closure__ or ()]
+        return tagged("function", code(x.__code__), defaults, *held)
+    return _or_class(x)
+
+
+def _cell(cell: Any) -> bytes:
+    try:
+        x = cell.cell_contents
+    except ValueError:
+        return b""
+    return _method(x) if isinstance(x, types.FunctionType) else _or_class(x)
+
+
+def _or_class(x: Any) -> bytes:
+    """Describes a value, or if that isn't possible, its class."""
+    if isinstance(x, type):
+        return tagged("type", _text(x.__module__), _text(x.__qualname__))
+    try:
+        return Description().value(x)
+    except Exception:
+        return tagged("object", _text(type(x).__qualname__))
+
+
+# ---- functions and classes in a file ----
+
+
+def digests_of(names: Sequence[_encode.Place]) -> list[str]:
+    """Returns a digest of each named function or class."""
+    return [_digest(_encode._find(name)) for name in names]
 
 
 def _digest(x: Any) -> str:
-    return hashlib.sha256(Description().value(x)).hexdigest()
+    is_own_class = isinstance(x, type) and not is_library(x.__module__)
+    described = _class_code(x) if is_own_class else Description().value(x)
+    return hashlib.sha256(described).hexdigest()
 
 
-def check_digests(names: Sequence[_encode.Place], digests: Sequence[str | None]) -> None:
-    """Raises Unsupported if a function has changed."""
+def check_digests(names: Sequence[_encode.Place], digests: Sequence[str]) -> None:
+    """Raises Unsupported if a function or class has changed."""
     for (module, name), digest in zip(names, digests, strict=True):
-        if digest is not None and _digest(_encode._find((module, name))) != digest:
-            raise Unsupported(
-                f"`{name}` of `{module}` is another function than when it was saved, by its code, its "
-                "defaults or its closure"
-            )
+        x = _encode._find((module, name))
+        if _digest(x) != digest:
+            is_class = isinstance(x, type)
+            what = "class" if is_class else "function"
+            by = "fields, attributes or methods" if is_class else "code, defaults or closure"
+            raise Unsupported(f"the {what} `{name}` of `{module}` has changed since, by its {by}")

@@ -95,6 +95,10 @@ def _place_of(x: Any) -> Place:
     qualname = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if type(module) is not str or type(qualname) is not str:
         raise Unsupported(f"{short_repr(x)} has no module or name to look it up by")
+    if module == "__main__":
+        raise Unsupported(
+            f"`{qualname}` is in `__main__`: define it in a module that every process imports"
+        )
     with contextlib.suppress(Unsupported):
         if _find((module, qualname)) is x:
             return module, qualname
@@ -135,8 +139,12 @@ class Coder:
         found = _parts_of(x)
         if found is not None:
             tag, parts = found
-            if tag in ("set", "frozenset"):  # in the same order in all processes
-                parts = sorted(parts, key=_text)
+            if tag in ("set", "frozenset"):
+                if len(x) > 1 and any(type(item) is not int for item in x):
+                    raise Unsupported(
+                        f"{short_repr(x)}, whose order differs between processes: pass a sorted tuple"
+                    )
+                parts = sorted(parts)
             codes = list(map(self.encode, parts))
             return [[tag, len(codes)], *itertools.chain.from_iterable(codes)]
         if not callable(x) and id(x) not in self._numbers:
@@ -168,12 +176,6 @@ class Coder:
         if not _same(registry, self.decode(codes), x):
             raise Unsupported(f"{short_repr(x)} would not be equal after loading")
         return codes
-
-
-def _text(x: Any) -> str:
-    """Returns a value's encoding as text, independent of other values."""
-    alone = Coder()
-    return repr((alone.encode(x), alone.names))
 
 
 def _same(registry: _core.Registry, x: Any, y: Any) -> bool:

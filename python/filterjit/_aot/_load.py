@@ -88,7 +88,8 @@ class _OfLoaded:
         variants = {variant.structure: variant for variant in cache.variants()}
         for one in self.hooks.programs:
             pairs = zip(one.avals, one.shardings, strict=True)
-            specs = [_jax_compat.spec_of(x, s if _is_far(s) else None) for x, s in pairs]
+            with _jax_compat.enable_x64(True):
+                specs = [_jax_compat.spec_of(x, s if _is_far(s) else None) for x, s in pairs]
             arguments = variants[one.structure]._arguments(tuple(specs))[1]
             found.append(unbind(cache.signature, arguments, self.hooks.registry))
         return found

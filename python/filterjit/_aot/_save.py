@@ -194,7 +194,8 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
                 stage, serialize = found
                 executable = stage.runtime_executable()
                 if not any(executable is x for x in executables):
-                    file.add(variant, stage, specs, record.context, serialize=serialize)
+                    with record.settings():
+                        file.add(variant, stage, specs, record.context, serialize=serialize)
                     executables.append(executable)
             except Unsupported as e:
                 structure, own_count = variant.structure, variant.function.num_leaves
@@ -231,7 +232,10 @@ def _signatures_of(variant: _core.Variant) -> Iterator[tuple[tuple[Any, ...], Tr
         if one.placements is None:  # it has never been compiled
             continue
         pairs = zip(one.avals, one.placements, strict=True)
-        specs = tuple(_jax_compat.spec_of(x, at[0] if at and at[1] else None) for x, at in pairs)
+        with one.settings():  # otherwise JAX would truncate 64-bit dtypes
+            specs = tuple(
+                _jax_compat.spec_of(x, at[0] if at and at[1] else None) for x, at in pairs
+            )
         key = (*((x.shape, x.dtype, x.weak_type, x.sharding) for x in specs), *one.context.values())
         if key not in seen:
             seen.add(key)

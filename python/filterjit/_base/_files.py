@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import BinaryIO
 def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[BinaryIO]:
     """Opens a new binary file that replaces `path` at the end of the block.
 
-    If the block raises, `path` keeps its contents. A symbolic link stays a link, and the file it
+    If the block raises, `path` keeps its contents. Deletes what dead processes left of such blocks. A symbolic link stays a link, and the file it
     points to is replaced. The new file gets the old one's permissions. Pipes and devices are
     written to directly. With `durable`, a crash of the machine leaves the old or the new file.
 
@@ -29,7 +31,9 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
             yield file
         return
     folder = os.path.dirname(path)
-    temporary = os.path.join(folder, f".filterjit-{secrets.token_hex(8)}")
+    name = hashlib.sha256(os.path.basename(path).encode(errors="surrogateescape")).hexdigest()[:16]
+    _delete_abandoned(folder, name)
+    temporary = os.path.join(folder, f".filterjit-{name}-{os.getpid()}-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
             with contextlib.suppress(FileNotFoundError):
@@ -48,6 +52,21 @@ def replacing(path: str | os.PathLike[str], *, durable: bool = False) -> Iterato
     if durable:
         with contextlib.suppress(OSError):  # some systems can't open a folder
             _sync_folder(folder)
+
+
+def _delete_abandoned(folder: str, name: str) -> None:
+    """Deletes the temporary files of processes that died while they wrote the same file."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder) if os.name == "posix" else ():
+            found = re.fullmatch(rf"\.filterjit-{name}-(\d+)-[0-9a-f]+", entry)
+            if found is None:
+                continue
+            try:
+                os.kill(int(found[1]), 0)
+            except ProcessLookupError:
+                os.unlink(os.path.join(folder, entry))
+            except (OSError, OverflowError):  # another user's process
+                continue
 
 
 def _sync_folder(folder: str) -> None:
