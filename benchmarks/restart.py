@@ -1,11 +1,15 @@
 """Times a fresh process until its first result: one that compiles, and those that need not.
 
     python benchmarks/restart.py [--rounds N] [--markdown] [--case NAME]
+    python benchmarks/restart.py --programs [--rounds N] [--markdown]
 
 Each way to the first result has its own processes, which run alternately; the best of each counts.
 The clock starts when the model exists and JAX has found its device, and stops when the first result
 is there. It is that of the process, so that other work of the machine does not count. The training
 step is compiled without most of XLA's optimizations, which take minutes for it.
+
+With `--programs`, the parent times whole programs, from the start of Python to its end: without JAX's
+persistent cache, and for the second time with it.
 """
 
 import argparse
@@ -26,6 +30,7 @@ import jax.numpy as jnp
 import optax
 
 import filterjit
+import filterjit.nnx
 from cases import CASES, Case
 from filterjit._aot import _file
 from filterjit._compat import _private
@@ -66,6 +71,88 @@ SHOWN: dict[str, Callable[[], Case]] = {
     "24 layers": CASES["transformer"],
     ADAM: _adam,
 }
+
+
+# ---- whole programs ----
+
+
+def transformer() -> None:
+    """An Equinox transformer of 4 layers, Adam"""
+    model, x = CASES["transformer_4"]().args
+    step, state = filterjit.filter_jit(train), OPTIMIZER.init(eqx.filter(model, eqx.is_array))
+    for _ in range(20):
+        model, state, loss = step(model, state, x)
+    print(float(loss))
+
+
+def nnx_loop() -> None:
+    """A Flax NNX model with BatchNorm and dropout, Adam"""
+    from flax import nnx
+
+    rngs = nnx.Rngs(0)
+    model = nnx.Sequential(
+        nnx.Linear(16, 64, rngs=rngs), nnx.BatchNorm(64, rngs=rngs), nnx.relu,
+        nnx.Dropout(0.1, rngs=rngs), nnx.Linear(64, 1, rngs=rngs),
+    )  # fmt: skip
+    optimizer = nnx.Optimizer(model, OPTIMIZER, wrt=nnx.Param)
+
+    @filterjit.nnx.jit
+    def step(model: Any, optimizer: Any, x: jax.Array) -> jax.Array:
+        loss, gradients = nnx.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
+        optimizer.update(model, gradients)
+        return loss
+
+    for i in range(20):
+        loss = step(model, optimizer, jax.random.normal(jax.random.key(i), (32, 16)))
+    print(float(loss))
+
+
+def batch_norm_loop() -> None:
+    """An Equinox model with BatchNorm, evaluated"""
+    norm = eqx.nn.BatchNorm(16, "batch", mode="batch")
+    state = eqx.nn.State(norm)
+
+    @filterjit.filter_jit
+    def step(norm: Any, state: Any, x: jax.Array) -> Any:
+        batched = jax.vmap(norm, axis_name="batch", in_axes=(0, None), out_axes=(0, None))
+        y, state = batched(x, state)
+        return y.sum(), state
+
+    for i in range(20):
+        y, state = step(norm, state, jax.random.normal(jax.random.key(i), (32, 16)))
+    print(float(y))
+
+
+PROGRAMS = {x.__name__: x for x in (transformer, nnx_loop, batch_norm_loop)}
+
+
+def _whole(name: str, cache: Path | None) -> float:
+    """Returns the seconds that a program takes, from the start of Python to its end."""
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    if cache is not None:
+        env |= {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    start = time.perf_counter()
+    subprocess.run(
+        [sys.executable, __file__, "--program", name], check=True, env=env,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return time.perf_counter() - start
+
+
+def whole_programs(rounds: int, markdown: bool) -> str:
+    lines = [["from the start of Python to its end, s", "without a cache", "with JAX's cache"]]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in progress(list(PROGRAMS)):
+            caches = None, Path(folder)
+            _whole(name, caches[1])
+            found = [[_whole(name, cache) for cache in caches] for _ in range(rounds)]
+            best = [f"{min(times):.1f}" for times in zip(*found, strict=True)]
+            lines.append([PROGRAMS[name].__doc__ or name, *best])
+    return lay_out(lines, markdown=markdown)
 
 
 def one(case_name: str, way: str, path: Path) -> float:
@@ -144,9 +231,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--case", choices=SHOWN, help="this case only")
+    parser.add_argument("--programs", action="store_true", help="time whole programs")
+    parser.add_argument("--program", help=argparse.SUPPRESS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--in", dest="path", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
+    if options.program:
+        PROGRAMS[options.program]()
+        return
+    if options.programs:
+        print(whole_programs(options.rounds, options.markdown))
+        print(f"Fresh processes, run alternately; the best of {options.rounds} each. {machine()}")
+        return
     if options.one:
         print(one(options.case, options.one, options.path))
         return

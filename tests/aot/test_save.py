@@ -331,6 +331,11 @@ def test_a_batch_of_any_size(tmp_path: Path) -> None:
     ):
         with pytest.raises(MismatchError, match=words):
             loaded(model, *arguments)
+    for sizes in ((0, 2), (3, 0)):  # JAX's error says which
+        with pytest.raises(
+            MismatchError, match=r"`x`: compiled for float32\[n,3\], called(?s:.*)>= 1"
+        ):
+            loaded(model, jnp.ones((sizes[0], 3)), jnp.arange(sizes[1]), True)
     rows = filterjit.report().as_dict()["functions"]
     (row,) = (
         row for row in rows if row["name"].endswith("test_a_batch_of_any_size.<locals>.f (loaded)")

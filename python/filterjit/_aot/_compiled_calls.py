@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ _REMEDY = "Compile it for these arguments too, or call the function itself."
 _SAVE = "Compile the function for these arguments too, and save it again."
 _MOST = 12  # signatures in a message
 _SETTING = "JAX's setting "
+_SIZES = re.compile(r"polymorphic shapes specification\. (.*?)\. Using|[Ee]rror refining shapes")
 
 
 class Program(NamedTuple):
@@ -241,6 +243,15 @@ class CompiledHooks(RunningHooks):
             ]
             if all(found):
                 return self.mismatch(found).with_traceback(None)
+            if (sizes := _SIZES.search(str(exception))) is not None:
+                pairs = zip(paths, self.programs[0].avals, arrays, strict=True)
+                causes = [
+                    Cause("shape", _errors.format_path(path), str(was), str(Aval.of(x)), "")
+                    for path, was, x in pairs
+                    if not all(isinstance(n, int) for n in was.shape)
+                ]
+                error = self.mismatch([causes])
+                return type(error)(f"{error}\n({sizes[1] or sizes[0]})").with_traceback(None)
         if any(isinstance(x, jax.core.Tracer) for x in arrays):
             exception.add_note(
                 f"(`{self.name}` is a compiled program, which `jax.grad`, `jax.vmap` and other "
