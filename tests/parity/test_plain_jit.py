@@ -184,6 +184,48 @@ def test_ways_to_name_static_arguments(options: dict[str, Any]) -> None:
     compare(program, NEGATIVE if -1 in options.values() else False)
 
 
+def _positional_only(a: Any, /, b: Any = 1) -> Any:
+    return a
+
+
+def _variable(a: Any, *args: Any, k: Any = 1, **kwargs: Any) -> Any:
+    return a
+
+
+def _variable_only(a: Any, *args: Any, **kwargs: Any) -> Any:
+    return a
+
+
+def _generator(a: Any, b: Any) -> Any:
+    yield a
+
+
+async def _coroutine(a: Any, b: Any) -> Any:
+    return a
+
+
+FORMS = (_positional_only, _variable, _variable_only, _generator, _coroutine)
+FORMS += (functools.wraps(_variable)(lambda *args: args[0]),)
+
+
+@pytest.mark.parametrize("names", ["a", "b", "k", "args", "kwargs", "c", ("b", "k"), 3, [3], ([],)])
+def test_names_of_static_arguments_are_checked_at_once(names: Any) -> None:
+    """With the errors of ``jax.jit``, whose own function is made later if it raises none."""
+
+    def program(jit: Any, traces: Traces) -> Iterator[Any]:
+        for fun in FORMS:
+            yield described(lambda fun=fun: jit(fun, static_argnames=names) and None)
+            yield described(lambda fun=fun: jit(fun) and None)
+
+    compare(program)
+
+
+def test_the_function_of_jax_jit_is_made_when_a_call_needs_it() -> None:
+    f = filterjit.jit(lambda x, n: x * n, static_argnames="n")
+    assert f(x, n=2).tolist() == [0, 2, 4] and "upstream" not in vars(f._hooks)
+    assert f.lower(x, n=2).compile()(x).tolist() == [0, 2, 4] and "upstream" in vars(f._hooks)
+
+
 def _as_iterators(options: dict[str, Any]) -> dict[str, Any]:
     return {name: iter(x) if isinstance(x, list) else x for name, x in options.items()}
 

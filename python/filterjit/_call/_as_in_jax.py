@@ -1,6 +1,7 @@
 """The hooks of `filterjit.jit` and `filterjit.nnx.jit`, which behave like ``jax.jit``."""
 
 import collections
+import functools
 import re
 import types
 from collections.abc import Callable
@@ -75,13 +76,16 @@ class PlainHooks(AsInJax):
 
     decorator = "jit"
 
-    def __init__(
-        self, settings: Settings, upstream: Any, made_of: tuple[Any, ...], reason: str = ""
-    ) -> None:
+    def __init__(self, settings: Settings, made_of: tuple[Any, ...], reason: str = "") -> None:
         super().__init__(settings)
-        self.upstream, self.reason = upstream, reason
+        self.reason = reason
         self._made_of = made_of
         self.handed_over: collections.Counter[str] = collections.Counter()
+
+    @functools.cached_property
+    def upstream(self) -> Any:
+        _, (fun, options, _) = self._made_of
+        return _jax_compat.jit(fun, **options)
 
     def reduce(self, f: _core.FilterJit) -> tuple[Any, ...]:
         return self._made_of

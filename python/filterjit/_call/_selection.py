@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import inspect
 import operator
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,16 +17,13 @@ from .._compat import _jax_compat
 from .._trees._filters import Filter, as_expression, depends_on_leaves, may_take_none
 from .._trees._nodes import walk
 from .._trees._registry import is_traced, registry
-from ._signature import ANY, Parameters, own_signature, parameters_of
+from ._signature import ANY, Parameters, inspect_signature, own_signature, parameters_of
 
 STATIC = 2  # FJ_STATIC_ARGUMENT in csrc/walk/flatten.h
 TRACED = 4  # FJ_TRACED_ARGUMENT
 CHOSEN = 8  # FJ_CHOSEN_ARGUMENT
 
 _MOST = 64  # items of *args with separate parameters
-
-_P = inspect.Parameter
-
 
 # ---- arguments ----
 
@@ -62,28 +60,25 @@ class ArgumentSelection:
     @classmethod
     def of(
         cls,
-        signature: inspect.Signature | None,
+        parameters: Parameters | None,
         argnums: int | Iterable[int] | None,
         argnames: str | Iterable[str] | None,
     ) -> "ArgumentSelection":
         """Parses ``argnums`` and ``argnames`` for a function. Like ``jax.jit``, derives either one
         from the other. Raises HandOver if a negative number can't be resolved."""
-        parameters = [] if signature is None else list(signature.parameters.values())
-        plain = {i: p.name for i, p in enumerate(parameters) if p.kind is _P.POSITIONAL_OR_KEYWORD}
+        names, first, positional, varargs = (parameters or ((), 0, 0, False))[:4]
+        plain = {i: names[i] for i in range(first, positional)}
         nums = () if argnums is None else _indices(argnums)
         named = (argnames,) if isinstance(argnames, str) else tuple(argnames or ())
         if argnums is None:
             nums = tuple(i for i, name in plain.items() if name in named)
         elif argnames is None:
-            count = len(parameters)
+            count = len(names)
             named = tuple(name for i, name in plain.items() if i in nums or i - count in nums)
         if any(i < 0 for i in nums):
-            kinds = [p.kind for p in parameters]
-            resolved = parameters and _jax_compat.resolves_negative_argnums()
-            if not resolved or _P.VAR_POSITIONAL in kinds:
+            if not names or varargs or not _jax_compat.resolves_negative_argnums():
                 raise HandOver("a number counts from the end of the arguments")
-            count = kinds.count(_P.POSITIONAL_ONLY) + kinds.count(_P.POSITIONAL_OR_KEYWORD)
-            nums = tuple(i % count if i < 0 else i for i in nums)
+            nums = tuple(i % positional if i < 0 else i for i in nums)
         return cls(frozenset(nums), frozenset(named))
 
     def fits(self, parameters: Parameters) -> bool:
@@ -157,20 +152,43 @@ def named_by(
     the signature to bind by: the function's own if position and name always agree, otherwise `ANY`.
     Raises HandOver if parameters can't express the selection."""
     given = list(map(options.get, NAMING))
+    signature = own_signature(fun)
+    if all(x is None for x in given):
+        return NO_ARGUMENTS, NO_ARGUMENTS, signature
     public = None
-    if any(x is not None for x in given):
-        with contextlib.suppress(TypeError, ValueError):
-            public = inspect.signature(fun)
+    with contextlib.suppress(TypeError, ValueError):
+        public = parameters_of(fun, inspect_signature(fun))
     static, donated = (
         ArgumentSelection.of(public, *given[:2]),
         ArgumentSelection.of(public, *given[2:]),
     )
-    signature = own_signature(fun)
     parameters = parameters_of(fun, signature)
     if not (static.fits(parameters) and donated.fits(parameters)):
         signature = ANY
     static.mark(parameters_of(fun, signature), STATIC)
     return static, donated, signature
+
+
+_RUNS_LATER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def is_sure(fun: Any, options: Mapping[str, Any]) -> bool:
+    """True if upstream's jit takes a function and its options without an error. Its own function
+    isn't needed until a call is handed over."""
+    if type(fun) is not types.FunctionType or fun.__code__.co_flags & _RUNS_LATER:
+        return False
+    given = {name for name, x in options.items() if x is not None and x is not False}
+    if not given <= {"static_argnames", "graph", "graph_updates"}:
+        return False
+    named = options.get("static_argnames")
+    if named is None:
+        return True
+    if fun.__dict__.keys() & {"__wrapped__", "__signature__"}:
+        return False
+    names, first, positional, varargs, varkw, _ = parameters_of(fun, None)
+    known = names[first:positional] + names[positional + varargs : len(names) - varkw]
+    named = (named,) if type(named) is str else named
+    return type(named) is tuple and all(type(x) is str and x in known for x in named)
 
 
 def check_names(option: str, names: Iterable[str], signature: _core.Signature) -> None:

@@ -58,11 +58,6 @@ class SeenAsJitted(type):
         return f"<class '{cls.__module__}.{cls.__qualname__}' (a PjitFunction)>"
 
 
-# Attributes of jitted functions with their static arguments, for libraries. Fallback: a version
-# without them has none.
-HELD_BY_JITTED = frozenset({"_fun", "_jit_info"})
-
-
 # The logger of callbacks' errors. Fallback: with a different name, JAX logs an error that is raised
 # too.
 CALLBACK_LOGGER = "jax._src.callback"

@@ -170,6 +170,16 @@ class BoundFilterJit(_core.BoundMethod[_S, _P, _T], metaclass=_jax_compat.SeenAs
         return BoundFilterJit, (self.__func__, self.__self__)
 
 
+class _OfUpstream:
+    """An attribute of the results of ``jax.jit`` that libraries read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, f: Any, owner: Any) -> Any:
+        return self if f is None else getattr(f._hooks.upstream, self._name)
+
+
 @final
 class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     """A jitted function, returned by `filterjit.filter_jit` and `filterjit.jit`.
@@ -185,6 +195,8 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
     __signature__ = _Signature()
     if not TYPE_CHECKING and sys.version_info >= (3, 14):
         __annotations__ = _Annotations()
+
+    _fun, _jit_info = _OfUpstream(), _OfUpstream()
 
     if TYPE_CHECKING:
 

@@ -1,5 +1,6 @@
 """The decorator `jit`, a replacement for ``jax.jit``."""
 
+import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable
@@ -13,7 +14,15 @@ from .._base._rooms import import_room
 from .._call._as_in_jax import PlainHooks
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import NAMING, ArgumentSelection, HandOver, named_by, without_iterators
+from .._call._selection import (
+    NAMING,
+    NO_ARGUMENTS,
+    ArgumentSelection,
+    HandOver,
+    is_sure,
+    named_by,
+    without_iterators,
+)
 from .._call._settings import OnRetrace, OptionsOfJax, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -32,6 +41,7 @@ _PASSED_ON = {
     "keep_unused": False, "device": None, "backend": None, "inline": False, "compiler_options": None
 }  # fmt: skip
 """Options for the ``jax.jit`` of a flat function, with their defaults."""
+_OWN = {"on_retrace": None, "maxsize": MAXSIZE}
 _COVERED = {*_PASSED_ON, *NAMING, "in_shardings", "out_shardings"}
 OF_FILTER_JIT = {
     "donate": "Use `donate_argnames`.",
@@ -112,15 +122,23 @@ def jit(
     if f"{sys._getframe(1).f_globals.get('__name__')}.".startswith(_OF_JAX):
         return _jax_compat.jit(*(() if fun is NOT_GIVEN else (fun,)), **options)
     own = own_options("jit", on_retrace, maxsize)
-    known_options("jit", options, [*option_names(_jax_compat.jit), *own], OF_FILTER_JIT)
+    if options:
+        known_options("jit", options, [*_names(), *own], OF_FILTER_JIT)
     if fun is NOT_GIVEN:
         return functools.partial(jit, **options, **own)
     return _make(fun, options, own)
 
 
+@functools.cache
+def _names() -> list[str]:
+    return option_names(_jax_compat.jit)
+
+
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     options = without_iterators(options)
-    upstream = _jax_compat.jit(fun, **options)  # raises for invalid options
+    upstream = None
+    if not is_sure(fun, options):
+        upstream = _jax_compat.jit(fun, **options)  # raises for invalid options
     reason = ""
     try:
         static, donated, signature = named_by(fun, options)
@@ -131,11 +149,11 @@ def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> FilterJit:
     except HandOver as e:
         settings, signature = Settings(**own, numbers_traced=True), ANY
         reason = str(e)
-    hooks = PlainHooks(settings, upstream, (_make, (fun, options, own)), reason)
-    # JAX names partials, and objects without a name.
-    attributes = attributes_of(upstream) | attributes_of(fun)
-    for name in _jax_compat.HELD_BY_JITTED & vars(upstream).keys():
-        attributes[name] = vars(upstream)[name]
+    hooks = PlainHooks(settings, (_make, (fun, options, own)), reason)
+    attributes = attributes_of(fun)
+    if upstream is not None:
+        hooks.upstream = upstream
+        attributes = attributes_of(upstream) | attributes  # JAX names partials and other objects
     return FilterJit(fun, hooks, signature, attributes)
 
 
@@ -147,18 +165,25 @@ def settings_as_in_jax(
     shardings: Any,
 ) -> Settings:
     """Returns the settings of a function that behaves like ``jax.jit`` with these options."""
+    passed_on = tuple(
+        (name, options[name])
+        for name, default in _PASSED_ON.items()
+        if name in options and options[name] != default
+    )
+    usual = _usual_settings(static)
+    if not (passed_on or donated or shardings) and own == _OWN:
+        return usual
+    more = {"donate": Donation(arguments=donated), "shardings": shardings, "jitkwargs": passed_on}
+    return dataclasses.replace(usual, **own, **more)
+
+
+@functools.lru_cache
+def _usual_settings(static: ArgumentSelection) -> Settings:
     return Settings(
-        **own,
-        donate=Donation(arguments=donated),
-        shardings=shardings,
+        donate=Donation(arguments=NO_ARGUMENTS),
         same_on_all_processes=False,
         numbers_traced=True,
         static=static,
-        jitkwargs=tuple(
-            (name, options[name])
-            for name, default in _PASSED_ON.items()
-            if options.get(name, default) != default
-        ),
     )
 
 

@@ -27,7 +27,7 @@ from .._base._rooms import import_room
 from .._call._as_in_jax import MISFIT, NO_KEY, AsInJax, hand_over
 from .._call._caches import MAXSIZE, attributes_of
 from .._call._donation import Donation
-from .._call._selection import ArgumentSelection, HandOver, named_by, without_iterators
+from .._call._selection import ArgumentSelection, HandOver, is_sure, named_by, without_iterators
 from .._call._settings import OnRetrace, Settings
 from .._call._signature import ANY
 from .._compat import _jax_compat
@@ -64,6 +64,10 @@ class NNXJit(_core.VariableJit[_P, _T]):
     _made_of: tuple[Any, dict[str, Any], dict[str, Any]]  # the arguments of `_make`
 
     def __getattr__(self, name: str) -> Any:
+        if name == "upstream" and "_made_of" in self.__dict__:
+            fun, options, _ = self._made_of
+            self.upstream = compat.upstream_jit(fun, **options)
+            return self.upstream
         if name in ("upstream", "__wrapped__"):
             raise AttributeError(name)
         if name == "save":
@@ -320,7 +324,8 @@ def jit(
 
 
 def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: Any) -> Any:
-    """Returns an `NNXJit` of class `cls`. `inner` jits the function of `traced`."""
+    """Returns an `NNXJit` of class `cls`. `inner` jits the function of `traced`. An `upstream` of
+    None is made when it's needed."""
     jitted = cls(
         inner,
         registry,
@@ -331,13 +336,17 @@ def new_jit(cls: Any, inner: _core.FilterJit, traced: TracedFunction, upstream: 
         traced.mode,
     )
     functools.update_wrapper(jitted, traced.fun)
-    jitted.upstream, jitted._traced = upstream, traced
+    jitted._traced = traced
+    if upstream is not None:
+        jitted.upstream = upstream
     return jitted
 
 
 def _make(fun: Any, options: dict[str, Any], own: dict[str, Any]) -> NNXJit:
     options = without_iterators(options)
-    upstream = compat.upstream_jit(fun, **options)
+    upstream = None
+    if not (compat.supported and is_sure(fun, options)):
+        upstream = compat.upstream_jit(fun, **options)  # raises for invalid options
     function: Callable[..., Any] = getattr(upstream, "fun", fun)
     reason = None if compat.supported else "this version of Flax or JAX is not supported"
     static = donated = ArgumentSelection()
