@@ -206,8 +206,7 @@ def _unrolled(f: Any, i: int) -> None:
 
 # What is called again and again, and what is told of it after eight compilations.
 TOLD: dict[str, tuple[Callable[[Any, int], Any], str]] = {
-    "a string": (lambda f, i: f("a" * i, X), "`a`: different static value, such as the str 'aaaaaa'"),
-    "used once more": (lambda f, i: [f(str(i), X) for _ in range(2)], "`a`: different static value"),
+    "used once more": (lambda f, i: [f((i,), X) for _ in range(2)], "`a[0]`: different static value"),
     "a shape": (
         lambda f, i: f(None, jnp.ones(i - 1) if i > 1 else i),
         "`b`: different shape, such as float32[1|2|3|4|5|6|7] and float32[8]. Pad it to one of",
@@ -268,6 +267,56 @@ def test_other_misses_in_a_row_are_not_told(name: str) -> None:
         warnings.simplefilter("error")
         for i in range(20):
             NOT_TOLD[name](f, i)
+
+
+@pytest.mark.parametrize(("repeated", "is_told"), [(0, True), (8, True), (40, False)])
+def test_strings_are_told_when_many_have_come_and_few_calls_repeat_one(
+    repeated: int, is_told: bool
+) -> None:
+    f = filter_jit(lambda method, x: x)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(repeated + 1):
+            f("linear", X)
+        for i in range(30):
+            f(f"method {i}", X)
+        assert caught == []
+        for i in range(30, 40):
+            f(f"method {i}", X)
+    assert len(caught) == is_told
+    assert all("was compiled 32 times because of `method`" in str(w.message) for w in caught)
+
+
+FIT = """
+def fit(i):
+    k = {"equal": 1.0, "different": float(i)}[closure]
+    @jit
+    def step(x):
+        name = "UNIQUE"
+        return x * k
+    for _ in range(calls):
+        step(X)
+    del step
+    gc.collect()
+for i in range(12):
+    fit(i)
+"""
+
+
+@pytest.mark.parametrize("jit", [filterjit.jit, filter_jit])
+@pytest.mark.parametrize("calls", [2, 3, 10, 16, 17])
+@pytest.mark.parametrize("closure", ["equal", "different"])
+def test_functions_that_are_jitted_again_for_short_runs(jit: Any, calls: int, closure: str) -> None:
+    """Also if each was collected before the next one. A sweep of long runs isn't a mistake."""
+    names = {"jit": jit, "calls": calls, "closure": closure, "X": X, "gc": gc}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        exec(FIT.replace("UNIQUE", f"{jit.__name__} {calls} {closure}"), names)
+    expected = (
+        [] if calls > 16 and closure == "different" else ["defined or jitted again each time"]
+    )
+    assert len(caught) == len(expected)
+    assert all(expected[0] in str(w.message) for w in caught)
 
 
 STATICS: dict[str, tuple[Callable[[int], Any], bool]] = {

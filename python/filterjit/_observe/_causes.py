@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base._package import public_type
-from ._table import TITLES, Row
+from ._table import TEXT, TITLES, Row
 
 _MOST_CAUSES = 6  # the rest is only counted
 
@@ -54,6 +54,11 @@ class Cause:
     def is_endless(self) -> bool:
         """True if there can be any number of such causes."""
         return self._row is not None and self._row.is_endless
+
+    @property
+    def is_text(self) -> bool:
+        """True for a string, which is often an option with a few values."""
+        return self._row is not None and self._row.remedy == TEXT.remedy
 
     @property
     def _weight(self) -> int:

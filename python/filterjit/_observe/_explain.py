@@ -185,7 +185,9 @@ def explain_first_trace(cache: _core.Cache, fun: Any) -> list[Cause]:
     if causes is None and is_function(fun) and cache.record.key in functions.traced:
         # The functions that the same code created before are gone.
         now = "a new function with the same code"
-        causes = [_jitted_again(describe(fun), now, fun)]
+        again = _jitted_again(describe(fun), now, fun)
+        is_needless = _records.held_by(fun)[0] == functions.traced[cache.record.key][0]
+        causes = [dataclasses.replace(again, _is_needless=is_needless)]
     return causes or [cause_of(_table.FIRST)]
 
 

@@ -26,7 +26,7 @@ from .._call._events import Trace, users_line
 from .._call._trace import Contents
 from .._compat import _jax_compat
 from .._terminal._progress import Job, job_of
-from ._records import Cost, FunctionRecord, TraceRecord, functions, record_of
+from ._records import Cost, FunctionRecord, TraceRecord, functions, held_by, record_of
 
 if TYPE_CHECKING:
     from . import _captured
@@ -219,7 +219,7 @@ class _Recorder:
             work.costs = (*work.costs, new.cost)
             work.tracing = True
             yield
-            functions.traced.add(record.key)
+            functions.traced[record.key] = held_by(trace.fun)
             record.signatures.add(variant.structure, new)
             is_done = True
         finally:

@@ -20,7 +20,7 @@ from .. import _core
 from .._base._arrays import Aval, Placed, placement
 from .._base._locks import RLock, drain
 from .._base._switches import on_switch
-from .._base._unwrap import code_of, codes_of
+from .._base._unwrap import code_of, codes_of, values_in
 from .._call import _direct
 from .._compat import _jax_compat
 from .._terminal import _notebook
@@ -30,11 +30,15 @@ if TYPE_CHECKING:
     from ._causes import Cause
 
 MANY = 8  # compilations in a row with one cause, to report it
+MANY_TEXTS = 32  # strings of one argument, to report it
+SHORT = 15  # hits of a function that was jitted for a short run
+_SELDOM = 1 / 4  # of the calls, that repeat one of many strings
 _MOST_MADE = 10_000
 
 Key = tuple[str, str]
 """(kind, path) of a cause."""
 _KEPT_ALIVE = 1000  # caches
+_ATOMS = (int, float, complex, bool, str, bytes, type(None))
 _MANY = 16  # functions with the same code, before collecting garbage to find dropped ones
 
 
@@ -195,14 +199,28 @@ class CompiledSignatures:
 def _key_of(structure: _core.Structure) -> tuple[Any, list[Any]]:
     """Returns a key, and weak references. While these live, only structures with the same hash and
     the same objects have this key."""
-    refs = []
-    for _, x in structure._statics(True):
-        try:
-            ref: Any = weakref.ref(x)  # always the same for a living object
-        except TypeError:
-            ref = object()
-        refs.append(ref)
+    refs = [_ref(x) for _, x in structure._statics(True)]
     return (hash(structure), *map(id, refs)), refs
+
+
+def _ref(x: Any) -> Any:
+    try:
+        return weakref.ref(x)  # always the same for a living object
+    except TypeError:
+        return object()
+
+
+def held_by(fun: Any) -> tuple[Any, list[Any]]:
+    """Returns a key of the values that a function holds in closures and the like, and weak
+    references. While these live, only the same objects, or equal atoms, have this key."""
+    key, refs = list[Any](), list[Any]()
+    for x in (*(held.value for held in values_in(fun)), getattr(fun, "__self__", None)):
+        if type(x) in _ATOMS:
+            key.append((type(x), x))
+            continue
+        refs.append(_ref(x))
+        key.append(id(refs[-1]))
+    return key, refs
 
 
 class Streaks:
@@ -224,14 +242,18 @@ class Streaks:
         self.latest.update(other.latest)
 
     def add(
-        self, now: Compilation, compare: Callable[[Compilation], Sequence["Cause"]]
+        self,
+        now: Compilation,
+        compare: Callable[[Compilation], Sequence["Cause"]],
+        most_hits: int = 1,
     ) -> Sequence["Cause"]:
         """Adds a compilation that is about to begin. Returns causes to report: those of many in a
         row, if not yet reported. `compare` returns the causes that tell it from an earlier one.
 
-        A program that is used a second time has paid for its trace, and ends a streak, unless the
-        next program differs only in shapes, flags, and values recreated with equal contents. The
-        last are counted whatever compiles in between.
+        A program with more than `most_hits` hits has paid for its trace, and ends a streak, unless
+        the next program differs only in shapes, flags, and values recreated with equal contents.
+        The last are counted whatever compiles in between. Strings are often options with a few
+        values: they are counted in all, and reported if few calls repeat one.
         """
         last, self._last = self._last, now
         if last is None:
@@ -246,8 +268,10 @@ class Streaks:
             # compiled it.
             self._lengths.clear()
             return ()
-        has_paid = last.record.hits - last.hits > 1
+        has_paid = last.record.hits - last.hits > most_hits
         endless = {key: cause for key, cause in causes.items() if cause.is_endless}
+        texts = {key for key, cause in endless.items() if cause.is_text}
+        endless = {key: cause for key, cause in endless.items() if key not in texts}
         is_needless = all(x._is_needless or x.kind == "shape" for x in endless.values())
         found = {
             key for key, x in endless.items() if not has_paid or (is_needless and x._is_needless)
@@ -256,7 +280,10 @@ class Streaks:
             if not self.latest[key]._is_needless:
                 del self._lengths[key]
         self._lengths.update(found)
-        new = {key for key in found if self._lengths[key] >= MANY - 1} - self._reported
+        new = {key for key in found if self._lengths[key] >= MANY - 1}
+        if now.hits < _SELDOM * now.record.calls:
+            new |= {key for key in texts if self.counts[key] >= MANY_TEXTS - 1}
+        new -= self._reported
         self._reported |= new
         return [cause for key, cause in causes.items() if key in new]
 
@@ -359,6 +386,7 @@ class _Functions:
         kept_alive: caches to keep until the report of `filterjit run`.
         lock: held to change a `Cost` or a total.
         streaks: first compilations of the functions made by one place of the program, by their key.
+        traced: for functions traced, what the last one held, from `held_by`, by the same key.
         explained: the causes logged last, and how often in a row, by the same key.
         by_code: caches by the user's code, each with the codes of everything its function wraps.
             Finds the caches of a recreated function.
@@ -369,7 +397,7 @@ class _Functions:
         self.kept_alive: collections.deque[_core.Cache] | None = None
         self.lock = RLock()
         self.streaks: dict[Any, Streaks] = {}
-        self.traced: set[Any] = set()
+        self.traced: dict[Any, Any] = {}
         self.explained: dict[Any, tuple[tuple[Key, ...], int]] = {}
         self.by_code: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[_core.Cache, Any]]
         self.by_code = weakref.WeakKeyDictionary()
