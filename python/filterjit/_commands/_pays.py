@@ -21,6 +21,7 @@ from .._terminal._text import table
 
 _SIDES = ("plain", "filterjit")
 _MOST_LINES = 3
+_BUSY = 2.5  # processes per core
 
 
 def record(folder: str) -> None:
@@ -61,13 +62,15 @@ def _length(spans: Sequence[tuple[float, float]]) -> float:
 
 
 class _Run(NamedTuple):
-    """One run: seconds, the number of functions that filterjit ran, and the lines of its stdout."""
+    """One run: seconds, the number of functions that filterjit ran, the lines of its stdout, and
+    the machine's load per core at its end."""
 
     wall: float
     processor: float | None
     compiling: float
     functions: int
     lines: list[str]
+    load: float
 
     @property
     def without_compiling(self) -> float:
@@ -125,9 +128,14 @@ def _run(arguments: Sequence[str], name: str, *, is_first: bool) -> _Run:
             _stop(f"{name} failed with status {process.returncode}" + (last and f": {last}"))
         try:
             with open(os.path.join(folder, "run.json")) as file:
-                return _Run(wall, processor, **json.load(file), lines=lines)
+                return _Run(wall, processor, **json.load(file), lines=lines, load=_load())
         except FileNotFoundError:
             _stop(f"{name} ended by `os._exit`, before it was measured.")
+
+
+def _load() -> float:
+    """Returns the number of processes that are ready to run, per core; 0 if unknown."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> float | None:
@@ -152,7 +160,13 @@ def _times(*sides: Sequence[_Run]) -> list[str]:
     pairs = [a / b for a, b in zip(plain, ours, strict=True)]
     ratio = f"{min(plain) / min(ours):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
     begin = "" if is_clear else "no difference: "
-    return [*table(rows), f"{begin}plain / filterjit, without compiling: {ratio}"]
+    load = max(run.load for runs in sides for run in runs)
+    busy = f"the machine was busy, with {load:.0f} processes per core: the times are rough"
+    return [
+        *table(rows),
+        *[busy] * (load > _BUSY),
+        f"{begin}plain / filterjit, without compiling: {ratio}",
+    ]
 
 
 def _output(plain: Sequence[_Run], ours: Sequence[_Run]) -> list[str]:
