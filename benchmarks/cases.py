@@ -6,7 +6,6 @@ arrays.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -494,10 +493,4 @@ CASES: dict[str, Callable[[], Case]] = {
         make_filter_jit,
         make_and_call,
     )
-}
-
-# One tree in several sizes, for the plot of a call's cost over the number of arrays.
-GROWTH: dict[str, Callable[[], Case]] = {
-    f"wide_tuple_{number}": functools.partial(wide_tuple_of, number)
-    for number in (1, 3, 10, 30, 100, 300, 1000)
 }

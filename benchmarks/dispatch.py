@@ -1,7 +1,7 @@
 """Times the dispatch of a call: by filterjit, by Equinox, and by ``jax.jit`` in several ways.
 
     python benchmarks/dispatch.py [--quick] [--times] [--markdown] [--case NAME] [--peer NAME]
-                                  [--until {return,each}] [--plot FILE]
+                                  [--until {return,each}]
 
 Each case runs in its own process, in which the peers run alternately, in batches of a few
 milliseconds. The fastest batch of each counts (see `timing`).
@@ -27,11 +27,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from cases import CASES, GROWTH, Case
+from cases import CASES, Case
 from layout import lay_out, machine, progress
 from peers import MISSING, PEERS, applies
 from timing import in_batches, interleaved, timers_for
@@ -132,39 +131,6 @@ def caption(peers: Sequence[str]) -> str:
     return "\n".join([*lines, "", machine()])
 
 
-def draw(path: Path, rows: Sequence[Row], peers: Sequence[str]) -> None:
-    """Plots the cost of a call over the number of arrays."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for peer in peers:
-        measured = [row for row in rows if peer in row.microseconds]
-        if measured:
-            axes.loglog(
-                [row.arrays for row in measured],
-                [row.microseconds[peer] for row in measured],
-                marker=".",
-                linewidth=3 if peer == "filterjit" else 1.5,
-                label=peer,
-            )
-    axes.set_xlabel("arrays, each in a tiny module, side by side in a tuple")
-    axes.set_ylabel("microseconds until a call returns")
-    axes.grid(color="#dddddd", linewidth=0.8)
-    axes.legend(frameon=False)
-    figure.savefig(path, metadata={"Date": None})
-
-
-def _picture(text: str) -> Path:
-    """Returns the path of a plot, after a check that it can be written."""
-    path = Path(text)
-    if path.suffix != ".svg":
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in .svg")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise argparse.ArgumentTypeError(f"cannot write to the folder {str(path.parent)!r}")
-    return path
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Times the dispatch of filterjit, Equinox and jax.jit on the same cases."
@@ -186,9 +152,6 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             option, action="append", choices=names, metavar="NAME", help=", ".join(names)
         )
-    parser.add_argument(
-        "--plot", type=_picture, metavar="FILE", help="plot the cost over the number of arrays"
-    )
     parser.add_argument("--work", type=json.loads, help=argparse.SUPPRESS)
     return parser
 
@@ -198,29 +161,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     if options.work:
         name, *work = options.work
-        rows = measure((CASES | GROWTH)[name](), *work)
+        rows = measure(CASES[name](), *work)
         print(json.dumps({way: dataclasses.asdict(row) for way, row in rows.items()}))
         return 0
 
     # filterjit is always there, because the others are compared with it.
     peers = [name for name in PEERS if not options.peer or name in (*options.peer, "filterjit")]
     names = options.case or [name for name in CASES if not (options.quick and name in SLOW)]
-    sizes = list(GROWTH) if options.plot else []
     until = options.until or list(UNTIL)
     seconds = 0.3 if options.quick else 4.0
     try:
-        found = {
-            name: measure_apart(name, peers, until if name in names else ["return"], seconds)
-            for name in progress([*names, *sizes])
-        }
+        found = {name: measure_apart(name, peers, until, seconds) for name in progress(names)}
         for way in until:
             rows = [found[name][way] for name in names if way in found[name]]
             print(f"{UNTIL[way]}, best of many batches. -: does not apply.\n")
             print(f"{table(rows, peers, times=options.times, markdown=options.markdown)}\n")
         print(caption(peers), flush=True)
-        if options.plot:
-            draw(options.plot, [found[name]["return"] for name in sizes], peers)
-            print(f"Plot: {options.plot}", flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

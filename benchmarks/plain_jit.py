@@ -87,6 +87,13 @@ def _train(number: int, **options: Any) -> Callable[[Any], Call]:
     return make
 
 
+def _with_a_callback(tree: Any) -> jax.Array:
+    """Computes a total of a tree, with the effect that `jax.debug.print` has."""
+    total = _total(tree)
+    jax.debug.callback(lambda total: None, total)
+    return total
+
+
 def _first_call(jit: Any) -> Call:
     def call() -> Any:
         def function(layers: Any) -> Any:
@@ -105,6 +112,10 @@ PROGRAMS: Mapping[str, tuple[str, Callable[[Any], Call]]] = {
         _again(lambda x, n: x * n, jnp.ones(2), 3, static_argnums=1),
     ),
     "dict_100": ("dict of 100 arrays, passed again", _again(_total, _layers(25))),
+    "callback": (
+        "the same, with a `jax.debug.callback`",
+        _again(_with_a_callback, _layers(25)),
+    ),
     "dict_336": ("nested dict of 336 arrays, passed again", _again(_total, _layers(84))),
     "adam_44": ("Adam, `TrainState` of 44 arrays", _train(14)),
     "adam_170": ("Adam, `TrainState` of 170 arrays", _train(56)),

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import draw
 import filterjit
 from filterjit._call import _direct
 from filterjit._compat import _nnx_compat
@@ -265,5 +266,24 @@ def test_the_lines_that_contributing_changes_are_there() -> None:
 
 
 def test_the_first_page_is_short() -> None:
-    words = (ROOT / "README.md").read_text().split()
-    assert len(words) <= 1000
+    assert len((ROOT / "README.md").read_text().split()) <= 700
+
+
+def test_figures_of_the_first_page_are_those_of_the_tables() -> None:
+    found = re.findall(
+        r"\| \[([\d.]+(?: to [\d.]+)?)\]\(([\w/.-]+)", (ROOT / "README.md").read_text()
+    )
+    assert len(found) > 4
+    for figures, page in found:
+        shown = re.findall(r"\d+\.\d+", (ROOT / page).read_text())
+        assert set(figures.split(" to ")) <= set(shown), f"{figures} isn't in {page}"
+
+
+@pytest.mark.parametrize("name", draw.PICTURES)
+def test_a_picture_shows_its_table(name: str) -> None:
+    assert (draw.ASSETS / name).read_text() == draw.PICTURES[name](), "run benchmarks/draw.py"
+
+
+def test_the_first_picture_is_described() -> None:
+    text = re.search(r"!\[(.*?)\]\(docs/assets/bars.svg\)", (ROOT / "README.md").read_text())
+    assert text and re.findall(r"\d+%", text[1]) == re.findall(r"\d+%", draw.bars())

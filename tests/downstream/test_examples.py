@@ -34,7 +34,7 @@ def test_a_program_is_short_and_says_how_it_is_run(path: Path) -> None:
     text = path.read_text()
     assert f"examples/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
     assert path.name in ("distributed.py", "serve_http.py") or len(text.splitlines()) < 100
-    assert f"examples/{path.name}" in (EXAMPLES.parent / "docs/index.md").read_text()
+    assert f"]({path.name})" in (EXAMPLES / "README.md").read_text()
 
 
 def test_demo(tmp_path: Path) -> None:
