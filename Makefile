@@ -2,7 +2,7 @@
 #
 #   make demo      trains a classifier with equinox.filter_jit and with filterjit, and compares:
 #                  examples/demo.py
-#   make test      the tests, but for those that take long; of those with many cases, a share
+#   make test      the tests, without the slow ones and with a sample of the largest
 #   make demo-distributed  trains on 8 devices, in one process and in 4
 #
 # and for those who work on it:

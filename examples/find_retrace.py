@@ -2,10 +2,9 @@
 
     python -m filterjit run --explain --report examples/find_retrace.py
 
-It is written for Equinox and names filterjit nowhere. `--explain` says, while it runs, that `train`
-compiles again since `rate` is another float in each call, and `--report` says at the end how many
-equations `simulate` has, since Python unrolled its loop. The functions with `mended` in their names
-do the same without. The last line that the program itself prints says what this gains.
+It is written for Equinox. While it runs, `--explain` reports that `train` compiles again because
+`rate` changes. At the end, `--report` counts the equations of `simulate`, whose loop Python unrolled.
+The functions with `mended` in their names fix both. The program's last line says what this gains.
 """
 
 import sys

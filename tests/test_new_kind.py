@@ -1,7 +1,6 @@
-"""Applies the change under *How to add a kind of node* in CONTRIBUTING.md to a copy of the sources,
-and runs a program with it."""
+"""Applies tests/new_kind.diff, of *How to add a kind of node* in CONTRIBUTING.md, to a copy of the
+sources, and runs a program with it."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -58,7 +57,7 @@ Structure([deque(0: *, 1: 'a')]) deque
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="git applies the change")
-def test_the_change_in_contributing_adds_a_kind(tmp_path: Path) -> None:
+def test_the_change_adds_a_kind(tmp_path: Path) -> None:
     def run(*command: str, given: str | None = None) -> str:
         done = subprocess.run(command, cwd=tmp_path, input=given, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -67,8 +66,7 @@ def test_the_change_in_contributing_adds_a_kind(tmp_path: Path) -> None:
     for name in ("csrc", "python", "setup.py", "pyproject.toml", "README.md"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
-    (change,) = re.findall("(?ms)^```diff\n(.*?)^```", (ROOT / "CONTRIBUTING.md").read_text())
-    run("git", "apply", "-", given=change)
+    run("git", "apply", "-", given=(ROOT / "tests" / "new_kind.diff").read_text())
     run(sys.executable, "setup.py", "-q", "build_ext", "--inplace")
     (tmp_path / "python" / "program.py").write_text(PROGRAM)
     assert run(sys.executable, "-W", "error", "python/program.py") == PRINTED

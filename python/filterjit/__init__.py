@@ -1,4 +1,4 @@
-"""`equinox.filter_jit`, `flax.nnx.jit` and `jax.jit` with their dispatch in C.
+"""Drop-in replacements for `equinox.filter_jit`, `flax.nnx.jit` and `jax.jit`, dispatched in C.
 
 Importing filterjit doesn't import JAX or Equinox, and you can still set their options. Each name
 below is imported on first use. `filterjit.types` has the types that they return.

@@ -14,26 +14,25 @@ def _add_run(commands: Any) -> None:
         help="run a program with filterjit.filter_jit instead of equinox.filter_jit",
         usage="%(prog)s [-h] [--jax] [--report] [--explain] [--compare] (SCRIPT | -m MODULE | -c CODE) [argument ...]",
         description=(
-            "Runs a script, a module or a text as python does, but replaces equinox.filter_jit by "
-            "filterjit.filter_jit and flax.nnx.jit by filterjit.nnx.jit, also in the libraries that "
-            "the program uses. SCRIPT may be a folder or a zip file with a __main__.py, or - for "
-            "standard input."
+            "Runs a script, module or string like python, with equinox.filter_jit replaced with "
+            "filterjit.filter_jit, and flax.nnx.jit with filterjit.nnx.jit, in libraries too. SCRIPT "
+            "can be a folder or a zip file with a __main__.py, or - for standard input."
         ),
     )
     parser.add_argument(
         "--jax",
         action="store_true",
-        help="replace jax.jit by filterjit.jit too, but for the modules of JAX itself",
+        help="replace jax.jit with filterjit.jit too, except inside JAX itself",
     )
     parser.add_argument(
         "--report",
         action="store_true",
-        help="print at the end to stderr where the time of the jitted functions went",
+        help="at the end, print to stderr where the time of jitted functions went",
     )
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print to stderr why, whenever a jitted function compiles again",
+        help="print to stderr the reason each time a function compiles again",
     )
     parser.add_argument(
         "--compare",
@@ -50,7 +49,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--measured", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-m", metavar="MODULE", help="run a module instead of a script")
-    parser.add_argument("-c", metavar="CODE", help="run a text instead of a script")
+    parser.add_argument("-c", metavar="CODE", help="run a string instead of a script")
     parser.set_defaults(run=_run_program)
 
 
@@ -145,7 +144,7 @@ class _ShowVersion(argparse.Action):
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="equinox.filter_jit, flax.nnx.jit and jax.jit with their dispatch in C.",
+        description="Drop-in replacements for equinox.filter_jit, flax.nnx.jit and jax.jit, dispatched in C.",
     )
     parser.add_argument(
         "--version",

@@ -98,8 +98,8 @@ def _argument(name: str, parameter: str, tree: Any, leaves: Expression = _ARRAYS
     for x in leaves_of(tree, lambda x: isinstance(x, nodes + states)) if nodes else ():
         if isinstance(x, nodes):
             raise TypeError(
-                f"`{parameter}` of `{name}` holds a `{type(x).__qualname__}` of NNX. What the "
-                "function changes in it would be lost, and what is shared would be so no longer. "
+                f"`{parameter}` of `{name}` holds a `{type(x).__qualname__}` of NNX. Changes "
+                "to it would be lost, and shared Variables would be copied. "
                 f"Use `nnx{name[3:]}`, or pass the State of `nnx.split`."
             )
     wrapped = _wrapped(tree, leaves)

@@ -94,7 +94,7 @@ def test_direct_calls_and_why_others_were_not() -> None:
     assert row["calls"] == row["direct"] + sum(row["passed_on"].values()) == 240
     assert row["direct"] == row["variants"][0]["direct"] > 10
     (remark,) = row["remarks"]
-    assert remark.startswith("jax.jit made 200 of its calls: an argument was of another type")
+    assert remark.startswith("jax.jit made 200 of its calls: an argument had a different type")
     assert " direct" in str(f.report()).splitlines()[1]
     with switched(direct=False):
         for _ in range(5):
@@ -589,7 +589,7 @@ def test_advice_on_arrays_of_numpy_says_which() -> None:
     for _ in range(150):
         f(*map(np.float32, range(8)))
     (text,) = {*row_of(f)["passed_on"]} - {"such calls had not been made often enough"}
-    assert "make those that never change JAX arrays, once" in text
+    assert "convert values that never change to JAX arrays, once" in text
 
 
 def test_the_report_names_the_line_whose_operations_compile(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_places(fun: str, name: str) -> None:
     [
         (
             np.ones(X.shape, X.dtype),
-            "`batch['image']` is no array of JAX, and is not simply copied to one",
+            "`batch['image']` isn't a JAX array, and can't simply be copied to one",
         ),
         (
             PLACED["uncommitted"],

@@ -247,7 +247,7 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
         yield
     except HandOver as e:
         raise ValueError(
-            f"`{names_of(f._function)[1]}` is called by `jax.jit` with these arguments: {e}. `lower(...).compile()` "
+            f"`{names_of(f._function)[1]}` falls back to `jax.jit` for these arguments: {e}. `lower(...).compile()` "
             "compiles it as `jax.jit` does."
         ) from None
 

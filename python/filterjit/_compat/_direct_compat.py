@@ -163,7 +163,7 @@ def plan_of(
             if not _is_in_place(y, sharding if x is y else physical(aval, sharding)):
                 return f"JAX moves `#{i}` to other devices at each call: `jax.device_put` it there once"
         elif not _can_put(y, aval, sharding):
-            return f"`#{i}` is no array of JAX, and is not simply copied to one device: `jax.device_put` it once"
+            return f"`#{i}` isn't a JAX array, and can't simply be copied to one device: `jax.device_put` it once"
         else:
             on = jax.sharding.SingleDeviceSharding(devices[0])
             puts.append((aval, on, devices))
@@ -171,7 +171,7 @@ def plan_of(
     if node is None or node[0] is not output_type or type(node[1]) is not int:
         return "the program's result is not known"
     if must_pay and ARRAYS_A_PUT * len(puts) > len(numbers):
-        return "the program has too few JAX arrays beside the NumPy arrays and numbers, which each call copies: make those that never change JAX arrays, once"
+        return "there are too few JAX arrays per NumPy array or number, which every call copies: convert values that never change to JAX arrays, once"
     has_layouts = devices[0].platform not in ("cpu", "gpu", "cuda", "rocm")
     flags = bytes(
         r | (has_layouts or np.ndim(x) > 1) << 1 for x, r in zip(data, read, strict=True)

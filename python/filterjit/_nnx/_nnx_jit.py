@@ -78,7 +78,7 @@ class NNXJit(_core.VariableJit[_P, _T]):
         if name == "compile":
             raise AttributeError(
                 "`nnx.jit` has no `compile`: `warm_up` compiles before the first call, and "
-                "`lower(...).compile()` returns what that of Flax does"
+                "`lower(...).compile()` behaves as in Flax"
             )
         return getattr(self.upstream, name)
 

@@ -98,7 +98,7 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
         otherwise lasts until the process ends. If several are active, the last one decides.
 
     Raises:
-        ValueError: if `action` is neither word.
+        ValueError: if `action` isn't "raise" or "log".
 
     Examples:
         >>> import jax, jax.numpy as jnp
@@ -121,7 +121,7 @@ def forbid_compile(action: Literal["raise", "log"] = "raise") -> contextlib.Exit
 @public
 @contextlib.contextmanager
 def allow_compile() -> Iterator[None]:
-    """Returns a context in which this thread or asyncio task can compile in spite of
+    """Returns a context in which this thread or asyncio task may compile despite
     `forbid_compile`, for example to load new weights or a second model.
 
     The threads of `warm_up_all` can compile too, but not other threads started in the context.

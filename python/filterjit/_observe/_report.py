@@ -25,14 +25,14 @@ _REASONS = {
     "off": "direct calls are turned off",
     "waiting": "such calls had not been made often enough",
     "profiler": "a profiler was running",
-    "configuration": "JAX's configuration was not that of earlier calls",
-    "type": "an argument was of another type than in earlier calls, or no array, as a tracer is",
-    "aval": "an array had another shape, dtype or weak type than in earlier calls",
-    "sharding": "an array was not on the devices of earlier calls, or in another way",
-    "layout": "an array had another layout in memory than in earlier calls, or was deleted",
+    "configuration": "JAX's configuration differed from earlier calls",
+    "type": "an argument had a different type than in earlier calls, or wasn't an array",
+    "aval": "an array's shape, dtype or weak type differed from earlier calls",
+    "sharding": "an array's devices or sharding differed from earlier calls",
+    "layout": "an array's layout in memory differed from earlier calls, or it was deleted",
     "deleted": "an array was deleted",
     "failed": "the executable refused the arguments",
-    "paused": "to compare the arrays of many calls with earlier ones was in vain",
+    "paused": "arrays changed in most calls, so filterjit stopped comparing them",
 }
 
 

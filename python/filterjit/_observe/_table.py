@@ -119,7 +119,7 @@ ATTRIBUTES = Row(
 )
 SHARING = Row(
     "structure",
-    "Let the same places share an object on every call: which do is a part of the structure.",
+    "Pass the same object in the same places on every call: sharing is part of the structure.",
     weight=10,
 )
 OPTIONAL = Row(
@@ -213,7 +213,7 @@ CLASS_VALUE = Row(
 )
 VALUE = Row(
     "static",
-    "Each value has its own program. If a part of it changes often, pass that as an array of its own.",
+    "Each value has its own program. If a part of it changes often, pass that part as an array.",
     True,
 )
 IDENTITY = Row("identity", "Create it once and pass the same object{define_eq}.", True)
@@ -243,8 +243,8 @@ WEAK_TYPE = Row(
 )
 MESH = Row(
     "mesh",
-    "To JAX, an array on a mesh is of another type than one that is not. Place it once, before the "
-    "first call: `filterjit.sharding.place(...)`.",
+    "JAX gives an array on a mesh a different type from one that isn't. Place it once, before the first "
+    "call: `filterjit.sharding.place(...)`.",
 )
 TYPE_OF_SPEC = Row(
     "sharding",
