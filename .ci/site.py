@@ -17,13 +17,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     folder = "" if page.file.src_uri == "index.md" else "docs"
+    if page.file.src_uri == "reference.md":  # GitHub shows the list
+        markdown = re.sub(r"(?m)^- `(filterjit\.(?!types\.(?:Str|Var))\S+)`: .*$", r"\n::: \1\n", markdown)
 
     def target(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, link[1]))
-        if path == "README.md":
-            return f"](index.md{link[2]})"
         if path.startswith("docs/") or not (ROOT / path).exists():
             return f"]({link[1].removeprefix('docs/')}{link[2]})"
         return f"]({config.repo_url}/blob/main/{path}{link[2]})"
 
+    markdown = markdown.replace("(../README.md", "(index.md")
     return re.sub(r"\]\(([\w./-]+)((?:#[\w-]*)?)\)", target, markdown)

@@ -246,7 +246,7 @@ def test_many_devices(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_reference_has_each_public_name() -> None:
     text = (ROOT / "docs/reference.md").read_text()
-    named = re.findall(r"^(?::::|###) filterjit\.(.*)$", text, re.M)
+    named = re.findall(r"^- `filterjit\.([\w.]+)`: ", text, re.M)
     assert len(named) == len(set(named))
     found = {name.removeprefix("types.") for name in named}
     assert found == public_names().keys() - {"switches"}  # the instance of the type Switches
