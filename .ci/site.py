@@ -18,7 +18,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     folder = "" if page.file.src_uri == "index.md" else "docs"
     if page.file.src_uri == "reference.md":  # GitHub shows the list
-        markdown = re.sub(r"(?m)^- `(filterjit\.(?!types\.(?:Str|Var))\S+)`: .*$", r"\n::: \1\n", markdown)
+        markdown = re.sub(r"\n- `(filterjit\.(?!types\.(St|V))\S+)`: .*", r"\n\n::: \1\n", markdown)
 
     def target(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, link[1]))
