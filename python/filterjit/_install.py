@@ -197,8 +197,8 @@ _OTHERS["equinox"] = "It always replaces `equinox.filter_jit`."
 @public
 @functools.partial(advising, others=_OTHERS)
 def install(*, flax: bool = True, jax: bool = False) -> contextlib.ExitStack:
-    """Replaces ``equinox.filter_jit`` by `filterjit.filter_jit`, and ``flax.nnx.jit`` and
-    ``flax.nnx.cached_partial`` by their counterparts in `filterjit.nnx`, in the whole program.
+    """Replaces ``equinox.filter_jit``, ``flax.nnx.jit`` and ``flax.nnx.cached_partial`` with their
+    counterparts in filterjit, in the whole program.
 
     Existing functions of Equinox's filter_jit run on filterjit too. Existing functions of
     ``flax.nnx.jit`` don't change. If the program hasn't imported Equinox or Flax NNX yet, the
