@@ -184,7 +184,8 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
             raise ValueError(f"`{name}` cannot be saved: its array `{path_in_f}` was donated.")
     avals = list(map(Aval.of, own))
     for variant in cache.variants():
-        for specs, record in _signatures_of(variant):
+        # `warm_up_all` compiles in threads, in any order.
+        for specs, record in sorted(_signatures_of(variant), key=_shapes_of):
             if [*map(Aval.of, specs[: len(own)])] != avals:
                 continue  # of an equal function with other arrays
             try:
@@ -223,6 +224,10 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
             stacklevel=_events.stack_level(),
         )
     return len(file.signatures)
+
+
+def _shapes_of(signature: tuple[tuple[Any, ...], TraceRecord]) -> list[tuple[Any, ...]]:
+    return [(x.shape, str(x.dtype)) for x in signature[0]]
 
 
 def _signatures_of(variant: _core.Variant) -> Iterator[tuple[tuple[Any, ...], TraceRecord]]:
