@@ -47,14 +47,18 @@ def lists(tree):
 
 def save(name, f, *args):
     f = f if hasattr(f, "lower") else filter_jit(f)
-    expected = lists(f(*args))
+    with jax.enable_x64(name == "wide"):
+        expected = lists(f(*args))
     f.save(f"{folder}/{name}")
-    if name not in ("registered", "others", "sharded", "explicit"):  # `jax.export` refuses these
+    # `jax.export` refuses these, and a portable file has the setting of `lower`
+    if name not in ("registered", "others", "sharded", "explicit", "wide"):
         f.lower(*args).save(f"{folder}/{name}.portable")
     return expected
 
 def load(name, *args):
-    return lists(filterjit.load(f"{folder}/{name}")(*args))
+    loaded = filterjit.load(f"{folder}/{name}")
+    with jax.enable_x64(name == "wide"):
+        return lists(loaded(*args)) + [True for x in args if isinstance(x, jax.Array) and x.is_deleted()]
 
 def times(x, n): return x * n
 def lapack(a): return jnp.linalg.cholesky(a), jnp.linalg.svd(a), jnp.linalg.eigh(a), jnp.linalg.qr(a)
@@ -84,6 +88,10 @@ CASES = {
     "explicit": lambda: (total, sharded(4, True), 2),
     "second": lambda: (times, second(), 2),
     "registered": lambda: (registered, jnp.diag(x + 1)),
+    "named": lambda: (aot_zoo.use, {"p": aot_zoo.Loose(x, 1), "e": aot_zoo.Colour.RED}, x),
+    "weak": lambda: (times, jnp.asarray(0.1), 3),
+    "wide": lambda: (times, np.asarray([0.1, 1 / 3]), 3),
+    "donated": lambda: (filter_jit(times, donate="all"), x + 0.1, 3),
 }
 KINDS = ("", ".portable")
 """
@@ -162,6 +170,8 @@ for kind in KINDS:
     ask("other" + kind, lambda: load("times" + kind, x, 4))
     ask("on the first" + kind, lambda: load("second" + kind, x, 2))
 ask("wrong", lambda: load("sharded", second(), 2))
+ask("strong", lambda: load("weak", jnp.asarray(0.1, "float32"), 3))
+ask("blue", lambda: load("named", {"p": aot_zoo.Loose(x, 1), "e": aot_zoo.Colour.BLUE}, x))
 """
     return answers(folder, script, devices=2)
 
@@ -170,22 +180,16 @@ ask("wrong", lambda: load("sharded", second(), 2))
 def test_loading_in_another_process(
     kind: str, saved: dict[str, Any], loaded: dict[str, Any]
 ) -> None:
-    for name in (
-        "times",
-        "layer",
-        "model",
-        "sharded",
-        "explicit",
-        "lapack",
-        *["others"] * (not kind),
-    ):
-        if kind and name in ("sharded", "explicit"):
-            continue  # a portable program runs on one device
-        assert loaded[name + kind] == saved[name], name
+    names = ["times", "layer", "model", "lapack", "named", "weak", "donated"]
+    if not kind:
+        names += ["sharded", "explicit", "others", "wide"]
+    for name in names:
+        assert loaded[name + kind] == saved[name] + [True] * (name == "donated"), name
     # An executable runs on the device that it was compiled for, a portable program on the default.
     assert loaded[("second" if kind == "" else "on the first") + kind] == [[0, 2, 4, 6]]
     assert loaded["other" + kind].startswith("MismatchError: `times` was compiled for other")
-    assert loaded["wrong"].startswith("MismatchError") and "`x`" in loaded["wrong"]
+    for name, path in (("wrong", "x"), ("strong", "x"), ("blue", "tree['e']")):
+        assert loaded[name].startswith("MismatchError") and f"`{path}`" in loaded[name]
 
 
 def test_functions_outside_of_a_program(saved: dict[str, Any], loaded: dict[str, Any]) -> None:

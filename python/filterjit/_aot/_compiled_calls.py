@@ -1,5 +1,6 @@
 """The hooks of a function whose programs exist: compiled for one signature, or loaded for several."""
 
+import contextlib
 import dataclasses
 import inspect
 import re
@@ -38,24 +39,23 @@ class Program(NamedTuple):
     """A compiled signature. `avals` and `shardings` are those of all arrays, beginning with those
     in the function itself. In a loaded one, `placed` says which arrays were committed, and
     `settings` has JAX's settings by name; both are None if they don't matter, and weak types then
-    don't either. `call` runs the program."""
+    don't either."""
 
     structure: _core.Structure
     avals: Sequence[Aval]
     shardings: Sequence[Any]
     stage: Any
-    call: Any = None
     placed: Sequence[bool] | None = None
     settings: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, structure: _core.Structure, stage: Any, **fields: Any) -> "Program":
-        avals = avals_of(stage)
-        try:
+    def of(cls, structure: _core.Structure, stage: Any) -> "Program":
+        leaves = jax.tree_util.tree_leaves(stage.args_info)
+        avals = [Aval(tuple(aval.shape), aval.dtype, False) for aval in leaves]
+        shardings: list[Any] = [None] * len(avals)
+        with contextlib.suppress(Unsupported):
             shardings = _program.input_shardings(stage)
-        except Unsupported:
-            shardings = [None] * len(avals)
-        return cls(structure, avals, shardings, stage, **fields)
+        return cls(structure, avals, shardings, stage)
 
     def compare(self, paths: Sequence[list[Any]], arrays: Sequence[Any]) -> list[Cause]:
         """Explains why the program doesn't take these arrays, or settings."""
@@ -84,11 +84,6 @@ class Program(NamedTuple):
                     place = _SETTING + name
                     causes.append(Cause("config", place, repr(was_set), repr(now_set), ""))
         return causes
-
-
-def avals_of(stage: Any) -> list[Aval]:
-    leaves = jax.tree_util.tree_leaves(stage.args_info)
-    return [Aval(tuple(aval.shape), aval.dtype, False) for aval in leaves]
 
 
 def _with_weak(aval: Aval) -> str:
@@ -152,17 +147,15 @@ class CompiledHooks(RunningHooks):
         cache = f._parts()[0]
         structure = programs[0].structure
         variant = cache.insert_compiled(structure, call, outputs, self.may_raise)
-        if self.settings.traced:
-            self._find_traced(variant, cache.signature.names)
-        return variant
-
-    def _find_traced(self, variant: _core.Variant, names: Sequence[str]) -> None:
+        if not self.settings.traced:
+            return variant
         array = np.zeros(())
         leaves = (array,) * (variant.function.num_leaves + variant.structure.num_leaves)
-        for name, x in zip(names, variant._arguments(leaves)[1], strict=True):
+        for name, x in zip(cache.signature.names, variant._arguments(leaves)[1], strict=True):
             if name in self.settings.traced.names:
                 mask = bytes([leaf is array for leaf in leaves_of(x)])
                 self._traced.setdefault(name, []).append(mask)
+        return variant
 
     def mismatch(self, found: Sequence[Sequence[Cause]]) -> MismatchError:
         """Returns the error of a call that differs from each program by these causes."""
@@ -271,6 +264,7 @@ class LoadedCall:
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._programs = programs
+        self._calls = {id(x): _executable_compat.compiled_call(x.stage) for x in programs}
         self.call = _direct.with_entries(self)
 
     def __call__(self, *arrays: Any) -> _core.Output:
@@ -279,7 +273,7 @@ class LoadedCall:
         if program is None:
             raise TypeError("no program takes these arrays")  # `translate` says why
         _direct.add_entry(self.call, program.stage, arrays)
-        output: _core.Output = program.call(*arrays)
+        output: _core.Output = self._calls[id(program)](*arrays)
         return output
 
     def _find(self, arrays: tuple[Any, ...]) -> Program | None:
@@ -297,7 +291,3 @@ class LoadedCall:
 def _without_subclass(x: Any) -> Any:
     """Returns an array of a subclass of NumPy's, such as a matrix, as a plain one."""
     return np.asarray(x) if isinstance(x, np.ndarray) and type(x) is not np.ndarray else x
-
-
-def call_of(stage: Any) -> Any:
-    return _executable_compat.compiled_call(stage)

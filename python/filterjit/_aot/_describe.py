@@ -14,7 +14,6 @@ has made, such a value is described by its class.
 import dataclasses
 import functools
 import hashlib
-import struct
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,17 +41,7 @@ def _text(x: str) -> bytes:
     return x.encode("utf-8", "surrogatepass")
 
 
-_ATOMS: dict[type, Callable[[Any], bytes]] = {
-    type(None): lambda x: b"",
-    type(...): lambda x: b"",
-    type(NotImplemented): lambda x: b"",
-    bool: lambda x: b"%d" % x,
-    int: lambda x: b"%x" % x,
-    float: lambda x: struct.pack("<d", x),
-    complex: lambda x: struct.pack("<dd", x.real, x.imag),
-    str: _text,
-    bytes: bytes,
-}
+_ATOMS = {type(None), type(...), type(NotImplemented), bool, int, float, complex, str, bytes}
 _IDENTITY = type(_core.identity(object()))
 _GENERATED = "<string>"  # the file of a dataclass's methods
 
@@ -64,8 +53,8 @@ class _Description:
         self._open: dict[int, int] = {}  # the values that contain this one
 
     def value(self, x: Any) -> bytes:
-        if (atom := _ATOMS.get(type(x))) is not None:
-            return _tagged(type(x).__name__, atom(x))
+        if type(x) in _ATOMS:
+            return _tagged(type(x).__name__, _text(hex(x) if type(x) is int else repr(x)))
         if id(x) in self._open:
             return _tagged("again", b"%d" % self._open[id(x)])
         self._open[id(x)] = len(self._open)
@@ -131,8 +120,14 @@ class _Description:
         kind = "array" if isinstance(x, np.ndarray) else "jax"
         return _tagged(kind, self.value((header, weak)), hashlib.sha256(data).digest())
 
+    def _code(self, x: types.CodeType) -> list[bytes]:
+        """Ignores files and lines."""
+        names = x.co_names, x.co_varnames, x.co_freevars, x.co_cellvars, x.co_name
+        counts = x.co_argcount, x.co_posonlyargcount, x.co_kwonlyargcount, x.co_flags
+        return [x.co_code, x.co_exceptiontable, self.value((x.co_consts, names, counts))]
+
     def _function(self, f: types.FunctionType) -> list[bytes]:
-        parts = [_text(f.__module__ or ""), _text(f.__qualname__), code(f.__code__)]
+        parts = [_text(f.__module__ or ""), _text(f.__qualname__), self.value(f.__code__)]
         if _named(f) is not None:
             return parts
         cells = zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)
@@ -180,7 +175,7 @@ class _Description:
             if isinstance(x, types.FunctionType):
                 cells = map(_contents_of, x.__closure__ or ())
                 held = [self._attribute(y) for y in (x.__defaults__, x.__kwdefaults__, *cells)]
-                return _tagged("method", code(x.__code__), *held)
+                return _tagged("method", self.value(x.__code__), *held)
             return self.value(x)
         except Exception:
             return _tagged("object", _text(type(x).__module__), _text(type(x).__qualname__))
@@ -230,6 +225,7 @@ def _module(x: types.ModuleType) -> str:
 
 _RULES: dict[Any, Callable[[_Description, Any], Iterable[bytes]]] = {
     types.FunctionType: _Description._function,
+    types.CodeType: _Description._code,
     types.ModuleType: lambda d, x: [_text(_module(x))],
     types.MethodType: lambda d, x: map(d.value, (x.__func__, x.__self__)),
     functools.partial: lambda d, x: map(d.value, (x.func, x.args, x.keywords, _attributes(x))),
@@ -239,44 +235,19 @@ _RULES: dict[Any, Callable[[_Description, Any], Iterable[bytes]]] = {
 }
 
 
-def code(x: types.CodeType) -> bytes:
-    """Returns a digest of a code object, ignoring files and lines."""
-    parts = [x.co_code, x.co_exceptiontable, *map(_constant, x.co_consts)]
-    names = x.co_names, x.co_varnames, x.co_freevars, x.co_cellvars, x.co_name
-    counts = x.co_argcount, x.co_posonlyargcount, x.co_kwonlyargcount, x.co_flags
-    described = _Description().value((names, counts))
-    return hashlib.sha256(_tagged("code", *parts, described)).digest()
-
-
-def _constant(x: Any) -> bytes:
-    if type(x) is types.CodeType:
-        return code(x)
-    if type(x) is tuple:
-        return _tagged("tuple", *map(_constant, x))
-    if type(x) is frozenset:
-        return _tagged("frozenset", *sorted(map(_constant, x)))
-    if type(x) is slice:  # since Python 3.14
-        return _tagged("slice", *map(_constant, (x.start, x.stop, x.step)))
-    return _Description().value(x)
-
-
 # ---- functions and classes in a file ----
 
 
-def digests_of(names: Sequence[_encode.Place]) -> list[str]:
-    """Returns a digest of each named function or class."""
-    return [_digest(_encode._find(name)) for name in names]
-
-
-def _digest(x: Any) -> str:
+def digest(x: Any) -> str:
+    """Returns a digest of a function or class."""
     return hashlib.sha256(_Description().value(x)).hexdigest()
 
 
 def check_digests(names: Sequence[_encode.Place], digests: Sequence[str]) -> None:
     """Raises Unsupported if a function or class has changed."""
-    for (module, name), digest in zip(names, digests, strict=True):
+    for (module, name), saved in zip(names, digests, strict=True):
         x = _encode._find((module, name))
-        if _digest(x) != digest:
+        if digest(x) != saved:
             is_class = isinstance(x, type)
             what = "class" if is_class else "function"
             by = "fields, attributes or methods" if is_class else "code, defaults or closure"

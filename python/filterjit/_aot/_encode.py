@@ -173,16 +173,11 @@ class Coder:
     def encode_static(self, registry: _core.Registry, x: Any) -> list[Json]:
         """Encodes a value, and checks that it decodes to an equal one."""
         codes = self.encode(x)
-        if not _same(registry, self.decode(codes), x):
-            raise Unsupported(f"{short_repr(x)} would not be equal after loading")
-        return codes
-
-
-def _same(registry: _core.Registry, x: Any, y: Any) -> bool:
-    try:
-        return bool(_core.same_static(registry, x, y))
-    except Exception:
-        return False
+        back = self.decode(codes)
+        with contextlib.suppress(Exception):
+            if _core.same_static(registry, back, x):
+                return codes
+        raise Unsupported(f"{short_repr(x)} would not be equal after loading")
 
 
 _LARGE = 1 << 53  # beyond it, some JSON readers convert ints to floats
@@ -294,7 +289,6 @@ def _new_mesh(names: Any, sizes: Any, kinds: Any, *devices: Any) -> Any:
 
 
 def encode_settings(settings: dict[str, Any]) -> Json:
-    """Encodes JAX's settings. Raises Unsupported."""
     coder = Coder(jax.devices())
     return [coder.encode({k: setting(x) for k, x in settings.items()}), coder.names]
 

@@ -1,10 +1,12 @@
 """Loads the functions in files."""
 
 import contextlib
+import dataclasses
 import inspect
+import itertools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,7 +25,7 @@ from .._observe import _report
 from .._observe._forbid import ForbiddenCompileError
 from .._observe._wording import count
 from . import _describe, _encode, _file, _program
-from ._compiled_calls import CompiledHooks, LoadedCall, Program, call_of
+from ._compiled_calls import CompiledHooks, LoadedCall, Program
 from ._encode import Json, Unsupported
 from ._prepared import unbind
 from ._save import NEEDS_FLATBUFFERS, export_module
@@ -62,7 +64,16 @@ class Loaded(_core.CallProxy[_P, _T]):
     def signatures(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         """The arguments ``(args, kwargs)`` of each signature, with ``jax.ShapeDtypeStruct`` in
         place of arrays, as ``warm_up_all`` takes them."""
-        found: list[tuple[tuple[Any, ...], dict[str, Any]]] = self._attributes.signatures()
+        found = []
+        function, hooks = self._attributes.function, self._attributes.hooks
+        cache = function._parts()[0]
+        variants = {variant.structure: variant for variant in cache.variants()}
+        for one in hooks.programs:
+            pairs = zip(one.avals, one.shardings, strict=True)
+            with _jax_compat.enable_x64(True):
+                specs = [_jax_compat.spec_of(x, s if _is_far(s) else None) for x, s in pairs]
+            arguments = variants[one.structure]._arguments(tuple(specs))[1]
+            found.append(unbind(cache.signature, arguments, hooks.registry))
         return found
 
     def report(self) -> "Report":
@@ -78,21 +89,10 @@ class Loaded(_core.CallProxy[_P, _T]):
         return f"<Loaded of {self._attributes.hooks.name}>"
 
 
+@dataclasses.dataclass(frozen=True)
 class _OfLoaded:
-    def __init__(self, function: _core.FilterJit, hooks: CompiledHooks) -> None:
-        self.function, self.hooks = function, hooks
-
-    def signatures(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-        found = []
-        cache = self.function._parts()[0]
-        variants = {variant.structure: variant for variant in cache.variants()}
-        for one in self.hooks.programs:
-            pairs = zip(one.avals, one.shardings, strict=True)
-            with _jax_compat.enable_x64(True):
-                specs = [_jax_compat.spec_of(x, s if _is_far(s) else None) for x, s in pairs]
-            arguments = variants[one.structure]._arguments(tuple(specs))[1]
-            found.append(unbind(cache.signature, arguments, self.hooks.registry))
-        return found
+    function: _core.FilterJit
+    hooks: CompiledHooks
 
 
 @public
@@ -153,10 +153,6 @@ def _malformed(path: str) -> Iterator[None]:
         raise _file.malformed(path, e) from e
 
 
-def _is_portable(header: dict[str, Json]) -> bool:
-    return bool(header["info"]["kind"] == "portable")
-
-
 def _devices_for(header: dict[str, Json], entry: dict[str, Json]) -> list[jax.Device]:
     """Returns a signature's devices. Raises Unsupported if they aren't available, or if the file
     belongs to a different process."""
@@ -167,7 +163,7 @@ def _devices_for(header: dict[str, Json], entry: dict[str, Json]) -> list[jax.De
             f"it is the file of process {process[0]} of {process[1]}, and this is process "
             f"{here[0]} of {here[1]}: each process loads the file that it has saved"
         )
-    if _is_portable(header):
+    if header["info"]["kind"] == "portable":
         return [jax.local_devices()[0]]  # runs on the default device
     by_id = {device.id: device for device in jax.devices()}
     what = f"it is a program for {count(len(wanted), 'device')}, numbered {wanted}"
@@ -222,7 +218,18 @@ def _decode(
     specs = [
         _encode.Coder(on).decode(entry["specs"]) for entry, on in zip(entries, devices, strict=True)
     ]
-    own = _own_arrays(header, blobs, specs[0])
+    left = iter(blobs)
+    parts = [list(itertools.islice(left, 1 + len(entry["constants"]))) for entry in entries]
+    # The arrays in the function itself, placed as one of its programs takes them. A NumPy array
+    # might have had 64 bits, while the program takes 32.
+    own = tuple(
+        _program.decode_array(
+            *array, sharding if _is_far(sharding) else None, _encode.decode_dtype(dtype)
+        )
+        for array, (_, dtype, _, sharding) in zip(
+            zip(header["own"], left, strict=True), specs[0], strict=False
+        )
+    )
     # The file doesn't have the jitted function. A tuple with its arrays replaces it.
     function = _core.flatten(registry, (f"loaded {name}", *own))[1]
     numbers = [entry["structures"] for entry in entries]
@@ -230,18 +237,20 @@ def _decode(
         function, own, f"{name} (loaded)", maxsize=len({pair[0] for pair in numbers})
     )
     trees = [_encode.decode_tree(encoded) for encoded, _ in header["structures"]]
-    all_settings = list(map(_encode.decode_settings, header["settings"]))
+    all_settings = [x if x is None else _encode.decode_settings(x) for x in header["settings"]]
     cache = f._parts()[0]
-    if _is_portable(header):
+    if header["info"]["kind"] == "portable":
         ((arguments, result),) = numbers
         structure = _structure_of(f, trees[arguments], registry)
         output = _core.flatten(registry, trees[result])[1]
-        _insert_portable(hooks, f, structure, output, blobs[0], specs[0])
+        _insert_portable(hooks, f, structure, output, parts[0][0], specs[0])
         return Loaded(f, hooks)
     by_structure: dict[int, list[int]] = {}
     for i, (arguments, _) in enumerate(numbers):
         by_structure.setdefault(arguments, []).append(i)
-    makes = _executables(entries, blobs, devices)
+    with ThreadPoolExecutor(min(len(entries), os.cpu_count() or 1)) as pool:
+        many = pool.map if len(entries) > 1 else map
+        makes = list(many(_program.decode, entries, parts, devices))
     for arguments, indices in by_structure.items():
         structure = _structure_of(f, trees[arguments], registry)
         programs, outputs = [], []
@@ -250,19 +259,17 @@ def _decode(
             leaves = (0,) * max(1, outputs[-1].num_leaves)
             tree = jax.tree_util.tree_structure(_core.output_unflatten(trace, leaves))
             stage = makes[i](tree)
-            one = Program.of(
-                structure, stage, placed=entries[i]["placed"],
-                settings=all_settings[entries[i]["settings"]], call=call_of(stage),
-            )  # fmt: skip
+            one = Program.of(structure, stage)
             avals = [
                 x if not weak else type(x)(x.shape, x.dtype, True)
                 for x, weak in zip(one.avals, entries[i]["weak"], strict=True)
             ]
             if cache.function.num_leaves + structure.num_leaves != len(avals):
                 raise ValueError("the number of arrays")
-            if len(one.placed or ()) != len(avals):
+            placed, of_trace = entries[i]["placed"], all_settings[entries[i]["settings"]]
+            if len(placed) != len(avals):
                 raise ValueError("the number of placements")
-            programs.append(one._replace(avals=avals))
+            programs.append(one._replace(avals=avals, placed=placed, settings=of_trace))
         hooks.insert_variant(f, programs, LoadedCall(programs).call, tuple(outputs))
     return Loaded(f, hooks)
 
@@ -271,36 +278,6 @@ def _structure_of(f: _core.FilterJit, tree: Any, registry: _core.Registry) -> _c
     args, kwargs = unbind(f._parts()[0].signature, list(tree.values()), registry.missing)
     structure: _core.Structure = f._find(*args, **kwargs)[1]
     return structure
-
-
-def _own_arrays(
-    header: dict[str, Json], blobs: list[bytes], specs: Sequence[Any]
-) -> tuple[jax.Array, ...]:
-    """Returns the arrays in the function itself, placed as one of its programs takes them."""
-    used = sum(1 + len(entry["constants"]) for entry in header["signatures"])
-    pairs = zip(header["own"], blobs[used:], strict=True)
-    return tuple(
-        # A NumPy array might have had 64 bits, while the program takes 32.
-        _program.decode_array(
-            *array, sharding if _is_far(sharding) else None, _encode.decode_dtype(dtype)
-        )
-        for array, (_, dtype, _, sharding) in zip(pairs, specs, strict=False)
-    )
-
-
-def _executables(
-    entries: Sequence[dict[str, Json]], blobs: list[bytes], devices: Sequence[list[jax.Device]]
-) -> list[Callable[[Any], Any]]:
-    """Loads all executables, in threads."""
-    at, parts = 0, []
-    for entry in entries:
-        end = at + 1 + len(entry["constants"])
-        parts.append(blobs[at:end])
-        at = end
-    if len(entries) == 1:
-        return [_program.decode(entries[0], parts[0], devices[0])]
-    with ThreadPoolExecutor(min(len(entries), os.cpu_count() or 1)) as pool:
-        return list(pool.map(_program.decode, entries, parts, devices))
 
 
 def _is_far(sharding: Any) -> bool:
@@ -325,11 +302,8 @@ def _insert_portable(
         # JAX 0.9 doesn't register these; all other targets are unportable
         _program.register(["lapack_"])
     donated = tuple(i for i, (_, _, is_donated, _) in enumerate(specs) if is_donated)
-    if (
-        not len(exported.in_avals)
-        == len(specs)
-        == f._parts()[0].function.num_leaves + (structure.num_leaves)
-    ):
+    num_leaves = f._parts()[0].function.num_leaves + structure.num_leaves
+    if not len(exported.in_avals) == len(specs) == num_leaves:
         raise ValueError("the number of arrays")
 
     def call(*arrays: Any) -> Any:
@@ -342,7 +316,7 @@ def _insert_portable(
         raise Unsupported(f"JAX cannot call it: {e}") from e
     if all(isinstance(n, int) for aval in exported.in_avals for n in aval.shape):
         stage = stage.compile()
-        program = Program.of(structure, stage, call=call_of(stage))
+        program = Program.of(structure, stage)
         hooks.insert_variant(f, [program], LoadedCall([program]).call, (output,))
         return
     variant = hooks.insert_variant(

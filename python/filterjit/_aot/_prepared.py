@@ -95,13 +95,6 @@ class PreparedCall:
     may_raise: bool = True
 
     @property
-    def hooks(self) -> FunctionHooks:
-        """The hooks of a jitted function. A loaded one has other hooks."""
-        hooks = self.f._hooks
-        assert isinstance(hooks, FunctionHooks)
-        return hooks
-
-    @property
     def cache(self) -> _core.Cache:
         return self.f._parts()[0]
 
@@ -138,12 +131,9 @@ class PreparedCall:
             if self.settings.donate.is_quiet:
                 _running.ignore_donation(call)
             yield
+        finally:
             call.end()
             cache.insert_traced(variant)
-        except BaseException:
-            call.end()
-            cache.insert_traced(variant)
-            raise
 
 
 def prepare(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:

@@ -80,7 +80,7 @@ class _File:
                 f"{what} cannot be built of other leaves, as `load` does ({type(e).__name__}: {e}). JAX asks "
                 "that the functions that a class is registered with take any leaves"
             ) from e
-        digests = _describe.digests_of(encoded[0])
+        digests = [_describe.digest(_encode._find(place)) for place in encoded[0]]
         self.structures.append([encoded, digests])
         return self._numbers.setdefault(structure, len(self.structures) - 1)
 
@@ -100,9 +100,9 @@ class _File:
         encoded = settings and _encode.encode_settings(settings)
         of_file = None if exported else specs
         entry, blobs, self.device = _program.encode(stage, of_file, exported, serialize)
-        if encoded is not None and encoded not in self.settings:
+        if encoded not in self.settings:
             self.settings.append(encoded)
-        at = None if encoded is None else self.settings.index(encoded)
+        at = self.settings.index(encoded)
         self.signatures.append({**entry, "structures": numbers, "settings": at})
         self.blobs += blobs
         own = variant.function.num_leaves
@@ -204,11 +204,10 @@ def save(f: _core.FilterJit, path: str | os.PathLike[str]) -> int:
                 text = list_first([f"{k}={x}" for k, x in entries if "." not in k], 4)
                 refused.append((text, str(e)))
     if not file.signatures:
-        held = [x for x in jax.tree_util.tree_leaves(fun) if is_spec(x)]
-        nothing = "it has compiled nothing: call it or `warm_up` first"
-        why = f"it holds {held[0]}, which has no values" if held else nothing
-        why = refused[0][1] if refused else why
-        raise ValueError(f"`{name}` cannot be saved: {why}.")
+        why = "it has compiled nothing: call it or `warm_up` first"
+        if held := [x for x in jax.tree_util.tree_leaves(fun) if is_spec(x)]:
+            why = f"it holds {held[0]}, which has no values"
+        raise ValueError(f"`{name}` cannot be saved: {refused[0][1] if refused else why}.")
     settings = f._hooks.settings
     signature = f._given_signature or inspect.signature(fun, follow_wrapped=False)
     try:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, final
 
 import jax
@@ -229,22 +229,15 @@ def compile(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Compiled[_P, _T]:
     """Compiles the function for a call."""
-    found: Compiled[_P, _T] = _compiled(*begin(f, args, kwargs)())
-    return found
+    return _compiled(*begin(f, args, kwargs)())
 
 
 def trace(
     f: _core.FilterJit[_P, _T], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Traced[_P, _T]:
-    with refusing(f):
-        return trace_prepared(prepare(f, args, kwargs))
-
-
-@contextlib.contextmanager
-def refusing(f: _core.FilterJit) -> Iterator[None]:
     """Raises ValueError for arguments that only ``jax.jit`` supports."""
     try:
-        yield
+        return _trace(prepare(f, args, kwargs))
     except HandOver as e:
         raise ValueError(
             f"`{names_of(f._function)[1]}` falls back to `jax.jit` for these arguments: {e}. `lower(...).compile()` "
@@ -252,7 +245,7 @@ def refusing(f: _core.FilterJit) -> Iterator[None]:
         ) from None
 
 
-def trace_prepared(prepared: PreparedCall) -> Traced[Any, Any]:
+def _trace(prepared: PreparedCall) -> Traced[Any, Any]:
     with prepared.working():
         jitted, arrays = programs_of(prepared.variant).find(prepared.arrays)
         traced = getattr(jitted, "usual", jitted).trace(*arrays)

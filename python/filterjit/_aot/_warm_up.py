@@ -17,11 +17,6 @@ from . import _stages
 logger = logging.getLogger("filterjit")
 
 
-def warm_up(f: _core.FilterJit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Compiles a function for one call. Raises any error."""
-    _stages.begin(f, args, kwargs)()
-
-
 def warm_up_all(
     f: _core.FilterJit,
     first: tuple[Any, ...],

@@ -287,7 +287,7 @@ class FilterJit(_core.FilterJit[_P, _T], metaclass=_jax_compat.SeenAsJitted):
             >>> f = filter_jit(lambda x, n: n * x)
             >>> f.warm_up(jax.ShapeDtypeStruct((2,), jnp.float32), 3)
         """
-        _warm_up.warm_up(self, args, kwargs)
+        _stages.begin(self, args, kwargs)()
 
     def warm_up_all(
         self,
