@@ -15,6 +15,7 @@ from .._base import _errors
 from .._base._arrays import Aval
 from .._base._checks import as_path
 from .._base._files import replacing
+from .._base._locks import RLock
 from .._base._versions import needs
 from .._call import _events, _running
 from .._call._caches import names_of
@@ -33,6 +34,7 @@ _CAN_HOLD = (
     "classes that are found in a module by their names."
 )
 _MOST = 12  # signatures in a warning
+_compiling_again = RLock()
 
 
 class Lowering:
@@ -269,7 +271,7 @@ def _find(
         try:
             call.begin()
             _events.notify("ahead_of_time", cache, variant)
-            with record.settings():
+            with record.settings(), _compiling_again:
                 return _executable_compat.compile_again(lowered)
         except _executable_compat.NotSerializable as e:
             raise Unsupported("JAX cannot serialize its executable") from e

@@ -145,7 +145,6 @@ def serialized(parts: dict[str, Any]) -> bytes:
         raise NotSerializable from e
 
 
-_compiling = threading.RLock()
 _numbers = itertools.count()
 
 
@@ -154,7 +153,7 @@ def compile_again(lowered: Any) -> bytes:
     its serialized executable.
 
     JAX's cache has complete executables, but nothing can serialize the ones that it returns.
-    Therefore this thread's reads of the cache are recorded.
+    Therefore this thread's reads of the cache are recorded. One thread at a time can call this.
 
     Fallback: it is compiled, and raises NotSerializable if it came from the cache.
     """
@@ -184,14 +183,13 @@ def compile_again(lowered: Any) -> bytes:
                 found.append(cache.extract_executable_and_time(whole)[0])
         return read(key, options, backend, *args, **kwargs)
 
-    with _compiling:
-        try:
-            compiler.compile_or_get_cached = compile_without_option
-            cache.get_executable_and_time = read_and_record
-            compiled = lowered.compile(compiler_options={name: "1"})
-        finally:
-            compiler.compile_or_get_cached = compile_or_get
-            cache.get_executable_and_time = read
+    try:
+        compiler.compile_or_get_cached = compile_without_option
+        cache.get_executable_and_time = read_and_record
+        compiled = lowered.compile(compiler_options={name: "1"})
+    finally:
+        compiler.compile_or_get_cached = compile_or_get
+        cache.get_executable_and_time = read
     if found:
         return bytes(found[-1])
     parts = executable_parts(compiled)
