@@ -225,7 +225,8 @@ take_unknown(FjSnapshot *self, PyObject *value, FjNodeKind *contents, int field,
     if (hash == -1) {
         if (PyErr_Occurred()) {
             if (!field || !PyErr_ExceptionMatches(PyExc_Exception) ||
-                PyErr_ExceptionMatches(PyExc_MemoryError)) {
+                PyErr_ExceptionMatches(PyExc_MemoryError) ||
+                PyErr_ExceptionMatches(PyExc_RecursionError)) {
                 Py_XDECREF(fields);
                 return -1;
             }
