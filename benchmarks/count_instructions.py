@@ -205,10 +205,9 @@ def _direct() -> tuple[Callable[..., object], list[Any], list[Any]]:
     context = core.DirectContext(
         Array, *getters, type(None), id, id, memoryview, memoryview, id, configuration, str, ("setting",) * 3, bool, bool, dict, operator.concat,
         lambda source, arrays: (list, [], (), bytes([3] * len(arrays)), 0, False, ()),
-        GeneratorExit,
     )  # fmt: skip
     context.enabled = True
-    direct = core.Direct(context, lambda *arrays: core.output_unflatten(0, arrays), None)
+    direct = core.Direct(context, lambda *arrays: core.output_unflatten(0, arrays), "a source")
     arrays, others = ([Array() for _ in range(100)] for _ in range(2))
     return direct, arrays, others
 
