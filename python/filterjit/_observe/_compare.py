@@ -285,8 +285,11 @@ class Comparison:
         """Returns the differences between two static pytrees; none for leaves."""
         for policy in (self.registry, registry):  # traced numbers come second
             (_, was), (_, now) = _core.flatten(policy, x), _core.flatten(policy, y)
-            if {"static", "array"} & {root_of(was).kind, root_of(now).kind}:
+            roots = root_of(was), root_of(now)
+            if "array" in {root.kind for root in roots}:
                 return []
+            if any(root.detail is value for root, value in zip(roots, (x, y), strict=True)):
+                return []  # a leaf, or aux data of itself (``register_static``)
             found = Comparison(
                 policy, was, now, path, cache=self.cache, in_field=self._in_field
             ).causes
