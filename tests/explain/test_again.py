@@ -287,6 +287,15 @@ def test_strings_are_told_when_many_have_come_and_few_calls_repeat_one(
     assert all("was compiled 32 times because of `method`" in str(w.message) for w in caught)
 
 
+def test_two_strings_that_alternate_are_not_told() -> None:
+    f = filter_jit(lambda method, n, x: x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for i in range(20):
+            for method in ("linear", "cubic"):
+                f(method, bool, jnp.ones(i)) if i % 2 else f(method, (None,) * i, X)
+
+
 FIT = """
 def fit(i):
     k = {"equal": 1.0, "different": float(i)}[closure]

@@ -234,6 +234,7 @@ class Streaks:
         self._last: Compilation | None = None
         self._lengths: Counter[Key] = Counter()  # of streaks: comparisons that found the cause
         self._reported: set[Key] = set()
+        self._texts: dict[Key, set[str]] = {}  # different strings of each such cause
 
     def merge(self, other: "Streaks") -> None:
         """Adds other compilations' comparisons."""
@@ -253,7 +254,7 @@ class Streaks:
         A program with more than `most_hits` hits has paid for its trace, and ends a streak, unless
         the next program differs only in shapes, flags, and values recreated with equal contents.
         The last are counted whatever compiles in between. Strings are often options with a few
-        values: they are counted in all, and reported if few calls repeat one.
+        values: different ones are counted, and reported if few calls repeat one.
         """
         last, self._last = self._last, now
         if last is None:
@@ -281,8 +282,12 @@ class Streaks:
                 del self._lengths[key]
         self._lengths.update(found)
         new = {key for key in found if self._lengths[key] >= MANY - 1}
-        if now.hits < _SELDOM * now.record.calls:
-            new |= {key for key in texts if self.counts[key] >= MANY_TEXTS - 1}
+        for key in texts:
+            different = self._texts.setdefault(key, set())
+            if len(different) < MANY_TEXTS:
+                different |= {causes[key].was, causes[key].now}
+            if len(different) >= MANY_TEXTS and now.hits < _SELDOM * now.record.calls:
+                new.add(key)
         new -= self._reported
         self._reported |= new
         return [cause for key, cause in causes.items() if key in new]
