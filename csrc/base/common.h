@@ -55,15 +55,11 @@ fj_steal_truth(PyObject *result)
 static inline PyObject *
 fj_call_nested(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    PyObject *result = NULL;
-    if (Py_EnterRecursiveCall(" in a jitted call")) {
+    if (fj_compat_enter_frames() < 0) {
         return NULL;
     }
-    if (fj_compat_enter_frames() == 0) {
-        result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
-        fj_compat_leave_frames();
-    }
-    Py_LeaveRecursiveCall();
+    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    fj_compat_leave_frames();
     return result;
 }
 

@@ -172,8 +172,10 @@ fj_compat_enter_frames(void)
         return -1;
     }
     thread->py_recursion_remaining -= FJ_COMPAT_FRAMES;
-#endif
     return 0;
+#else
+    return Py_EnterRecursiveCall(" in a jitted call");
+#endif
 }
 
 static inline void
@@ -181,6 +183,8 @@ fj_compat_leave_frames(void)
 {
 #if PY_VERSION_HEX < 0x030E0000
     PyThreadState_Get()->py_recursion_remaining += FJ_COMPAT_FRAMES;
+#else
+    Py_LeaveRecursiveCall();
 #endif
 }
 

@@ -58,6 +58,14 @@ fj_cache_set_next(FjCache *cache, FjVariant *variant, const FjVariant *next_vari
                    : fj_table_position(&cache->variants, next_variant->structure->hash,
                                        (const PyObject *)next_variant);
     FJ_STORE_SIZE(variant->next_variant, position + 1);
+    if (position >= 0) {
+        int i = 0;
+        while (i < FJ_CACHE_RECENT - 1 && cache->recent[i] != position + 1) {
+            i++;
+        }
+        memmove(cache->recent + 1, cache->recent, (size_t)i * sizeof(Py_ssize_t));
+        cache->recent[0] = position + 1;
+    }
     FJ_UNLOCK();
 }
 

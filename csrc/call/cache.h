@@ -22,6 +22,9 @@
 #include "call/bind.h"
 #include "call/variant.h"
 
+/* Variants that a call compares its arguments with before it flattens them. */
+#define FJ_CACHE_RECENT 8
+
 typedef struct {
     PyObject_HEAD FjRegistry *registry;
     FjStructure *function;  /* Structure of the function itself */
@@ -30,8 +33,10 @@ typedef struct {
     PyObject *attributes;   /* dict: __name__ and so on, for a FilterJit that JAX unflattens */
     FjTable variants;
     size_t maxsize;
-    uint64_t clock; /* `last_used` of the most recently used variant */
-    int timed;      /* hits are timed */
+    Py_ssize_t recent[FJ_CACHE_RECENT]; /* 1 + positions in `variants` of some that calls have
+                                         * switched to, the last one first; or 0 */
+    uint64_t clock;                     /* `last_used` of the most recently used variant */
+    int timed;                          /* hits are timed */
     FjTimes times;
     PyObject *record; /* a FunctionRecord of the package _observe, or NULL */
     PyObject *weakrefs;
@@ -89,6 +94,15 @@ fj_cache_predict(const FjCache *cache, FjVariant *variant)
                                  ? NULL
                                  : fj_table_at(&cache->variants, variant->next_variant - 1);
     return next_variant == NULL ? variant : (FjVariant *)next_variant;
+}
+
+/* Returns a variant that calls have switched to (borrowed): the last one for i = 0.  NULL
+ * without one.  A position can hold a different variant by this time. */
+static inline FjVariant *
+fj_cache_recent(const FjCache *cache, int i)
+{
+    Py_ssize_t position = cache->recent[i];
+    return position == 0 ? NULL : (FjVariant *)fj_table_at(&cache->variants, position - 1);
 }
 
 /* Records that `next_variant` was called after `variant`. */

@@ -164,7 +164,7 @@ find_variant(Call *call, FjGoal goal)
 }
 
 static FjMatch
-match_predicted(Call *call, FjVariant *predicted)
+match_predicted(Call *call, FjVariant *predicted, FjMatchHint *hint)
 {
     FjStructure *structure = predicted->structure;
     FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
@@ -172,7 +172,48 @@ match_predicted(Call *call, FjVariant *predicted)
         return FJ_MATCH_NO; /* no place for numbered objects */
     }
     return fj_match_arguments(structure, &predicted->known[fj_lane()][0], call->arguments,
-                              &call->arrays, objects);
+                              &call->arrays, objects, hint);
+}
+
+/* Finds the variant among those that calls have switched to.  1, 0, or -1 with an error or if
+ * the hook gives up. */
+static int
+match_recent(Call *call, const FjVariant *predicted, FjMatchHint *hint)
+{
+    FjLeafBuf *objects = call->hook == NULL ? NULL : &call->hook->objects;
+    for (int i = 0; !FJ_FREE_THREADED && i < FJ_CACHE_RECENT; i++) {
+        FjVariant *variant = fj_cache_recent(call->cache, i);
+        if (variant != NULL && variant != predicted &&
+            fj_match_try(variant->structure, variant->known[0][0], call->arguments, hint,
+                         &call->arrays, objects)) {
+            call->variant = (FjVariant *)Py_NewRef((PyObject *)variant);
+            if (accept_arguments(call, variant->structure, 0) < 0) {
+                Py_CLEAR(call->variant);
+                return -1;
+            }
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Matches the predicted variant, then, into `call->variant`, others.  `*found` is as for
+ * match_recent. */
+static FjMatch
+match_variants(Call *call, FjVariant *predicted, int *found)
+{
+    FjMatchHint hint = {.own_only = !FJ_FREE_THREADED && call->cache->recent[0] != 0};
+    FjMatch matched = match_predicted(call, predicted, &hint);
+    *found = 0;
+    if (FJ_UNLIKELY(matched == FJ_MATCH_NO)) {
+        *found = match_recent(call, predicted, &hint);
+        if (*found == 0 && hint.left) {
+            hint.own_only = 0;
+            matched = match_predicted(call, predicted, &hint);
+            *found = matched == FJ_MATCH_NO ? match_recent(call, predicted, &hint) : 0;
+        }
+    }
+    return matched;
 }
 
 /* Returns the predicted variant (new reference, or taken from `call->last`), or NULL. */
@@ -202,7 +243,8 @@ match_arguments(Call *call)
     call->last = fj_cache_last(call->cache);
     FjVariant *predicted = predict(call);
     if (FJ_LIKELY(predicted != NULL)) {
-        FjMatch matched = match_predicted(call, predicted);
+        int found;
+        FjMatch matched = match_variants(call, predicted, &found);
         if (FJ_LIKELY(matched == FJ_MATCH_YES &&
                       accept_arguments(call, predicted->structure, 0) == 0)) {
             call->variant = predicted;
@@ -214,8 +256,12 @@ match_arguments(Call *call)
         else {
             Py_DECREF(predicted);
         }
-        if (matched == FJ_MATCH_YES) {
+        if (matched == FJ_MATCH_YES || found < 0) {
             return -1;
+        }
+        if (found > 0) {
+            fj_cache_set_next(call->cache, call->last, call->variant);
+            return 0;
         }
         if (matched == FJ_MATCH_ERROR) {
             /* An interrupt fails the call.  So does a RecursionError: if a static's __eq__

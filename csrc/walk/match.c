@@ -41,7 +41,7 @@ match_large(FjMatcher *m, PyObject *object, FjKnownArgument *argument)
         m->next = fj_structure_skip(m->structure, m->next);
         return fj_known_push(argument, m->arrays, m->objects);
     }
-    if (!fj_known_start(argument, object)) {
+    if (m->is_try || !fj_known_start(argument, object)) {
         return fj_match_node(m, object);
     }
     m->recording = argument;
@@ -79,6 +79,9 @@ match_arguments(FjMatcher *m, PyObject *const *objects, Py_ssize_t count,
     for (Py_ssize_t i = 0; i < count && result == FJ_MATCH_YES; i++) {
         result = match_argument(m, objects[i],
                                 recorded == NULL ? NULL : fj_known_find(recorded, i));
+        if (result == FJ_MATCH_NO && m->hint != NULL && !m->is_try) {
+            m->hint->failed = i;
+        }
     }
     if (result == FJ_MATCH_YES && m->structure->num_identities > 0) {
         result = fj_known_are_distinct(known, m->objects->items, m->objects->count);
@@ -115,7 +118,8 @@ match_all(FjMatcher *m, PyObject *const *objects, Py_ssize_t count, FjKnownArgum
 
 FjMatch
 fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
-                   PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects)
+                   PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
+                   FjMatchHint *hint)
 {
     PyObject *room[FJ_SCRATCH_ROOM];
     FjMatcher m = {.structure = structure,
@@ -123,7 +127,8 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
                    .scratch = fj_scratch_of(room),
                    .arrays = arrays,
                    .objects = objects,
-                   .next = structure->nodes + 1};
+                   .next = structure->nodes + 1,
+                   .hint = hint};
     if (!FJ_FREE_THREADED && *known == NULL) {
         *known = fj_known_new(structure);
     }
@@ -143,6 +148,44 @@ fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
 #else
     return match_all(&m, arguments, structure->nodes[0].arity, *known);
 #endif
+}
+
+int
+fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *arguments,
+             FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects)
+{
+    PyObject *room[FJ_SCRATCH_ROOM];
+    FjMatcher m = {.structure = structure,
+                   .registry = structure->registry,
+                   .scratch = fj_scratch_of(room),
+                   .arrays = arrays,
+                   .objects = objects,
+                   .next = structure->nodes + 1,
+                   .is_try = 1,
+                   .hint = hint};
+    Py_ssize_t before = arrays->count, count = structure->nodes[0].arity;
+    Py_ssize_t num_objects = (Py_ssize_t)structure->num_identities;
+    int result = FJ_MATCH_YES;
+    if (FJ_FREE_THREADED || structure->may_run_python ||
+        (num_objects > 0 && objects == NULL)) {
+        return 0;
+    }
+    if (num_objects > 0) { /* a REF needs the objects of the arguments before it */
+        result = fj_leafbuf_reserve(objects, num_objects) < 0 ? FJ_MATCH_ERROR : FJ_MATCH_YES;
+    }
+    else if (count > 1) {
+        for (Py_ssize_t i = 0; i < hint->failed; i++) {
+            m.next = fj_structure_skip(structure, m.next);
+        }
+        result = match_argument(&m, arguments[hint->failed], NULL);
+        fj_leafbuf_truncate(arrays, before);
+        m.next = structure->nodes + 1;
+    }
+    if (result == FJ_MATCH_YES) {
+        result = match_arguments(&m, arguments, count, known);
+    }
+    PyErr_Clear(); /* without memory, flattening fails too */
+    return result == FJ_MATCH_YES;
 }
 
 FjMatch

@@ -12,6 +12,15 @@ typedef enum {
     FJ_MATCH_YES = 1
 } FjMatch;
 
+/* What the matches of one call with several Structures tell each other. */
+typedef struct {
+    Py_ssize_t failed; /* the argument that differed from the first Structure */
+    /* A mutable static is only compared with a Structure that holds this very object, and
+     * differs from others: comparing an equal GraphDef takes twenty times as long. */
+    int own_only;
+    int left; /* ... and one was not compared */
+} FjMatchHint;
+
 /* If the arguments (or the tree) have exactly this Structure, which must have been hashed,
  * pushes their arrays and returns FJ_MATCH_YES.  Otherwise leaves `arrays` unchanged.  The
  * caller holds the objects and the Structure.  Runs Python code only if the Structure has
@@ -21,5 +30,13 @@ typedef enum {
  * them.  `objects`, initially empty, receives the numbered objects in order (Sharing in
  * structure.h); it can be NULL without numbered objects. */
 FjMatch fj_match_arguments(FjStructure *structure, FjKnownArguments **known,
-                           PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects);
+                           PyObject *const *arguments, FjLeafBuf *arrays, FjLeafBuf *objects,
+                           FjMatchHint *hint);
+
+/* The same without Python code, for a Structure that is one of several candidates: compares
+ * the argument `hint->failed` before the others.  True if the arguments match.  0 also if that
+ * can't be told without Python code, and without a GIL. */
+int fj_match_try(FjStructure *structure, FjKnownArguments *known, PyObject *const *arguments,
+                 FjMatchHint *hint, FjLeafBuf *arrays, FjLeafBuf *objects);
+
 FjMatch fj_match_tree(FjStructure *structure, PyObject *tree, FjLeafBuf *arrays);

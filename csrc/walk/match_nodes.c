@@ -75,6 +75,10 @@ match_held_value(FjMatcher *m, const FjNode *node, PyObject *object)
 static FJ_NOINLINE int
 match_mutable_static(FjMatcher *m, const FjNode *node, PyObject *object)
 {
+    if (m->hint != NULL && m->hint->own_only && object != fj_structure_value(node)) {
+        m->hint->left = 1;
+        return FJ_MATCH_NO;
+    }
     int same = fj_structure_match(m->structure, node, object);
     if (same == FJ_SNAPSHOT_UNSEEN) {
         return FJ_MATCH_NEEDS_PYTHON;

@@ -17,7 +17,9 @@ typedef struct {
     FjKnownArgument *recording; /* being recorded, or NULL */
     Py_ssize_t first_array;     /* number of arrays before this argument's */
     const FjNode *next;
-    int holds; /* the mode */
+    int holds;         /* the mode */
+    int is_try;        /* records nothing */
+    FjMatchHint *hint; /* or NULL */
 } FjMatcher;
 
 /* (P) in held mode.  Matches a tree with the nodes from `next` on.  Returns an FjMatch or
